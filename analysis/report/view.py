@@ -1,0 +1,143 @@
+"""The view: everything a report shows, as plain JSON. Numbers are made by analysis, never here.
+
+`analysis.view.build` makes it from the tables; the renderers (html, markdown, csv, summary) only
+format it. All times are integer nanoseconds; unknown is null and shown as "unknown" or "–", never
+as 0. Every string may come from a file and is escaped where it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class Estimate(TypedDict):
+    """A median with its interval and count; low and high null where n is too small."""
+
+    median: int | None
+    low: int | None
+    high: int | None
+    n: int
+
+
+class Side(TypedDict):
+    """One column of the comparison, e.g. the fp16 engine, or the eager backward.
+
+    `key` is unique, e.g. ``engine/fp16.onnxruntime/inference`` or ``eager/fp32/backward``.
+    """
+
+    key: str
+    side: str  # "engine" or "eager"
+    label: str  # "ONNX Runtime fp16", "eager fp32 backward"
+    precision: str  # asked for
+    precision_run: dict[str, float]  # compute precision -> share of time, e.g. {"fp32": 1.0}
+    phase: str
+    backend: str  # "onnxruntime", "tensorrt", "torch"
+    source: str  # the capture's file
+    latency: Estimate  # unprofiled, end to end (eager phases: of the phase)
+    traced: Estimate  # the same in the profiled run
+    coverage: float | None  # share of operation time resolved to modules, 0..1
+    operation_ns: int | None  # median per iteration of the sum of operation self times
+    unresolved_ns: int | None  # of that, what has no module
+    closure: list[Closure]
+    parity: dict[str, Any] | None  # max_abs, max_rel, cosine, top1, reference, random_weights
+
+
+class Closure(TypedDict):
+    """One check that can fail. `residual_ns` is what is left after all `terms`.
+
+    check: "i" each operation counted once; "ii" span against latency; "iii" traced against
+    unprofiled. `ok` null: could not be checked (`text` says why).
+    """
+
+    check: str
+    terms: list[dict[str, Any]]  # [{"name", "ns"}], in the order they are shown
+    residual_ns: int | None
+    residual_share: float | None
+    tolerance: float | None
+    ok: bool | None
+    text: str  # one sentence
+
+
+class Cost(TypedDict):
+    """What a module costs on one side: in [own, own + shared] per iteration (medians)."""
+
+    own: int | None
+    own_low: int | None
+    own_high: int | None
+    shared: int | None
+    share: float | None  # of the side's operation_ns, of own + shared
+
+
+class ModuleRow(TypedDict):
+    """One row of the tree. `kind`: module, block (leaves linked by shared layers, exact), or
+    row (a cost of its own that is no module's: gradient accumulation, optimizer, loss, ...)."""
+
+    id: str
+    parent: str | None
+    name: str  # last part of the path; "" is the model
+    path: str
+    module_class: str | None
+    kind: str
+    depth: int
+    members: list[str]  # module paths of a block, else []
+    costs: dict[str, Cost]  # side key -> cost; a missing key: nothing measured there
+    layers: list[str]  # ids of engine layers wholly or partly inside, leaves and blocks only
+
+
+class LayerRow(TypedDict):
+    """One engine layer."""
+
+    id: str
+    side: str  # side key
+    layer: str  # raw name
+    kind: str
+    rule: str
+    nodes: list[str]
+    modules: list[str]
+    calls: int
+    kernels: int | None
+    time: Estimate
+    share: float | None
+    precision_in: str | None
+    precision_out: str | None
+    compute_precision: str | None
+    tactic: str | None
+
+
+class Node(TypedDict):
+    """One ONNX node with its fate in one engine: executed, fused, folded or missing."""
+
+    side: str
+    name: str
+    op: str
+    module: str | None
+    status: str
+    layer: str | None
+
+
+class Kind(TypedDict):
+    """Modules of one kind (every ``attn``) added up: the same costs, exact or as bounds."""
+
+    name: str  # "transformer.h.*.attn"
+    module_class: str | None
+    count: int
+    costs: dict[str, Cost]
+
+
+class View(TypedDict):
+    """The whole report."""
+
+    schema_version: int
+    title: str  # "gpt2, 1×128"
+    generated: str  # ISO time
+    headline: list[dict[str, Any]]  # [{"text", "tone": good|bad|neutral}]: the answer first
+    sides: list[Side]
+    ratios: list[dict[str, Any]]  # [{"over", "under": side keys, "ratio", "low", "high"}]
+    modules: list[ModuleRow]  # preorder
+    kinds: list[Kind]
+    layers: list[LayerRow]
+    nodes: list[Node]
+    unresolved: list[dict[str, Any]]  # [{"side", "name", "ns", "share", "why"}]
+    comparability: list[dict[str, Any]]  # [{"what", "engine", "eager", "effect", "sides"}]
+    skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]: missing and not asked for
+    manifest: dict[str, Any]  # run.json

@@ -1,0 +1,134 @@
+"""nodes.json: every ONNX node, the module it came from, and the graph they form.
+
+``{"schema_version": 1, "model": str, "inputs": [...], "outputs": [...],
+"aliases": {path: [other paths]}, "initializers": [...],
+"nodes": [{"name", "op", "module", "module_class", "inputs", "outputs", "source"}]}``
+
+`name` is ``module.path/OpType[_n]``; unique, also after ``.`` and ``*`` become ``_``. The root
+module's path is the empty string, its nodes are named ``/OpType``. Only `schema_version` and
+`nodes` with name, op, module, inputs and outputs are required. `module` null means that the
+writer did not know; the exporter never writes that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+from .files import read_json
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """One ONNX node. Tensor names in `inputs` may be "" for an optional input left out."""
+
+    name: str
+    op: str
+    module: str | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    module_class: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeGraph:
+    """The nodes in graph (topological) order, with the dataflow between them."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    initializers: frozenset[str] = frozenset()
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """Node by its exact name."""
+        return {n.name: n for n in self.nodes}
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Node name to its place in graph order."""
+        return {n.name: i for i, n in enumerate(self.nodes)}
+
+    @cached_property
+    def producer(self) -> dict[str, Node]:
+        """Tensor name to the node that writes it. Graph inputs and constants have none."""
+        return {t: n for n in self.nodes for t in n.outputs if t}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[Node, ...]]:
+        """Tensor name to the nodes that read it, in graph order."""
+        found: dict[str, list[Node]] = {}
+        for n in self.nodes:
+            for t in dict.fromkeys(n.inputs):
+                if t:
+                    found.setdefault(t, []).append(n)
+        return {t: tuple(ns) for t, ns in found.items()}
+
+    def modules_of(self, names: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+        """The distinct modules of the nodes named, in graph order; nodes without one left out."""
+        wanted = set(names)
+        ordered = sorted(wanted & self.by_name.keys(), key=self.position.__getitem__)
+        found = (self.by_name[n].module for n in ordered)
+        return tuple(dict.fromkeys(m for m in found if m is not None))
+
+
+def sanitised(name: str) -> str:
+    """A node's name as Myelin spells it: ``.`` and ``*`` become ``_``."""
+    return name.replace(".", "_").replace("*", "_")
+
+
+def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
+    """Check a nodes.json document and give its graph. Raises InputError, naming the entry."""
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+        raise InputError('is not a nodes.json (no "nodes" list)', file=file)
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"nodes.json has schema version {version!r}, this layerline reads {SCHEMA_VERSION}",
+            file=file,
+            fix="export the model again",
+        )
+    nodes: list[Node] = []
+    seen: set[str] = set()
+    for i, entry in enumerate(document["nodes"]):
+        try:
+            node = Node(
+                name=_text(entry["name"]),
+                op=_text(entry["op"]),
+                module=None if entry["module"] is None else _text(entry["module"]),
+                inputs=tuple(_text(t) for t in entry["inputs"]),
+                outputs=tuple(_text(t) for t in entry["outputs"]),
+                module_class=entry.get("module_class"),
+                source=entry.get("source"),
+            )
+        except (KeyError, TypeError) as e:
+            raise InputError(f"nodes[{i}] lacks or misspells {e}", file=file) from None
+        if node.name in seen:
+            raise InputError(f"nodes[{i}]: the name {node.name} occurs twice", file=file)
+        seen.add(node.name)
+        nodes.append(node)
+    return NodeGraph(
+        nodes=tuple(nodes),
+        inputs=tuple(document.get("inputs", ())),
+        outputs=tuple(document.get("outputs", ())),
+        initializers=frozenset(document.get("initializers", ())),
+        aliases={k: tuple(v) for k, v in document.get("aliases", {}).items()},
+    )
+
+
+def load(path: Path) -> NodeGraph:
+    """Read nodes.json. Raises InputError for a missing, broken or foreign file."""
+    return parse(read_json(path), path)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a string (found {value!r})")
+    return value

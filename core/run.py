@@ -1,0 +1,199 @@
+"""The run directory: its paths, its steps, and what of it is still valid.
+
+``runs/NAME/{export,engines,captures,tables,report}`` hold results, ``manifests/STEP.json`` what
+each step was given and left. A step is valid when its manifest was written with the same options,
+the same code, and inputs and outputs that have the recorded contents. Files whose size and
+modification time are as recorded are not hashed again. ``run.json`` is assembled last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+from .files import read_json, sha256, sha256_of, write_json
+from .machine import versions
+from .progress import log
+
+SCHEMA_VERSION = 1
+_PARTIAL = re.compile(r"^\.(\d+)\.partial\b")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory. `open_run` makes or checks it."""
+
+    path: Path
+
+    def file(self, *parts: str) -> Path:
+        """A path inside the run directory, e.g. ``run.file("export", "fp32.onnx")``."""
+        return self.path.joinpath(*parts)
+
+    def manifests(self) -> dict[str, dict[str, Any]]:
+        """Every step's manifest by step name, broken ones left out (their steps run again)."""
+        found = {}
+        root = self.file("manifests")
+        for path in sorted(root.rglob("*.json")):
+            with contextlib.suppress(InputError):
+                found[path.relative_to(root).with_suffix("").as_posix()] = read_json(path)
+        return found
+
+
+def open_run(path: Path, *, create: bool = False) -> Run:
+    """Open a run directory; leftovers of dead processes are removed.
+
+    Raises InputError when it is missing (and not `create`), is no directory, or was written by
+    another schema version.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError("is not a directory", file=path, fix="choose another RUN")
+    if not path.exists() and not create:
+        raise InputError("no such run directory", file=path, fix="run the export stage first")
+    path.mkdir(parents=True, exist_ok=True)
+    marker = path / "manifests" / "version.json"
+    if marker.exists():
+        version = read_json(marker)
+        version = version.get("schema_version") if isinstance(version, dict) else version
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"run directory of schema version {version!r}, this layerline writes "
+                f"{SCHEMA_VERSION}",
+                file=path,
+                fix="choose another RUN or remove it",
+            )
+    elif any(path.iterdir()) and (path / "run.json").exists():
+        raise InputError("run directory without a schema version", file=path, fix="remove it")
+    elif create:
+        write_json(marker, {"schema_version": SCHEMA_VERSION})
+    _sweep(path)
+    return Run(path)
+
+
+def _sweep(root: Path) -> None:
+    """Remove half files left by processes that no longer live."""
+    for path in root.rglob(".*.partial*"):
+        match = _PARTIAL.match(path.name)
+        if match and not Path(f"/proc/{match.group(1)}").exists():
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@cache
+def code_hash(stage: str) -> str:
+    """Hash of the Python sources of core/ and of `stage`: changed code makes results stale."""
+    root = Path(__file__).resolve().parent.parent
+    parts = {}
+    for folder in ("core", stage):
+        for path in sorted((root / folder).rglob("*.py")):
+            parts[path.relative_to(root).as_posix()] = sha256(path)
+    return sha256_of(parts)
+
+
+@dataclass
+class Step:
+    """One step of a stage, e.g. ``engines/fp16.onnxruntime``; its first part is the stage.
+
+    `options` is any JSON value that changes the result; `inputs` and `outputs` are paths inside
+    the run directory or outside (an absolute path of the user's). Use::
+
+        step = Step(run, "engines/fp16.onnxruntime", options, inputs, outputs)
+        if not step.valid():
+            with step.recording() as facts:
+                ...  # write the outputs (through core.files.replacing)
+                facts["build_seconds"] = 1.5
+    """
+
+    run: Run
+    name: str
+    options: dict[str, Any]
+    inputs: Sequence[Path]
+    outputs: Sequence[Path]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def manifest_path(self) -> Path:
+        """Where the manifest lies."""
+        return self.run.file("manifests", f"{self.name}.json")
+
+    def _key(self) -> dict[str, Any]:
+        stage = self.name.split("/", maxsplit=1)[0]
+        return {"options": sha256_of(self.options), "code": code_hash(stage)}
+
+    def _relative(self, path: Path) -> str:
+        with contextlib.suppress(ValueError):
+            return path.relative_to(self.run.path).as_posix()
+        return str(path)
+
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest of the last complete run of this step, or null."""
+        try:
+            found = read_json(self.manifest_path)
+        except InputError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def valid(self) -> bool:
+        """Whether the outputs on disk are what this code makes of these inputs and options."""
+        last = self.manifest()
+        if last is None or last.get("key") != self._key():
+            return False
+        recorded = {"inputs": self.inputs, "outputs": self.outputs}
+        for side, paths in recorded.items():
+            files = last.get(side, {})
+            if set(files) != {self._relative(p) for p in paths}:
+                return False
+            if not all(_unchanged(p, files[self._relative(p)]) for p in paths):
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[dict[str, Any]]:
+        """Run the step: the old manifest goes first, the new one is written last."""
+        self.manifest_path.unlink(missing_ok=True)
+        log(f"{self.name}")
+        started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+        inputs = {self._relative(p): _fingerprint(p) for p in self.inputs}
+        self.facts = {}
+        yield self.facts
+        write_json(
+            self.manifest_path,
+            {
+                "schema_version": SCHEMA_VERSION,
+                "step": self.name,
+                "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+                "started": started.isoformat(timespec="seconds"),
+                "seconds": round(time.perf_counter() - clock, 3),
+                "key": self._key(),
+                "options": self.options,
+                "versions": versions(),
+                "facts": self.facts,
+                "inputs": inputs,
+                "outputs": {self._relative(p): _fingerprint(p) for p in self.outputs},
+            },
+        )
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {"sha256": sha256(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def _unchanged(path: Path, recorded: dict[str, Any]) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    if status.st_size != recorded.get("size"):
+        return False
+    if status.st_mtime_ns == recorded.get("mtime_ns"):
+        return True
+    return sha256(path) == recorded.get("sha256")

@@ -1,0 +1,102 @@
+"""Statistics of repeated measurements: order statistics only, no assumption of a distribution.
+
+Latencies are skewed and have outliers, so the centre is the median and its interval is the
+binomial (order statistic) interval: the pair of samples x(k), x(n+1-k) with the largest k for
+which P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2. It is exact for independent samples of any
+distribution. Fewer than six samples have no 95 % interval: it is null, not a guess.
+Source: David and Nagaraja, Order Statistics, 3rd ed., section 7.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Summary of `n` samples in the unit of the samples (integer nanoseconds here)."""
+
+    n: int
+    median: int
+    p90: int
+    p99: int
+    low: int | None
+    high: int | None
+    minimum: int
+    maximum: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the same names."""
+        return asdict(self)
+
+    @property
+    def relative_width(self) -> float | None:
+        """Half the interval's width over the median; null without an interval."""
+        if self.low is None or self.high is None or self.median == 0:
+            return None
+        return (self.high - self.low) / 2 / self.median
+
+
+def percentile(ordered: Sequence[int], share: float) -> int:
+    """The nearest-rank percentile of sorted samples: the ceil(share * n)-th smallest."""
+    rank = max(1, math.ceil(share * len(ordered) - 1e-9))
+    return ordered[rank - 1]
+
+
+def median(ordered: Sequence[int]) -> int:
+    """The median of sorted samples; of an even number, the mean of the middle two, rounded."""
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return ordered[middle]
+    return round((ordered[middle - 1] + ordered[middle]) / 2)
+
+
+def interval_rank(n: int, confidence: float = 0.95) -> int | None:
+    """The largest k for which [x(k), x(n+1-k)] covers the median; null where none does."""
+    tail = (1 - confidence) / 2
+    cumulative, k = 0.0, 0
+    while k < (n + 1) // 2:
+        log_p = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
+        cumulative += math.exp(log_p)
+        if cumulative > tail:
+            break
+        k += 1
+    return k or None
+
+
+def summarise(samples: Iterable[int], confidence: float = 0.95) -> Stat | None:
+    """Summarise samples; null when there are none."""
+    ordered = sorted(int(s) for s in samples)
+    if not ordered:
+        return None
+    n = len(ordered)
+    k = interval_rank(n, confidence)
+    return Stat(
+        n=n,
+        median=median(ordered),
+        p90=percentile(ordered, 0.90),
+        p99=percentile(ordered, 0.99),
+        low=None if k is None else ordered[k - 1],
+        high=None if k is None else ordered[n - k],
+        minimum=ordered[0],
+        maximum=ordered[-1],
+    )
+
+
+def ratio(over: Stat | None, under: Stat | None) -> dict[str, float | None] | None:
+    """over / under with the interval that holds when each median lies in its own interval.
+
+    Conservative: low = over.low / under.high, high = over.high / under.low, so coverage is at
+    least 2 * confidence - 1. Null where a side is missing or zero.
+    """
+    if over is None or under is None or not under.median:
+        return None
+    bounded = None not in (over.low, over.high, under.low, under.high) and under.low
+    return {
+        "ratio": over.median / under.median,
+        "low": over.low / under.high if bounded else None,  # type: ignore[operator]
+        "high": over.high / under.low if bounded else None,  # type: ignore[operator]
+    }

@@ -1,0 +1,221 @@
+"""The tables: their columns, types and files. Column names are the contract: add, don't rename.
+
+All times are integer nanoseconds; unknown is null, never 0; every row says where it came from
+(`source`: the capture's file name). The canonical form is a `pyarrow.Table` with exactly these
+columns in this order; `frame` gives pandas with nullable types for work that groups and joins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import InputError
+from .files import replacing
+
+SCHEMA_VERSION = 1
+
+_text, _int, _real = pa.string(), pa.int64(), pa.float64()
+_list = pa.list_(pa.string())
+
+PHASES = ("inference", "forward", "loss", "backward", "recompute", "optimizer", "data", "other")
+KINDS = ("kernel", "memcpy", "memset", "node", "op")
+RULES = (
+    "name",
+    "index",
+    "boundary",
+    "order",
+    "elimination",
+    "carrier",
+    "range",  # the eager side: a module range that encloses the operation
+    "sequence",  # the eager side: a backward operator, by its forward operator
+    "unresolved",
+)
+
+SCHEMAS: dict[str, pa.Schema] = {
+    # One row per GPU operation, engine node execution or CPU operator. `self_ns` is the duration
+    # less that of nested operators of the same thread; sums over CPU operators use it. A list
+    # that is empty says "none"; null says "not known" (an unresolved row has null modules).
+    "ops": pa.schema(
+        [
+            ("source", _text),
+            ("precision", _text),
+            ("phase", _text),
+            ("iteration", _int),
+            ("kind", _text),
+            ("name", _text),
+            ("start_ns", _int),
+            ("duration_ns", _int),
+            ("self_ns", _int),
+            ("device", _int),
+            ("stream", _int),
+            ("process", _int),
+            ("rank", _int),
+            ("correlation", _int),
+            ("range", _text),
+            ("range_path", _list),
+            ("layer", _text),
+            ("nodes", _list),
+            ("modules", _list),
+            ("rule", _text),
+        ]
+    ),
+    # One row per engine layer (a fused operation of the engine). Statistics are over
+    # per-iteration sums; total_ns is the sum over all iterations, `calls` the executions.
+    "layers": pa.schema(
+        [
+            ("source", _text),
+            ("precision", _text),
+            ("engine", _text),
+            ("layer", _text),
+            ("kind", _text),
+            ("nodes", _list),
+            ("modules", _list),
+            ("rule", _text),
+            ("calls", _int),
+            ("kernels", _int),
+            ("total_ns", _int),
+            ("median_ns", _int),
+            ("p90_ns", _int),
+            ("p99_ns", _int),
+            ("ci_low_ns", _int),
+            ("ci_high_ns", _int),
+            ("precision_in", _text),
+            ("precision_out", _text),
+            ("compute_precision", _text),
+            ("tactic", _text),
+        ]
+    ),
+    "counters": pa.schema(
+        [
+            ("source", _text),
+            ("precision", _text),
+            ("engine", _text),
+            ("layer", _text),
+            ("kernel", _text),
+            ("launch", _int),
+            ("representative_of", _int),
+            ("metric", _text),
+            ("unit", _text),
+            ("value", _real),
+            ("text", _text),
+            ("section", _text),
+            ("pass", _int),
+            ("clock_control", _text),
+        ]
+    ),
+    "latency": pa.schema(
+        [
+            ("source", _text),
+            ("precision", _text),
+            ("iteration", _int),
+            ("latency_ns", _int),
+        ]
+    ),
+    # One row per side, phase and module: the cost lies in [own_ns, own_ns + shared_ns].
+    "modules": pa.schema(
+        [
+            ("side", _text),  # "engine" or "eager"
+            ("source", _text),
+            ("precision", _text),
+            ("phase", _text),
+            ("module", _text),
+            ("module_class", _text),
+            ("depth", _int),
+            ("own_ns", _int),
+            ("own_low_ns", _int),
+            ("own_high_ns", _int),
+            ("shared_ns", _int),
+            ("shared_low_ns", _int),
+            ("shared_high_ns", _int),
+            ("iterations", _int),
+        ]
+    ),
+}
+
+
+def table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> pa.Table:
+    """Build the table `name` from rows (dicts) or columns (a dict of arrays or lists).
+
+    Missing columns become null; a column the schema does not have is an error (ValueError).
+    """
+    schema = SCHEMAS[name]
+    if isinstance(rows, Mapping):
+        columns = dict(rows)
+        unknown = set(columns) - set(schema.names)
+        if unknown:
+            raise ValueError(f"table {name} has no column {sorted(unknown)}")
+        length = len(next(iter(columns.values()))) if columns else 0
+        arrays = []
+        for field in schema:
+            values = columns.get(field.name)
+            if values is None:
+                arrays.append(pa.nulls(length, field.type))
+            elif isinstance(values, (pa.Array, pa.ChunkedArray)):
+                arrays.append(values.cast(field.type) if values.type != field.type else values)
+            else:
+                arrays.append(pa.array(values, type=field.type, from_pandas=True))
+        return pa.table(arrays, schema=schema)
+    rows = list(rows)
+    unknown = {key for row in rows for key in row} - set(schema.names)
+    if unknown:
+        raise ValueError(f"table {name} has no column {sorted(unknown)}")
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def frame(data: pa.Table) -> pd.DataFrame:
+    """The table as pandas: Int64, Float64 and string with NA, lists as Python lists or None."""
+    kinds = {_int: pd.Int64Dtype(), _real: pd.Float64Dtype(), _text: pd.StringDtype()}
+    return data.to_pandas(types_mapper=kinds.get)
+
+
+def write_parquet(path: Path, data: pa.Table) -> None:
+    """Write a table, whole or not at all, with the schema's version in its metadata."""
+    metadata = {**(data.schema.metadata or {}), b"layerline.schema": str(SCHEMA_VERSION).encode()}
+    with replacing(path) as temporary:
+        pq.write_table(data.replace_schema_metadata(metadata), temporary, compression="zstd")
+
+
+def read_parquet(path: Path, name: str | None = None) -> pa.Table:
+    """Read a table; with `name`, check that its columns are the contract's.
+
+    Raises InputError for a missing file, one that is not Parquet, another schema version, or
+    missing columns.
+    """
+    try:
+        data = pq.read_table(path)
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (pa.ArrowInvalid, OSError) as e:
+        raise InputError(f"is not a Parquet table ({e})", file=path) from None
+    version = (data.schema.metadata or {}).get(b"layerline.schema", b"none").decode()
+    if name is not None:
+        if version != str(SCHEMA_VERSION):
+            raise InputError(
+                f"schema version {version}, this layerline reads {SCHEMA_VERSION}",
+                file=path,
+                fix="make the report again",
+            )
+        missing = [c for c in SCHEMAS[name].names if c not in data.column_names]
+        if missing:
+            raise InputError(f"has no column {', '.join(missing)}", file=path)
+    return data
+
+
+def write_csv(path: Path, data: pa.Table) -> None:
+    """Write a table as CSV: lists as JSON, null as an empty field."""
+    flat = frame(data)
+    for field in data.schema:
+        if pa.types.is_list(field.type):
+            flat[field.name] = [
+                None if v is None else json.dumps(list(v), ensure_ascii=False)
+                for v in flat[field.name]
+            ]
+    with replacing(path) as temporary:
+        flat.to_csv(temporary, index=False)
