@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fcntl
+import os
 import re
 import shutil
 import sys
@@ -49,8 +51,32 @@ class Run:
         return found
 
 
+_LOCKED = "LAYERLINE_RUN_LOCK"
+_locks: dict[Path, int] = {}
+
+
+def _lock(path: Path) -> None:
+    """Let one process tree at a time write to a run directory, until it ends (flock).
+
+    Children are told by the environment that their parent holds the lock.
+    """
+    path = path.resolve()
+    if path in _locks or os.environ.get(_LOCKED) == str(path):
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log(f"waiting for another process that works in {path}")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    _locks[path] = descriptor
+    os.environ[_LOCKED] = str(path)
+
+
 def open_run(path: Path, *, create: bool = False) -> Run:
-    """Open a run directory; leftovers of dead processes are removed.
+    """Open a run directory for writing; leftovers of dead processes are removed.
+
+    Waits while another process works in it.
 
     Raises InputError when it is missing (and not `create`), is no directory, or was written by
     another schema version.
@@ -60,6 +86,7 @@ def open_run(path: Path, *, create: bool = False) -> Run:
     if not path.exists() and not create:
         raise InputError("no such run directory", file=path, fix="run the export stage first")
     path.mkdir(parents=True, exist_ok=True)
+    _lock(path)
     marker = path / "manifests" / "version.json"
     if marker.exists():
         version = read_json(marker)

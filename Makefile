@@ -1,0 +1,81 @@
+# Layerline. `make report` goes the whole way; each stage decides by hash what is still valid.
+MODEL     ?= gpt2
+PRECISION ?= fp32,fp16
+BACKEND   ?=
+BATCH     ?= 1
+SEQ       ?= 128
+RUN       ?= runs/$(notdir $(MODEL))-$(BATCH)x$(SEQ)
+TRT_PYTHON ?=
+# The first Python that is new enough; name another with PYTHON=…
+PYTHON    ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null \
+	&& echo $$p && break; done)
+# Extra arguments for pip, e.g. PIP_ARGS='--extra-index-url URL' for PyTorch's CPU wheels.
+PIP_ARGS  ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+STAMP := $(VENV)/.locked
+comma := ,
+space := $(subst ,, )
+precisions := $(subst $(space),$(comma),$(strip $(PRECISION)))
+
+# The repository's root never goes on sys.path: ./profile would stand beside the standard library's.
+export PYTHONSAFEPATH := 1
+export TRT_PYTHON
+unexport PYTHONPATH
+
+.DEFAULT_GOAL := help
+# Nothing is built or measured beside anything else, also under -j.
+.NOTPARALLEL:
+.PHONY: help export engines profile report doctor test lint typecheck bench lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo; echo "  MODEL=$(MODEL) PRECISION=$(precisions) BACKEND=$(or $(BACKEND),auto) BATCH=$(BATCH) SEQ=$(SEQ) RUN=$(RUN)"
+
+$(STAMP): requirements.lock requirements-cuda.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11-3.13 found; install one, or name it with PYTHON=…" >&2; exit 3; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "error: $(PYTHON) cannot make environments; install it, e.g. apt install python3-venv" >&2; exit 3; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) -r requirements.lock -c requirements-cuda.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+export: $(STAMP) ## the model as ONNX, every node named after its module
+	$(BIN)/layerline export --run '$(RUN)' --model '$(MODEL)' --precision '$(precisions)' --batch $(BATCH) --seq $(SEQ)
+
+engines: export ## inference engines, with their layers resolved to nodes and modules
+	$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
+
+profile: engines ## measure the engines, eager inference and eager training
+	$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
+
+report: profile ## the comparison: RUN/report/index.html (everything this machine can do)
+	$(BIN)/layerline report --run '$(RUN)'
+
+doctor: $(STAMP) ## what this machine can and cannot do, and how to get the rest
+	$(BIN)/layerline doctor
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: $(STAMP) ## mypy --strict
+	@mkdir -p .types/layerline
+	@for d in core export engines profile analysis; do ln -sfn ../../$$d .types/layerline/$$d; done
+	$(BIN)/mypy
+
+bench: $(STAMP) ## readers beside other tools, both sides in one run
+	$(BIN)/python tests/bench/run.py
+
+lock: $(STAMP) ## resolve requirements.lock again (uses uv from PyPI)
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/python tests/lock.py
+
+clean: ## remove runs, caches and the environment
+	rm -rf $(VENV) .types runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
