@@ -1,0 +1,163 @@
+"""Files are whole or not there; the run directory believes nothing half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from layerline.core import files, run
+from layerline.core.errors import InputError
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path):
+    target = tmp_path / "a.json"
+    files.write_json(target, {"x": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(target, {"x": float("nan")})
+    assert json.loads(target.read_text()) == {"x": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(OSError), files.replacing(target) as temporary:
+        temporary.write_text("half of it")
+        raise OSError(28, "No space left on device")
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000])
+def test_broken_json_is_one_line_that_names_the_file(tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"broken\.json: is not JSON") as caught:
+        files.read_json(path)
+    assert "\n" not in caught.value.line()
+
+
+def test_error_lines_cannot_carry_terminal_escapes():
+    assert "\x1b" not in InputError("name \x1b[31m\nrest", file="a\rb").line()
+
+
+def make_step(tmp_path, options=None, name="export/fp32"):
+    opened = run.open_run(tmp_path / "run", create=True)
+    given = tmp_path / "input"
+    if not given.exists():
+        given.write_text("input")
+    return run.Step(opened, name, options or {}, [given], [opened.file("export", "out")])
+
+
+def execute(step):
+    with step.recording():
+        files.write_text(step.outputs[0], "result")
+
+
+def test_a_step_is_valid_only_after_it_completed(tmp_path):
+    step = make_step(tmp_path)
+    assert not step.valid()
+    execute(step)
+    assert make_step(tmp_path).valid()
+
+
+def test_changed_options_inputs_or_outputs_make_a_step_invalid(tmp_path):
+    execute(make_step(tmp_path, {"seq": 128}))
+    assert make_step(tmp_path, {"seq": 128}).valid()
+    assert not make_step(tmp_path, {"seq": 64}).valid()
+    (tmp_path / "run/export/out").write_text("tampered")
+    assert not make_step(tmp_path, {"seq": 128}).valid()
+    execute(make_step(tmp_path, {"seq": 128}))
+    (tmp_path / "input").write_text("changed")
+    assert not make_step(tmp_path, {"seq": 128}).valid()
+
+
+def test_a_touched_but_equal_file_stays_valid(tmp_path):
+    execute(make_step(tmp_path))
+    os.utime(tmp_path / "input", (1, 1))
+    assert make_step(tmp_path).valid()
+
+
+def test_a_step_that_fails_is_not_valid_even_with_its_old_outputs(tmp_path):
+    execute(make_step(tmp_path))
+    with pytest.raises(RuntimeError), make_step(tmp_path).recording():
+        raise RuntimeError
+    assert not make_step(tmp_path).valid()
+
+
+def test_killed_halfway_nothing_is_believed_and_leftovers_go(tmp_path):
+    code = f"""
+import os, signal
+from pathlib import Path
+from layerline.core import files, run
+r = run.open_run(Path({str(tmp_path / "run")!r}), create=True)
+step = run.Step(r, "export/fp32", {{}}, [], [r.file("export", "out")])
+with step.recording():
+    with files.replacing(step.outputs[0]) as p:
+        p.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL
+    assert list((tmp_path / "run/export").iterdir())
+    opened = run.open_run(tmp_path / "run")
+    assert not list((tmp_path / "run/export").iterdir())
+    assert not run.Step(opened, "export/fp32", {}, [], [opened.file("export", "out")]).valid()
+
+
+def test_another_schema_version_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests/version.json").write_text('{"schema_version": 99}')
+    with pytest.raises(InputError, match="schema version 99.*choose another RUN"):
+        run.open_run(tmp_path)
+
+
+def test_a_run_that_is_missing_or_a_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such run directory"):
+        run.open_run(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="not a directory"):
+        run.open_run(tmp_path / "file", create=True)
+
+
+def test_two_processes_take_turns_in_a_run_directory(tmp_path):
+    path = tmp_path / "run"
+    run.open_run(path, create=True)
+    code = f"""
+from pathlib import Path
+from layerline.core import run
+run.open_run(Path({str(path)!r}))
+print("in")
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "LAYERLINE_RUN_LOCK"}
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment, text=True,
+    )  # fmt: skip
+    try:
+        assert other.stderr.readline().startswith("waiting for another process")
+        time.sleep(0.2)
+        assert other.poll() is None
+        os.close(run._locks.pop(path.resolve()))
+        assert other.communicate(timeout=30)[0] == "in\n"
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_the_machine_lock_ends_with_its_process():
+    code = """
+import os, signal
+from layerline.core.files import machine_lock
+with machine_lock("test"):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False, timeout=300)
+    subprocess.run(
+        [sys.executable, "-c", code.replace("os.kill(os.getpid(), signal.SIGKILL)", "print(1)")],
+        check=True, timeout=300,
+    )  # fmt: skip

@@ -1,0 +1,134 @@
+"""The package's layout and the command line's manners."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from layerline.core import cli, nodes
+from layerline.core.errors import InputError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def layerline(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "layerline.core.cli", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def test_the_standard_librarys_profile_is_not_shadowed_from_the_root():
+    code = "import cProfile, profile; assert hasattr(profile, 'Profile'), profile"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+    assert not (ROOT / "profile/__init__.py").exists()
+    assert not (ROOT / "__init__.py").exists()
+
+
+@pytest.mark.slow
+def test_torch_dynamo_imports_from_the_root():
+    pytest.importorskip("torch")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    code = "import cProfile, torch._dynamo"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+
+
+def test_every_folder_with_python_files_is_listed_as_a_package():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {
+        path.parent.relative_to(ROOT).as_posix()
+        for stage in ("core", "export", "engines", "profile", "analysis")
+        for path in (ROOT / stage).rglob("*.py")
+    }
+    assert folders <= set(listed["package-dir"].values())
+    assert set(listed["packages"]) == set(listed["package-dir"])
+
+
+def test_imports_go_one_way():
+    order = ["core", "export", "engines", "profile", "analysis"]
+    for stage in order:
+        later = order[order.index(stage) + 1 :]
+        for path in (ROOT / stage).rglob("*.py"):
+            if path.name == "cli.py":
+                continue  # its table of commands names every stage
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                imported = line.strip().startswith(("import ", "from "))
+                found = [s for s in later if f"layerline.{s}" in line]
+                assert not (imported and found), f"{path}:{number} imports {found}"
+
+
+def test_analysis_needs_no_torch_onnx_or_tensorrt():
+    names = "torch", "onnx", "onnxruntime", "tensorrt", "transformers"
+    code = (
+        "import importlib, pkgutil, sys\n"
+        f"for name in {names!r}: sys.modules[name] = None\n"
+        "import layerline.analysis as package\n"
+        "for m in pkgutil.walk_packages(package.__path__, 'layerline.analysis.'):\n"
+        "    importlib.import_module(m.name)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_help_lists_every_command_and_needs_no_heavy_library():
+    done = layerline("--help")
+    assert done.returncode == 0, done.stderr
+    for name in cli.COMMANDS:
+        assert f"  {name}" in done.stdout
+    code = (
+        "import sys\nfrom layerline.core import cli\n"
+        "for n in cli.COMMANDS: cli.cli.get_command(None, n)\n"
+        "bad = {'torch', 'onnx', 'onnxruntime', 'transformers'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["--nonsense"], ["read"], ["report"], ["export", "--run"]]
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments):
+    done = layerline(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_names_a_remedy_for_everything_missing():
+    environment = {**os.environ, "NSYS": "/nowhere/nsys", "TRT_PYTHON": "/nowhere/python"}
+    done = layerline("doctor", "--json", env=environment)
+    assert done.returncode == 0, done.stderr
+    findings = {f["what"]: f for f in json.loads(done.stdout)["findings"]}
+    assert findings["nsys"]["found"] is None
+    assert "NSYS=" in findings["nsys"]["fix"]
+    assert "TRT_PYTHON=/nowhere/python" in findings["tensorrt"]["fix"]
+    assert all(f["fix"] for f in findings.values() if f["found"] is None)
+
+
+def test_nodes_json_of_another_version_or_shape_is_refused():
+    good = {"name": "a/Add", "op": "Add", "module": "a", "inputs": ["x"], "outputs": ["y"]}
+    graph = nodes.parse({"schema_version": 1, "nodes": [good]})
+    assert graph.producer["y"].module == "a"
+    assert graph.consumers["x"][0].name == "a/Add"
+    for document, message in [
+        ([], 'no "nodes" list'),
+        ({"schema_version": 2, "nodes": []}, "schema version 2"),
+        ({"schema_version": 1, "nodes": [good, good]}, "occurs twice"),
+        ({"schema_version": 1, "nodes": [{**good, "inputs": [1]}]}, "a string"),
+        ({"schema_version": 1, "nodes": [{"name": "a"}]}, r"nodes\[0\]"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            nodes.parse(document)
+
+
+def test_modules_of_nodes_come_in_graph_order_and_once():
+    def node(name, module):
+        return nodes.Node(name, "Add", module, (), ())
+
+    graph = nodes.NodeGraph((node("a", "m1"), node("b", None), node("c", "m0"), node("d", "m1")))
+    assert graph.modules_of(["d", "c", "b", "a", "not there"]) == ("m1", "m0")
