@@ -112,7 +112,7 @@ with step.recording():
 def test_another_schema_version_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests/version.json").write_text('{"schema_version": 99}')
-    with pytest.raises(InputError, match="schema version 99.*choose another RUN"):
+    with pytest.raises(InputError, match=r"schema version 99.*choose another RUN"):
         run.open_run(tmp_path)
 
 
