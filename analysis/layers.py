@@ -1,0 +1,124 @@
+"""From engine operations to the `layers` table: statistics over per-iteration sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core import tables
+from .sums import iterations_of, stat, timed_rows
+
+MOVEMENT = "movement"
+
+
+def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
+    """The `layers` table of one engine, the most expensive layer first.
+
+    `ops`: rows of one source and precision. `described`: the layers list of the engine's
+    layers.json (name, kind, nodes, modules, rule, precision_in, precision_out, compute_precision,
+    tactic), which adds what a trace does not say and the layers that never ran (their times are
+    null). Movement (rule carrier, copies) is kept apart from computation of the same layer.
+    """
+    about = {d["name"]: d for d in described if isinstance(d.get("name"), str)}
+    rows, column = timed_rows(ops)
+    rows, iteration = iterations_of(rows)
+    numbers, columns = np.unique(iteration, return_inverse=True)
+    groups = _groups(rows)
+    order = np.argsort(groups.codes, kind="stable")
+    starts = np.searchsorted(groups.codes[order], np.arange(len(groups.names) + 1))
+    times, valid = rows[column].fill_null(0).to_numpy(), pc.is_valid(rows[column]).to_numpy()
+    on_device = pc.equal(rows["kind"], "kernel").to_numpy(zero_copy_only=False)
+    is_node = pc.equal(rows["kind"], "node").to_numpy(zero_copy_only=False)
+
+    found: list[dict[str, Any]] = []
+    for g, (name, moves) in enumerate(groups.names):
+        members = order[starts[g] : starts[g + 1]]
+        first = rows.slice(int(members[0]), 1).to_pylist()[0]
+        sums = np.zeros(len(numbers), dtype=np.int64)
+        np.add.at(sums, columns[members], times[members])
+        known = bool(valid[members].all())
+        summary = stat(sums) if known else None
+        facts = about.get(name, {})
+        kind = MOVEMENT if moves else facts.get("kind") or first["kind"]
+        nodes_ran = bool(is_node[members].any())
+        found.append(
+            {
+                "source": first["source"],
+                "precision": first["precision"],
+                "engine": engine,
+                "layer": name,
+                "kind": kind,
+                "nodes": first["nodes"],
+                "modules": first["modules"],
+                "rule": first["rule"],
+                "calls": len(members) if nodes_ran else len(np.unique(columns[members])),
+                "kernels": int(on_device[members].sum()) if not nodes_ran else None,
+                "total_ns": int(sums.sum()) if known else None,
+                "median_ns": summary and summary.median,
+                "p90_ns": summary and summary.p90,
+                "p99_ns": summary and summary.p99,
+                "ci_low_ns": summary and summary.low,
+                "ci_high_ns": summary and summary.high,
+                **_described(facts),
+            }
+        )
+    found.sort(key=lambda r: (-(r["total_ns"] or 0), r["layer"]))
+    ran = {r["layer"] for r in found}
+    found += [_never_ran(d, rows, engine) for name, d in about.items() if name not in ran]
+    return tables.table("layers", found)
+
+
+class _Groups:
+    def __init__(self, codes: Any, names: list[tuple[str, bool]]) -> None:
+        self.codes, self.names = codes, names
+
+
+def _groups(rows: pa.Table) -> _Groups:
+    """A code per row; what has no layer is a layer of its own name."""
+    name = pc.coalesce(rows["layer"], rows["name"], pa.scalar("unnamed"))
+    moves = pc.or_(
+        pc.fill_null(pc.equal(rows["rule"], "carrier"), False),
+        pc.is_in(rows["kind"], pa.array(["memcpy", "memset"])),
+    )
+    text = pc.binary_join_element_wise(pc.if_else(moves, "m", "c"), name, "")
+    encoded = pc.dictionary_encode(text).combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):
+        if not encoded.num_chunks:
+            return _Groups(np.zeros(0, dtype=np.int64), [])
+        encoded = encoded.chunk(0)
+    names = [(e[1:], e[0] == "m") for e in encoded.dictionary.to_pylist()]
+    return _Groups(encoded.indices.to_numpy(), names)
+
+
+_FACTS = ("precision_in", "precision_out", "compute_precision", "tactic")
+
+
+def _described(facts: Mapping[str, Any]) -> dict[str, str | None]:
+    return {k: None if facts.get(k) is None else _flat(facts[k]) for k in _FACTS}
+
+
+def _flat(value: Any) -> str:
+    """One text for a value that may be a list (the precisions of several inputs)."""
+    if isinstance(value, (list, tuple)):
+        return "+".join(dict.fromkeys(str(v) for v in value))
+    return str(value)
+
+
+def _never_ran(about: Mapping[str, Any], rows: pa.Table, engine: str) -> dict[str, Any]:
+    first = rows.slice(0, 1).to_pylist()
+    return {
+        "source": first[0]["source"] if first else None,
+        "precision": first[0]["precision"] if first else None,
+        "engine": engine,
+        "layer": about["name"],
+        "kind": about.get("kind"),
+        "nodes": about.get("nodes"),
+        "modules": about.get("modules"),
+        "rule": about.get("rule"),
+        "calls": 0,
+        **_described(about),
+    }
