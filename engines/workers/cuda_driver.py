@@ -1,0 +1,181 @@
+"""The few CUDA calls that measuring an engine needs, through the driver API and ctypes.
+
+The driver's own library (libcuda.so.1) is there wherever a GPU works, whichever CUDA toolkit, torch
+or TensorRT is installed; no package is needed. The primary context is used, which is the one that
+the runtime API (TensorRT, torch) uses too. Standard library only; also runs on Python 3.10.
+
+Source of the signatures: CUDA driver API reference manual (cuda.h). `_v2` names are what cuda.h
+maps the plain names to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+_EVENT_DEFAULT = 0
+_STREAM_NON_BLOCKING = 1
+_CAPTURE_THREAD_LOCAL = 1
+OUT_OF_MEMORY = 2
+_ATTRIBUTES = {
+    "multiprocessors": 16,
+    "clock_khz": 13,
+    "memory_clock_khz": 36,
+    "memory_bus_bits": 37,
+    "l2_bytes": 38,
+    "max_threads_per_multiprocessor": 39,
+    "capability_major": 75,
+    "capability_minor": 76,
+}
+
+
+class CudaError(RuntimeError):
+    """A driver call failed; `code` is the CUresult, `name` its name."""
+
+    def __init__(self, call: str, code: int, name: str) -> None:
+        self.call, self.code, self.name = call, code, name
+        super().__init__(f"{call} failed: {name} ({code})")
+
+
+class NoDriver(RuntimeError):
+    """This machine has no CUDA driver or no usable GPU."""
+
+
+class Cuda:
+    """The driver with the primary context of one device made current on this thread."""
+
+    def __init__(self, device: int = 0) -> None:
+        try:
+            self._lib = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise NoDriver("no CUDA driver on this machine (libcuda.so.1)") from None
+        self._lib.cuInit.argtypes = [c_uint]
+        try:
+            self._call("cuInit", 0)
+            count = c_int()
+            self._call("cuDeviceGetCount", byref(count))
+        except CudaError as e:
+            raise NoDriver(f"the CUDA driver finds no usable GPU ({e.name})") from None
+        if device >= count.value:
+            raise NoDriver(f"no GPU {device}: this machine shows {count.value}")
+        self._device = c_int()
+        self._call("cuDeviceGet", byref(self._device), c_int(device))
+        context = c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._lib, name)(*arguments)
+        if code:
+            text = c_char_p()
+            self._lib.cuGetErrorName(c_int(code), byref(text))
+            raise CudaError(name, code, (text.value or b"unknown error").decode())
+
+    def device_facts(self) -> dict[str, Any]:
+        """Name, memory and the attributes of the device; driver version as 'major.minor'."""
+        name = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", name, c_int(256), self._device)
+        total, version = c_size_t(), c_int()
+        self._call("cuDeviceTotalMem_v2", byref(total), self._device)
+        self._call("cuDriverGetVersion", byref(version))
+        facts: dict[str, Any] = {
+            "name": name.value.decode(),
+            "memory_bytes": total.value,
+            "cuda_driver": f"{version.value // 1000}.{version.value % 1000 // 10}",
+        }
+        for key, attribute in _ATTRIBUTES.items():
+            value = c_int()
+            self._call("cuDeviceGetAttribute", byref(value), c_int(attribute), self._device)
+            facts[key] = value.value
+        return facts
+
+    def memory_free(self) -> int:
+        """Free device memory in bytes."""
+        free, total = c_size_t(), c_size_t()
+        self._call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value
+
+    def allocate(self, size: int) -> int:
+        """Allocate `size` bytes of device memory (at least one); gives the address."""
+        pointer = c_uint64()
+        self._call("cuMemAlloc_v2", byref(pointer), c_size_t(max(size, 1)))
+        return pointer.value
+
+    def free(self, address: int) -> None:
+        """Free memory from `allocate`."""
+        self._call("cuMemFree_v2", c_uint64(address))
+
+    def to_device(self, address: int, array: Any) -> None:
+        """Copy a contiguous numpy array to device memory."""
+        self._call(
+            "cuMemcpyHtoD_v2",
+            c_uint64(address),
+            c_void_p(array.ctypes.data),
+            c_size_t(array.nbytes),
+        )
+
+    def to_host(self, array: Any, address: int) -> None:
+        """Fill a contiguous numpy array from device memory."""
+        self._call(
+            "cuMemcpyDtoH_v2",
+            c_void_p(array.ctypes.data),
+            c_uint64(address),
+            c_size_t(array.nbytes),
+        )
+
+    def stream(self) -> int:
+        """A stream of its own that does not wait for the default stream."""
+        handle = c_void_p()
+        self._call("cuStreamCreate", byref(handle), c_uint(_STREAM_NON_BLOCKING))
+        return handle.value or 0
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for everything on the stream."""
+        self._call("cuStreamSynchronize", c_void_p(stream))
+
+    def event(self) -> int:
+        """A timing event."""
+        handle = c_void_p()
+        self._call("cuEventCreate", byref(handle), c_uint(_EVENT_DEFAULT))
+        return handle.value or 0
+
+    def record(self, event: int, stream: int) -> None:
+        """Record the event on the stream."""
+        self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
+
+    def wait(self, event: int) -> None:
+        """Wait until the event has happened."""
+        self._call("cuEventSynchronize", c_void_p(event))
+
+    def elapsed_ns(self, start: int, end: int) -> int:
+        """Device time between two events that happened. Their resolution is about 0.5 µs."""
+        milliseconds = c_float()
+        self._call("cuEventElapsedTime", byref(milliseconds), c_void_p(start), c_void_p(end))
+        return round(milliseconds.value * 1e6)
+
+    def capture(self, stream: int, work: Any) -> int:
+        """Record what `work()` puts on the stream as a CUDA graph; gives its executable."""
+        self._call("cuStreamBeginCapture_v2", c_void_p(stream), c_int(_CAPTURE_THREAD_LOCAL))
+        graph, executable = c_void_p(), c_void_p()
+        try:
+            work()
+        finally:
+            self._call("cuStreamEndCapture", c_void_p(stream), byref(graph))
+        self._call("cuGraphInstantiateWithFlags", byref(executable), graph, ctypes.c_ulonglong(0))
+        return executable.value or 0
+
+    def launch(self, executable: int, stream: int) -> None:
+        """Run a captured graph."""
+        self._call("cuGraphLaunch", c_void_p(executable), c_void_p(stream))
+
+    def profiler_start(self) -> None:
+        """Tell nsys or ncu that the part to be captured begins."""
+        self._call("cuProfilerStart")
+
+    def profiler_stop(self) -> None:
+        """Tell nsys or ncu that the part to be captured is over."""
+        self._call("cuProfilerStop")
+
+
+__all__ = ["OUT_OF_MEMORY", "Cuda", "CudaError", "NoDriver"]
