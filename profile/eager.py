@@ -1,0 +1,38 @@
+"""The eager model in inference: latency, a profile with module ranges, and its outputs.
+
+Leaves ``captures/eager.{precision}.trace.json.gz`` (torch.profiler), ``.latency.json``,
+``.meta.json`` and ``.outputs.npz`` (``{"logits": (batch, sequence, vocabulary) float32}``, the
+reference that engines are compared with).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import ToolMissing
+from layerline.core.run import Run
+
+from . import eager_process
+
+why_not = eager_process.why_not
+
+
+def outputs(run: Run, precision: str) -> list[Path]:
+    """The files that `capture` leaves."""
+    return list(eager_process.files(run, "eager", precision).values())
+
+
+def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
+    """Measure and profile the model of ``export/model.json`` in eager inference.
+
+    `options` (all optional): device, threads, seed, warmup, iterations {min, max}, target,
+    seconds, profiled. The caller holds the machine's lock. LayerlineError where it cannot run;
+    `why_not` tells beforehand.
+    """
+    reason = why_not(precision, options)
+    if reason:
+        raise ToolMissing(
+            f"eager {precision} is not run on this machine: {reason}", fix="use fp32 or a GPU"
+        )
+    eager_process.work(run, "eager", precision, options)

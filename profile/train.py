@@ -1,0 +1,36 @@
+"""The eager model in training: step latency with its phases, and a profile with module ranges.
+
+Leaves ``captures/train.{precision}.trace.json.gz``, ``.latency.json`` and ``.meta.json``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import ToolMissing
+from layerline.core.run import Run
+
+from . import eager_process
+
+why_not = eager_process.why_not
+
+
+def outputs(run: Run, precision: str) -> list[Path]:
+    """The files that `capture` leaves."""
+    return list(eager_process.files(run, "train", precision).values())
+
+
+def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
+    """Measure and profile training steps of the model of ``export/model.json``.
+
+    `options` (all optional): device, threads, seed, learning_rate, and, in ``train`` or beside
+    it, warmup, iterations {min, max}, target, seconds, profiled. The caller holds the machine's
+    lock. LayerlineError where it cannot run; `why_not` tells beforehand.
+    """
+    reason = why_not(precision, options)
+    if reason:
+        raise ToolMissing(
+            f"training in {precision} is not run on this machine: {reason}", fix="use fp32 or a GPU"
+        )
+    eager_process.work(run, "train", precision, options)
