@@ -1,0 +1,433 @@
+"""The view: everything the report shows, made from tables. Pure: reads no file.
+
+`build` takes one `SideData` per column (an engine, an eager phase) and makes the rows: modules at
+every depth, blocks, kinds, rows without a module, layers, nodes, ratios and the headline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..core.stats import Stat, ratio, summarise
+from . import blocks as blocks_
+from . import headline
+from . import modules as modules_
+from .report import view as contract
+from .sums import Key, Sums, stat, sums
+
+SCHEMA_VERSION = 1
+UNRESOLVED = "unresolved"
+ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
+
+
+@dataclass(frozen=True)
+class SideData:
+    """One column: its operations and what is known about them.
+
+    `ops`: rows of this source, precision and phase. `labels`: a name for each row of `ops` that
+    has no module ("optimizer"; "unresolved" where nothing is known). `latency_ns`: unprofiled
+    samples. `traced_ns`: latency in the profiled run by iteration. `outside_ns`: wall time in no
+    operator, by iteration. `layers`: the layers table of an engine.
+    """
+
+    key: str
+    side: str
+    label: str
+    precision: str
+    phase: str
+    backend: str
+    source: str
+    ops: pa.Table
+    labels: Any = None
+    latency_ns: Sequence[int] = ()
+    traced_ns: Mapping[int, int] = field(default_factory=dict)
+    outside_ns: Mapping[int, int] = field(default_factory=dict)
+    closure: Sequence[contract.Closure] = ()
+    parity: Mapping[str, Any] | None = None
+    precision_run: Mapping[str, float] | None = None
+    layers: pa.Table | None = None
+    nodes: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is known of the model: module paths in registration order and their classes."""
+
+    title: str
+    paths: Sequence[str] = ()
+    classes: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A side with its matrix."""
+
+    data: SideData
+    sums: Sums
+    total: int | None  # median per iteration
+
+    def cost(self, region: Collection[str]) -> contract.Cost | None:
+        return self.costs([region])[0]
+
+    def costs(self, regions: Sequence[Collection[str]]) -> list[contract.Cost | None]:
+        return [
+            None if b is None else _cost(b.own, b.shared, self.total)
+            for b in modules_.bounds(self.sums, regions)
+        ]
+
+
+def build(
+    sides: Sequence[SideData],
+    model: Model,
+    *,
+    comparability: Sequence[Mapping[str, Any]] = (),
+    skipped: Sequence[Mapping[str, Any]] = (),
+    manifest: Mapping[str, Any] | None = None,
+    generated: str = "",
+) -> contract.View:
+    """The view of these sides. Keys of sides are unique."""
+    columns = [_column(s) for s in sides]
+    units = sorted({u for c in columns for u in c.sums.units()})
+    paths = modules_.ordered_tree(model.paths, units) if columns else []
+    layer_rows, by_unit = _layers(columns)
+    shown: contract.View = {
+        "schema_version": SCHEMA_VERSION,
+        "title": model.title,
+        "generated": generated,
+        "headline": [],
+        "sides": [_side(c) for c in columns],
+        "ratios": _ratios(sides),
+        "modules": _module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
+        "kinds": _kinds(columns, paths, units, model),
+        "layers": layer_rows,
+        "nodes": [_node(s, n) for s in sides for n in s.nodes],
+        "unresolved": [u for c in columns for u in _unresolved(c)],
+        "comparability": [dict(c) for c in comparability],
+        "skipped": [dict(s) for s in skipped],
+        "manifest": dict(manifest or {}),
+    }
+    shown["headline"] = headline.sentences(shown)
+    return shown
+
+
+def _column(side: SideData) -> _Column:
+    made = sums(side.ops, side.labels)
+    total = stat(made.total()) if made.iterations else None
+    return _Column(side, made, total.median if total else None)
+
+
+def estimate(summary: Stat | None) -> contract.Estimate:
+    """A summary as the report's estimate."""
+    if summary is None:
+        return {"median": None, "low": None, "high": None, "n": 0}
+    return {"median": summary.median, "low": summary.low, "high": summary.high, "n": summary.n}
+
+
+def _cost(own: Stat, shared: int, total: int | None) -> contract.Cost:
+    return {
+        "own": own.median,
+        "own_low": own.low,
+        "own_high": own.high,
+        "shared": shared,
+        "share": (own.median + shared) / total if total else None,
+    }
+
+
+def _side(column: _Column) -> contract.Side:
+    data, made = column.data, column.sums
+    lost = made.where([k.label == UNRESOLVED for k in made.keys]) if made.keys else None
+    everything = int(made.total().sum()) if made.keys else 0
+    unresolved = stat(lost) if lost is not None else None
+    run = data.precision_run
+    return {
+        "key": data.key,
+        "side": data.side,
+        "label": data.label,
+        "precision": data.precision,
+        "precision_run": dict(precision_run(data.layers) if run is None else run),
+        "phase": data.phase,
+        "backend": data.backend,
+        "source": data.source,
+        "latency": estimate(summarise(data.latency_ns)),
+        "traced": estimate(summarise(data.traced_ns.values())),
+        "coverage": 1 - int(lost.sum()) / everything if lost is not None and everything else None,
+        "operation_ns": column.total,
+        "unresolved_ns": unresolved.median if unresolved else None,
+        "closure": list(data.closure),
+        "parity": None if data.parity is None else dict(data.parity),
+    }
+
+
+def precision_run(layers: pa.Table | None) -> dict[str, float]:
+    """Compute precision to its share of the layers' time; what no layer says is "unknown"."""
+    if layers is None:
+        return {}
+    time: dict[str, int] = {}
+    for precision, total in zip(
+        layers["compute_precision"].to_pylist(), layers["total_ns"].to_pylist(), strict=True
+    ):
+        if total:
+            time[precision or "unknown"] = time.get(precision or "unknown", 0) + total
+    everything = sum(time.values())
+    ordered = sorted(time.items(), key=lambda item: -item[1])
+    return {p: t / everything for p, t in ordered}
+
+
+def _present(
+    columns: Sequence[_Column], regions: Sequence[Collection[str]]
+) -> list[dict[str, contract.Cost]]:
+    """For every region, its cost by side key where something was measured."""
+    found: list[dict[str, contract.Cost]] = [{} for _ in regions]
+    for column in columns:
+        for costs, cost in zip(found, column.costs(regions), strict=True):
+            if cost is not None:
+                costs[column.data.key] = cost
+    return found
+
+
+def _module_rows(
+    columns: Sequence[_Column],
+    paths: Sequence[str],
+    units: Sequence[str],
+    model: Model,
+    by_unit: Mapping[str, list[str]],
+) -> list[contract.ModuleRow]:
+    """Modules in preorder, each followed by the blocks whose common parent it is."""
+    inner = {p.rpartition(".")[0] for p in paths if p}
+    regions = modules_.subtree_regions(paths, units)
+    groups = _block_members(columns, inner)
+    rows = []
+    below: dict[str, list[contract.ModuleRow]] = {}
+    for members, costs in zip(groups, _present(columns, groups), strict=True):
+        parent = blocks_.common_parent(members)
+        single = len(members) == 1
+        below.setdefault(parent, []).append(
+            {
+                "id": "block:" + "+".join(members),
+                "parent": f"module:{parent}",
+                "name": "own operations" if single else _short(members, parent),
+                "path": parent,
+                "module_class": None,
+                "kind": "block",
+                "depth": _depth(parent) + 1,
+                "members": list(members),
+                "costs": costs,
+                "layers": _layers_of(members, by_unit),
+            }
+        )
+    for path, costs, region in zip(paths, _present(columns, regions), regions, strict=True):
+        row: contract.ModuleRow = {
+            "id": f"module:{path}",
+            "parent": f"module:{path.rpartition('.')[0]}" if path else None,
+            "name": path.rpartition(".")[2],
+            "path": path,
+            "module_class": model.classes.get(path),
+            "kind": "module",
+            "depth": _depth(path),
+            "members": [],
+            "costs": costs,
+            "layers": [] if path in inner else _layers_of(region, by_unit),
+        }
+        rows += [row, *below.get(path, ())]
+    return rows
+
+
+def _block_members(columns: Sequence[_Column], inner: Collection[str]) -> list[tuple[str, ...]]:
+    """The distinct blocks of all sides: linked modules, and the own operations of modules that
+    have children. A leaf that shares nothing is its own block already."""
+    found: dict[tuple[str, ...], None] = {}
+    for column in columns:
+        for members in blocks_.blocks(column.sums.keys):
+            if len(members) > 1 or members[0] in inner:
+                found[members] = None
+    return sorted(found)
+
+
+def _short(members: Sequence[str], parent: str) -> str:
+    """The members' names below their common parent."""
+    cut = len(parent) + 1 if parent else 0
+    return " + ".join(m[cut:] or "own operations" for m in members)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
+
+
+def _layers_of(units: Iterable[str], by_unit: Mapping[str, list[str]]) -> list[str]:
+    return list(dict.fromkeys(i for u in units for i in by_unit.get(u, ())))
+
+
+def _other_rows(columns: Sequence[_Column]) -> list[contract.ModuleRow]:
+    """Costs that are no module's: one row per label, unresolved and the time outside last."""
+    costs: dict[str, dict[str, contract.Cost]] = {}
+    for column in columns:
+        for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
+            summary = stat(samples)
+            if key.label is not None and summary is not None:
+                cost = _cost(summary, 0, column.total)
+                costs.setdefault(key.label, {})[column.data.key] = cost
+        outside = summarise(column.data.outside_ns.values())
+        if outside is not None:
+            # Not a part of operation time, so it has no share of it.
+            cost = _cost(outside, 0, None)
+            costs.setdefault("outside operators", {})[column.data.key] = cost
+    last = {UNRESOLVED: 1, "outside operators": 2}
+    ordered = sorted(
+        costs,
+        key=lambda n: (last.get(n, 0), ROWS_FIRST.index(n) if n in ROWS_FIRST else 99, n),
+    )
+    return [
+        {
+            "id": f"row:{name}",
+            "parent": None,
+            "name": name,
+            "path": "",
+            "module_class": None,
+            "kind": "row",
+            "depth": 0,
+            "members": [],
+            "costs": costs[name],
+            "layers": [],
+        }
+        for name in ordered
+    ]
+
+
+def _kinds(
+    columns: Sequence[_Column], paths: Sequence[str], units: Sequence[str], model: Model
+) -> list[contract.Kind]:
+    """Kinds that are repeated or have operations of their own, the most expensive first."""
+    groups = modules_.kinds(paths)
+    inside: dict[str, list[str]] = {k: [] for k in groups}
+    for unit in units:
+        for kind in dict.fromkeys(modules_.kind_of(a) for a in modules_.ancestors(unit) if a):
+            inside[kind].append(unit)
+    own = set(units)
+    names = [k for k, ms in groups.items() if inside[k] and (len(ms) > 1 or own & set(ms))]
+    found: list[contract.Kind] = []
+    for name, costs in zip(names, _present(columns, [inside[n] for n in names]), strict=True):
+        classes = {model.classes.get(m) for m in groups[name]}
+        found.append(
+            {
+                "name": name,
+                "module_class": classes.pop() if len(classes) == 1 else None,
+                "count": len(groups[name]),
+                "costs": costs,
+            }
+        )
+    return sorted(found, key=lambda k: -max((c["own"] or 0) for c in k["costs"].values()))
+
+
+def _layers(
+    columns: Sequence[_Column],
+) -> tuple[list[contract.LayerRow], dict[str, list[str]]]:
+    """Layer rows, and the ids of the layers that serve each unit."""
+    rows: list[contract.LayerRow] = []
+    by_unit: dict[str, list[str]] = {}
+    for column in columns:
+        if column.data.layers is None:
+            continue
+        for i, row in enumerate(column.data.layers.to_pylist()):
+            identity = f"{column.data.key}#{i}"
+            for module in row["modules"] or ():
+                by_unit.setdefault(module, []).append(identity)
+            median = row["median_ns"]
+            rows.append(
+                {
+                    "id": identity,
+                    "side": column.data.key,
+                    "layer": row["layer"],
+                    "kind": row["kind"] or "unknown",
+                    "rule": row["rule"] or UNRESOLVED,
+                    "nodes": row["nodes"] or [],
+                    "modules": row["modules"] or [],
+                    "calls": row["calls"],
+                    "kernels": row["kernels"],
+                    "time": {
+                        "median": median,
+                        "low": row["ci_low_ns"],
+                        "high": row["ci_high_ns"],
+                        "n": len(column.sums.iterations) if median is not None else 0,
+                    },
+                    "share": median / column.total if median is not None and column.total else None,
+                    "precision_in": row["precision_in"],
+                    "precision_out": row["precision_out"],
+                    "compute_precision": row["compute_precision"],
+                    "tactic": row["tactic"],
+                }
+            )
+    return rows, by_unit
+
+
+def _node(side: SideData, node: Mapping[str, Any]) -> contract.Node:
+    return {
+        "side": side.key,
+        "name": node["name"],
+        "op": node.get("op", ""),
+        "module": node.get("module"),
+        "status": node.get("status", "missing"),
+        "layer": node.get("layer"),
+    }
+
+
+def _unresolved(column: _Column) -> list[dict[str, Any]]:
+    """The operations without a module that nothing explains, by name, the largest first."""
+    data = column.data
+    if Key(None, UNRESOLVED) not in column.sums.keys:
+        return []
+    rows = data.ops.select(["layer", "name", "modules", "rule"]).to_pylist()
+    labels = data.labels.to_pylist() if data.labels is not None else [UNRESOLVED] * len(rows)
+    names = [
+        (r["layer"] or r["name"] or "unnamed") if not r["modules"] and label == UNRESOLVED else None
+        for r, label in zip(rows, labels, strict=True)
+    ]
+    chosen = np.array([n is not None for n in names], dtype=bool)
+    part = data.ops.filter(pa.array(chosen))
+    by_name = sums(part, pa.array([n for n in names if n is not None], type=pa.string()))
+    found = []
+    for key, samples in zip(by_name.keys, by_name.matrix, strict=True):
+        summary = stat(samples)
+        if summary is not None:
+            found.append(
+                {
+                    "side": data.key,
+                    "name": key.label,
+                    "ns": summary.median,
+                    "share": summary.median / column.total if column.total else None,
+                    "why": "no name, index, tensor or order tells which module it serves",
+                }
+            )
+    return sorted(found, key=lambda u: -u["ns"])
+
+
+def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
+    """Latency of the slower kind of side over the engine's, with intervals.
+
+    Each engine against eager inference of the same precision, else fp32; and each engine against
+    the same backend's fp32.
+    """
+    by_key = {s.key: summarise(s.latency_ns) for s in sides}
+    eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
+    engines = [s for s in sides if s.side == "engine"]
+    pairs = []
+    for s in engines:
+        reference = eager.get(s.precision) or eager.get("fp32")
+        if reference:
+            pairs.append((reference, s.key))
+    for s in engines:
+        pairs += [
+            (other.key, s.key)
+            for other in engines
+            if other.backend == s.backend and other.precision == "fp32" != s.precision
+        ]
+    found = []
+    for over, under in pairs:
+        value = ratio(by_key[over], by_key[under])
+        if value is not None:
+            found.append({"over": over, "under": under, **value})
+    return found
