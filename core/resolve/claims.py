@@ -1,0 +1,52 @@
+"""Who claims what while the rules run: layers by execution position, nodes by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .flow import Flow
+from .model import RULES
+
+_WEIGHT = {rule: i for i, rule in enumerate(RULES)}
+
+
+class Claims:
+    """The nodes each layer claims, with the rule that gave each, and the reverse.
+
+    A node keeps the first rule that gave it to anybody: `rule_of[node]`.
+    """
+
+    def __init__(self, layers: int, flow: Flow) -> None:
+        self.of_layer: list[dict[int, str]] = [{} for _ in range(layers)]
+        self.first: list[int | None] = [None] * len(flow.nodes)
+        self.last: list[int | None] = [None] * len(flow.nodes)
+        self.why: dict[int, str] = {}
+
+    def add(self, layer: int, nodes: Iterable[int], rule: str, why: str) -> None:
+        """Give `nodes` to a layer; what it already has keeps its rule. The weakest rule's
+        sentence is kept as the layer's."""
+        held = self.of_layer[layer]
+        weakest = max((_WEIGHT[r] for r in held.values()), default=-1)
+        for node in nodes:
+            if node in held:
+                continue
+            held[node] = rule
+            first, last = self.first[node], self.last[node]
+            self.first[node] = layer if first is None else min(first, layer)
+            self.last[node] = layer if last is None else max(last, layer)
+        if _WEIGHT[rule] >= weakest:
+            self.why[layer] = why
+
+    def claimed(self, node: int) -> bool:
+        """Whether any layer claims the node."""
+        return self.first[node] is not None
+
+    def claimed_elsewhere(self, node: int, layer: int) -> bool:
+        """Whether a layer other than `layer` claims the node."""
+        first, last = self.first[node], self.last[node]
+        return first is not None and not first == last == layer
+
+    def rule(self, layer: int) -> str:
+        """The layer's rule: the least direct one that any of its nodes needed."""
+        held = self.of_layer[layer]
+        return max(held.values(), key=_WEIGHT.__getitem__) if held else "unresolved"

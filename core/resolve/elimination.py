@@ -1,0 +1,171 @@
+"""Rule 5, `elimination`: the one node that can be it.
+
+A layer that ran at position p can be an unclaimed node only if the nearest claimed producers of
+the node ran before p and its nearest claimed consumers after p. One candidate is an answer; two
+are none. Repeated until nothing changes, because each answer narrows the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from . import ops
+from .claims import Claims
+from .flow import NEVER, Flow
+from .model import RawLayer
+from .spelling import base, parts
+
+# What an engine's own word cannot be. It only vetoes: it never makes one candidate of two.
+_WORDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"fc|gemm|matmul|matrix_multiply", re.IGNORECASE), ops.MATRIX | ops.CONVOLUTION),
+    (re.compile(r"conv(?:olution)?", re.IGNORECASE), ops.CONVOLUTION | ops.MATRIX),
+)
+
+# The movement nodes that a movement layer's word can be.
+_MOVES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"slice|split", re.IGNORECASE), frozenset({"Slice", "Split"})),
+    (re.compile(r"cast", re.IGNORECASE), frozenset({"Cast", "CastLike"})),
+    (re.compile(r"concat", re.IGNORECASE), frozenset({"Concat"})),
+    (re.compile(r"pad", re.IGNORECASE), frozenset({"Pad"})),
+    (re.compile(r"tran(?:spose)?", re.IGNORECASE), frozenset({"Transpose"})),
+)
+
+
+def eliminate(
+    layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
+) -> dict[int, str]:
+    """Claim for the open working layers what elimination gives; say of the others why not."""
+    return _fixed_point(layers, flow, claims, open_layers, _working_units, _can_be)
+
+
+def eliminate_moves(
+    layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
+) -> dict[int, str]:
+    """The same for movement layers and the movement nodes of the kind that their word names."""
+    why: dict[int, str] = {}
+    for word, kinds in _MOVES:
+        mine = [p for p in open_layers if word.match(base(layers[p].name))]
+        if mine:
+            why |= _fixed_point(layers, flow, claims, mine, _units_of(kinds), _anything)
+    return why
+
+
+def _units_of(kinds: frozenset[str]) -> _Units:
+    return lambda flow, claims, after: _units(
+        flow, claims, after, lambda i: flow.nodes[i].op in kinds
+    )
+
+
+def _anything(_name: str, _op: str) -> bool:
+    return True
+
+
+_Units = Callable[[Flow, Claims, list[int]], list[tuple[int, ...]]]
+
+
+def _fixed_point(
+    layers: Sequence[RawLayer],
+    flow: Flow,
+    claims: Claims,
+    open_layers: Sequence[int],
+    units_of: _Units,
+    can_be: Callable[[str, str], bool],
+) -> dict[int, str]:
+    waiting = list(open_layers)
+    why: dict[int, str] = {}
+    while waiting:
+        after, before = flow.windows(claims.first, claims.last, len(layers))
+        units = units_of(flow, claims, after)
+        counts, sole = _candidates(units, after, before, len(layers))
+        wanted: dict[int, list[int]] = {}
+        for p in waiting:
+            if counts[p] == 1:
+                wanted.setdefault(sole[p], []).append(p)
+        settled: set[int] = set()
+        for u, rivals in wanted.items():
+            node = flow.nodes[units[u][0]]
+            if len(rivals) > 1:
+                for p in rivals:
+                    why[p] = f"{len(rivals)} layers could be {node.name}"
+            elif not can_be(layers[rivals[0]].name, node.op):
+                why[rivals[0]] = f"the only node that ran here, {node.name}, is no such operation"
+            else:
+                claims.add(
+                    rivals[0],
+                    units[u],
+                    "elimination",
+                    f"{node.name} is the only node not yet placed that can have run here",
+                )
+                settled.add(rivals[0])
+        for p in waiting:
+            if p not in settled and counts[p] != 1:
+                why[p] = (
+                    f"{counts[p]} nodes can have run here"
+                    if counts[p]
+                    else "no node is left that can have run here"
+                )
+        waiting = [p for p in waiting if p not in settled]
+        if not settled:
+            break
+    return {p: why[p] for p in waiting if p in why}
+
+
+def _candidates(
+    units: list[tuple[int, ...]], after: list[int], before: list[int], count: int
+) -> tuple[list[int], list[int]]:
+    """For each execution position, how many units can have run there, and the sum of their
+    numbers: the unit itself where there is one. By difference arrays, so linear."""
+    number = [0] * (count + 1)
+    total = [0] * (count + 1)
+    for u, members in enumerate(units):
+        low = max(after[i] for i in members) + 1
+        high = min(before[i] for i in members)
+        if low < high:
+            number[low] += 1
+            total[low] += u
+            number[high] -= 1
+            total[high] -= u
+    return list(accumulate(number)), list(accumulate(total))
+
+
+def _units(
+    flow: Flow, claims: Claims, after: list[int], wanted: Callable[[int], bool]
+) -> list[tuple[int, ...]]:
+    return [
+        (i,)
+        for i in range(len(flow.nodes))
+        if flow.alive[i]
+        and not claims.claimed(i)
+        and wanted(i)
+        and (flow.inputs_known or after[i] != NEVER)
+    ]
+
+
+def _working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
+    """Unclaimed working nodes. A matrix product and the bias added to it are one candidate."""
+    units = _units(flow, claims, after, lambda i: not flow.is_movement(i))
+    place = {u[0]: k for k, u in enumerate(units)}
+    gone: set[int] = set()
+    for k, unit in enumerate(units):
+        i = unit[0]
+        if flow.nodes[i].op not in ops.MATRIX | ops.CONVOLUTION or len(flow.consumers[i]) != 1:
+            continue
+        follower = flow.consumers[i][0]
+        if (
+            flow.nodes[follower].op == "Add"
+            and follower in place
+            and flow.producers[follower] == (i,)
+            and flow.nodes[follower].module == flow.nodes[i].module
+        ):
+            units[k] = (i, follower)
+            gone.add(place[follower])
+    return [u for k, u in enumerate(units) if k not in gone]
+
+
+def _can_be(name: str, op: str) -> bool:
+    words = [base(p) for p in parts(name)]
+    if len(words) != 1:
+        return True
+    return all(op in allowed for word, allowed in _WORDS if word.fullmatch(words[0]))

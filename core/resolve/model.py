@@ -1,0 +1,140 @@
+"""What goes into the resolver and what comes out; network.json.
+
+network.json is ``{"schema_version": 1, "layers": [{"index", "name", "kind", "inputs", "outputs",
+"node"}]}``: TensorRT's network as its parser left it. `index` is the number in
+``(Unnamed Layer* N)``; `node` is the ONNX node's name, or null where the writer did not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..files import read_json
+
+# From the most direct evidence to the least.
+RULES = ("name", "index", "boundary", "order", "elimination", "carrier", "unresolved")
+
+# compute: does the nodes' work. movement: only moves or converts data. unknown: unresolved, and
+# its name does not tell.
+KINDS = ("compute", "movement", "unknown")
+
+# executed: a layer of its own. fused: runs inside a layer together with others, or vanished into
+# one. folded: computed when the engine was built. missing: should run, and no layer is known.
+STATUSES = ("executed", "fused", "folded", "missing")
+
+NETWORK_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RawLayer:
+    """One engine layer as a tool wrote it. Lists of layers are in execution order.
+
+    `inputs` and `outputs` are tensor names where the engine tells them, else None. `metadata` is
+    TensorRT's Metadata (``[ONNX Layer: ...]``). `occurrence` counts the runs of the same name
+    within one iteration, from 0.
+    """
+
+    name: str
+    op: str | None = None
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+    metadata: str | None = None
+    occurrence: int = 0
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What one layer is. `nodes` in graph order; `modules` their distinct modules, in that order.
+
+    `rule` is the least direct rule that any of the nodes needed; `node_rules` has the rule of
+    each node, in step with `nodes`. `why` is one sentence for the user. An unresolved layer has
+    no nodes and no modules.
+    """
+
+    name: str
+    occurrence: int
+    nodes: tuple[str, ...]
+    modules: tuple[str, ...]
+    rule: str
+    kind: str
+    why: str
+    node_rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What became of one ONNX node. `layer` and `occurrence` name the layer that runs it."""
+
+    status: str
+    layer: str | None
+    occurrence: int | None
+    rule: str | None
+    why: str
+
+
+@dataclass(frozen=True)
+class NetworkLayer:
+    """One layer of TensorRT's network before it was built."""
+
+    index: int
+    name: str
+    kind: str | None = None
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """network.json by layer index."""
+
+    layers: Mapping[int, NetworkLayer] = field(default_factory=dict)
+
+
+def load_network(path: Path) -> Network:
+    """Read network.json. Raises InputError for a missing, broken or foreign file."""
+    return parse_network(read_json(path), path)
+
+
+def parse_network(document: Any, file: str | Path | None = None) -> Network:
+    """Check a network.json document. Raises InputError, naming the entry."""
+    if not isinstance(document, dict) or not isinstance(document.get("layers"), list):
+        raise InputError('is not a network.json (no "layers" list)', file=file)
+    version = document.get("schema_version")
+    if version != NETWORK_SCHEMA_VERSION:
+        raise InputError(
+            f"network.json has schema version {version!r}, "
+            f"this layerline reads {NETWORK_SCHEMA_VERSION}",
+            file=file,
+            fix="build the engine again",
+        )
+    layers: dict[int, NetworkLayer] = {}
+    for i, entry in enumerate(document["layers"]):
+        if not isinstance(entry, dict) or type(entry.get("index")) is not int:
+            raise InputError(f'layers[{i}] has no integer "index"', file=file)
+        index: int = entry["index"]
+        if index in layers:
+            raise InputError(f"layers[{i}]: the index {index} occurs twice", file=file)
+        for key in ("name", "kind", "node"):
+            if not isinstance(entry.get(key), str | None):
+                raise InputError(f'layers[{i}]: "{key}" is not text', file=file)
+        layers[index] = NetworkLayer(
+            index=index,
+            name=entry.get("name") or "",
+            kind=entry.get("kind"),
+            inputs=_names(entry, "inputs", i, file),
+            outputs=_names(entry, "outputs", i, file),
+            node=entry.get("node"),
+        )
+    return Network(layers)
+
+
+def _names(entry: Mapping[str, Any], key: str, i: int, file: str | Path | None) -> tuple[str, ...]:
+    value = entry.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise InputError(f'layers[{i}]: "{key}" is not a list of names', file=file)
+    return tuple(value)

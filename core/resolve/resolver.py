@@ -1,0 +1,231 @@
+"""Raw engine layer names to ONNX nodes to modules.
+
+Six rules, from the most direct evidence to the least: name, index, boundary, order, elimination,
+carrier (each has its module here). What none of them settles is `unresolved`, with the reason.
+A wrong answer is worse than none: whenever two answers are possible, there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..nodes import NodeGraph
+from . import boundary, elimination, order
+from .boundary import Tensors
+from .carrier import Carriers
+from .claims import Claims
+from .flow import Flow
+from .model import Network, RawLayer, Resolution
+from .spelling import (
+    Speller,
+    foreign_range,
+    is_movement,
+    metadata_names,
+    parts,
+    reformat_of,
+    unnamed_layer,
+)
+
+
+def resolve(
+    layers: Sequence[RawLayer], graph: NodeGraph, network: Network | None = None
+) -> list[Resolution]:
+    """What each layer is, one Resolution per layer in the same order.
+
+    `layers` are one iteration in execution order (the rules order, elimination and carrier rest
+    on it). Pure: nothing is read or written, and equal input gives equal output.
+    """
+    return _Resolver(layers, graph, network).run()
+
+
+class _Resolver:
+    def __init__(
+        self, layers: Sequence[RawLayer], graph: NodeGraph, network: Network | None
+    ) -> None:
+        self.layers = layers
+        self.graph = graph
+        self.network = network
+        self.flow = Flow(graph)
+        self.speller = Speller(graph)
+        self.claims = Claims(len(layers), self.flow)
+        self.tensors = Tensors(layers, self.flow, self.speller)
+        self.why_not: dict[int, str] = {}
+
+    def run(self) -> list[Resolution]:
+        self.by_name()
+        self.by_index()
+        self.by_boundary()
+        moving, working = self.open_layers()
+        while True:
+            before = len(working)
+            order.by_order(self.layers, self.flow, self.claims, working)
+            self.enclosed()
+            working = [p for p in working if not self.claims.of_layer[p]]
+            reasons = elimination.eliminate(self.layers, self.flow, self.claims, working)
+            working = [p for p in working if not self.claims.of_layer[p]]
+            if not working or len(working) == before:
+                break
+        for p in working:
+            self.note(p, reasons.get(p))
+        elimination.eliminate_moves(self.layers, self.flow, self.claims, moving)
+        carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims)
+        carried = {p: carriers.find(p) for p in moving if not self.claims.of_layer[p]}
+        return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
+
+    def note(self, p: int, reason: str | None) -> None:
+        """Add to what is said of a layer that stays unresolved."""
+        if reason:
+            known = self.why_not.get(p)
+            self.why_not[p] = f"{known}; {reason}" if known else reason
+
+    def by_name(self) -> None:
+        """Rule 1, and the part of rule 4 that tells apart nodes whose names are spelled alike."""
+        equal: dict[tuple[str, ...], list[int]] = {}
+        for p, layer in enumerate(self.layers):
+            if reformat_of(layer.name) is not None or foreign_range(layer.name) is not None:
+                continue
+            whole = self.speller.find(layer.name)
+            texts = (layer.name,) if whole else parts(layer.name)
+            texts += metadata_names(layer.metadata or "")
+            found: dict[str, None] = {}
+            strange = 0
+            for text in texts:
+                nodes = self.speller.find(text)
+                if len(nodes) == 1:
+                    found[nodes[0]] = None
+                elif nodes:
+                    places = equal.setdefault(nodes, [])
+                    if p not in places:
+                        places.append(p)
+                else:
+                    strange += 1
+            if found:
+                self.claims.add(
+                    p, (self.graph.position[n] for n in found), "name", _named(found, strange)
+                )
+        for nodes, places in equal.items():
+            if len(nodes) == len(places):
+                for k, (p, node) in enumerate(zip(places, nodes, strict=True), 1):
+                    why = f"run {k} of {len(places)} of a name that fits {len(nodes)} nodes"
+                    self.claims.add(p, (self.graph.position[node],), "order", why)
+            else:
+                for p in places:
+                    self.note(p, f"the name fits {' and '.join(nodes[:3])}")
+
+    def by_index(self) -> None:
+        """Rule 2."""
+        known = order.indexed(self.layers, self.flow, self.claims, self.network)
+        for p, layer in enumerate(self.layers):
+            for part in parts(layer.name) if "Unnamed Layer" in layer.name else ():
+                unnamed = unnamed_layer(part)
+                if unnamed is None:
+                    continue
+                if unnamed[0] in known:
+                    node, why = known[unnamed[0]]
+                    self.claims.add(p, (node,), "index", why)
+                elif not self.claims.of_layer[p] and p not in self.why_not:
+                    self.note(p, f"nothing says what unnamed layer {unnamed[0]} is")
+
+    def by_boundary(self) -> None:
+        """Rule 3: unnamed layers first, then what lies between the tensors of named ones."""
+        named = [p for p in range(len(self.layers)) if self.claims.of_layer[p]]
+        for p, layer in enumerate(self.layers):
+            if self.claims.of_layer[p]:
+                continue
+            ends = foreign_range(layer.name)
+            region = boundary.Region((), "")
+            if layer.outputs:
+                region = boundary.between(p, layer, self.flow, self.tensors, self.claims)
+            if not region.nodes and ends is not None:
+                region = self.foreign(p, ends, region.why)
+            if region.nodes:
+                self.claims.add(p, region.nodes, "boundary", region.why)
+            else:
+                self.note(p, region.why)
+        for p in named:
+            layer = self.layers[p]
+            if not layer.inputs or not layer.outputs:
+                continue
+            region = boundary.between(p, layer, self.flow, self.tensors, None)
+            held = self.claims.of_layer[p]
+            if held.keys() <= set(region.nodes):
+                more = [i for i in region.nodes if not self.claims.claimed(i)]
+                if more:
+                    self.claims.add(p, more, "boundary", region.why)
+
+    def foreign(self, p: int, ends: tuple[str, str], reason: str) -> boundary.Region:
+        """A ForeignNode of which only the two ends are known."""
+        first, last = (self.speller.find(e) for e in ends)
+        if len(first) != 1 or len(last) != 1:
+            gone = ends[0] if len(first) != 1 else ends[1]
+            text = f"its range ends at {gone}, which is no node of the model"
+            return boundary.Region((), f"{reason}; {text}" if reason else text)
+        if self.flow.number[first[0]] > self.flow.number[last[0]]:
+            return boundary.Region((), "its range runs against the graph")
+        nodes = boundary.within(first[0], last[0], self.flow)
+        free = tuple(i for i in nodes if not self.claims.claimed_elsewhere(i, p))
+        return boundary.Region(free, f"the nodes on paths from {first[0]} to {last[0]}")
+
+    def enclosed(self) -> None:
+        """A working node fed by a layer and read by the same layer ran in it (boundary)."""
+        first, last = self.claims.first, self.claims.last
+        after, before = self.flow.windows(first, last, len(self.layers))
+        for i in range(len(self.flow.nodes)):
+            if (
+                after[i] == before[i]
+                and self.flow.alive[i]
+                and not self.claims.claimed(i)
+                and not self.flow.is_movement(i)
+            ):
+                name = self.flow.nodes[i].name
+                why = f"{name} lies between nodes that the layer names"
+                self.claims.add(after[i], (i,), "boundary", why)
+
+    def open_layers(self) -> tuple[list[int], list[int]]:
+        """The layers without nodes so far: (those that only move data, the others)."""
+        moving: list[int] = []
+        working: list[int] = []
+        for p, layer in enumerate(self.layers):
+            if self.claims.of_layer[p]:
+                continue
+            if is_movement(layer.name, layer.op):
+                moving.append(p)
+            elif foreign_range(layer.name) is None:
+                working.append(p)
+        return moving, working
+
+    def resolution(self, p: int, carried: tuple[tuple[int, ...], str] | None) -> Resolution:
+        layer = self.layers[p]
+        held = self.claims.of_layer[p]
+        if carried is not None and carried[0]:
+            numbers, why = carried
+            rules: tuple[str, ...] = ("carrier",) * len(numbers)
+            rule, kind = "carrier", "movement"
+        elif held:
+            numbers = tuple(sorted(held))
+            rules = tuple(held[i] for i in numbers)
+            rule, why = self.claims.rule(p), self.claims.why[p]
+            moves = all(self.flow.is_movement(i) for i in numbers)
+            kind = "movement" if moves or layer.name.endswith(" copy") else "compute"
+        else:
+            numbers, rules, rule = (), (), "unresolved"
+            why = carried[1] if carried is not None else self.why_not.get(p, "")
+            why = "no node of the model has this name" + (f"; {why}" if why else "")
+            kind = "movement" if carried is not None else "unknown"
+        nodes = tuple(self.flow.nodes[i].name for i in numbers)
+        return Resolution(
+            name=layer.name,
+            occurrence=layer.occurrence,
+            nodes=nodes,
+            modules=self.graph.modules_of(nodes),
+            rule=rule,
+            kind=kind,
+            why=why,
+            node_rules=rules,
+        )
+
+
+def _named(found: dict[str, None], strange: int) -> str:
+    count = len(found)
+    text = f"its name is {next(iter(found))}" if count == 1 else f"its name lists {count} nodes"
+    return text + (f"; {strange} more parts are the engine's own" if strange else "")

@@ -1,0 +1,185 @@
+"""Rule 1, `name`: what tools make of a node's name, and the way back.
+
+Where a spelling was seen is noted beside it. A decoration is taken off only where the name with
+it is no node's, one at a time, so a node that really ends in ``_reshape`` keeps its name.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ..nodes import NodeGraph, sanitised
+from .ops import words
+
+# TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F.
+_JOIN = re.compile(r"\s*(?:\|\||\+|\x1e|\x1f)\s*")
+_METADATA = re.compile(r"\[ONNX Layer: (.*?)\](?=$|[\x1e\x1f\s,;\[])")
+_FOREIGN = re.compile(r"ForeignNode\[(.+?)\.\.\.(.+)\]")
+_UNNAMED = re.compile(r"\(Unnamed Layer[*_] (\d+)\)(?: \[([^\]]*)\])?")
+_REFORMAT = re.compile(r"Reformatting CopyNode for (Input|Output) Tensor (\d+) to (.+)", re.DOTALL)
+
+_PREFIXES = tuple(
+    re.compile(p)
+    for p in (
+        r"shuffle_(?:input|output)(?:_\d+)?_",  # Myelin: a reshape around a matrix product
+        r"fused ",  # ONNX Runtime: activation fused into a Gemm or Conv
+        r"PWN\(",  # TensorRT: pointwise fusion; the bracket is dropped with `_unbalanced`
+        r"(?:copied_)?(?:un)?squeeze_(?:node_)?after_",  # TensorRT: 1-d convolutions
+        r"__myl_",
+        r"\{",
+    )
+)
+_SUFFIXES = tuple(
+    re.compile(p + r"\Z")
+    for p in (
+        r"_matrix_multiply",  # Myelin
+        r"_reshape",
+        r"_clone_\d+",
+        r" \[profile \d+\]",  # TensorRT, several optimisation profiles
+        r"_myl\d+_\d+",  # TensorRT 10: place in the Myelin graph
+        r"__my[el]\w*?\d+",
+        r"[/_](?:kernel_time|fence_before|fence_after)",  # ONNX Runtime profile
+        r"_token_\d+",  # ONNX Runtime: made unique
+        r"_nchwc",  # ONNX Runtime: blocked layout
+        r"/?(?:MatMulScaleFusion|MatMulAddFusion|MatMulTransposeFusion|\w+Fusion)/?",
+        r"_firstCast",  # TensorRT: parts of a normalisation
+        r"_U\d+_\w+",
+        r" copy",  # TensorRT: concatenation by copy
+        r"_copy_(?:in|out)put",
+        r"_output_\d+",
+        r"\}",
+        r"\)",
+    )
+)
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The names joined in a layer's name; bracketed ranges (ForeignNode) stay whole."""
+    if _FOREIGN.search(name):
+        return (name,)
+    found: list[str] = []
+    for text in _JOIN.split(name):
+        if text.startswith("PWN("):
+            found.extend(text.split(", "))
+        else:
+            found.append(text)
+    return tuple(p for p in found if p)
+
+
+def metadata_names(metadata: str) -> tuple[str, ...]:
+    """The ONNX names in TensorRT's Metadata, each once, in the order written."""
+    return tuple(dict.fromkeys(_METADATA.findall(metadata)))
+
+
+def foreign_range(name: str) -> tuple[str, str] | None:
+    """The two ends written in ``ForeignNode[a...b]``."""
+    match = _FOREIGN.search(name)
+    return (match[1], match[2]) if match else None
+
+
+def unnamed_layer(part: str) -> tuple[int, str | None] | None:
+    """(index, kind) of ``(Unnamed Layer* N) [Kind]``; Myelin writes ``_`` for ``*``."""
+    match = _UNNAMED.search(part)
+    return (int(match[1]), match[2]) if match else None
+
+
+def reformat_of(name: str) -> tuple[str, int, str] | None:
+    """("Input" or "Output", tensor number, layer) of a TensorRT reformatting layer."""
+    match = _REFORMAT.match(name)
+    return (match[1], int(match[2]), match[3]) if match else None
+
+
+@cache
+def base(part: str) -> str:
+    """An engine's own word without its running numbers: ``fc__mye10995`` is ``fc``."""
+    text = re.sub(r"^__myl_", "", part.strip("{} "))
+    while True:
+        short = re.sub(r"(?:__my[el]\w*?\d+|_myl\d+_\d+|_clone_\d+| \[profile \d+\])\Z", "", text)
+        if short == text:
+            return text
+        text = short
+
+
+_MOVES = re.compile(
+    r"(?:slice|reformat|cast|copy|copyNode|move|transpose|tran|reshape|concat|split|pad|shuffle"
+    r"|InsertedPrecisionFreeCast.*|InsertedCast.*|Memcpy(?:From|To)Host.*|Memcpy.*"
+    r"|Reorder(?:In|Out)put.*)(?:_?\d+)?",
+    re.IGNORECASE,
+)
+_MOVING_TOKENS = words("Cast Move Tran Resh Slic Conc Copy Repl Rfmt Reshape")
+_MOVING_OPS = words(
+    "cast copy reformat memcpyfromhost memcpytohost reorderinput reorderoutput slice shuffle "
+    "transpose reshape move nop"
+)
+
+
+def is_movement(name: str, op: str | None = None) -> bool:
+    """Whether a layer that is no node by name only moves data, by its name and operator."""
+    if reformat_of(name) is not None or (op is not None and op.lower() in _MOVING_OPS):
+        return True
+    spoken = [base(p) for p in parts(name)]
+    return bool(spoken) and all(_moves(w) for w in spoken)
+
+
+def _moves(word: str) -> bool:
+    if _MOVES.fullmatch(word):
+        return True
+    # TensorRT 10 and newer: __myl_MoveReshTran_myl0_1, four letters for each operator
+    tokens = re.findall(r"[A-Z][a-z]+", word)
+    return bool(tokens) and "".join(tokens) == word and all(t in _MOVING_TOKENS for t in tokens)
+
+
+class Speller:
+    """Finds a graph's nodes by any spelling that tools give their names."""
+
+    def __init__(self, graph: NodeGraph) -> None:
+        self._exact = graph.by_name
+        self._sanitised: dict[str, list[str]] = {}
+        for node in graph.nodes:
+            self._sanitised.setdefault(sanitised(node.name), []).append(node.name)
+        self._cache: dict[str, tuple[str, ...]] = {}
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """The nodes that `text` may name, in graph order; more than one only if the spelling
+        makes their names equal."""
+        found = self._cache.get(text)
+        if found is None:
+            found = self._cache[text] = self._find(text)
+        return found
+
+    def _find(self, text: str) -> tuple[str, ...]:
+        tried = {text}
+        queue = [text]
+        for candidate in queue:
+            if candidate in self._exact:
+                return (candidate,)
+            nodes = self._sanitised.get(sanitised(candidate))
+            if nodes:
+                return tuple(nodes)
+            if len(queue) > 64:
+                break
+            for shorter in _shorter(candidate):
+                if shorter and shorter not in tried:
+                    tried.add(shorter)
+                    queue.append(shorter)
+        return ()
+
+
+def _shorter(text: str) -> list[str]:
+    found = []
+    for pattern in _PREFIXES:
+        match = pattern.match(text)
+        if match:
+            found.append(text[match.end() :])
+    for pattern in _SUFFIXES:
+        match = pattern.search(text)
+        if match and not (match[0] == ")" and text.count("(") >= text.count(")")):
+            found.append(text[: match.start()])
+    return found
+
+
+def tensor_spellings(tensor: str) -> tuple[str, ...]:
+    """What a tensor may be called in the model, the written name first."""
+    prefixes = ("InsertedPrecisionFreeCast_", "InsertedCast_")  # ONNX Runtime
+    return (tensor, *(tensor[len(p) :] for p in prefixes if tensor.startswith(p)))
