@@ -25,7 +25,7 @@ _text, _int, _real = pa.string(), pa.int64(), pa.float64()
 _list = pa.list_(pa.string())
 
 PHASES = ("inference", "forward", "loss", "backward", "recompute", "optimizer", "data", "other")
-KINDS = ("kernel", "memcpy", "memset", "node", "op")
+KINDS = ("kernel", "memcpy", "memset", "graph", "node", "op")  # graph: a whole CUDA graph
 RULES = (
     "name",
     "index",
