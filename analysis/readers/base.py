@@ -14,6 +14,7 @@ import io
 import json
 import lzma
 import os
+import re
 import stat
 import zlib
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 import pyarrow as pa
+
 from layerline.core.errors import InputError
 
 HEAD_BYTES = 64 * 1024
@@ -339,18 +341,22 @@ def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any
     return documents[0]
 
 
-def parse_json_documents(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> list[Any]:
+def parse_json_documents(
+    data: bytes, path: Path, *, values: int = MAX_JSON_VALUES, unique_keys: bool = False
+) -> list[Any]:
     """Parse JSON documents that follow one another, with white space or commas between them.
 
-    TensorRT tools append to files that exist; a crashed writer leaves such files too.
+    TensorRT tools append to files that exist; a crashed writer leaves such files too. With
+    `unique_keys` an object that has a key twice is an error, not silently the last value. Lone
+    surrogates become U+FFFD, so that every string can be written again.
     """
     if len(data) > MAX_JSON_BYTES:
         raise InputError(f"is JSON of more than {MAX_JSON_BYTES // MIB} MiB", file=path)
     most = sum(data.count(c) for c in (b",", b"[", b"{")) + 1
     if most > values:
         raise InputError(f"is JSON of up to {most:,} values, {values:,} are read", file=path)
-    text = decode(data)
-    decoder = json.JSONDecoder()
+    text = _without_lone_surrogates(decode(data))
+    decoder = json.JSONDecoder(object_pairs_hook=_unique if unique_keys else None)
     documents = []
     at = _skip(text, 0)
     try:
@@ -371,6 +377,33 @@ def parse_json_documents(data: bytes, path: Path, *, values: int = MAX_JSON_VALU
     if not documents:
         raise InputError("holds no JSON document", file=path)
     return documents
+
+
+class _DuplicateKeyError(ValueError):
+    """An object has a key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in found if keys.count(key) > 1)
+        raise _DuplicateKeyError(f"the key {twice!r} comes twice in one object")
+    return found
+
+
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\."
+)
+
+
+def _without_lone_surrogates(text: str) -> str:
+    if "\\ud" not in text and "\\uD" not in text:
+        return text
+    return _ESCAPE.sub(
+        lambda m: "\\ufffd" if len(m[0]) == 6 else m[0],
+        text,
+    )
 
 
 def _skip(text: str, at: int) -> int:
