@@ -1,0 +1,84 @@
+"""summary.json: the figures that a script or another run wants, and nothing else.
+
+``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
+"eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS, "modules": {side key: {path: COST}}}``.
+`facts` is what must agree before two runs are compared (run.json's). All times are integer nanoseconds; unknown is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .report.view import Side, View
+
+SCHEMA_VERSION = 1
+_PARITY = ("max_abs", "max_rel", "cosine", "top1", "random_weights")
+
+
+def summary(view: View) -> dict[str, Any]:
+    """The summary of a view."""
+    engines, eager = {}, {}
+    for side in view["sides"]:
+        if side["side"] == "engine":
+            engines[f"{side['precision']}.{side['backend']}"] = figures(side)
+        else:
+            eager[f"{side['precision']}.{side['phase']}"] = figures(side)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": view["title"],
+        "generated": view["generated"],
+        "headline": [h["text"] for h in view["headline"]],
+        "engines": engines,
+        "eager": eager,
+        "ratios": view["ratios"],
+        "facts": view["manifest"].get("facts"),
+        "modules": modules(view),
+    }
+
+
+def figures(side: Side) -> dict[str, Any]:
+    """One side's figures."""
+    checks = {c["check"]: c for c in side["closure"]}
+    latency, traced, second = side["latency"], side["traced"], checks.get("ii")
+    return {
+        "key": side["key"],
+        "source": side["source"],
+        "precision": side["precision"],
+        "precision_run": side["precision_run"],
+        "latency_median_ns": latency["median"],
+        "latency_low_ns": latency["low"],
+        "latency_high_ns": latency["high"],
+        "latency_samples": latency["n"],
+        "traced_median_ns": traced["median"],
+        "operation_ns": side["operation_ns"],
+        "coverage": side["coverage"],
+        "unresolved_ns": side["unresolved_ns"],
+        "residual_share": second["residual_share"] if second else None,
+        "closure": {
+            name: {
+                "ok": c["ok"],
+                "residual_ns": c["residual_ns"],
+                "residual_share": c["residual_share"],
+                "tolerance": c["tolerance"],
+                "terms": {t["name"]: t["ns"] for t in c["terms"]},
+                "text": c["text"],
+            }
+            for name, c in checks.items()
+        },
+        "parity": None if side["parity"] is None else {k: side["parity"].get(k) for k in _PARITY},
+    }
+
+
+def modules(view: View) -> dict[str, dict[str, Any]]:
+    """Side key -> module path -> own and shared time with the interval of own."""
+    found: dict[str, dict[str, Any]] = {s["key"]: {} for s in view["sides"]}
+    for row in view["modules"]:
+        if row["kind"] == "module":
+            for key, cost in row["costs"].items():
+                found[key][row["path"]] = {
+                    "own_ns": cost["own"],
+                    "own_low_ns": cost["own_low"],
+                    "own_high_ns": cost["own_high"],
+                    "shared_ns": cost["shared"],
+                }
+    return found

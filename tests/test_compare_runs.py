@@ -1,0 +1,169 @@
+"""`layerline compare`: differences claimed only where the intervals allow it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysis_examples import node, ops
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerline.analysis import compare as core
+from layerline.analysis.compare import Measure, compare, difference, exceeding, with_repeats
+from layerline.analysis.layers import layers
+from layerline.core.cli import main
+from layerline.core.tables import write_parquet
+
+ENGINE = "engine/fp32.ort/inference"
+FACTS = {"model": "abc", "batch": 1, "sequence": 8, "cpu": "X", "versions": {"torch": "1"}}
+
+
+def summary(median: int = 100, low: int | None = 95, high: int | None = 105, **more: Any) -> Any:
+    figures = {
+        "key": ENGINE,
+        "latency_median_ns": median,
+        "latency_low_ns": low,
+        "latency_high_ns": high,
+    }
+    return {
+        "schema_version": 1,
+        "engines": {"fp32.ort": figures},
+        "eager": {},
+        "modules": {},
+        "facts": FACTS,
+        **more,
+    }
+
+
+def run(tmp_path: Path, name: str, document: Any) -> Path:
+    folder = tmp_path / name / "report"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(document))
+    return folder.parent
+
+
+def outcome(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *map(str, arguments)])
+    return int(str(end.value.code))
+
+
+def test_the_interval_of_a_ratio_is_the_widest_of_both() -> None:
+    d = difference(Measure("g", "n", 100, 90, 110), Measure("g", "n", 150, 132, 165))
+    assert d.change == 0.5
+    assert d.low == pytest.approx(132 / 110 - 1) and d.high == pytest.approx(165 / 90 - 1)
+    assert d.verdict == core.SLOWER
+
+
+def test_overlapping_intervals_are_not_distinguishable_however_far_the_medians() -> None:
+    d = difference(Measure("g", "n", 100, 50, 400), Measure("g", "n", 200, 60, 300))
+    assert d.verdict == core.SAME
+
+
+def test_without_an_interval_nothing_is_claimed() -> None:
+    d = difference(Measure("g", "n", 100, None, None), Measure("g", "n", 900, 890, 910))
+    assert (d.verdict, d.low) == (core.UNSURE, None)
+    assert exceeding([d], 1) == []
+
+
+times = st.integers(1, 10**9)
+
+
+@given(st.lists(times, min_size=3, max_size=3), st.lists(times, min_size=3, max_size=3))
+def test_a_claim_holds_for_every_pair_of_values_in_the_intervals(first, second) -> None:  # type: ignore[no-untyped-def]
+    (al, am, ah), (bl, bm, bh) = sorted(first), sorted(second)
+    d = difference(Measure("g", "n", am, al, ah), Measure("g", "n", bm, bl, bh))
+    assert (d.verdict == core.SLOWER) == (bl > ah)
+    assert (d.verdict == core.FASTER) == (bh < al)
+
+
+def test_repeats_of_the_baseline_widen_it() -> None:
+    base = [Measure("latency", "x", 100, 99, 101)]
+    again = [[Measure("latency", "x", 110, 108, 112)], [Measure("latency", "x", 104, None, None)]]
+    (wide,) = with_repeats(base, again)
+    assert (wide.median, wide.low, wide.high) == (104, 99, 112)
+
+
+def test_rebuild_noise_widens_a_latency() -> None:
+    document = summary(100, 99, 101)
+    document["engines"]["fp32.ort"]["rebuild_noise"] = 0.1
+    (m,) = core.from_summary(document)
+    assert (m.low, m.high) == (89, 111)
+
+
+def test_a_modules_bounds_include_its_shared_time() -> None:
+    cost = {"own_ns": 100, "own_low_ns": 90, "own_high_ns": 110, "shared_ns": 50}
+    a, b = summary(modules={ENGINE: {"m": cost}}), summary(modules={ENGINE: {"m": cost}})
+    found, _, _ = compare(core.from_summary(a), core.from_summary(b))
+    (d,) = [d for d in found if d.a.name == "m"]
+    assert (d.a.low, d.a.high, d.verdict) == (90, 160, core.SAME)
+    assert d.change is None  # a ratio of own times would compare two unknown splits
+
+
+def test_gate_fails_only_when_the_whole_interval_is_beyond_it(tmp_path: Path) -> None:
+    a = run(tmp_path, "a", summary())
+    slow = run(tmp_path, "slow", summary(130, 127, 135))
+    assert outcome(a, slow) == 0
+    assert outcome(a, slow, "--fail-above", 20) == 1  # at least 127 / 105: +20.95 %
+    assert outcome(a, slow, "--fail-above", 25) == 0  # the median says +30 %, the noise does not
+    assert outcome(slow, a, "--fail-above", 0) == 0
+
+
+def test_gate_with_measured_noise_between_runs(tmp_path: Path) -> None:
+    a = run(tmp_path, "a", summary())
+    again = run(tmp_path, "again", summary(128, 126, 131))
+    slow = run(tmp_path, "slow", summary(130, 127, 135))
+    assert outcome(a, slow, "--fail-above", 5) == 1
+    assert outcome(a, slow, "--fail-above", 5, "--again", again) == 0
+
+
+def test_runs_of_different_work_are_refused(tmp_path: Path, capsys: Any) -> None:
+    a = run(tmp_path, "a", summary())
+    b = run(tmp_path, "b", summary(facts={**FACTS, "batch": 8}))
+    assert outcome(a, b) == 2
+    assert "batch (1 against 8)" in capsys.readouterr().err
+    assert outcome(a, b, "--anyway") == 0
+
+
+def test_an_unknown_fact_is_not_taken_for_equal(tmp_path: Path) -> None:
+    a = run(tmp_path, "a", summary())
+    b = run(tmp_path, "b", summary(facts={k: v for k, v in FACTS.items() if k != "cpu"}))
+    assert outcome(a, b) == 2
+
+
+def test_another_version_is_what_may_be_compared(tmp_path: Path, capsys: Any) -> None:
+    a = run(tmp_path, "a", summary())
+    b = run(tmp_path, "b", summary(facts={**FACTS, "versions": {"torch": "2"}}))
+    assert outcome(a, b) == 0
+    assert "differs: torch: 1 against 2" in capsys.readouterr().err
+
+
+def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:
+    a = run(tmp_path, "a", summary())
+    b = run(tmp_path, "b", summary(engines={}))
+    assert outcome(a, b, "--fail-above", 5) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 9, "engines": {}}', '{"a'])
+def test_other_files_are_refused_in_one_line(tmp_path: Path, text: str, capsys: Any) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert outcome(path, path) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_run_without_a_report_says_what_to_do(tmp_path: Path, capsys: Any) -> None:
+    assert outcome(tmp_path, tmp_path) == 2
+    assert "layerline report" in capsys.readouterr().err
+
+
+def test_layer_tables(tmp_path: Path, capsys: Any) -> None:
+    for name, times in (("a", [100] * 6), ("b", [150] * 6)):
+        write_parquet(tmp_path / f"{name}.parquet", layers(ops(node("gemm", ["m"], times)), "e"))
+    a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    assert outcome(a, b, "--json", "--fail-above", 40) == 1
+    (only,) = json.loads(capsys.readouterr().out)["failing"]
+    assert (only["name"], only["change"]) == ("gemm", 0.5)
