@@ -1,0 +1,183 @@
+"""What a backend is: the interface that the stages use, and the list of backends.
+
+A backend knows one inference library. It builds an engine from an ONNX file, says which layers
+the engine has, and names the worker that loads it. Callers know nothing else of it, so another
+library is one class here, one worker and one line in `BACKENDS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.run import Run
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+
+# Name: "module:Class", imported when it is used. The order is that of preference.
+BACKENDS: dict[str, str] = {
+    "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
+}
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Why a backend does not run here, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What the user may ask of a build. A backend ignores what it has no meaning for.
+
+    `threads` null: as many as this process may use CPUs.
+    """
+
+    optimization_level: str | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """How a worker is started: the command without the job, and changes to the environment.
+
+    A value of null in `environment` removes the variable.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Backend(ABC):
+    """One inference library. Engines are named ``{precision}.{name}{suffix}``."""
+
+    name: ClassVar[str]
+    label: ClassVar[str]  # as people write it: "ONNX Runtime"
+    precisions: ClassVar[tuple[str, ...]]
+    suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
+    # What the worker's profile task writes to `raw`: ".profile.json".
+    profile_suffix: ClassVar[str] = ".profile.json"
+
+    @abstractmethod
+    def unavailable(self) -> Unavailable | None:
+        """Null where this backend runs; cheap, imports no library and starts no process."""
+
+    @abstractmethod
+    def options(self, asked: BuildOptions) -> dict[str, Any]:
+        """What decides the build, as JSON: the checked options and the library's version.
+
+        Imports no library. Raises InputError for an option the backend does not have.
+        """
+
+    @abstractmethod
+    def source(self, run: Run, precision: str) -> Path:
+        """The exported ONNX file that an engine of this precision is built from."""
+
+    @abstractmethod
+    def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Build the engine, its layer list and build.json; gives facts for the manifest.
+
+        `options` is what `options()` gave. Raises LayerlineError.
+        """
+
+    @abstractmethod
+    def worker(self) -> Worker:
+        """The worker that has tasks latency, profile and outputs."""
+
+    def job_options(self, run: Run, precision: str) -> dict[str, Any]:
+        """The worker's `options` for a built engine."""
+        return {}
+
+    def inputs(self, run: Run, precision: str) -> list[Path]:
+        """The files a build reads."""
+        return [
+            *with_external_data(self.source(run, precision)),
+            nodes_path(run, precision),
+            inputs_path(run),
+        ]
+
+    def outputs(self, run: Run, precision: str) -> list[Path]:
+        """The files a build leaves; the first is the engine."""
+        return [
+            self.engine(run, precision),
+            self.layers(run, precision),
+            self.build_record(run, precision),
+        ]
+
+    def engine(self, run: Run, precision: str) -> Path:
+        """The engine file."""
+        return run.file("engines", f"{precision}.{self.name}{self.suffix}")
+
+    def layers(self, run: Run, precision: str) -> Path:
+        """The layer list, in the schema of `layers.py`."""
+        return run.file("engines", f"{precision}.{self.name}.layers.json")
+
+    def build_record(self, run: Run, precision: str) -> Path:
+        """How the engine was built: options, versions, seconds, sizes."""
+        return run.file("engines", f"{precision}.{self.name}.build.json")
+
+
+def load(name: str) -> Backend:
+    """The backend of this name; InputError for an unknown one."""
+    if name not in BACKENDS:
+        raise InputError(f"no backend {name!r}", fix=f"known are {', '.join(BACKENDS)}")
+    module, cls = BACKENDS[name].split(":")
+    backend: Backend = getattr(importlib.import_module(module), cls)()
+    return backend
+
+
+def choose(name: str | None) -> Backend:
+    """The backend asked for, or the first that runs here. ToolMissing where there is none."""
+    if name is not None:
+        return load(name)
+    missing = []
+    for candidate in BACKENDS:
+        backend = load(candidate)
+        why = backend.unavailable()
+        if why is None:
+            return backend
+        missing.append((candidate, why))
+    raise ToolMissing(
+        "no inference engine runs here: " + ", ".join(f"{n} ({w.reason})" for n, w in missing),
+        fix=missing[-1][1].remedy,
+    )
+
+
+def require(backend: Backend) -> None:
+    """ToolMissing with its remedy where the backend does not run here."""
+    why = backend.unavailable()
+    if why is not None:
+        raise ToolMissing(f"{backend.name}: {why.reason}", fix=why.remedy)
+
+
+def check_precision(backend: Backend, precision: str) -> None:
+    """InputError where the backend has no engines of this precision."""
+    if precision not in backend.precisions:
+        raise InputError(
+            f"{backend.name} builds no {precision} engines",
+            fix=f"choose {', '.join(backend.precisions)}",
+        )
+
+
+def nodes_path(run: Run, precision: str) -> Path:
+    """The nodes of the precision's own graph where the export wrote them, else nodes.json."""
+    own = run.file("export", f"{precision}.nodes.json")
+    return own if own.exists() else run.file("export", "nodes.json")
+
+
+def inputs_path(run: Run) -> Path:
+    """The inputs that every side is given."""
+    return run.file("export", "inputs.npz")
+
+
+def with_external_data(model: Path) -> list[Path]:
+    """The ONNX file and, where it is there, the file with its weights (``NAME.onnx.data``)."""
+    data = model.with_name(model.name + ".data")
+    return [model, data] if data.exists() else [model]

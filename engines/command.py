@@ -1,0 +1,93 @@
+"""`layerline engines`: build the engines of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from layerline.core.errors import InputError
+from layerline.core.files import machine_lock
+from layerline.core.progress import log, progress
+from layerline.core.run import Run, Step, open_run
+
+from .backend import (
+    PRECISIONS,
+    Backend,
+    BuildOptions,
+    check_precision,
+    choose,
+    require,
+)
+
+DEFAULT_PRECISIONS = ("fp32", "fp16")
+
+
+def precisions(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """A click callback: repeated or joined by commas, each once, in the order given."""
+    found = [p.strip() for value in values for p in value.split(",") if p.strip()]
+    for precision in found:
+        if precision not in PRECISIONS:
+            raise click.BadParameter(f"{precision!r} is not one of {', '.join(PRECISIONS)}")
+    return tuple(dict.fromkeys(found)) or DEFAULT_PRECISIONS
+
+
+@click.command()
+@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=precisions,
+    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
+)
+@click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
+@click.option("--optimization-level", help="ONNX Runtime: disable, basic, extended or all.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all usable]")
+def engines(
+    path: Path,
+    wanted: tuple[str, ...],
+    backend: str | None,
+    optimization_level: str | None,
+    threads: int | None,
+) -> None:
+    """Build one engine per precision from the exported ONNX files.
+
+    Each engine gets its list of layers, resolved to ONNX nodes and modules, and a record of how
+    it was built. An engine that is still valid is not built again.
+    """
+    run = open_run(path)
+    chosen = choose(backend)
+    asked = BuildOptions(optimization_level, threads)
+    for precision in wanted:
+        check_precision(chosen, precision)
+    for precision in wanted:
+        build(run, precision, chosen, asked)
+
+
+def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:
+    """Build one engine, or see that it is valid. Raises LayerlineError."""
+    source = backend.source(run, precision)
+    if not source.exists():
+        raise InputError(
+            "no such file", file=source, fix=f"run the export stage with PRECISION={precision}"
+        )
+    options = backend.options(asked)
+    step = Step(
+        run,
+        f"engines/{precision}.{backend.name}",
+        options,
+        backend.inputs(run, precision),
+        backend.outputs(run, precision),
+    )
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
+    require(backend)
+    for needed in step.inputs:
+        if not needed.exists():
+            raise InputError("no such file", file=needed, fix="run the export stage")
+    with machine_lock(f"building {step.name}"), progress(f"building {step.name}"):
+        with step.recording() as facts:
+            facts.update(backend.build(run, precision, options))

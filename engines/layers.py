@@ -1,0 +1,112 @@
+"""layers.json: what an engine is made of, the same for every backend.
+
+``{"schema_version": 1, "engine", "backend", "precision", "layers": [{"name", "op", "inputs",
+"outputs", "nodes", "modules", "rule", "kind", "why", "precision_in", "precision_out",
+"compute_precision", "tactic", "occurrence"}], "nodes": [{"name", "op", "module", "status",
+"layer", "why"}]}``
+
+Layers are in execution order; `occurrence` tells layers of one name apart, in that order.
+Precisions are fp32, tf32, fp16, bf16, fp8, int8 and the like, null where nothing is known or,
+for `compute_precision`, where a layer computes nothing. `nodes` are the exported model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import InputError
+from layerline.core.files import read_json
+from layerline.core.nodes import NodeGraph
+from layerline.core.resolve import Network, RawLayer, node_status, resolve
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EngineLayer:
+    """One layer as the backend knows it.
+
+    `raw` is what the resolver is given; `inputs` and `outputs` the tensors that the layer really
+    has, where the backend told the resolver others.
+    """
+
+    raw: RawLayer
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+    precision_in: str | None = None
+    precision_out: str | None = None
+    compute_precision: str | None = None
+    tactic: str | None = None
+
+
+def document(
+    engine: str,
+    backend: str,
+    precision: str,
+    layers: Sequence[EngineLayer],
+    graph: NodeGraph,
+    network: Network | None = None,
+) -> dict[str, Any]:
+    """The layers.json of an engine: every layer resolved to nodes, every node with its fate."""
+    resolutions = resolve([layer.raw for layer in layers], graph, network)
+    found = {(r.name, r.occurrence): r for r in resolutions}
+    statuses = node_status(resolutions, graph)
+    rows = []
+    for layer in layers:
+        r = found[layer.raw.name, layer.raw.occurrence]
+        inputs = layer.raw.inputs if layer.inputs is None else layer.inputs
+        outputs = layer.raw.outputs if layer.outputs is None else layer.outputs
+        rows.append(
+            {
+                "name": layer.raw.name,
+                "occurrence": layer.raw.occurrence,
+                "op": layer.raw.op,
+                "inputs": None if inputs is None else list(inputs),
+                "outputs": None if outputs is None else list(outputs),
+                "nodes": list(r.nodes),
+                "modules": list(r.modules),
+                "rule": r.rule,
+                "kind": r.kind,
+                "why": r.why,
+                "precision_in": layer.precision_in,
+                "precision_out": layer.precision_out,
+                "compute_precision": layer.compute_precision,
+                "tactic": layer.tactic,
+            }
+        )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "engine": engine,
+        "backend": backend,
+        "precision": precision,
+        "layers": rows,
+        "nodes": [
+            {
+                "name": node.name,
+                "op": node.op,
+                "module": node.module,
+                "status": statuses[node.name].status,
+                "layer": statuses[node.name].layer,
+                "why": statuses[node.name].why,
+            }
+            for node in graph.nodes
+        ],
+    }
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a layers.json of ours. Raises InputError for a missing, broken or foreign file."""
+    found = read_json(path)
+    if not isinstance(found, dict) or not isinstance(found.get("layers"), list):
+        raise InputError('is not a layers.json of an engine (no "layers" list)', file=path)
+    version = found.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"layers.json has schema version {version!r}, this layerline reads {SCHEMA_VERSION}",
+            file=path,
+            fix="build the engine again",
+        )
+    return found

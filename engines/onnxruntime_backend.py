@@ -1,0 +1,238 @@
+"""ONNX Runtime as a backend: an engine is the optimised graph, saved and loaded as it is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from layerline.core import machine, nodes
+from layerline.core.errors import CheckFailed, InputError
+from layerline.core.files import write_json
+from layerline.core.run import Run
+
+from . import layers, onnxruntime_graph
+from .backend import (
+    Backend,
+    BuildOptions,
+    Unavailable,
+    Worker,
+    inputs_path,
+    nodes_path,
+    with_external_data,
+)
+from .launch import call, job
+
+LEVELS = ("disable", "basic", "extended", "all")
+# Protobuf ends at 2 GiB. Weights of half precision become float when casts of them are folded,
+# and shared weights are written once for each use: a wide margin.
+EXTERNAL_ABOVE_BYTES = 900_000_000
+
+
+class OnnxRuntimeBackend(Backend):
+    """ONNX Runtime on the CPU."""
+
+    name = "onnxruntime"
+    label = "ONNX Runtime"
+    precisions = ("fp32", "fp16")
+    suffix = ".onnx"
+    distributions = ("onnxruntime", "onnxruntime-gpu")
+    providers = (onnxruntime_graph.CPU,)
+
+    def unavailable(self) -> Unavailable | None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            return Unavailable("onnxruntime is not installed", 'pip install "layerline[cpu]"')
+        if importlib.util.find_spec("onnx") is None:
+            return Unavailable("onnx is not installed", 'pip install "layerline[model]"')
+        return None
+
+    def options(self, asked: BuildOptions) -> dict[str, Any]:
+        level = asked.optimization_level or "all"
+        if level not in LEVELS:
+            raise InputError(
+                f"{self.name} has no optimisation level {level!r}",
+                fix=f"choose {', '.join(LEVELS)}",
+            )
+        threads = asked.threads or machine.usable_cpus()
+        return {
+            "optimization_level": level,
+            "threads": threads,
+            "providers": list(self.providers),
+            "version": self._version(),
+            # Kernels and layouts are chosen for this processor when the graph is optimised.
+            "cpu": machine.state()["cpu"],
+        }
+
+    def _version(self) -> str | None:
+        for name in self.distributions:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                return f"{name} {importlib.metadata.version(name)}"
+        return None
+
+    def source(self, run: Run, precision: str) -> Path:
+        return run.file("export", f"{precision}.onnx")
+
+    def worker(self) -> Worker:
+        script = Path(__file__).parent / "workers" / "onnxruntime_worker.py"
+        return Worker((sys.executable, str(script)))
+
+    def job_options(self, run: Run, precision: str) -> dict[str, Any]:
+        return {"providers": list(self.providers)}
+
+    def outputs(self, run: Run, precision: str) -> list[Path]:
+        engine, *others = super().outputs(run, precision)
+        external = self._external(run, precision)
+        return [engine, *others] if external is None else [engine, external, *others]
+
+    def _external(self, run: Run, precision: str) -> Path | None:
+        """The file for weights beside the engine, for models that a single file may not hold."""
+        source = self.source(run, precision)
+        size = sum(p.stat().st_size for p in with_external_data(source) if p.exists())
+        if size * (1 if precision == "fp32" else 2) <= EXTERNAL_ABOVE_BYTES:
+            return None
+        engine = self.engine(run, precision)
+        return engine.with_name(engine.name + ".data")
+
+    def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        source = self.source(run, precision)
+        onnxruntime_graph.read_model(source)  # a broken file is one line, before anything starts
+        graph = nodes.load(nodes_path(run, precision))
+        engine, external = self.engine(run, precision), self._external(run, precision)
+        with _workspace(engine) as folder:
+            made = folder / engine.name
+            reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
+            common = {"providers": options["providers"], "level": options["optimization_level"]}
+            built = call(
+                self.worker(),
+                job(
+                    "build",
+                    made,
+                    inputs_path(run),
+                    precision,
+                    threads=options["threads"],
+                    options={
+                        **common,
+                        "source": str(source),
+                        "external": None if external is None else external.name,
+                        "outputs": str(reference),
+                    },
+                ),
+            )
+            model = onnxruntime_graph.read_model(made)
+            renamed = onnxruntime_graph.name_uniquely(model)
+            if renamed:
+                onnxruntime_graph.write_model(model, made)
+            probed = call(
+                self.worker(),
+                job(
+                    "probe",
+                    made,
+                    inputs_path(run),
+                    precision,
+                    threads=options["threads"],
+                    raw=folder / "probe",
+                    options={**common, "outputs": str(reloaded)},
+                ),
+            )
+            difference = _same_outputs(reference, reloaded, source)
+            listed = layers.document(
+                engine.name,
+                self.name,
+                precision,
+                onnxruntime_graph.engine_layers(model, probed["nodes"], graph),
+                graph,
+            )
+            domains = onnxruntime_graph.domains(model)
+            facts = {
+                **built["facts"],
+                "nodes": len(listed["layers"]),
+                "domains": domains,
+                "providers_of_nodes": onnxruntime_graph.providers(probed["nodes"].values()),
+                "nodes_renamed": renamed,
+                "hardware_specific": onnxruntime_graph.NCHWC_DOMAIN in domains,
+                "reload_max_abs": difference,
+            }
+            if external is not None:
+                _move(folder / external.name, external)
+            _move(made, engine)
+        record = {
+            "schema_version": 1,
+            "engine": engine.name,
+            "backend": self.name,
+            "precision": precision,
+            "source": source.relative_to(run.path).as_posix(),
+            "options": dict(options),
+            "machine": machine.state(),
+            "cpu_flags": _cpu_flags(),
+            "engine_bytes": sum(p.stat().st_size for p in with_external_data(engine)),
+            "source_bytes": sum(p.stat().st_size for p in with_external_data(source)),
+            **facts,
+        }
+        write_json(self.layers(run, precision), listed)
+        write_json(self.build_record(run, precision), record)
+        return facts
+
+
+@contextmanager
+def _workspace(engine: Path) -> Iterator[Path]:
+    """A folder beside the engine, swept with other leftovers should this process die."""
+    folder = engine.with_name(f".{os.getpid()}.partial.{engine.name}")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move(made: Path, place: Path) -> None:
+    if not made.exists():
+        raise InputError("ONNX Runtime did not write it", file=place)
+    made.replace(place)
+
+
+def _same_outputs(reference: Path, reloaded: Path, source: Path) -> float:
+    """The largest difference between the optimised session and the saved graph; 0 is usual."""
+    largest = 0.0
+    with np.load(reference) as a, np.load(reloaded) as b:
+        if a.files != b.files:
+            raise CheckFailed(f"the saved graph has outputs {b.files}, not {a.files}", file=source)
+        for name in a.files:
+            if a[name].dtype.kind != "f":
+                if not np.array_equal(a[name], b[name]):
+                    raise CheckFailed(f"the saved graph's {name} differs", file=source)
+                continue
+            x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+            if not np.array_equal(np.isnan(x), np.isnan(y)):
+                raise CheckFailed(f"the saved graph's {name} differs in NaN", file=source)
+            if x.size:
+                with np.errstate(invalid="ignore"):
+                    largest = max(largest, float(np.nanmax(np.abs(x - y), initial=0.0)))
+                scale = float(np.nanmax(np.abs(x), initial=0.0))
+                if largest > 0.01 * max(scale, 1.0):
+                    raise CheckFailed(
+                        f"the saved graph's {name} differs by {largest:.3g}",
+                        file=source,
+                        fix="choose a lower --optimization-level",
+                    )
+    return largest
+
+
+def _cpu_flags() -> list[str] | None:
+    """The instruction sets that kernels are chosen by; null where Linux does not tell."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            wanted = ("avx", "fma", "f16c", "amx", "sve", "asimd", "bf16", "i8mm", "fphp", "sse4")
+            return sorted(f for f in value.split() if f.startswith(wanted))
+    return None

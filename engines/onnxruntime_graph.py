@@ -1,0 +1,226 @@
+"""The optimised graph that ONNX Runtime saved: its nodes by unique names, what they run in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.nodes import NodeGraph
+from layerline.core.resolve import RawLayer
+
+from .layers import EngineLayer
+
+# ONNX Runtime's words for tensor types, in its profile.
+PRECISION_OF = {
+    "float": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "double": "fp64",
+    "float8e4m3fn": "fp8",
+    "float8e5m2": "fp8",
+    "int8": "int8",
+    "uint8": "uint8",
+    "int32": "int32",
+    "int64": "int64",
+    "bool": "bool",
+}
+_FLOATS = ("fp32", "fp16", "bf16", "fp64", "fp8")
+
+# Operators that only move or convert: nothing is computed in any precision.
+_MOVE = frozenset(
+    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity MemcpyFromHost "
+    "MemcpyToHost Pad ReorderInput ReorderOutput Reshape ScatterElements ScatterND Shape Slice "
+    "Split Squeeze Tile Transpose Unsqueeze Where".split()
+)
+
+# The CPU kernels of these take half tensors but convert them and compute in float:
+# onnxruntime/core/providers/cpu/nn/layer_norm_impl.cc, contrib_ops/cpu/skip_layer_norm.cc,
+# (ConvertMLFloat16ToFloatIfNeeded). Others have no half kernels there: casts are inserted.
+_FLOAT_INSIDE = frozenset(
+    "LayerNormalization SimplifiedLayerNormalization SkipLayerNormalization "
+    "SkipSimplifiedLayerNormalization RMSNormalization".split()
+)
+CPU = "CPUExecutionProvider"
+_CAST_PREFIX = "InsertedPrecisionFreeCast_"
+NCHWC_DOMAIN = "com.microsoft.nchwc"
+
+
+def read_model(path: Path) -> Any:
+    """The ModelProto without its external weights. InputError for a broken file."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as e:
+        raise ToolMissing(f"{e.name} is not installed", fix='pip install "layerline[model]"') from e
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except FileNotFoundError:
+        raise InputError("no such file", file=path, fix="run the export stage") from None
+    except (DecodeError, ValueError) as e:
+        reason = " ".join(str(e).split())
+        raise InputError(
+            f"is no ONNX model, or is cut short ({reason})", file=path, fix="export it again"
+        ) from None
+    if not model.graph.node:
+        raise InputError("is an ONNX model without nodes", file=path, fix="export it again")
+    return model
+
+
+def write_model(model: Any, path: Path) -> None:
+    """Write the ModelProto; external weights stay where they are."""
+    import onnx
+
+    onnx.save(model, str(path))
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a GraphProto in graph order, those of subgraphs after the node with them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in [attribute.g, *attribute.graphs]:
+                if inner.node:
+                    yield from all_nodes(inner)
+
+
+def name_uniquely(model: Any) -> int:
+    """Give nodes without a name, or with one taken, a name of their own; how many.
+
+    ONNX Runtime leaves the parts of an inlined function without a name. They are named by
+    operator and output tensor, which no two nodes share.
+    """
+    seen = {node.name for node in all_nodes(model.graph)}
+    used: set[str] = set()
+    changed = 0
+    for node in all_nodes(model.graph):
+        if not node.name or node.name in used:
+            tensor = next((t for t in node.output if t), "nothing")
+            base = node.name or f"{node.op_type}/{tensor}"
+            name, n = (base, 1) if base not in seen else (f"{base}_{1}", 2)
+            while name in seen:
+                name, n = f"{base}_{n}", n + 1
+            node.name = name
+            seen.add(name)
+            changed += 1
+        used.add(node.name)
+    return changed
+
+
+def engine_layers(
+    model: Any, probed: Mapping[str, Any], graph: NodeGraph
+) -> list[EngineLayer]:
+    """The layers of a saved graph, in the order of a run.
+
+    `probed` is the worker's record of one run: types and provider by node name. Nodes that did
+    not run (the other branch of an If) come last, with unknown precisions. `graph` is the
+    exported model.
+    """
+    nodes = {node.name: node for node in all_nodes(model.graph)}
+    bounds = _Bounds(list(nodes.values()), graph)
+    order = [name for name in probed if name in nodes]
+    order += [name for name in nodes if name not in probed]
+    return [_layer(nodes[name], probed.get(name), bounds) for name in order]
+
+
+def _layer(node: Any, record: Mapping[str, Any] | None, bounds: _Bounds) -> EngineLayer:
+    inputs, outputs = bounds.of(node)
+    raw = RawLayer(name=node.name, op=node.op_type, inputs=inputs, outputs=outputs)
+    real = (tuple(node.input), tuple(node.output))
+    if record is None:
+        return EngineLayer(raw, *real)
+    before, after = _precisions(record.get("inputs")), _precisions(record.get("outputs"))
+    return EngineLayer(
+        raw,
+        *real,
+        precision_in=_main(before),
+        precision_out=_main(after),
+        compute_precision=_computes(node.op_type, record.get("provider"), before, after),
+        tactic=record.get("provider"),
+    )
+
+
+class _Bounds:
+    """The model's tensors around a node of the optimised graph.
+
+    ONNX Runtime replaces an operator without a kernel of the wanted type by its function body
+    (Softmax in half precision: five nodes) between tensors of its own. Each part is bounded by
+    the nearest tensors of the model, before and after.
+    """
+
+    def __init__(self, nodes: Sequence[Any], graph: NodeGraph) -> None:
+        self._known = {t for n in graph.nodes for t in (*n.inputs, *n.outputs)}
+        self._known |= {*graph.inputs, *graph.outputs, *graph.initializers}
+        self._names = graph.by_name
+        self._writer = {t: n for n in nodes for t in n.output if t}
+        self._readers: dict[str, list[Any]] = {}
+        for n in nodes:
+            for t in n.input:
+                self._readers.setdefault(t, []).append(n)
+
+    def of(self, node: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(inputs, outputs) for the resolver."""
+        real = (tuple(node.input), tuple(node.output))
+        if node.name in self._names or node.op_type in _MOVE:
+            return real
+        if any(self._is_known(t) for t in node.output) and all(
+            self._is_known(t) or t not in self._writer for t in node.input
+        ):
+            return real
+        return self._reach(node.input, back=True), self._reach(node.output, back=False)
+
+    def _is_known(self, tensor: str) -> bool:
+        return tensor.removeprefix(_CAST_PREFIX) in self._known
+
+    def _reach(self, tensors: Iterable[str], *, back: bool) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        pending, seen = [t for t in tensors if t], set()
+        while pending:
+            tensor = pending.pop(0)
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            if self._is_known(tensor):
+                found[tensor] = None
+            elif back:
+                writer = self._writer.get(tensor)
+                pending.extend(writer.input if writer is not None else ())
+            else:
+                for reader in self._readers.get(tensor, ()):
+                    pending.extend(reader.output)
+        return tuple(found)
+
+
+def _precisions(types: Sequence[str] | None) -> list[str]:
+    return [PRECISION_OF.get(t, t) for t in types or ()]
+
+
+def _main(precisions: Sequence[str]) -> str | None:
+    """The first floating-point type, else the first type: indices do not hide the data."""
+    floats = [p for p in precisions if p in _FLOATS]
+    return next(iter(floats or precisions), None)
+
+
+def _computes(
+    op: str, provider: str | None, inputs: Sequence[str], outputs: Sequence[str]
+) -> str | None:
+    if op in _MOVE:
+        return None
+    floats = [p for p in inputs if p in _FLOATS] or [p for p in outputs if p in _FLOATS]
+    if not floats:
+        return _main(outputs)
+    if provider == CPU and op in _FLOAT_INSIDE and floats[0] in ("fp16", "bf16"):
+        return "fp32"
+    return floats[0]
+
+
+def domains(model: Any) -> dict[str, int]:
+    """Nodes by operator domain ("" is ONNX's own)."""
+    return dict(Counter(node.domain for node in all_nodes(model.graph)))
+
+
+def providers(probed: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Nodes that ran, by execution provider."""
+    return dict(Counter(str(record.get("provider")) for record in probed))

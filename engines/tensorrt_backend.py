@@ -1,0 +1,194 @@
+"""TensorRT and TensorRT-RTX as backends. The library is touched by their worker only.
+
+The worker may run in another interpreter than this one (NGC containers, a system TensorRT):
+TRT_PYTHON names it. What the versions differ in is asked of the library by the worker; the one
+thing to know here is where precision comes from, which decides the ONNX file that is built.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from layerline.core import nodes
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.files import read_json, replacing, write_json
+from layerline.core.machine import state
+from layerline.core.resolve import load_network
+from layerline.core.run import Run
+
+from . import layers, tensorrt_layers
+from .backend import Backend, BuildOptions, Unavailable, Worker, inputs_path, nodes_path
+from .launch import call, job
+
+# The first version without precision flags: types come from the ONNX file.
+STRONGLY_TYPED_SINCE = 11
+WORKERS = Path(__file__).parent / "workers"
+
+
+class TensorRTBackend(Backend):
+    """TensorRT 8.6 to 11 on the GPU it builds for."""
+
+    name = "tensorrt"
+    label = "TensorRT"
+    precisions = ("fp32", "tf32", "fp16", "bf16")
+    suffix = ".engine"
+    module = "tensorrt"
+    distribution = "tensorrt"
+
+    def _python(self) -> list[str]:
+        return shlex.split(os.environ.get("TRT_PYTHON") or "") or [sys.executable]
+
+    def unavailable(self) -> Unavailable | None:
+        if not os.environ.get("TRT_PYTHON") and importlib.util.find_spec(self.module) is None:
+            return Unavailable(
+                f"{self.module} is not installed",
+                f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",
+            )
+        if shutil.which(self._python()[0]) is None:
+            return Unavailable(
+                f"TRT_PYTHON={self._python()[0]} is not there", "name an interpreter that is"
+            )
+        if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
+            return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
+        return None
+
+    def options(self, asked: BuildOptions) -> dict[str, Any]:
+        level = asked.optimization_level
+        if level is not None and level not in {str(n) for n in range(6)}:
+            raise InputError(
+                f"{self.name} has no optimisation level {level!r}", fix="choose 0 to 5"
+            )
+        return {
+            "version": self._version(),
+            "gpus": _gpus(),
+            "optimization_level": None if level is None else int(level),
+            **dict(asked.build),
+        }
+
+    def _version(self) -> str:
+        version = _distribution_version(tuple(self._python()), self.distribution)
+        if version is None:
+            raise ToolMissing(
+                f"{shlex.join(self._python())} has no {self.distribution}",
+                fix=f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",
+            )
+        return version
+
+    def strongly_typed(self) -> bool:
+        """Whether engines get their precision from the types in the ONNX file."""
+        return int(self._version().split(".")[0]) >= STRONGLY_TYPED_SINCE
+
+    def source(self, run: Run, precision: str) -> Path:
+        typed = precision if self.strongly_typed() and precision != "tf32" else "fp32"
+        return run.file("export", f"{typed}.onnx")
+
+    def worker(self) -> Worker:
+        return Worker((*self._python(), str(WORKERS / "tensorrt_worker.py")))
+
+    def job_options(self, run: Run, precision: str) -> dict[str, Any]:
+        return {"backend": self.name}
+
+    def network(self, run: Run, precision: str) -> Path:
+        """network.json: TensorRT's layers as parsed, with their ONNX nodes."""
+        return run.file("engines", f"{precision}.{self.name}.network.json")
+
+    def inspector(self, run: Run, precision: str) -> Path:
+        """The engine inspector's JSON, untouched."""
+        return run.file("engines", f"{precision}.{self.name}.inspector.json")
+
+    def nodes(self, run: Run, precision: str) -> Path:
+        """The nodes of the ONNX file that is built."""
+        return nodes_path(run, self.source(run, precision).stem)
+
+    def outputs(self, run: Run, precision: str) -> list[Path]:
+        return [*super().outputs(run, precision), self.network(run, precision),
+                self.inspector(run, precision)]  # fmt: skip
+
+    def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        engine, inspector = self.engine(run, precision), self.inspector(run, precision)
+        network, graph_file = self.network(run, precision), self.nodes(run, precision)
+        with replacing(engine) as made, replacing(network) as named, replacing(inspector) as seen:
+            common = {"threads": 1, "options": {**options, **self.job_options(run, precision)}}
+            common["options"].update(
+                onnx=str(self.source(run, precision)), nodes=str(graph_file), network=str(named)
+            )
+            place = (made, inputs_path(run), precision)
+            facts: dict[str, Any] = call(self.worker(), job("build", *place, **common))["facts"]
+            if options.get("compute_capability"):
+                # Built for a GPU that is not here: nothing can load it, so nobody can inspect it.
+                write_json(seen, {"Layers": []})
+            else:
+                call(self.worker(), job("inspect", *place, raw=seen, **common))
+            listed = layers.document(
+                engine.name,
+                self.name,
+                precision,
+                tensorrt_layers.engine_layers(read_json(seen)),
+                nodes.load(graph_file),
+                load_network(named),
+            )
+        write_json(self.layers(run, precision), listed)
+        write_json(
+            self.build_record(run, precision),
+            {
+                "schema_version": 1,
+                "engine": engine.name,
+                "backend": self.name,
+                "precision": precision,
+                "source": self.source(run, precision).relative_to(run.path).as_posix(),
+                "options": dict(options),
+                "machine": state(),
+                **facts,
+            },
+        )
+        return facts
+
+
+class TensorRTRTXBackend(TensorRTBackend):
+    """TensorRT-RTX: always strongly typed; builds for a named GPU on a machine without one.
+
+    With ``compute_capability`` in the build options (e.g. 89) the engine is built here and run
+    elsewhere; without it, for the GPU of this machine.
+    """
+
+    name = "tensorrt-rtx"
+    label = "TensorRT-RTX"
+    module = "tensorrt_rtx"
+    distribution = "tensorrt-rtx"
+
+    def unavailable(self) -> Unavailable | None:
+        missing = super().unavailable()
+        if missing is not None and missing.reason == "no NVIDIA GPU here":
+            return Unavailable(
+                "no NVIDIA GPU here",
+                "build for another machine's with --build-option compute_capability=89",
+            )
+        return missing
+
+    def strongly_typed(self) -> bool:
+        return True
+
+
+@cache
+def _distribution_version(python: tuple[str, ...], distribution: str) -> str | None:
+    code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
+    done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _gpus() -> list[str]:
+    """Models of the GPUs here, as the driver tells in /proc; engines are built for one."""
+    found = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        lines = path.read_text(errors="replace").splitlines()
+        found += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    return found

@@ -1,0 +1,189 @@
+"""What every worker shares: reading the job, repeating until it is precise enough, the result.
+
+A worker is a plain script, ``python WORKER job.json``, in whatever interpreter has the backend's
+library. It imports the standard library, numpy and that library, runs on Python 3.10, and never
+imports layerline. The job and the result are protocol version 1 (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import signal
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+PROTOCOL = 1
+
+Job = Dict[str, Any]
+Task = Callable[[Job], Dict[str, Any]]
+
+
+class WorkerError(Exception):
+    """A problem the user can act on; `exit_code` as in the design (2 input, 3 tool missing)."""
+
+    def __init__(self, what: str, fix: Optional[str] = None, exit_code: int = 2) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+        self.exit_code = exit_code
+
+
+_FIELDS = {
+    "task": str,
+    "engine": str,
+    "inputs": str,
+    "precision": str,
+    "warmup": int,
+    "iterations": dict,
+    "target": (int, float),
+    "seconds": (int, float),
+    "threads": int,
+    "options": dict,
+    "result": str,
+}
+
+
+def read_job(path: str) -> Job:
+    """Read and check a job. WorkerError names the field that is missing or of another type."""
+    with open(path, encoding="utf-8") as f:  # noqa: PTH123
+        job = json.load(f)
+    if not isinstance(job, dict) or job.get("protocol") != PROTOCOL:
+        found = job.get("protocol") if isinstance(job, dict) else None
+        raise WorkerError("job of protocol %r, this worker speaks %d" % (found, PROTOCOL))
+    for name, kind in _FIELDS.items():
+        if not isinstance(job.get(name), kind) or isinstance(job.get(name), bool):
+            raise WorkerError("job field %s is %r" % (name, job.get(name)))
+    limits = job["iterations"]
+    for name in ("min", "max"):
+        if not isinstance(limits.get(name), int) or limits[name] < 1:
+            raise WorkerError("job field iterations.%s is %r" % (name, limits.get(name)))
+    if limits["max"] < limits["min"]:
+        raise WorkerError("iterations.max %(max)d is below iterations.min %(min)d" % limits)
+    if job["warmup"] < 0:
+        raise WorkerError("job field warmup is %d" % job["warmup"])
+    return job
+
+
+def write_result(path: str, result: Dict[str, Any]) -> None:
+    """Write the result, whole or not at all."""
+    temporary = "%s.%d.partial" % (path, os.getpid())
+    with open(temporary, "w", encoding="utf-8") as f:  # noqa: PTH123
+        json.dump({"protocol": PROTOCOL, **result}, f, allow_nan=False)
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def main(tasks: Dict[str, Task], arguments: Sequence[str]) -> int:
+    """Run the job named on the command line; 0 when a result was written, error results included.
+
+    Anything that is not a WorkerError is a defect: its traceback goes to stderr, no result is
+    written, and the parent reports it.
+    """
+    _die_with_parent()
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python WORKER job.json\n")
+        return 2
+    with open(arguments[0], encoding="utf-8") as f:  # noqa: PTH123
+        result_path = json.load(f)["result"]
+    try:
+        job = read_job(arguments[0])
+        if job["task"] not in tasks:
+            raise WorkerError(
+                "this worker has no task %r, it has %s" % (job["task"], ", ".join(sorted(tasks)))
+            )
+        write_result(result_path, {"ok": True, **tasks[job["task"]](job)})
+    except WorkerError as e:
+        error = {"exit_code": e.exit_code, "what": e.what, "fix": e.fix}
+        write_result(result_path, {"ok": False, "error": error})
+    except MemoryError:
+        error = {"exit_code": 2, "what": "out of memory", "fix": "use a smaller batch or sequence"}
+        write_result(result_path, {"ok": False, "error": error})
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process with its parent, so that no orphan disturbs a measurement."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+# --- statistics: as in core/stats.py, which a worker cannot import ------------------------------
+
+
+def interval_rank(n: int, confidence: float = 0.95) -> Optional[int]:
+    """The largest k for which [x(k), x(n+1-k)] covers the median of n samples; null: none does."""
+    tail = (1 - confidence) / 2
+    cumulative, k = 0.0, 0
+    while k < (n + 1) // 2:
+        log_p = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
+        cumulative += math.exp(log_p)
+        if cumulative > tail:
+            break
+        k += 1
+    return k or None
+
+
+def relative_width(samples: Sequence[int]) -> Optional[float]:
+    """Half the width of the median's 95 % interval over the median; null: too few samples."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    k = interval_rank(n)
+    middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else 0
+    if k is None or not middle:
+        return None
+    return (ordered[n - k] - ordered[k - 1]) / 2 / middle
+
+
+def repeat(
+    run: Callable[[], Any], job: Job, clock: Callable[[], int] = time.perf_counter_ns,
+    sample: Callable[[], int] | None = None,
+) -> Dict[str, Any]:
+    """Warm up, then run until the median's interval is narrower than the target.
+
+    Ends by "target", "iterations" (max reached) or "seconds", never before iterations.min unless
+    the seconds ran out, and never without a sample. Times are host-clock nanoseconds around
+    `run`, which must not return before its work is done; with `sample`, what that says after
+    each run (device events, say).
+    """
+    warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]
+    least, most = job["iterations"]["min"], job["iterations"]["max"]
+    deadline = clock() + int(job["seconds"] * 1e9)
+    samples: List[int] = []
+    ended_by = None
+    look = least
+    while ended_by is None:
+        samples.append(_timed(run, clock, sample))
+        n = len(samples)
+        if n >= look:
+            # Looking after each sample would cost more than small models do.
+            look = max(n + 1, n + n // 10)
+            width = relative_width(samples)
+            if width is not None and width <= job["target"]:
+                ended_by = "target"
+        if ended_by is None and n >= most:
+            ended_by = "iterations"
+        if ended_by is None and clock() >= deadline:
+            ended_by = "seconds"
+    width = relative_width(samples)
+    return {
+        "latency_ns": samples,
+        "warmup_ns": warmup,
+        "facts": {
+            "clock": "host",
+            "ended_by": ended_by,
+            "relative_width": width,
+            "target": job["target"],
+            "target_met": width is not None and width <= job["target"],
+        },
+    }
+
+
+def _timed(
+    run: Callable[[], Any], clock: Callable[[], int], sample: Callable[[], int] | None
+) -> int:
+    started = clock()
+    run()
+    return clock() - started if sample is None else sample()

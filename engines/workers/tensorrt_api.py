@@ -1,0 +1,107 @@
+"""TensorRT 8.6 to 11 and TensorRT-RTX under one set of names: what differs is asked of the library.
+
+Nothing here goes by version number: a feature is used when the installed library has it. Runs on
+Python 3.10 with TensorRT, numpy and polygraphy only.
+
+What differs, and how it is told apart:
+
+- Typing. `BuilderFlag.FP16` exists up to TensorRT 10: precision is a flag. In 11 and in RTX it is
+  gone: precision comes from the types in the ONNX file (`strongly_typed`).
+- `NetworkDefinitionCreationFlag.EXPLICIT_BATCH` is needed by 8.x and absent from 11.
+- `IProgressMonitor` exists from 10 on; before, building shows no steps.
+- `set_compute_capability` (RTX): builds for a named architecture on a machine without a GPU.
+- Timing caches: RTX has none (kernels are compiled when the engine is loaded).
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+import json
+import os
+import re
+import sys
+from typing import Any
+
+MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
+
+
+def load(backend: str) -> Any:
+    """Import the library of `backend`, and make polygraphy use the same one. ImportError as is."""
+    if backend == "tensorrt-rtx":
+        os.environ["POLYGRAPHY_USE_TENSORRT_RTX"] = "1"  # read when polygraphy is imported
+    return importlib.import_module(MODULES[backend])
+
+
+def strongly_typed(trt: Any) -> bool:
+    """Whether precision comes from the types in the ONNX file, because there is no flag for it."""
+    return not hasattr(trt.BuilderFlag, "FP16")
+
+
+def facts(trt: Any) -> dict[str, Any]:
+    """The library's version and which way it is told about precision."""
+    return {"tensorrt": trt.__version__, "strongly_typed": strongly_typed(trt)}
+
+
+def message_kind(text: str) -> str:
+    """A log message without what varies: numbers, names in quotes, file positions."""
+    text = re.sub(r"\[[^\]]*::[^\]]*\]|^\S+\.cpp:\d+: ", "", text)
+    text = re.sub(r"'[^']*'|\"[^\"]*\"|\{[^}]*\}", "…", text)
+    return re.sub(r"\d+(\.\d+)?", "N", text).strip()[:160]
+
+
+def make_logger(trt: Any) -> Any:
+    """A logger that counts warnings and errors by kind and keeps the errors' text.
+
+    `.counts`: {"warning": Counter, "error": Counter}; `.errors`: list of texts, oldest first.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.counts: dict[str, collections.Counter[str]] = {
+                "warning": collections.Counter(),
+                "error": collections.Counter(),
+            }
+            self.errors: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
+                self.counts["error"][message_kind(message)] += 1
+                self.errors.append(message)
+            elif severity == trt.ILogger.WARNING:
+                self.counts["warning"][message_kind(message)] += 1
+
+        def counted(self) -> dict[str, dict[str, int]]:
+            """The counts as plain dictionaries, most frequent first."""
+            return {level: dict(c.most_common()) for level, c in self.counts.items()}
+
+    return Logger()
+
+
+def make_progress(trt: Any) -> Any:
+    """A progress monitor that writes one line per step to stderr, or null where there is none.
+
+    The line is ``layerline-progress {"what", "done", "total"}``; the caller draws it.
+    """
+    if not hasattr(trt, "IProgressMonitor"):
+        return None
+
+    class Progress(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self.total: dict[str, int] = {}
+
+        def phase_start(self, phase: str, parent: str | None, steps: int) -> None:
+            self.total[phase] = steps
+
+        def step_complete(self, phase: str, step: int) -> bool:
+            line = {"what": phase, "done": step + 1, "total": self.total.get(phase)}
+            sys.stderr.write(f"layerline-progress {json.dumps(line)}\n")
+            sys.stderr.flush()
+            return True
+
+        def phase_finish(self, phase: str) -> None:
+            self.total.pop(phase, None)
+
+    return Progress()

@@ -1,0 +1,172 @@
+"""Build a TensorRT engine: ONNX file in, engine, network.json and the build's facts out.
+
+Polygraphy makes the builder's configuration (flags, pools, timing cache, tactic replay); parsing
+and building go through the API, so that every layer can be named and every warning counted.
+Runs on Python 3.10.
+
+Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
+an empty one that is not kept), ``optimization_level``, ``tactics_record`` and ``tactics_replay``
+(paths of Polygraphy tactic files), ``compute_capability`` ("89"; RTX without a GPU), ``dynamic``
+({input: [[min], [opt], [max]]}).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerline.engines.workers import tensorrt_api as api
+    from layerline.engines.workers import tensorrt_network as names
+    from layerline.engines.workers.common import Job, WorkerError
+    from layerline.engines.workers.nvml_sampler import Sampler
+else:
+    import tensorrt_api as api
+    import tensorrt_network as names
+    from common import WorkerError
+    from nvml_sampler import Sampler
+
+    Job = dict
+
+FLAGS: dict[str, dict[str, bool]] = {
+    "fp32": {},
+    "tf32": {},
+    "fp16": {"fp16": True},
+    "bf16": {"bf16": True},
+}
+
+
+def _parse(trt: Any, builder: Any, logger: Any, onnx: str) -> Any:
+    flags = trt.NetworkDefinitionCreationFlag
+    wanted = 0
+    if hasattr(flags, "EXPLICIT_BATCH"):
+        wanted |= 1 << int(flags.EXPLICIT_BATCH)
+    if api.strongly_typed(trt) and hasattr(flags, "STRONGLY_TYPED"):
+        wanted |= 1 << int(flags.STRONGLY_TYPED)
+    network = builder.create_network(wanted)
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(onnx):
+        errors = [parser.get_error(i) for i in range(parser.num_errors)]
+        text = "; ".join(str(e.desc()) for e in errors) or "the parser gives no reason"
+        plugin = "plugin" in text.lower()
+        fix = "install or load the plugin" if plugin else "export the model again"
+        raise WorkerError(f"TensorRT cannot parse {onnx}: {text}", fix, 3 if plugin else 2)
+    return network, parser  # the network needs its parser alive: it holds the weights
+
+
+def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
+    options = job["options"]
+    arguments: dict[str, Any] = {"profiling_verbosity": trt.ProfilingVerbosity.DETAILED}
+    if not api.strongly_typed(trt):
+        arguments.update(FLAGS[job["precision"]])
+    if options.get("workspace_mib") is not None:
+        pool = trt.MemoryPoolType.WORKSPACE
+        arguments["memory_pool_limits"] = {pool: int(options["workspace_mib"]) << 20}
+    if options.get("timing_cache") and os.path.exists(options["timing_cache"]):  # noqa: PTH110
+        arguments["load_timing_cache"] = options["timing_cache"]
+    if options.get("optimization_level") is not None:
+        arguments["builder_optimization_level"] = int(options["optimization_level"])
+    if options.get("dynamic"):
+        from polygraphy.backend.trt import Profile
+
+        profile = Profile()
+        for name, (low, best, high) in options["dynamic"].items():
+            profile.add(name, min=low, opt=best, max=high)
+        arguments["profiles"] = [profile]
+    monitor = api.make_progress(trt)
+    if monitor is not None:
+        arguments["progress_monitor"] = monitor
+    arguments.update(_tactics(options))
+    if options.get("backend") == "tensorrt-rtx":
+        from polygraphy.backend.tensorrt_rtx import CreateConfigRTX as CreateConfig
+    else:
+        from polygraphy.backend.trt import CreateConfig
+    config = CreateConfig(**arguments)(builder, network)
+    # Half engines leave TF32 to the float layers they keep, as trtexec does; fp32 means fp32.
+    if job["precision"] == "fp32":
+        config.clear_flag(trt.BuilderFlag.TF32)
+    else:
+        config.set_flag(trt.BuilderFlag.TF32)
+    if options.get("compute_capability"):
+        if not hasattr(config, "set_compute_capability"):
+            raise WorkerError("only TensorRT-RTX builds for a named GPU", "leave that option out")
+        config.num_compute_capabilities = 1
+        wanted = getattr(trt.ComputeCapability, f"SM{options['compute_capability']}")
+        config.set_compute_capability(wanted, 0)
+    return config
+
+
+def _tactics(options: dict[str, Any]) -> dict[str, Any]:
+    if options.get("tactics_replay"):
+        from polygraphy.backend.trt import TacticReplayer
+
+        return {"algorithm_selector": TacticReplayer(options["tactics_replay"])}
+    if options.get("tactics_record"):
+        from polygraphy.backend.trt import TacticRecorder
+
+        return {"algorithm_selector": TacticRecorder(options["tactics_record"])}
+    return {}
+
+
+def _save_timing_cache(config: Any, path: str | None) -> None:
+    cache = config.get_timing_cache() if path else None
+    if path and cache is not None:
+        with open(path, "wb") as f:  # noqa: PTH123
+            f.write(memoryview(cache.serialize()))
+
+
+def build(trt: Any, job: Job) -> dict[str, Any]:
+    """Build ``job["engine"]`` from ``options.onnx``; writes ``options.network`` too; gives facts.
+
+    The files are written where the job says; the caller gives temporary names and renames them.
+    """
+    options, precision = job["options"], job["precision"]
+    if not api.strongly_typed(trt) and precision == "bf16" and not hasattr(trt.BuilderFlag, "BF16"):
+        raise WorkerError(
+            f"TensorRT {trt.__version__} has no bf16", "use fp16, or TensorRT 9 or newer", 3
+        )
+    logger = api.make_logger(trt)
+    builder = trt.Builder(logger)
+    network, parser = _parse(trt, builder, logger, options["onnx"])
+    nodes = names.read_nodes(options["nodes"])
+    layers = names.describe(network)
+    names.assign_nodes(layers, nodes)
+    renamed = names.rename(network, layers, nodes)
+    with open(options["network"], "w", encoding="utf-8") as f:  # noqa: PTH123
+        json.dump(names.document(layers), f, indent=1)
+    config = _config(trt, builder, network, job)
+    started = time.perf_counter()
+    with Sampler(period=0.1) as sampler:
+        plan = builder.build_serialized_network(network, config)
+    seconds = time.perf_counter() - started
+    if plan is None:
+        raise _build_failure(logger)
+    with open(job["engine"], "wb") as f:  # noqa: PTH123
+        f.write(memoryview(plan))
+    if options.get("backend", "tensorrt") == "tensorrt":
+        _save_timing_cache(config, options.get("timing_cache"))
+    del parser
+    return {
+        **api.facts(trt),
+        "seconds": round(seconds, 3),
+        "engine_bytes": plan.nbytes,
+        "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "gpu": sampler.summary(),
+        "network_layers": len(layers),
+        "layers_renamed": renamed,
+        "messages": logger.counted(),
+    }
+
+
+def _build_failure(logger: Any) -> WorkerError:
+    text = " ".join(logger.errors[-3:]) or "TensorRT gives no reason"
+    low = text.lower()
+    if "out of memory" in low or "outofmemory" in low or "cudaerrormemoryallocation" in low:
+        fix = "free the GPU, lower the workspace limit, or use a smaller batch or sequence"
+        return WorkerError(f"out of memory while building: {text}", fix, 3)
+    if "driver version is insufficient" in low or "cuda driver" in low:
+        return WorkerError(f"the CUDA driver is too old: {text}", "update the NVIDIA driver", 3)
+    return WorkerError(f"TensorRT cannot build the engine: {text}", "see the messages above", 3)

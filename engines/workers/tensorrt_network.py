@@ -1,0 +1,98 @@
+"""Names for TensorRT's network layers, and network.json: which layer is which ONNX node.
+
+The parser names the layer that computes an ONNX node after the node, and leaves the helpers around
+it (casts, broadcasts, shape shuffles) with names of its own; TensorRT 8 also leaves Normalization
+layers unnamed. Every layer is given a node: by its own name, by the ONNX tensor it writes, or, for
+a helper whose tensors are the parser's own, by the layers that read what it writes. Layers that
+had no name of an ONNX node are renamed after theirs, so that the name reaches Myelin and NVTX.
+
+Standard library only; runs on Python 3.10.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+def read_nodes(path: str) -> list[dict[str, Any]]:
+    """The node list of a nodes.json."""
+    with open(path, encoding="utf-8") as f:  # noqa: PTH123
+        nodes: list[dict[str, Any]] = json.load(f)["nodes"]
+    return nodes
+
+
+def _tensors(layer: Any, side: str) -> list[str]:
+    count = getattr(layer, f"num_{side}s")
+    found = (getattr(layer, f"get_{side}")(i) for i in range(count))
+    return [t.name for t in found if t is not None]
+
+
+def describe(network: Any) -> list[dict[str, Any]]:
+    """index, name, kind, inputs and outputs of every layer, as the parser left them."""
+    layers = []
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        layers.append(
+            {
+                "index": index,
+                "name": layer.name,
+                "kind": str(layer.type).rsplit(".", maxsplit=1)[-1],
+                "inputs": _tensors(layer, "input"),
+                "outputs": _tensors(layer, "output"),
+            }
+        )
+    return layers
+
+
+def assign_nodes(layers: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> None:
+    """Set ``layer["node"]`` to the ONNX node's name, or null for constants and unknown layers.
+
+    A helper takes the node of its readers when they agree (walking from the outputs backwards, so
+    that chains of helpers resolve); two different readers leave it null.
+    """
+    by_name = {n["name"]: n["name"] for n in nodes}
+    by_output = {t: n["name"] for n in nodes for t in n["outputs"] if t}
+    readers: dict[str, list[dict[str, Any]]] = {}
+    for layer in layers:
+        for tensor in layer["inputs"]:
+            readers.setdefault(tensor, []).append(layer)
+    for layer in layers:
+        owners = {by_output[t] for t in layer["outputs"] if t in by_output}
+        found = by_name.get(layer["name"]) or (owners.pop() if len(owners) == 1 else None)
+        layer["node"] = found
+    for layer in reversed(layers):
+        if layer["node"] is None and layer["kind"] != "CONSTANT":
+            around = {r["node"] for t in layer["outputs"] for r in readers.get(t, ())}
+            layer["node"] = around.pop() if len(around) == 1 else None
+
+
+def rename(network: Any, layers: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> int:
+    """Name layers that carry no node's name after their node; gives how many were renamed.
+
+    Names stay unique: the second layer of a node is ``NODE_helper_2``, and so on. Constants keep
+    their names (they are weights). `layers` is updated; the old name is kept as "parser_name".
+    """
+    known = {n["name"] for n in nodes}
+    taken = {layer["name"] for layer in layers}
+    renamed = 0
+    for layer in layers:
+        base = layer["node"]
+        if base is None or layer["name"] in known or layer["kind"] == "CONSTANT":
+            continue
+        name, number = base, 1
+        while name in taken:
+            number += 1
+            name = f"{base}_helper_{number}"
+        taken.add(name)
+        layer["parser_name"], layer["name"] = layer["name"], name
+        network.get_layer(layer["index"]).name = name
+        renamed += 1
+    return renamed
+
+
+def document(layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """network.json."""
+    return {"schema_version": SCHEMA_VERSION, "layers": layers}

@@ -1,0 +1,325 @@
+"""The TensorRT worker: builds an engine, or loads one once and measures it.
+
+Tasks: build; inspect (the inspector's JSON); latency (device events around each enqueue, host
+clock beside them); profile (IProfiler, per layer and iteration); outputs; trace (warm up, then a
+few iterations between cudaProfilerStart and Stop, for nsys and ncu around this process).
+
+``options.backend``: tensorrt or tensorrt-rtx. ``options.cuda_graph``: replay a captured graph.
+Runs on Python 3.10 with TensorRT, numpy, polygraphy and, for clocks, nvidia-ml-py.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from layerline.engines.workers import common
+    from layerline.engines.workers import tensorrt_api as api
+    from layerline.engines.workers.common import Job, WorkerError
+    from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+    from layerline.engines.workers.nvml_sampler import Sampler
+else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    import common
+    import tensorrt_api as api
+    from common import Job, WorkerError
+    from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+    from nvml_sampler import Sampler
+
+
+def _library(job: Job) -> Any:
+    backend = job["options"].get("backend", "tensorrt")
+    try:
+        return api.load(backend)
+    except ImportError as e:
+        fix = "pip install 'layerline[gpu]', or TRT_PYTHON=an interpreter that has it"
+        raise WorkerError(f"{backend} cannot be imported ({e})", fix, 3) from None
+
+
+def _device() -> Cuda:
+    try:
+        return Cuda()
+    except NoDriver as e:
+        raise WorkerError(str(e), "run this stage on a machine with a GPU", 3) from None
+
+
+class Engine:
+    """A deserialised engine with its inputs on the device and buffers for its outputs."""
+
+    def __init__(self, trt: Any, job: Job) -> None:
+        self.trt, self.cuda = trt, _device()
+        self.logger = api.make_logger(trt)
+        runtime = trt.Runtime(self.logger)
+        plan = pathlib.Path(job["engine"]).read_bytes()
+        started = time.perf_counter()
+        self.engine = runtime.deserialize_cuda_engine(plan)
+        self.load_seconds = time.perf_counter() - started
+        if self.engine is None:
+            raise self._refused(job["engine"])
+        self.context = self.engine.create_execution_context()
+        if self.context is None:
+            raise self._refused(job["engine"])
+        self.stream = self.cuda.stream()
+        self.outputs: dict[str, tuple[Any, int]] = {}
+        self._bind(job)
+
+    def _refused(self, path: str) -> WorkerError:
+        text = " ".join(self.logger.errors[-2:]) or "TensorRT gives no reason"
+        low = text.lower()
+        if "memory" in low and "out" in low:
+            return WorkerError(f"{path}: out of GPU memory ({text})", "free the GPU", 3)
+        if "compatible" in low or "compute capability" in low or "version" in low:
+            fix = "build the engine again on this GPU with this TensorRT"
+            return WorkerError(f"{path}: built for another GPU or TensorRT ({text})", fix, 3)
+        if "plugin" in low:
+            return WorkerError(f"{path}: needs a plugin ({text})", "install the plugin", 3)
+        return WorkerError(f"{path}: is not an engine ({text})", "build it again", 2)
+
+    def _bind(self, job: Job) -> None:
+        trt, engine = self.trt, self.engine
+        with np.load(job["inputs"], allow_pickle=False) as arrays:
+            given = {name: arrays[name] for name in arrays.files}
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        inputs = [n for n in names if engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT]
+        for name in inputs:
+            if name not in given:
+                raise WorkerError(f"{job['inputs']}: has no input {name}", "export it again")
+            array = np.ascontiguousarray(
+                given[name], dtype=trt.nptype(engine.get_tensor_dtype(name))
+            )
+            if not self.context.set_input_shape(name, array.shape):
+                shape = tuple(engine.get_tensor_shape(name))
+                raise WorkerError(f"input {name} is {array.shape}, the engine takes {shape}")
+            address = self._allocate(array.nbytes)
+            self.cuda.to_device(address, array)
+            self.context.set_tensor_address(name, address)
+        for name in names:
+            if name in inputs:
+                continue
+            shape = tuple(self.context.get_tensor_shape(name))
+            host = np.empty(shape, dtype=self._numpy_type(engine.get_tensor_dtype(name)))
+            # Poisoned, so that an output that is not written shows.
+            host.view(np.uint8)[...] = 0xFF
+            address = self._allocate(host.nbytes)
+            self.cuda.to_device(address, host)
+            self.context.set_tensor_address(name, address)
+            self.outputs[name] = (host, address)
+
+    def _numpy_type(self, dtype: Any) -> Any:
+        if dtype == getattr(self.trt, "bfloat16", None):
+            return np.uint16  # numpy has no bfloat16; `results` widens it
+        return self.trt.nptype(dtype)
+
+    def _allocate(self, size: int) -> int:
+        try:
+            return self.cuda.allocate(size)
+        except CudaError as e:
+            if e.code == OUT_OF_MEMORY:
+                raise WorkerError(
+                    "out of GPU memory", "free the GPU or use a smaller batch", 3
+                ) from e
+            raise
+
+    def enqueue(self) -> None:
+        """Put one inference on the stream."""
+        if not self.context.execute_async_v3(self.stream):
+            raise WorkerError(f"the engine does not run: {' '.join(self.logger.errors[-2:])}")
+
+    def results(self) -> dict[str, Any]:
+        """The outputs on the host, bfloat16 widened to float32."""
+        found = {}
+        for name, (host, address) in self.outputs.items():
+            self.cuda.to_host(host, address)
+            wide = self.engine.get_tensor_dtype(name) == getattr(self.trt, "bfloat16", None)
+            found[name] = (host.astype(np.uint32) << 16).view(np.float32) if wide else host
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """What ran: library, device, load time, device memory of the context."""
+        return {
+            **api.facts(self.trt),
+            "device": self.cuda.device_facts(),
+            "load_seconds": round(self.load_seconds, 3),
+            "context_bytes": _context_bytes(self.engine),
+            "messages": self.logger.counted(),
+        }
+
+
+def _context_bytes(engine: Any) -> int | None:
+    for name in ("device_memory_size_v2", "device_memory_size"):
+        if hasattr(engine, name):
+            return int(getattr(engine, name))
+    return None
+
+
+def latency(job: Job) -> dict[str, Any]:
+    """Device time of each inference by events on its stream, until the interval is narrow enough.
+
+    `latency_ns` are device times: from the event before the enqueue to the event after it, which
+    waits for every auxiliary stream too. `host_ns` is the host clock around enqueue and wait.
+    """
+    engine = Engine(_library(job), job)
+    cuda, stream = engine.cuda, engine.stream
+    start, end = cuda.event(), cuda.event()
+    engine.enqueue()  # lazy initialisation must not fall into a graph capture
+    cuda.synchronize(stream)
+    work = engine.enqueue
+    if job["options"].get("cuda_graph"):
+        graph = cuda.capture(stream, engine.enqueue)
+
+        def work() -> None:
+            cuda.launch(graph, stream)
+
+    host: list[int] = []
+    last = [0]
+
+    def run() -> None:
+        begun = time.perf_counter_ns()
+        cuda.record(start, stream)
+        work()
+        cuda.record(end, stream)
+        cuda.wait(end)
+        host.append(time.perf_counter_ns() - begun)
+        last[0] = cuda.elapsed_ns(start, end)
+
+    with Sampler() as sampler:
+        result = common.repeat(run, job, sample=lambda: last[0])
+        # Throughput needs the queue to stay full: no wait between inferences.
+        count = max(10, min(200, len(result["latency_ns"])))
+        begun = time.perf_counter()
+        for _ in range(count):
+            work()
+        cuda.synchronize(stream)
+        seconds = time.perf_counter() - begun
+    result["host_ns"] = host[len(result["warmup_ns"]) :]
+    result["facts"].update(
+        engine.facts(),
+        clock="device events",
+        cuda_graph=bool(job["options"].get("cuda_graph")),
+        throughput_per_second=count / seconds,
+        gpu=sampler.summary(),
+    )
+    return result
+
+
+def profile(job: Job) -> dict[str, Any]:
+    """IProfiler: the device time of every layer in every iteration, to `raw` as JSON.
+
+    ``{"layers": [names in execution order], "iterations": [[ns, ...], ...]}``. TensorRT
+    synchronises for it, so these times are never compared with latencies.
+    """
+    trt = _library(job)
+    engine = Engine(trt, job)
+
+    class Profiler(trt.IProfiler):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+            self.rows: list[tuple[str, int]] = []
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.rows.append((layer_name, round(ms * 1e6)))
+
+    profiler = Profiler()
+    engine.context.profiler = profiler
+    if hasattr(engine.context, "enqueue_emits_profile"):
+        engine.context.enqueue_emits_profile = True
+    iterations: list[list[tuple[str, int]]] = []
+    host: list[int] = []
+    for index in range(job["warmup"] + job["iterations"]["min"]):
+        profiler.rows = []
+        begun = time.perf_counter_ns()
+        engine.enqueue()
+        engine.cuda.synchronize(engine.stream)
+        if index >= job["warmup"]:
+            host.append(time.perf_counter_ns() - begun)
+            iterations.append(profiler.rows)
+    names = [name for name, _ in iterations[0]]
+    if any([name for name, _ in rows] != names for rows in iterations):
+        raise WorkerError("IProfiler reported other layers in some iterations", "profile again")
+    document = {"layers": names, "iterations": [[ns for _, ns in rows] for rows in iterations]}
+    pathlib.Path(job["raw"]).write_text(json.dumps(document))
+    return {"latency_ns": host, "warmup_ns": [], "facts": {**engine.facts(), "clock": "host"}}
+
+
+def inspect(job: Job) -> dict[str, Any]:
+    """The engine inspector's JSON, to `raw`. Detailed, because engines are built so."""
+    trt = _library(job)
+    engine = Engine(trt, job)
+    inspector = engine.engine.create_engine_inspector()
+    inspector.execution_context = engine.context
+    text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+    pathlib.Path(job["raw"]).write_text(text)
+    return {"latency_ns": [], "warmup_ns": [], "facts": engine.facts()}
+
+
+def outputs(job: Job) -> dict[str, Any]:
+    """One inference's outputs, to `raw` as npz."""
+    engine = Engine(_library(job), job)
+    engine.enqueue()
+    engine.cuda.synchronize(engine.stream)
+    with open(job["raw"], "wb") as f:  # noqa: PTH123
+        np.savez(f, **engine.results())
+    return {"latency_ns": [], "warmup_ns": [], "facts": engine.facts()}
+
+
+def trace(job: Job) -> dict[str, Any]:
+    """Warm up, then `iterations.min` inferences between profiler start and stop.
+
+    Each is timed by device events too, so that the captured span can be held against the latency
+    of the same iteration. No sampler runs here: the trace holds the engine's work alone.
+    """
+    engine = Engine(_library(job), job)
+    cuda, stream = engine.cuda, engine.stream
+    start, end = cuda.event(), cuda.event()
+    for _ in range(job["warmup"]):
+        engine.enqueue()
+    cuda.synchronize(stream)
+    device, host = [], []
+    cuda.profiler_start()
+    for _ in range(job["iterations"]["min"]):
+        begun = time.perf_counter_ns()
+        cuda.record(start, stream)
+        engine.enqueue()
+        cuda.record(end, stream)
+        cuda.wait(end)
+        host.append(time.perf_counter_ns() - begun)
+        device.append(cuda.elapsed_ns(start, end))
+    cuda.profiler_stop()
+    return {
+        "latency_ns": device,
+        "warmup_ns": [],
+        "host_ns": host,
+        "facts": {**engine.facts(), "clock": "device events"},
+    }
+
+
+def build(job: Job) -> dict[str, Any]:
+    """Build the engine; inspect it too where this machine can load it."""
+    trt = _library(job)
+    if TYPE_CHECKING:
+        from layerline.engines.workers import tensorrt_build
+    else:
+        import tensorrt_build
+    if not job["options"].get("compute_capability"):
+        _device()
+    facts = tensorrt_build.build(trt, job)
+    return {"latency_ns": [], "warmup_ns": [], "facts": facts}
+
+
+TASKS = {
+    "build": build,
+    "inspect": inspect,
+    "latency": latency,
+    "profile": profile,
+    "outputs": outputs,
+    "trace": trace,
+}
+
+if __name__ == "__main__":
+    sys.exit(common.main(TASKS, sys.argv[1:]))
