@@ -44,7 +44,7 @@ class Carriers:
         if layer.outputs or reformat is not None:
             nodes = self._readers(layer, reformat)
             if nodes:
-                return nodes, f"moves a model input for {self._names(nodes)}, which reads it"
+                return nodes, f"moves an input or a constant for {self._names(nodes)}"
         if not layer.inputs and reformat is None:
             nodes = self._by_liveness(p)
             if nodes:
@@ -112,10 +112,9 @@ class Carriers:
         )
 
     def _readers(self, layer: RawLayer, reformat: tuple[str, int, str] | None) -> tuple[int, ...]:
-        """What reads a moved model input: nothing made it, so its reader carries it."""
-        model_inputs = set(self._flow.graph.inputs)
-        moved = [self._tensors.model_name(t) for t in layer.inputs or ()]
-        if layer.inputs and not all(t in model_inputs for t in moved):
+        """What reads a moved model input or constant: nothing made it, so its first reader
+        carries it."""
+        if layer.inputs and any(self._made(t) for t in layer.inputs):
             return ()
         found: set[int] = set()
         for t in layer.outputs or ():
@@ -126,6 +125,11 @@ class Carriers:
             if not any(self._flow.producers[i] for i in nodes):
                 found = nodes
         return tuple(sorted(found))
+
+    def _made(self, tensor: str) -> bool:
+        """Whether a node, or another layer, makes the tensor: it is no input and no constant."""
+        name = self._tensors.model_name(tensor)
+        return tensor in self._tensors.written if name is None else name in self._flow.writer
 
     def _sinks(self, nodes: set[int] | dict[int, str]) -> set[int]:
         """Of `nodes`, those whose output no other of them reads."""
