@@ -1,0 +1,181 @@
+"""The ledger as rows of text, one column per side: what was measured and whether it adds up.
+
+Both renderers show the same rows. No number is made here except the words for one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from . import show
+from .view import Closure, Side, View
+
+CHECKS = {
+    "i": "Each operation counted once",
+    "ii": "Span of the operations against latency",
+    "iii": "Traced against unprofiled latency",
+}
+VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
+TONES = {True: "good", False: "bad", None: "none"}
+
+
+class Cell(TypedDict):
+    """One entry: what is shown, a second line, exact values for a tooltip, good | bad | none."""
+
+    text: str
+    sub: str
+    exact: str
+    tone: str
+
+
+class Row(TypedDict):
+    """One line of the ledger: a cell per side."""
+
+    label: str
+    cells: list[Cell]
+    total: bool
+
+
+class Group(TypedDict):
+    """Lines that belong together."""
+
+    title: str
+    note: str
+    rows: list[Row]
+
+
+def groups(view: View) -> list[Group]:
+    """The whole ledger; groups in which no side has anything are left out, save the checks."""
+    sides = view["sides"]
+    latency = [
+        _row("Unprofiled", [_estimate(s, "latency") for s in sides], total=True),
+        _row("Traced", [_estimate(s, "traced") for s in sides]),
+    ]
+    where = [
+        _row("Operations, sum", [_time(s["operation_ns"]) for s in sides], total=True),
+        _row("Unresolved", [_time(s["unresolved_ns"]) for s in sides]),
+        _row("Coverage", [_plain(show.percent(s["coverage"])) for s in sides]),
+    ]
+    result: list[Group] = [
+        {"title": "Latency", "note": "median, 95 % interval and count", "rows": latency},
+        {"title": "Operations", "note": "median per iteration of self times", "rows": where},
+    ]
+    for check in _checks(sides):
+        title = f"Check {check}: {CHECKS[check]}" if check in CHECKS else f"Check {check}"
+        result.append({"title": title, "note": "", "rows": _check(check, sides)})
+    precision = [
+        _row("Asked for", [_plain(s["precision"]) for s in sides]),
+        _row("Computed in", [_precisions(s) for s in sides]),
+    ]
+    result.append({"title": "Precision", "note": "by share of time", "rows": precision})
+    if any(s["parity"] for s in sides):
+        result.append({"title": "Accuracy", "note": "on the same input", "rows": _parity(sides)})
+    return result
+
+
+def closure(side: Side, check: str) -> Closure | None:
+    """The side's check of that name, or null."""
+    return next((c for c in side["closure"] if c["check"] == check), None)
+
+
+def _checks(sides: list[Side]) -> list[str]:
+    found = [c["check"] for s in sides for c in s["closure"]]
+    return list(dict.fromkeys([*CHECKS, *found]))
+
+
+def _cell(text: str, sub: str = "", exact: str = "", tone: str = "") -> Cell:
+    return {"text": text, "sub": sub, "exact": exact, "tone": tone}
+
+
+def _row(label: str, cells: list[Cell], *, total: bool = False) -> Row:
+    return {"label": label, "cells": cells, "total": total}
+
+
+def _plain(text: Any) -> Cell:
+    return _cell(show.short(text))
+
+
+def _time(ns: int | None) -> Cell:
+    return _cell(show.time(ns), exact=show.exact(ns))
+
+
+def _estimate(side: Side, which: str) -> Cell:
+    e: Any = side[which]  # type: ignore[literal-required]
+    exact = show.exact(e["median"])
+    if show.known(e["low"]) and show.known(e["high"]):
+        exact += f", 95 % {show.exact(e['low'])} to {show.exact(e['high'])}"
+    return _cell(show.time(e["median"]), sub=show.interval(e), exact=exact)
+
+
+def _check(check: str, sides: list[Side]) -> list[Row]:
+    found = [closure(s, check) for s in sides]
+    names = dict.fromkeys(str(t["name"]) for c in found if c for t in c["terms"])
+    rows = []
+    for name in names:
+        values = [
+            next((t["ns"] for t in c["terms"] if str(t["name"]) == name), None) if c else None
+            for c in found
+        ]
+        rows.append(_row(show.short(name), [_time(v) for v in values]))
+    rows.append(_row("Residual", [_residual(c) for c in found]))
+    verdicts = [
+        _cell(VERDICTS[c["ok"] if c else None], tone=TONES[c["ok"] if c else None]) for c in found
+    ]
+    rows.append(_row("Verdict", verdicts, total=True))
+    return rows
+
+
+def _residual(c: Closure | None) -> Cell:
+    if c is None or not show.known(c["residual_ns"]):
+        return _cell(show.UNKNOWN)
+    sub = show.percent(c["residual_share"]) if show.known(c["residual_share"]) else ""
+    if show.known(c["tolerance"]):
+        sub += f"{' of ' if sub else ''}{show.percent(c['tolerance'])} allowed"
+    return _cell(show.time(c["residual_ns"]), sub=sub, exact=show.exact(c["residual_ns"]))
+
+
+def _precisions(side: Side) -> Cell:
+    run = side["precision_run"]
+    if not run:
+        return _cell("unknown")
+    text = ", ".join(
+        show.short(name, 40) if share == 1 else f"{show.short(name, 40)} {show.percent(share)}"
+        for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
+    )
+    asked = "fp32" if side["precision"] == "tf32" else side["precision"]
+    wrong = side["precision"] not in run and asked not in run
+    return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
+
+
+_PARITY = {
+    "max_abs": "Largest absolute error",
+    "max_rel": "Largest relative error",
+    "cosine": "Cosine",
+    "top1": "Top-1 agreement",
+    "reference": "Reference",
+    "random_weights": "Weights",
+}
+
+
+def _parity(sides: list[Side]) -> list[Row]:
+    keys = dict.fromkeys([*_PARITY, *(k for s in sides for k in s["parity"] or {})])
+    rows = []
+    for key in keys:
+        values = [(s["parity"] or {}).get(key) for s in sides]
+        if any(v is not None for v in values):
+            rows.append(_row(_PARITY.get(key, show.short(key)), [_fact(key, v) for v in values]))
+    return rows
+
+
+def _fact(key: str, value: Any) -> Cell:
+    if value is None:
+        return _cell(show.UNKNOWN)
+    if key == "random_weights":
+        return _cell("random", sub="proves little") if value else _cell("trained")
+    if key == "top1":
+        return _cell(show.percent(value))
+    if key == "cosine" and show.known(value):
+        return _cell(f"{value:.7f}".rstrip("0").rstrip("."), exact=repr(value))
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _cell(show.number(value), exact=repr(value) if show.known(value) else "")
+    return _plain(value)

@@ -1,0 +1,157 @@
+"""The JSON that page.js draws from: the view, joined and by index.
+
+Modules name their parent, layers their side, by position in the lists beside them; a layer
+carries its nodes. What belongs nowhere is not dropped: a node that no layer claims is listed
+under its module, and under the model where its module is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from . import show
+from .view import Cost, View
+
+RULES = {
+    "name": "The layer's name is the name of its ONNX nodes, or lists them.",
+    "index": "An unnamed layer's number leads to its node in the network's list.",
+    "boundary": "The nodes between the layer's input and output tensors.",
+    "order": "Equal names, told apart by the order in which they ran along the graph.",
+    "elimination": "The only unclaimed node between what ran before and what ran after.",
+    "carrier": "A copy, cast or reformat: it belongs to the producer of the tensor it moves.",
+    "range": "A module's range encloses the operation.",
+    "sequence": "A backward operator belongs to the module of its forward operator.",
+    "unresolved": "No rule fits: the layer's time counts against coverage.",
+}
+FIRST_ROWS = 6
+
+
+def build(view: View) -> dict[str, Any]:
+    """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
+    sides = {s["key"]: i for i, s in enumerate(view["sides"])}
+    layers = [
+        {
+            "side": sides.get(r["side"]),
+            "label": None if r["side"] in sides else r["side"],
+            "name": r["layer"],
+            "kind": r["kind"],
+            "rule": r["rule"],
+            "modules": r["modules"],
+            "calls": r["calls"],
+            "kernels": r["kernels"],
+            "time": [r["time"][k] for k in ("median", "low", "high", "n")],  # type: ignore[literal-required]
+            "share": r["share"],
+            "in": r["precision_in"],
+            "out": r["precision_out"],
+            "compute": r["compute_precision"],
+            "tactic": r["tactic"],
+            "nodes": [],
+        }
+        for r in view["layers"]
+    ]
+    loose = _nodes(view, layers)
+    ids: dict[str, int] = {}
+    by_path: dict[str, int] = {}
+    for i, m in enumerate(view["modules"]):
+        ids.setdefault(m["id"], i)
+        if m["kind"] == "module":
+            by_path.setdefault(m["path"], i)
+    layer_ids = {r["id"]: i for i, r in reversed(list(enumerate(view["layers"])))}
+    of_module: dict[str, list[int]] = defaultdict(list)
+    for i, r in enumerate(view["layers"]):
+        for path in dict.fromkeys(r["modules"]):
+            of_module[path].append(i)
+    modules: list[dict[str, Any]] = []
+    for i, m in enumerate(view["modules"]):
+        parent = ids.get(m["parent"]) if m["parent"] is not None else None
+        own = [layer_ids[x] for x in m["layers"] if x in layer_ids]
+        if m["kind"] == "module":
+            own += of_module.get(m["path"], [])
+        modules.append(
+            {
+                # A parent stands before its children; anything else would be a circle.
+                "parent": parent if parent is not None and parent < i else None,
+                "name": m["name"],
+                "path": m["path"],
+                "cls": m["module_class"],
+                "kind": m["kind"],
+                "members": m["members"],
+                "costs": [_cost(m["costs"].get(key)) for key in sides],
+                "layers": list(dict.fromkeys(own)),
+                "loose": [],
+            }
+        )
+    for path, node in loose:
+        if modules:
+            modules[by_path.get(path or "", 0)]["loose"].append(node)
+    result = {
+        "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
+        "modules": modules,
+        "layers": layers,
+        "rules": RULES,
+    }
+    result["open"] = _opened(modules)
+    return result
+
+
+def visible_rows(data: dict[str, Any]) -> list[int]:
+    """Which modules are seen at first, in order: those whose ancestors are all open."""
+    opened, seen = set(data["open"]), set()
+    for i, m in enumerate(data["modules"]):
+        if m["parent"] is None or (m["parent"] in seen and m["parent"] in opened):
+            seen.add(i)
+    return sorted(seen)
+
+
+def _cost(c: Cost | None) -> list[Any] | None:
+    if c is None:
+        return None
+    return [c["own"], c["own_low"], c["own_high"], c["shared"], c["share"]]
+
+
+def _nodes(view: View, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:
+    """Give each layer its nodes, ``[name, op, status]``; return those that no layer has."""
+    facts = {(n["side"], n["name"]): n for n in view["nodes"]}
+    claimed: set[tuple[str, str]] = set()
+    named: dict[tuple[str, str], int] = {}
+    for i, r in enumerate(view["layers"]):
+        named.setdefault((r["side"], r["layer"]), i)
+        for name in r["nodes"]:
+            n = facts.get((r["side"], name))
+            claimed.add((r["side"], name))
+            layers[i]["nodes"].append([name, n["op"] if n else None, n["status"] if n else None])
+    loose = []
+    sides = {s["key"]: i for i, s in enumerate(view["sides"])}
+    for key, n in facts.items():
+        if key in claimed:
+            continue
+        found = named.get((n["side"], n["layer"])) if n["layer"] is not None else None
+        if found is not None:
+            layers[found]["nodes"].append([n["name"], n["op"], n["status"]])
+        else:
+            node = [n["name"], n["op"], n["status"], sides.get(n["side"])]
+            loose.append((n["module"], node))
+    return loose
+
+
+def _opened(modules: list[dict[str, Any]]) -> list[int]:
+    """The rows to open at first: from the model down its costliest part, to a handful of rows."""
+    children: dict[int | None, list[int]] = defaultdict(list)
+    for i, m in enumerate(modules):
+        children[m["parent"]].append(i)
+
+    def weight(i: int) -> float:
+        costs = [c for c in modules[i]["costs"] if c and show.known(c[0])]
+        return max((c[0] + (c[3] or 0) for c in costs), default=0)
+
+    opened: list[int] = []
+    level, rows = children[None], len(children[None])
+    while level and rows < FIRST_ROWS:
+        best = max((i for i in level if children[i]), key=weight, default=None)
+        if best is None:
+            break
+        opened.append(best)
+        level = children[best]
+        rows += len(level)
+    return opened

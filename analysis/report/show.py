@@ -1,0 +1,173 @@
+"""How numbers and names are written in a report; page.js writes them the same way.
+
+Times are integer nanoseconds and get three significant digits. Unknown (None, NaN, infinity) is
+written as "–", never as 0. Names come from files: whatever cannot be seen, or would reorder or
+break the text around it, is shown as its escape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.errors import one_line
+from .view import Cost, Estimate
+
+UNKNOWN = "–"
+_UNITS = ("ns", "µs", "ms", "s")
+
+
+def known(value: Any) -> bool:
+    """Whether `value` is a number that can be shown: not None, NaN or infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _three(ns: int) -> tuple[str, str]:
+    """Three significant digits of a time, half away from zero, and the unit."""
+    sign, n = ("−" if ns < 0 else ""), abs(ns)
+    if n < 1000:
+        return f"{sign}{n}", "ns"
+    power = len(str(n)) - 3
+    digits = (n + 10**power // 2) // 10**power
+    if digits == 1000:
+        digits, power = 100, power + 1
+    unit = min((power + 2) // 3, 3)
+    decimals = 3 * unit - power
+    if decimals <= 0:
+        return f"{sign}{digits * 10**-decimals}", _UNITS[unit]
+    text = f"{digits:0{decimals + 1}d}"
+    return f"{sign}{text[:-decimals]}.{text[-decimals:]}", _UNITS[unit]
+
+
+def time(ns: float | None) -> str:
+    """``1234567`` → ``1.23 ms``."""
+    if ns is None or not known(ns):
+        return UNKNOWN
+    return " ".join(_three(round(ns)))
+
+
+def time_range(low: float | None, high: float | None) -> str:
+    """``1.20 – 1.85 ms``; one value where both are written alike; "–" where both are unknown."""
+    if low is None or high is None or not (known(low) and known(high)):
+        return time(high if low is None or not known(low) else low)
+    (a, a_unit), (b, b_unit) = _three(round(low)), _three(round(high))
+    if (a, a_unit) == (b, b_unit):
+        return f"{a} {a_unit}"
+    if a == "0":
+        return f"0 – {b} {b_unit}"
+    return f"{a} – {b} {b_unit}" if a_unit == b_unit else f"{a} {a_unit} – {b} {b_unit}"
+
+
+def exact(ns: float | None) -> str:
+    """``1234567`` → ``1,234,567 ns``."""
+    return f"{round(ns):,} ns" if ns is not None and known(ns) else "unknown"
+
+
+def interval(e: Mapping[str, Any] | Estimate) -> str:
+    """An estimate's interval and count: ``1.20 – 1.30 ms, n 120``."""
+    low, high, n = e.get("low"), e.get("high"), e.get("n") or 0
+    if not n and not known(e.get("median")):
+        return ""
+    if not (known(low) and known(high)):
+        return f"no interval, n {n}"
+    return f"{time_range(low, high)}, n {n}"  # type: ignore[arg-type]
+
+
+def percent(share: float | None) -> str:
+    """``0.1234`` → ``12.3 %``; below a thousandth, two significant digits."""
+    if share is None or not known(share):
+        return UNKNOWN
+    value = abs(share) * 100
+    if value == 0:
+        return "0 %"
+    sign = "−" if share < 0 else ""
+    if value >= 99.95:
+        return f"{sign}{math.floor(value * 10) / 10:.1f} %".replace(".0 %", " %")
+    if value >= 0.0995:
+        return f"{sign}{value:.1f} %"
+    return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"
+
+
+def number(value: Any) -> str:
+    """A plain number with at most three significant digits, integers whole."""
+    if not known(value):
+        return UNKNOWN
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}".replace("-", "−")
+
+
+def ratio(value: float | None) -> str:
+    """``1.6234`` → ``1.62×``."""
+    if value is None or not known(value):
+        return UNKNOWN
+    decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{decimals}f}×"
+
+
+def cost(c: Cost | None) -> str:
+    """A module's cost, ``[own, own + shared]``: one time where nothing is shared."""
+    if c is None or c["own"] is None or not known(c["own"]):
+        return UNKNOWN
+    if c["shared"] is None or not known(c["shared"]):
+        return f"≥ {time(c['own'])}"
+    return time_range(c["own"], c["own"] + c["shared"])
+
+
+def cost_exact(c: Cost | None) -> str:
+    """The same in exact nanoseconds, with the interval of the median: for a tooltip."""
+    if c is None or c["own"] is None:
+        return "not measured here"
+    text = f"own {exact(c['own'])}"
+    if known(c["own_low"]) and known(c["own_high"]):
+        text += f" (95 % {exact(c['own_low'])} to {exact(c['own_high'])})"
+    if c["shared"] != 0:
+        text += f", shared with other modules {exact(c['shared'])}"
+    return text
+
+
+def visible(name: Any) -> str:
+    """A name with control characters, line breaks and direction overrides as visible escapes."""
+    return one_line(str(name))
+
+
+def short(name: Any, limit: int = 160) -> str:
+    """A visible name, its middle left out beyond `limit` characters."""
+    text = visible(name)
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1]}…{text[-tail:]}"
+
+
+def clean(value: Any) -> Any:
+    """A JSON value with NaN and infinity as null and every key a string."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(v) for v in value]
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+
+
+def flatten(value: Any, path: str = "") -> list[tuple[str, str]]:
+    """A JSON value as (dotted path, text) lines; a list of plain values stays on one line."""
+    if isinstance(value, Mapping) and value:
+        inner = [(f"{path}.{k}" if path else str(k), v) for k, v in value.items()]
+    elif isinstance(value, list) and any(isinstance(v, (Mapping, list)) for v in value):
+        inner = [(f"{path}[{i}]", v) for i, v in enumerate(value)]
+    elif isinstance(value, list):
+        return [(path, " ".join(_plain(v) for v in value) or "none")]
+    else:
+        return [(path, "none" if value == {} else _plain(value))]
+    return [line for p, v in inner for line in flatten(v, p)]
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
