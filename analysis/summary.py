@@ -1,8 +1,9 @@
 """summary.json: the figures that a script or another run wants, and nothing else.
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
-"eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS, "modules": {side key: {path: COST}}}``.
-`facts` is what must agree before two runs are compared (run.json's). All times are integer nanoseconds; unknown is null.
+"eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS,
+"modules": {side key: {path: COST}}}``. `facts` is run.json's: what must agree before two runs are
+compared. All times are integer nanoseconds; unknown is null.
 """
 
 from __future__ import annotations
