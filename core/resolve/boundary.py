@@ -91,7 +91,8 @@ def between(
             return Region((), f"between its tensors lies {name}, which another layer runs")
     if not found:
         return Region((), "no node lies between its input and output tensors")
-    text = f"the nodes between its tensors {_some(sorted(stops))} and {_some(outputs)}"
+    read = [t for t in raw.inputs or () if tensors.model_name(t) in reached]
+    text = f"the nodes between its tensors {_some(read)} and {_some(outputs)}"
     return Region(tuple(sorted(found)), text)
 
 

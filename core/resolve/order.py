@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from . import ops
 from .claims import Claims
@@ -59,8 +59,6 @@ def _node_of(name: str | None, outputs: Iterable[str], flow: Flow) -> int | None
 
 # What a pattern of the engine's own must contain. A word that is not here says nothing.
 _GELU = frozenset({"Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu"})
-_SOFTMAX = frozenset({"Softmax", "LogSoftmax", "ReduceMax", "ReduceSum", "Exp"})
-_GELU_CORE = ("Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu")
 
 
 def is_gelu(name: str) -> bool:
@@ -120,12 +118,10 @@ def _groups(flow: Flow, claims: Claims, after: list[int], *, elementwise: bool) 
         not claims.claimed(i) and flow.alive[i] and (flow.inputs_known or after[i] != NEVER)
         for i in range(len(flow.nodes))
     ]
-    works: Callable[[int], bool] = lambda i: (
-        not flow.is_movement(i)
-        and (  # noqa: E731
-            not elementwise or flow.nodes[i].op in ops.ELEMENTWISE
-        )
-    )
+
+    def works(i: int) -> bool:
+        return not flow.is_movement(i) and (not elementwise or flow.nodes[i].op in ops.ELEMENTWISE)
+
     root = list(range(len(flow.nodes)))
 
     def find(i: int) -> int:

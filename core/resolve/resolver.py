@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..nodes import NodeGraph
-from . import boundary, elimination, order
+from . import boundary, elimination, expansion, order
 from .boundary import Tensors
 from .carrier import Carriers
 from .claims import Claims
@@ -142,6 +142,7 @@ class _Resolver:
                 self.claims.add(p, region.nodes, "boundary", region.why)
             else:
                 self.note(p, region.why)
+        expansion.expanded(self.layers, self.flow, self.tensors, self.claims)
         for p in named:
             layer = self.layers[p]
             if not layer.inputs or not layer.outputs:
