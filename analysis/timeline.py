@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +165,7 @@ def _nest(start: Integers, end: Integers) -> tuple[Indices, Indices, tuple[Indic
     cuts = np.cumsum(np.bincount(depth, minlength=deepest + 1))[:-1]
     levels = tuple(np.split(by_depth, cuts)) if n else ()
     parent = np.full(n, -1, np.int32)
-    for above, here in zip(levels, levels[1:], strict=False):
+    for above, here in pairwise(levels):
         parent[here] = above[np.searchsorted(above, here) - 1]
     return depth, parent, levels
 

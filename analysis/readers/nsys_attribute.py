@@ -30,14 +30,15 @@ Indices = npt.NDArray[np.int32]
 class Launched:
     """What is known of the operations of one kind, one entry per row of `operations`.
 
-    `piece`: innermost piece of the forest around the launch, -1 for none. `call`: whether the
-    launch is in the capture. `call_start`: ns, `NULL` without one. `origin`: for nodes of CUDA
-    graphs the innermost piece around the node's creation, -1 for none; null without such nodes.
+    `piece`: innermost piece of the forest around the launch, -1 for none. `call`: the number of
+    the launch, -1 where it is not in the capture. `call_start`: ns, `NULL` without one. `origin`:
+    for nodes of CUDA graphs the innermost piece around the node's creation, -1 for none; null
+    without such nodes.
     """
 
     operations: Operations
     piece: Indices
-    call: npt.NDArray[np.bool_]
+    call: Indices
     call_start: Integers
     origin: Indices | None
 
@@ -63,7 +64,7 @@ class _Trees:
 
     def __init__(self, ranges: Ranges) -> None:
         self._at: dict[int, tuple[Forest, int]] = {}
-        forests = []
+        forests: list[Forest] = []
         offset = 0
         for thread, which in _by_thread(ranges):
             end = ranges.end[which]
@@ -90,9 +91,7 @@ class _Trees:
             if forest is None:
                 continue
             here = threads == code
-            if here.all():
-                here = slice(None)  # type: ignore[assignment]
-            pieces = forest.innermost(moments[here])
+            pieces = forest.innermost(moments if here.all() else moments[here])
             found[here] = np.where(pieces >= 0, pieces + np.int32(offset), -1)
         return found
 
@@ -133,7 +132,7 @@ def attribute(capture: Capture) -> Attribution:
             start[has] = calls.start[match[has]]
             piece = np.full(len(match), -1, np.int32)
             piece[has] = trees.innermost(start[has], calls.thread[match[has]], calls.threads)
-        launched.append(Launched(operations, piece, has, start, origin_of(operations)))
+        launched.append(Launched(operations, piece, match, start, origin_of(operations)))
     forest = trees.joined
     path, nesting = paths(forest, capture.ranges.name[forest.owner])
     return Attribution(capture, forest, path, nesting, launched, notes)

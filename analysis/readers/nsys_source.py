@@ -114,7 +114,8 @@ class Gatherer:
             return np.full(len(values), code, np.int32)
         encoded = pc.dictionary_encode(pa.array(values))
         here = [codes.setdefault(int(v), len(codes)) for v in encoded.dictionary.to_numpy()]
-        return np.asarray(here, np.int32)[encoded.indices.to_numpy()]
+        found: Codes = np.asarray(here, np.int32)[encoded.indices.to_numpy()]
+        return found
 
     def _encode_text(self, name: str, values: pa.Array) -> Codes:
         codes = self._codes[name]
@@ -125,7 +126,8 @@ class Gatherer:
         ]
         here.append(-1)  # a null's index
         indices = pc.fill_null(encoded.indices, len(here) - 1)
-        return np.asarray(here, np.int32)[indices.to_numpy(zero_copy_only=False)]
+        found: Codes = np.asarray(here, np.int32)[indices.to_numpy(zero_copy_only=False)]
+        return found
 
     def columns(self) -> Columns:
         """What was collected; to be called once."""

@@ -1,0 +1,124 @@
+"""The tables of an engine's layers and operations, from a capture with its layers found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from layerline.core import tables
+from layerline.core.nodes import NodeGraph
+from layerline.core.resolve import Network, RawLayer, Resolution, resolve
+
+from .nsys_ops import Runs
+from .readers import nsys_table
+from .readers.nsys_attribute import Attribution
+from .readers.nsys_capture import KERNEL
+from .readers.nsys_source import NULL
+from .timeline_sums import per_layer, summarise
+
+
+def resolutions(
+    found: Runs, graph: NodeGraph | None, network: Network | None
+) -> list[Resolution | None]:
+    """What each layer is, in step with `found.layers`; all null without a graph."""
+    if graph is None:
+        return [None] * len(found.layers)
+    raw = [RawLayer(name=x.name, occurrence=x.occurrence) for x in found.layers]
+    return list(resolve(raw, graph, network))
+
+
+def layers(
+    found: Runs, resolved: Sequence[Resolution | None], source: str, precision: str | None
+) -> pa.Table:
+    """The `layers` table, the most expensive layer first.
+
+    Times are those of GPU operations, the statistics over per-iteration sums. A layer with an
+    operation of unknown duration has unknown times.
+    """
+    layer = _joined([p.layer for p in found.placed], np.int32)
+    iteration = _joined([p.iteration for p in found.placed], np.int32)
+    duration = _joined([p.duration for p in found.placed], np.int64)
+    n = len(found.layers)
+    unknown = np.zeros(n, np.bool_)
+    unknown[layer[(duration == NULL) & (layer >= 0)]] = True
+    kernels = np.zeros(n, np.int64)
+    for placed in found.placed:
+        if placed.launched.operations.kind == KERNEL:
+            inside = placed.layer[placed.layer >= 0]
+            kernels += np.bincount(inside, minlength=n)
+    rows = []
+    sums = per_layer(layer, iteration, duration, n, found.iterations)
+    for i, samples in enumerate(sums):
+        what = resolved[i]
+        stat = None if unknown[i] else summarise(samples)
+        rows.append(
+            {
+                "source": source,
+                "precision": precision,
+                "engine": found.engine,
+                "layer": found.layers[i].label,
+                **_resolution(what),
+                "kind": None if what is None else what.kind,
+                "calls": int(found.calls[i]),
+                "kernels": int(kernels[i]),
+                "total_ns": None if unknown[i] else int(samples.sum()),
+                "median_ns": stat and stat.median,
+                "p90_ns": stat and stat.p90,
+                "p99_ns": stat and stat.p99,
+                "ci_low_ns": stat and stat.low,
+                "ci_high_ns": stat and stat.high,
+            }
+        )
+    rows.sort(key=lambda r: (r["total_ns"] is None, -(r["total_ns"] or 0)))
+    return tables.table("layers", rows)
+
+
+def operations(
+    attribution: Attribution,
+    found: Runs,
+    resolved: Sequence[Resolution | None],
+    path: Path,
+    precision: str | None,
+) -> pa.Table:
+    """The `ops` table with iteration, layer, nodes, modules and rule of every operation."""
+    ops = nsys_table.operations(attribution, path)
+    layer = pa.array(_joined([p.layer for p in found.placed], np.int32))
+    iteration = _joined([p.iteration for p in found.placed], np.int32)
+    labels: list[str | None] = [x.label for x in found.layers]
+    what = [_resolution(r) for r in resolved]
+    known = pa.array(iteration, mask=iteration < 0).cast(pa.int64())
+    # No layer takes the last entry, which is null.
+    index = pa.array(np.where(np.asarray(layer) < 0, len(labels), np.asarray(layer)))
+    lists = pa.list_(pa.string())
+    filled: dict[str, Any] = {
+        "layer": pa.array([*labels, None], pa.string()).take(index),
+        "nodes": pa.array([*(w["nodes"] for w in what), None], lists).take(index),
+        "modules": pa.array([*(w["modules"] for w in what), None], lists).take(index),
+        "rule": pa.array([*(w["rule"] for w in what), None], pa.string()).take(index),
+        "iteration": known,
+        "precision": pa.repeat(pa.scalar(precision, pa.string()), len(ops)),
+        "phase": pa.array(["inference", None]).take(pa.array((iteration < 0).astype(np.int8))),
+    }
+    for name, values in filled.items():
+        ops = ops.set_column(ops.schema.get_field_index(name), ops.schema.field(name), values)
+    return ops
+
+
+def _resolution(what: Resolution | None) -> dict[str, Any]:
+    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: null."""
+    if what is None:
+        return {"nodes": None, "modules": None, "rule": None}
+    known = what.rule != "unresolved"
+    return {
+        "nodes": list(what.nodes) if known else None,
+        "modules": list(what.modules) if known else None,
+        "rule": what.rule,
+    }
+
+
+def _joined(parts: list[Any], kind: Any) -> Any:
+    return np.concatenate(parts) if parts else np.empty(0, kind)
