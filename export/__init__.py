@@ -1,0 +1,1 @@
+"""The export stage: a transformers model to ONNX files whose nodes are named after modules."""

@@ -1,0 +1,107 @@
+"""`layerline export`: arguments and what is told; the work is in `stage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..core.errors import InputError
+from ..core.progress import log
+from ..core.run import open_run
+from . import opsets, overrides
+from .models import onnx_precision
+from .source import Request, builtin_names
+from .stage import FILES, Options, Stage
+
+
+@click.command()
+@click.option("--run", "run_path", type=click.Path(path_type=Path), required=True, metavar="DIR")
+@click.option(
+    "--model",
+    default="gpt2",
+    show_default=True,
+    help=f"{', '.join(builtin_names())}; a folder; or a hub id.",
+)
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    default=("fp32,fp16",),
+    show_default=True,
+    help="fp32, tf32 (fp32's file), fp16, bf16; again or with commas for several.",
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--seq", type=click.IntRange(min=1), default=128, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--opset", type=int, default=18, show_default=True, help="17, 18 or 20.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
+@click.option("--dynamic", multiple=True, metavar="batch,seq", help="Axes left open.")
+@click.option("--revision", help="Of a hub model.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=Options.tolerance,
+    show_default=True,
+    help="Largest absolute difference of the fp32 file from eager fp32.",
+)
+@click.option(
+    "--external-above",
+    type=click.IntRange(min=0),
+    default=Options.external_above,
+    metavar="BYTES",
+    help="Weights beyond this go to a .onnx.data file. [default: 2 GB]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="All that torch and transformers say.")
+def export(
+    run_path: Path,
+    model: str,
+    precisions: tuple[str, ...],
+    batch: int,
+    seq: int,
+    seed: int,
+    opset: int,
+    settings: tuple[str, ...],
+    dynamic: tuple[str, ...],
+    revision: str | None,
+    tolerance: float,
+    external_above: int,
+    verbose: bool,
+) -> None:
+    """A transformers model to ONNX, every node named after the module it came from.
+
+    Writes RUN/export: an ONNX file per precision, nodes.json, model.json, inputs.npz and
+    parity.json (ONNX Runtime against eager fp32 on the same tokens). What is valid is kept.
+    """
+    opsets.check_offered(opset)
+    request = Request(
+        model=model,
+        batch=batch,
+        seq=seq,
+        seed=seed,
+        settings=overrides.split(settings),
+        revision=revision,
+        dynamic=_axes(dynamic),
+    )
+    wanted = {onnx_precision(p) for p in _listed(precisions)}
+    stage = Stage(
+        open_run(run_path, create=True),
+        request,
+        Options(opset, tolerance, external_above, verbose),
+    )
+    ran = stage.export([p for p in FILES if p in wanted])
+    if not ran:
+        log(f"{run_path}: the export is up to date")
+
+
+def _listed(texts: tuple[str, ...]) -> list[str]:
+    """Values given again, with commas, or both."""
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def _axes(texts: tuple[str, ...]) -> tuple[str, ...]:
+    found = _listed(texts)
+    for axis in found:
+        if axis not in ("batch", "seq"):
+            raise InputError(f"--dynamic {axis}: no such axis", fix="choose from batch, seq")
+    return tuple(axis for axis in ("batch", "seq") if axis in found)

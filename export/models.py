@@ -1,0 +1,183 @@
+"""Which model, with which weights, on which tokens: the part of a run that every stage shares.
+
+A `ModelSpec` is written to ``export/model.json``; `load_spec` reads it back. `build` makes the
+same eager model in any process (same seed, same weights, bit for bit), and `inputs` the same
+tokens. Module paths used everywhere are those of the built model's ``named_modules()``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..core.files import read_json
+from .overrides import ATTENTION_KEY
+from .quiet import gist, quiet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SCHEMA_VERSION = 1
+
+# Engine precision to the precision of the ONNX file it is built from. TF32 is fp32 in the file.
+ONNX_PRECISIONS = {"fp32": "fp32", "tf32": "fp32", "fp16": "fp16", "bf16": "bf16"}
+_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def onnx_precision(precision: str) -> str:
+    """The ONNX file's precision for an engine's. InputError for an unknown one."""
+    if precision not in ONNX_PRECISIONS:
+        raise InputError(
+            f"unknown precision {precision}", fix=f"choose from {', '.join(ONNX_PRECISIONS)}"
+        )
+    return ONNX_PRECISIONS[precision]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model, its weights and its input. `source` is builtin, folder or hub.
+
+    `location` is a folder's absolute path or a hub id, `weights` random or loaded, `config` the
+    complete configuration with the overrides in it, `attn_implementation` null while the library
+    chooses. Shapes: tokens are int64 of [batch, seq].
+    """
+
+    model: str
+    source: str
+    location: str | None
+    revision: str | None
+    weights: str
+    task: str
+    model_class: str
+    config: dict[str, Any]
+    overrides: dict[str, Any]
+    attn_implementation: str | None
+    seed: int
+    batch: int
+    seq: int
+    dynamic: tuple[str, ...] = field(default=())
+
+    def build(self, precision: str = "fp32", training: bool = False) -> nn.Module:
+        """The eager model on the CPU, in eval mode unless `training`, without a cache.
+
+        Weights are made or loaded in fp32 and then cast, as `cast` says. Raises InputError for a
+        configuration that the model refuses or weights that do not fit.
+        """
+        import torch
+        import transformers
+
+        model_class = getattr(transformers, self.model_class)
+        config = self._configuration()
+        chosen: dict[str, Any] = {"dtype": torch.float32}
+        if self.attn_implementation is not None:
+            chosen[ATTENTION_KEY] = self.attn_implementation
+        with quiet(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            try:
+                if self.weights == "random":
+                    model = model_class._from_config(config, **chosen)
+                else:
+                    model = model_class.from_pretrained(
+                        self.location, revision=self.revision or "main", config=config, **chosen
+                    )
+            except (ValueError, TypeError, KeyError, OSError, RuntimeError, ImportError) as e:
+                if isinstance(e, RuntimeError) and "memory" in str(e):
+                    raise MemoryError(str(e)) from e
+                raise InputError(
+                    f"{self.model}: {self.model_class} cannot be made ({gist(e)})",
+                    fix="check the configuration and --set",
+                ) from e
+        model.requires_grad_(training)
+        return cast(model.train(training), precision)
+
+    def inputs(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+        """Seeded tokens, uniform over the vocabulary without the padding token: int64."""
+        generator = np.random.default_rng(self.seed)
+        vocabulary = int(self.config["vocab_size"])
+        tokens = generator.integers(0, vocabulary, (self.batch, self.seq), dtype=np.int64)
+        padding = self.config.get("pad_token_id")
+        if isinstance(padding, int) and vocabulary > 1:
+            # positions of RoBERTa's kind are counted over what is not padding
+            tokens[tokens == padding] = (padding + 1) % vocabulary
+        return {"input_ids": tokens}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "dynamic": list(self.dynamic)}
+
+    def _configuration(self) -> Any:
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+        config = CONFIG_MAPPING[self.config["model_type"]].from_dict(dict(self.config))
+        config.use_cache = False
+        return config
+
+
+def load_spec(path: Path) -> ModelSpec:
+    """Read ``export/model.json``. Raises InputError for a missing or foreign file."""
+    document = read_json(path)
+    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+        raise InputError("is not a model.json of this version", file=path, fix="export again")
+    names = [f.name for f in fields(ModelSpec)]
+    missing = [name for name in names if name not in document]
+    if missing:
+        raise InputError(f"lacks {', '.join(missing)}", file=path, fix="export again")
+    found = {name: document[name] for name in names}
+    return ModelSpec(**{**found, "dynamic": tuple(found["dynamic"])})
+
+
+def cast(model: nn.Module, precision: str) -> nn.Module:
+    """Cast to the file's precision in place, as ``from_pretrained(dtype=…)`` does.
+
+    Parameters and saved buffers are cast. Buffers that are computed, not saved (rotary
+    frequencies), stay in fp32, and so do modules that transformers keeps in fp32
+    (``_keep_in_fp32_modules`` in fp16, ``_keep_in_fp32_modules_strict`` in both): casting those,
+    as ``model.half()`` would, loses accuracy that no deployed model loses.
+    """
+    import torch
+
+    precision = onnx_precision(precision)
+    if precision == "fp32":
+        return model
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if precision == "fp16":
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    saved = set(model.state_dict(keep_vars=True))
+    dtype = getattr(torch, _DTYPES[precision])
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            if kept & set(path.split(".")):
+                continue
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.is_floating_point():
+                    parameter.data = parameter.data.to(dtype)
+            for name, buffer in module._buffers.items():
+                full = f"{path}.{name}" if path else name
+                if buffer is not None and buffer.is_floating_point() and full in saved:
+                    module._buffers[name] = buffer.to(dtype)
+    if hasattr(model, "config"):
+        model.config.dtype = dtype
+    return model
+
+
+def positions(config: dict[str, Any], synonyms: dict[str, str]) -> int | None:
+    """How many positions the configuration allows; null where it sets no limit."""
+    key = synonyms.get("max_position_embeddings", "max_position_embeddings")
+    value = config.get(key)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def folder_files(folder: Path) -> list[Path]:
+    """The files of a model folder that decide what is exported: configuration and weights."""
+    suffixes = {".json", ".safetensors", ".bin"}
+    return sorted(p.resolve() for p in folder.iterdir() if p.is_file() and p.suffix in suffixes)
+
+
+def looks_like_path(model: str) -> bool:
+    """Whether the user means a folder: it exists, or it is written like a path."""
+    return model.startswith((".", "/", "~")) or model.endswith(os.sep) or Path(model).is_dir()

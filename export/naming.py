@@ -1,0 +1,262 @@
+"""One name, all the way down: every ONNX node is renamed to ``module.path/OpType[_n]``.
+
+torch's exporter stores with each node the modules that were running
+(``pkg.torch.onnx.name_scopes``, outermost first, the operator itself last). Graph rewrites lose
+it for a few nodes; these take it from their neighbours in the dataflow. Runs on the graph of
+`onnx_ir`, which it changes in place.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import CheckFailed
+from ..core.nodes import SCHEMA_VERSION, Node, sanitised
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_TRACE = "pkg.torch.onnx.stack_trace"
+# A module list that was sliced (`for layer in self.layers[2:]`) appears as `layers.slice(2, …)`.
+_SLICE = re.compile(r"\.slice\((None|\d+), (?:None|-?\d+), (?:None|1)\)\.(\d+)")
+# A module that is called again appears as `layer@1`; strict tracing prefixes `L__self___`.
+_AGAIN = re.compile(r"@\d+")
+_SELF = re.compile(r"^L(?:__self__|\['self'\])_?(?:_modules)?[._]?")
+
+
+@dataclass(frozen=True)
+class ModuleTree:
+    """The modules of a model: path to class, in ``named_modules()`` order, and aliases.
+
+    `aliases` maps a path to the other paths at which the same module is registered.
+    """
+
+    classes: dict[str, str]
+    aliases: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> ModuleTree:
+        """Read the tree of a model."""
+        classes = {path: type(module).__name__ for path, module in model.named_modules()}
+        first = {id(module): path for path, module in model.named_modules()}
+        others: dict[str, list[str]] = {}
+        for path, module in model.named_modules(remove_duplicate=False):
+            if path != first[id(module)]:
+                others.setdefault(first[id(module)], []).append(path)
+        return cls(classes, {k: tuple(v) for k, v in others.items()})
+
+    def canonical(self, scope: str) -> str | None:
+        """The path in ``named_modules()`` for a scope as the exporter spells it; null if none."""
+        path = _AGAIN.sub("", scope)
+        path = _SLICE.sub(lambda m: f".{int(m[1]) + int(m[2]) if m[1] != 'None' else m[2]}", path)
+        for candidate in (path, _SELF.sub("", path)):
+            if candidate in self.classes:
+                return candidate
+            for kept, others in self.aliases.items():
+                if candidate in others:
+                    return kept
+        return None
+
+    def module_of(self, scopes: Iterable[str]) -> str | None:
+        """The innermost module of a chain of scopes, outermost first; null if none is known."""
+        for scope in reversed(list(scopes)):
+            found = self.canonical(scope)
+            if found is not None:
+                return found
+        return None
+
+
+@dataclass(frozen=True)
+class Naming:
+    """The named nodes in graph order; how many modules came from neighbours in the dataflow."""
+
+    nodes: tuple[Node, ...]
+    inferred: int
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """Every node in graph order, those of subgraphs (If, Loop) right after their owner."""
+    for node in graph:
+        yield node
+        for attribute in node.attributes.values():
+            kind = str(attribute.type)
+            if kind == "GRAPH":
+                yield from all_nodes(attribute.as_graph())
+            elif kind == "GRAPHS":
+                for inner in attribute.as_graphs():
+                    yield from all_nodes(inner)
+
+
+def name_nodes(model: Any, tree: ModuleTree) -> Naming:
+    """Rename the nodes of a freshly exported `onnx_ir.Model` by the exporter's scopes."""
+    nodes = list(all_nodes(model.graph))
+    known: dict[Any, str] = {}
+    sources: dict[Any, str | None] = {}
+    for node in nodes:
+        scopes = _scopes(node)
+        module = tree.module_of(scopes[:-1]) if scopes else None
+        if module is not None:
+            known[node] = module
+        sources[node] = _source(node)
+        _forget(node)
+    return _rename(nodes, known, sources, tree)
+
+
+def rename_converted(model: Any, before: Iterable[Node], tree: ModuleTree) -> Naming:
+    """Name the nodes again after a conversion that kept names and added nodes without."""
+    by_name = {n.name: n for n in before}
+    nodes = list(all_nodes(model.graph))
+    old = {node: by_name[node.name] for node in nodes if node.name in by_name}
+    known = {node: entry.module for node, entry in old.items() if entry.module is not None}
+    return _rename(nodes, known, {node: entry.source for node, entry in old.items()}, tree)
+
+
+def _rename(
+    nodes: list[Any],
+    known: dict[Any, str],
+    sources: Mapping[Any, str | None],
+    tree: ModuleTree,
+) -> Naming:
+    modules = from_neighbours(
+        nodes,
+        known,
+        {n: [u for o in n.outputs for u in (use.node for use in o.uses())] for n in nodes},
+        {n: [p for i in n.inputs if i is not None and (p := i.producer())] for n in nodes},
+    )
+    names = unique_names((modules[node], node.op_type) for node in nodes)
+    named = []
+    for node, name in zip(nodes, names, strict=True):
+        node.name = name
+        named.append(
+            Node(
+                name=name,
+                op=node.op_type,
+                module=modules[node],
+                module_class=tree.classes[modules[node]],
+                inputs=tuple("" if v is None else v.name for v in node.inputs),
+                outputs=tuple(v.name for v in node.outputs),
+                source=sources.get(node),
+            )
+        )
+    return Naming(tuple(named), len(nodes) - len(known))
+
+
+def from_neighbours(
+    nodes: list[Any],
+    known: Mapping[Any, str],
+    consumers: Mapping[Any, list[Any]],
+    producers: Mapping[Any, list[Any]],
+) -> dict[Any, str]:
+    """A module for every node: where it is not known, that of its neighbours in the dataflow.
+
+    What reads a node's outputs decides (a cast or split belongs to the module that needed it),
+    several modules by what encloses them all; without known readers, what the node reads does.
+    A node that neither says anything about belongs to the root module.
+    """
+    found = dict(known)
+    for neighbours, order in ((consumers, nodes[::-1]), (producers, nodes)):
+        for node in order:
+            if node not in found:
+                around = [found[n] for n in neighbours[node] if n in found]
+                if around:
+                    found[node] = enclosing(around)
+    return {node: found.get(node, "") for node in nodes}
+
+
+def enclosing(paths: list[str]) -> str:
+    """The innermost module path that encloses all of `paths`."""
+    common = paths[0].split(".")
+    for path in paths[1:]:
+        parts = path.split(".")
+        length = 0
+        while length < min(len(common), len(parts)) and common[length] == parts[length]:
+            length += 1
+        common = common[:length]
+    return ".".join(common)
+
+
+def unique_names(entries: Iterable[tuple[str, str]]) -> list[str]:
+    """``module/Op[_n]`` for each (module, op); unique also after ``.`` and ``*`` become ``_``."""
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    names = []
+    for module, op in entries:
+        base = f"{module}/{op}"
+        number = counts.get(base, 0)
+        name = base if number == 0 else f"{base}_{number}"
+        while sanitised(name) in taken:
+            number += 1
+            name = f"{base}_{number}"
+        counts[base] = number + 1
+        taken.add(sanitised(name))
+        names.append(name)
+    return names
+
+
+def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> dict[str, Any]:
+    """nodes.json, as `core.nodes` describes it, of an `onnx_ir.Model` and its names.
+
+    Raises CheckFailed where a node has no module of the model, or two nodes share a name.
+    """
+    strays = [n.name for n in naming.nodes if n.module not in tree.classes]
+    if strays or len({sanitised(n.name) for n in naming.nodes}) != len(naming.nodes):
+        raise CheckFailed(
+            f"{model_name}: nodes without a module or a name of their own "
+            f"({', '.join(strays[:3]) or 'equal names'})",
+            fix="please report this model",
+        )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": model_name,
+        "inputs": [v.name for v in model.graph.inputs],
+        "outputs": [v.name for v in model.graph.outputs],
+        "initializers": list(model.graph.initializers),
+        "aliases": {k: list(v) for k, v in tree.aliases.items()},
+        "nodes": [
+            {
+                "name": n.name,
+                "op": n.op,
+                "module": n.module,
+                "module_class": n.module_class,
+                "inputs": list(n.inputs),
+                "outputs": list(n.outputs),
+                "source": n.source,
+            }
+            for n in naming.nodes
+        ],
+    }
+
+
+def _scopes(node: Any) -> list[str]:
+    text = node.metadata_props.get(SCOPES)
+    return [] if text is None else [str(s) for s in ast.literal_eval(text)]
+
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+
+
+def _source(node: Any) -> str | None:
+    """The torch operator and the line of the model's code, e.g. ``aten.add (model.py:12 f)``."""
+    hierarchy = node.metadata_props.get(_HIERARCHY)
+    if hierarchy is None:
+        return None
+    operator = str(ast.literal_eval(hierarchy)[-1]).removesuffix(".default")
+    frames = list(_FRAME.finditer(node.metadata_props.get(_TRACE, "")))
+    if not frames:
+        return operator
+    last = frames[-1]
+    file = PurePosixPath(last["file"]).name
+    return f"{operator} ({file}:{last['line']} {last['function']})"
+
+
+def _forget(node: Any) -> None:
+    """Remove the exporter's metadata: its stack traces would carry this machine's paths."""
+    for key in [k for k in node.metadata_props if k == "namespace" or k.startswith("pkg.")]:
+        del node.metadata_props[key]

@@ -1,0 +1,170 @@
+"""From an eager model to a named, checked ONNX file, by torch's dynamo exporter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.errors import CheckFailed, InputError
+from . import naming, opsets
+from .quiet import gist, quiet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Array = np.ndarray[Any, np.dtype[Any]]
+# A protobuf message ends at 2 GiB; the rest of the file takes some of it.
+EXTERNAL_ABOVE = 2**31 - 2**26
+_AXES = {0: "batch", 1: "sequence"}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A named ONNX model in memory (`onnx_ir.Model`) and its nodes.json."""
+
+    model: Any
+    nodes: dict[str, Any]
+    facts: dict[str, Any]
+
+
+def eager_outputs(model: nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The model's outputs on `inputs` by name, as numpy in fp32, the main one first.
+
+    Raises InputError when the model cannot run on them.
+    """
+    import torch
+
+    tokens = {k: torch.from_numpy(v) for k, v in inputs.items()}
+    try:
+        with quiet(), torch.inference_mode():
+            found = model(**tokens)
+    except (IndexError, ValueError, TypeError, RuntimeError, AttributeError) as e:
+        raise InputError(
+            f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)})",
+            fix="use a shorter --seq or another model",
+        ) from e
+    outputs = {k: v for k, v in found.items() if isinstance(v, torch.Tensor)}
+    if not outputs:
+        raise InputError(f"{type(model).__name__} has no tensor among its outputs")
+    return {k: v.float().numpy() for k, v in outputs.items()}
+
+
+def export(
+    model: nn.Module,
+    inputs: Mapping[str, Array],
+    outputs: list[str],
+    *,
+    name: str,
+    opset: int,
+    dynamic: tuple[str, ...] = (),
+    verbose: bool = False,
+) -> Exported:
+    """Export `model` (eval mode) and name its nodes after its modules.
+
+    `dynamic` holds "batch", "seq" or both. Raises InputError when torch cannot export the model,
+    or opset 17 cannot express it; CheckFailed when the result is not of the opset asked for.
+    """
+    import torch
+
+    opsets.check_offered(opset)
+    tree = naming.ModuleTree.of(model)
+    with quiet(verbose), _without_gradients(model):
+        try:
+            program = torch.onnx.export(
+                model,
+                (),
+                kwargs={k: torch.from_numpy(v) for k, v in _examples(inputs, dynamic).items()},
+                dynamo=True,
+                opset_version=opsets.native(opset),
+                dynamic_shapes=_dynamic_shapes(inputs, dynamic),
+                input_names=list(inputs),
+                output_names=outputs,
+                verbose=verbose,
+            )
+        except (torch.onnx.OnnxExporterError, RuntimeError, ValueError, TypeError) as e:
+            raise InputError(
+                f"{name}: torch cannot export it ({gist(e)})",
+                fix="try --set attn_implementation=eager; --verbose shows all that torch says",
+            ) from e
+    graph = program.model
+    if graph.opset_imports.get("") != opsets.native(opset):
+        raise CheckFailed(
+            f"{name}: torch wrote opset {graph.opset_imports.get('')}, not {opsets.native(opset)}"
+        )
+    graph.metadata_props.clear()
+    for value in graph.graph.all_nodes():
+        for output in value.outputs:
+            output.metadata_props.clear()
+    named = naming.name_nodes(graph, tree)
+    facts = {"nodes": len(named.nodes), "modules_from_neighbours": named.inferred}
+    if opset == 17:
+        facts["lowered_nodes"] = opsets.lower_to_17(graph)
+        named = naming.rename_converted(graph, named.nodes, tree)
+    graph.producer_name = "layerline"
+    return Exported(graph, naming.document(name, graph, named, tree), facts)
+
+
+def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE) -> list[Path]:
+    """Write the model to `path`, its weights beside it when they are above `external_above` bytes.
+
+    Gives the files written. The weights' file is ``path`` + ``.data`` and referred to by name, so
+    both can be moved together. `path` is not written atomically: give one in a folder of its own.
+    """
+    import onnx_ir as ir
+
+    weights = exported.model.graph.initializers.values()
+    size = sum(v.const_value.nbytes for v in weights if v.const_value is not None)
+    if size <= external_above:
+        ir.save(exported.model, path, format="protobuf")
+        return [path]
+    data = path.with_name(f"{path.name}.data")
+    ir.save(exported.model, path, format="protobuf", external_data=data.name)
+    return [path, data]
+
+
+def check_file(path: Path, opset: int) -> None:
+    """Raises CheckFailed unless onnx.checker accepts the file and its opset is `opset`."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(os.fspath(path))
+    except (onnx.checker.ValidationError, ValueError) as e:
+        raise CheckFailed(f"onnx.checker refuses the export ({gist(e)})", file=path.name) from e
+    header = onnx.load(path, load_external_data=False)
+    written = {o.domain: o.version for o in header.opset_import}
+    if written.get("") != opset:
+        raise CheckFailed(f"has opset {written.get('')}, not {opset}", file=path.name)
+
+
+def _examples(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Mapping[str, Array]:
+    """Inputs to trace with: a dynamic axis of size one would be taken for a constant."""
+    found = dict(inputs)
+    for axis, name in ((0, "batch"), (1, "seq")):
+        if name in dynamic:
+            for key, value in found.items():
+                if value.shape[axis] == 1:
+                    found[key] = np.repeat(value, 2, axis=axis)
+    return found
+
+
+def _dynamic_shapes(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Any:
+    if not dynamic:
+        return None
+    axes = {axis: _AXES[axis] for axis, name in ((0, "batch"), (1, "seq")) if name in dynamic}
+    return {key: axes for key in inputs}
+
+
+@contextmanager
+def _without_gradients(model: nn.Module) -> Iterator[None]:
+    import torch
+
+    if model.training:
+        raise ValueError("export needs a model in eval mode")
+    with torch.no_grad():
+        yield

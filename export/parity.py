@@ -1,0 +1,131 @@
+"""Does the ONNX file compute what the eager model computes? On the same tokens, in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import CheckFailed
+from ..core.machine import usable_cpus
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TOLERANCE = 1e-4  # of max_abs, fp32 only: lower precisions are reported, not judged
+_BLOCK = 256  # positions at a time: bounds the memory of the double precision copies
+
+
+def compare(reference: Array, got: Array) -> dict[str, Any]:
+    """How far `got` is from `reference`: arrays of one shape, [..., features].
+
+    max_abs: the largest absolute difference. max_rel: that over the largest absolute value of
+    the reference (an element-wise ratio would blow up at zeros). cosine: of all values as one
+    vector. top1: the share of positions whose largest feature is the same. n: values compared.
+    All but n are null when a value is NaN or infinite (`finite` says how many are not).
+    """
+    if reference.shape != got.shape:
+        raise CheckFailed(f"the output has shape {got.shape}, eager {reference.shape}")
+    features = reference.shape[-1] if reference.ndim else 1
+    left, right = reference.reshape(-1, features), got.reshape(-1, features)
+    non_finite = int(np.size(got) - np.isfinite(got).sum())
+    result: dict[str, Any] = {
+        "max_abs": None,
+        "max_rel": None,
+        "cosine": None,
+        "top1": None,
+        "n": int(got.size),
+        "non_finite": non_finite,
+    }
+    if non_finite or not np.isfinite(reference).all() or not got.size:
+        return result
+    largest = scale = dot = left_square = right_square = 0.0
+    agree = 0
+    for start in range(0, len(left), _BLOCK):
+        a = left[start : start + _BLOCK].astype(np.float64)
+        b = right[start : start + _BLOCK].astype(np.float64)
+        largest = max(largest, float(np.abs(a - b).max()))
+        scale = max(scale, float(np.abs(a).max()))
+        dot += float((a * b).sum())
+        left_square += float((a * a).sum())
+        right_square += float((b * b).sum())
+        agree += int((a.argmax(-1) == b.argmax(-1)).sum())
+    norm = math.sqrt(left_square) * math.sqrt(right_square)
+    result |= {
+        "max_abs": largest,
+        "max_rel": largest / scale if scale else None,
+        "cosine": dot / norm if norm else None,
+        "top1": agree / len(left),
+    }
+    return result
+
+
+def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of an ONNX file in ONNX Runtime on the CPU, its optimisations off."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = usable_cpus()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    wanted = {i.name for i in session.get_inputs()}
+    values = session.run(names, {k: v for k, v in inputs.items() if k in wanted})
+    return dict(zip(names, values, strict=True))
+
+
+def entry(
+    reference: Mapping[str, Array],
+    got: Mapping[str, Array] | None,
+    *,
+    precision: str,
+    tolerance: float,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """parity.json's entry for one file: the main (first) output's figures, and each output's.
+
+    `got` null: this machine's ONNX Runtime cannot run the file; everything measured is null.
+    `facts` say what was compared (reference, random_weights, reason).
+    """
+    enforced = precision == "fp32"
+    outputs = {} if got is None else {k: compare(v, got[k]) for k, v in reference.items()}
+    main = next(iter(outputs.values()), dict.fromkeys(("max_abs", "max_rel", "cosine", "top1")))
+    ok: bool | None = None
+    if got is not None:
+        # a tolerance exceeded is tested as "not within": NaN is never within
+        ok = all(o["non_finite"] == 0 and o["max_abs"] is not None for o in outputs.values())
+        ok = ok and not (enforced and any(not o["max_abs"] <= tolerance for o in outputs.values()))
+    return {
+        **main,
+        "n": main.get("n", 0),
+        "tolerance": tolerance if enforced else None,
+        "enforced": enforced,
+        "ok": ok,
+        **facts,
+        "outputs": outputs,
+    }
+
+
+def require(parity: Mapping[str, Any], name: str) -> None:
+    """Raises CheckFailed when a file's entry is not ok."""
+    if parity["ok"] is not False:
+        return
+    bad = {k: o for k, o in parity["outputs"].items()}
+    for output, figures in bad.items():
+        if figures["non_finite"]:
+            raise CheckFailed(
+                f"{name}: {figures['non_finite']} of {figures['n']} values of {output} are NaN or "
+                "infinite in ONNX Runtime",
+                fix="the model does not hold in this precision; choose another --precision",
+            )
+    if any(o["max_abs"] is None for o in bad.values()):
+        raise CheckFailed(
+            f"{name}: the eager fp32 model itself gives NaN or infinity", fix="check its weights"
+        )
+    worst = max(o["max_abs"] for o in bad.values())
+    raise CheckFailed(
+        f"{name}: differs from eager fp32 by {worst:.3g}, more than {parity['tolerance']:.3g}",
+        fix="raise --tolerance if that is acceptable for this model",
+    )

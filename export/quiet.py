@@ -1,0 +1,55 @@
+"""Third-party noise, silenced narrowly: what is known to mean nothing, and only around the call."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+
+# Category, text: warnings of the libraries about their own insides, nothing a user could act on.
+KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
+    # torch.export unpickles tree specs of its own making (torch 2.13).
+    (FutureWarning, r"`isinstance\(treespec, LeafSpec\)` is deprecated"),
+    # torch.onnx and torch.export on their own transitional APIs.
+    (DeprecationWarning, r".*torch\.(jit|ao|onnx|export|utils).*deprecated"),
+    (UserWarning, r"# The axis name: .* will not be used"),
+)
+# Loggers that report missing torchvision operators, or constant folding that was not possible.
+NOISY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+@contextlib.contextmanager
+def quiet(verbose: bool = False) -> Iterator[None]:
+    """Silence the known noise of torch, transformers and the exporter; not when `verbose`."""
+    if verbose:
+        yield
+        return
+    loggers = [logging.getLogger(name) for name in (*NOISY_LOGGERS, "transformers")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for category, text in KNOWN_WARNINGS:
+            warnings.filterwarnings("ignore", message=text, category=category)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def gist(error: BaseException, limit: int = 240) -> str:
+    """The cause at the root of a library's error, in at most `limit` characters of one line.
+
+    The exporter wraps errors in pages of advice; what went wrong is in the innermost cause.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = _ESCAPES.sub("", str(error)).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,298 @@
+"""The export stage: which of its steps are valid, and running those that are not.
+
+Nothing heavy is imported until a step has to run. Steps: ``export/model`` (the specification and
+the tokens), ``export/PRECISION`` (ONNX file, nodes, parity), ``export/index`` (nodes.json and
+parity.json of all precisions). All share the options that change a result, so that the files of
+a run directory always belong to one model.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError, ToolMissing
+from ..core.files import machine_lock, read_json, replacing, write_json
+from ..core.machine import versions
+from ..core.progress import log, progress
+from ..core.run import Run, Step
+from . import models, onnx_export, parity
+from .source import Request, resolve
+
+FILES = ("fp32", "bf16", "fp16")  # ONNX precisions, in the order of nodes.json's choice
+_LIBRARIES = ("torch", "transformers", "onnx", "onnxscript")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to export. `tolerance` of fp32 parity; `external_above` in bytes of weights."""
+
+    opset: int = 18
+    tolerance: float = parity.TOLERANCE
+    external_above: int = onnx_export.EXTERNAL_ABOVE
+    verbose: bool = False
+
+
+@dataclass
+class Stage:
+    """The steps of one run directory for one request."""
+
+    run: Run
+    request: Request
+    options: Options
+    _model: Any = field(default=None, init=False)
+    _reference: dict[str, Any] | None = field(default=None, init=False)
+
+    def shared(self) -> dict[str, Any]:
+        """Everything that changes what is exported."""
+        installed = versions()
+        kept = {k: v for k, v in asdict(self.options).items() if k != "verbose"}
+        asked = {**asdict(replace(self.request, settings={})), **kept}
+        asked["settings"] = dict(self.request.settings)
+        if models.looks_like_path(self.request.model):
+            asked["model"] = str(Path(self.request.model).expanduser().resolve())
+        return {**asked, "versions": {k: installed.get(k) for k in _LIBRARIES}}
+
+    def sources(self) -> list[Path]:
+        """The files of the user's model folder; none for a built-in or hub model."""
+        folder = Path(self.request.model).expanduser()
+        if not models.looks_like_path(self.request.model) or not folder.is_dir():
+            return []
+        return models.folder_files(folder)
+
+    def file(self, name: str) -> Path:
+        """A path in the run's export folder."""
+        return self.run.file("export", name)
+
+    def model_step(self) -> Step:
+        """The step that writes model.json and inputs.npz."""
+        outputs = [self.file("model.json"), self.file("inputs.npz")]
+        return Step(self.run, "export/model", self.shared(), self.sources(), outputs)
+
+    def file_step(self, precision: str) -> Step:
+        """The step of one ONNX file. External data is an output only where it was written."""
+        names = [f"{precision}.onnx", f"{precision}.nodes.json", f"{precision}.parity.json"]
+        outputs = [self.file(n) for n in names]
+        inputs = [self.file("model.json"), self.file("inputs.npz"), *self.sources()]
+        options = {**self.shared(), "precision": precision}
+        step = Step(self.run, f"export/{precision}", options, inputs, outputs)
+        last = step.manifest()
+        data = self.file(f"{precision}.onnx.data")
+        if last and f"export/{data.name}" in last.get("outputs", {}):
+            step.outputs = [*outputs, data]
+        return step
+
+    def index_step(self, precisions: list[str]) -> Step:
+        """The step that writes nodes.json and parity.json from those of `precisions`."""
+        inputs = [self.file(f"{p}.{kind}.json") for p in precisions for kind in ("nodes", "parity")]
+        outputs = [self.file("nodes.json"), self.file("parity.json")]
+        return Step(self.run, "export/index", {"precisions": precisions}, inputs, outputs)
+
+    def export(self, precisions: list[str]) -> list[str]:
+        """Bring the files of `precisions` (ONNX precisions) up to date; gives those that ran."""
+        stale = [p for p in precisions if not self.file_step(p).valid()]
+        fresh_model = self.model_step().valid()
+        if stale or not fresh_model:
+            _require_libraries()
+            with machine_lock(f"export of {self.request.model}"), _room(self.file("")):
+                if not fresh_model:
+                    self._write_model()
+                    stale = precisions
+                for precision in sorted(stale, key=FILES.index):
+                    self._write_file(precision)
+        self._write_index()
+        return stale
+
+    def _write_model(self) -> None:
+        spec = resolve(self.request)
+        for name in self.run.manifests():
+            if name.startswith("export/"):
+                self._discard(name)
+        step = self.model_step()
+        with step.recording():
+            with progress(f"making {spec.model}"):
+                model = spec.build()
+            self._model = ("fp32", model)
+            write_json(self.file("model.json"), {**spec.as_dict(), **describe(model)})
+            with replacing(self.file("inputs.npz")) as temporary:
+                np.savez(temporary, **spec.inputs())  # type: ignore[arg-type]
+
+    def _discard(self, name: str) -> None:
+        """Remove a step's results: they are another model's."""
+        manifest = self.run.file("manifests", f"{name}.json")
+        outputs = read_json(manifest).get("outputs", {})
+        manifest.unlink(missing_ok=True)
+        for relative in outputs:
+            self.run.file(relative).unlink(missing_ok=True)
+
+    def _built(self, spec: models.ModelSpec, precision: str) -> Any:
+        """The model in `precision`: made once, then cast in place from fp32 to the others."""
+        have, model = self._model or (None, None)
+        if have == precision:
+            return model
+        self._model = None
+        if have != "fp32":
+            model = spec.build()
+        self._model = (precision, models.cast(model, precision))
+        return self._model[1]
+
+    def _eager(self, spec: models.ModelSpec) -> dict[str, Any]:
+        if self._reference is None:
+            with progress("eager forward, fp32"):
+                self._reference = onnx_export.eager_outputs(
+                    self._built(spec, "fp32"), spec.inputs()
+                )
+        return self._reference
+
+    def _write_file(self, precision: str) -> None:
+        spec = models.load_spec(self.file("model.json"))
+        step = self.file_step(precision)
+        with step.recording() as facts, progress(f"export {precision}"):
+            clock = _Clock(facts)
+            reference = self._eager(spec)
+            clock.lap("eager_seconds")
+            exported = onnx_export.export(
+                self._built(spec, precision),
+                spec.inputs(),
+                list(reference),
+                name=spec.model,
+                opset=self.options.opset,
+                dynamic=spec.dynamic,
+                verbose=self.options.verbose,
+            )
+            clock.lap("export_seconds")
+            facts.update(exported.facts)
+            with _own_folder(self.file(""), precision) as folder:
+                target = folder / f"{precision}.onnx"
+                written = onnx_export.save(
+                    exported, target, external_above=self.options.external_above
+                )
+                onnx_export.check_file(target, self.options.opset)
+                clock.lap("write_seconds")
+                judged = self._judge(spec, precision, target, reference)
+                clock.lap("parity_seconds")
+                data = self.file(f"{precision}.onnx.data")
+                data.unlink(missing_ok=True)
+                for path in reversed(written):
+                    path.replace(self.file(path.name))
+            write_json(self.file(f"{precision}.nodes.json"), exported.nodes)
+            write_json(self.file(f"{precision}.parity.json"), judged)
+            kept = [p for p in step.outputs if p != data]
+            step.outputs = [*kept, data] if data.exists() else kept
+            facts["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def _judge(
+        self, spec: models.ModelSpec, precision: str, path: Path, reference: dict[str, Any]
+    ) -> dict[str, Any]:
+        import onnxruntime as ort
+        import torch
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+        facts: dict[str, Any] = {
+            "reference": f"eager fp32, torch {torch.__version__}, CPU",
+            "runtime": f"onnxruntime {ort.__version__}, CPU, optimisations off",
+            "random_weights": spec.weights == "random",
+            "reason": None,
+        }
+        try:
+            got = parity.run_file(path, spec.inputs())
+        except state.NotImplemented as e:
+            got = None
+            facts["reason"] = f"ONNX Runtime's CPU kernels do not cover {precision} ({e})"[:300]
+            log(f"{precision}.onnx: parity not measured, ONNX Runtime has no CPU kernels for it")
+        judged = parity.entry(
+            reference, got, precision=precision, tolerance=self.options.tolerance, facts=facts
+        )
+        parity.require(judged, f"{precision}.onnx of {spec.model}")
+        return judged
+
+    def _write_index(self) -> None:
+        valid = [p for p in FILES if self.file_step(p).valid()]
+        step = self.index_step(valid)
+        if not valid or step.valid():
+            return
+        with step.recording():
+            entries = {p: read_json(self.file(f"{p}.parity.json")) for p in valid}
+            write_json(self.file("nodes.json"), read_json(self.file(f"{valid[0]}.nodes.json")))
+            write_json(self.file("parity.json"), entries)
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """Parameter count, module tree and shared parameters of a model, for model.json."""
+    first: dict[int, str] = {}
+    shared: dict[str, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(parameter), name) != name:
+            shared.setdefault(first[id(parameter)], []).append(name)
+    return {
+        "class": type(model).__name__,
+        "attention": getattr(model.config, "_attn_implementation", None),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "shared_parameters": shared,
+        "modules": [
+            {
+                "path": path,
+                "class": type(module).__name__,
+                "parameters": sum(p.numel() for p in module.parameters()),
+            }
+            for path, module in model.named_modules()
+        ],
+    }
+
+
+@dataclass
+class _Clock:
+    """Seconds since the last lap, into the step's facts."""
+
+    facts: dict[str, Any]
+    last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.facts[name], self.last = round(now - self.last, 3), now
+
+
+@contextmanager
+def _own_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A folder for files that are not believed yet; it goes with all that is left in it."""
+    folder = parent / f".{os.getpid()}.partial.{name}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """A full disk is one clear line."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            "no space left on the disk; nothing half-written was kept",
+            file=folder,
+            fix="free space or choose another --run",
+        ) from e
+
+
+def _require_libraries() -> None:
+    missing = [n for n in _LIBRARIES if versions().get(n) is None]
+    if not {"onnxruntime", "onnxruntime-gpu"} & set(versions()):
+        missing.append("onnxruntime")
+    if missing:
+        raise ToolMissing(
+            f"the export needs {', '.join(missing)}", fix="pip install 'layerline[model,cpu]'"
+        )
