@@ -72,13 +72,7 @@ def work(run: Run, task: str, precision: str, options: dict[str, Any]) -> dict[s
         with said.open("wb") as output, progress(f"{task} {precision}"):
             command = [sys.executable, "-P", "-m", "layerline.profile.eager_worker"]
             done = subprocess.run(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "layerline.profile.eager_worker",
-                    f"{folder}/job.json",
-                ],
+                [*command, f"{folder}/job.json"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -104,12 +104,14 @@ def _facts(subject: Subject, seed: int) -> dict[str, Any]:
     model, config = subject.model, getattr(subject.model, "config", None)
     dropouts = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
     cuda = subject.device.type == "cuda"
+    shape = next(iter(subject.inputs.values())).shape
     return {
         "precision": subject.precision,
         "training": subject.training,
         "train_mode": model.training,
         "device": subject.device.type,
-        "device_name": torch.cuda.get_device_name(subject.device) if cuda else None,
+        "gpu": torch.cuda.get_device_name(subject.device) if cuda else None,
+        "gradients": subject.training,
         "seed": seed,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -122,7 +124,8 @@ def _facts(subject: Subject, seed: int) -> dict[str, Any]:
         "dropout": sorted(dropouts) if subject.training else [],
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
         "inputs": {k: [str(v.dtype), *v.shape] for k, v in subject.inputs.items()},
-        "batch": int(next(iter(subject.inputs.values())).shape[0]),
+        "batch": shape[0] if shape else None,
+        "sequence": shape[1] if len(shape) > 1 else None,
     }
 
 

@@ -103,7 +103,7 @@ class Trainer:
         )
         scaled = subject.precision == "fp16"
         self.scaler = torch.amp.GradScaler(subject.device.type, enabled=scaled)
-        self.losses: list[float] = []
+        self.losses: list[torch.Tensor] = []
         self.phase_ns: dict[str, list[int]] = {phase: [] for phase in PHASES}
         batch = subject.batch()
         with torch.no_grad(), subject.autocast():
@@ -127,6 +127,7 @@ class Trainer:
         clock.mark()
         with hooks.phase("loss"):
             loss = loss_of(self.kind, output, self.labels)
+            self.losses.append(loss.detach())
         clock.mark()
         with hooks.phase("backward"):
             self.scaler.scale(loss).backward()
@@ -136,7 +137,6 @@ class Trainer:
             self.scaler.update()
             self.optimizer.zero_grad()
         clock.mark()
-        self.losses.append(loss.detach())
 
     def timed(self) -> int:
         """One unprofiled step: its nanoseconds, and those of its phases in `phase_ns`."""

@@ -136,7 +136,7 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     path = np.where(linked, nesting.path[at], UNKNOWN)
     ranges = [nesting.paths[p][1] if p >= 0 else UNKNOWN for p in range(len(nesting.paths))]
     innermost = np.array([*ranges, UNKNOWN], dtype=np.int64)[path]
-    iterations, phases = _of_paths(events, nesting)
+    iterations, phases = of_paths(events, nesting)
     kinds = ["op", *DEVICE_KINDS.values()]
     codes = np.zeros(len(rows), dtype=np.int64)
     for code, number in enumerate(DEVICE_KINDS, 1):
@@ -180,7 +180,7 @@ def _number(place: Any) -> int:
     return int(digits.group()) if digits else UNKNOWN
 
 
-def _of_paths(events: Events, nesting: Nesting) -> tuple[list[int], list[int]]:
+def of_paths(events: Events, nesting: Nesting) -> tuple[list[int], list[int]]:
     """Iteration, and code of the phase in `tables.PHASES`, of every range path."""
     iterations: list[int] = []
     phases: list[int] = []
