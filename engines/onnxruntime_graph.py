@@ -169,7 +169,24 @@ class _Bounds:
             self._is_known(t) or t not in self._writer for t in node.input
         ):
             return real
-        return self._reach(node.input, back=True), self._reach(node.output, back=False)
+        before = self._reach(node.input, back=True)
+        after = self._reach(node.output, back=False)
+        if not before:  # fed by constants of the function's own: bounded as the whole body is
+            body = self._between(after)
+            before = tuple(t for n in body for t in n.input if self._is_known(t))
+        return before, after
+
+    def _between(self, tensors: Sequence[str]) -> list[Any]:
+        """The nodes that write `tensors`, back to where the model's tensors begin."""
+        found: dict[str, Any] = {}
+        pending = [self._writer[t] for t in tensors if t in self._writer]
+        while pending:
+            node = pending.pop()
+            if node.name not in found:
+                found[node.name] = node
+                inner = (t for t in node.input if t and not self._is_known(t))
+                pending.extend(self._writer[t] for t in inner if t in self._writer)
+        return list(found.values())
 
     def _is_known(self, tensor: str) -> bool:
         return tensor.removeprefix(_CAST_PREFIX) in self._known

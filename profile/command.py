@@ -1,0 +1,188 @@
+"""`layerline profile`: measure engines, the eager model, and its training."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from layerline.core.files import machine_lock
+from layerline.core.progress import log
+from layerline.core.run import Run, Step, open_run
+from layerline.engines import backend as backends
+from layerline.engines.command import precisions
+
+from . import engine
+
+WHAT = ("engine", "eager", "train")
+
+
+def _what(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    found = [w.strip() for value in values for w in value.split(",") if w.strip()]
+    for w in found:
+        if w not in WHAT and w != "all":
+            raise click.BadParameter(f"{w!r} is not one of {', '.join(WHAT)}, all")
+    return tuple(w for w in WHAT if w in found) if found and "all" not in found else WHAT
+
+
+@click.command()
+@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=precisions,
+    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
+)
+@click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
+@click.option(
+    "--what", multiple=True, callback=_what, help="engine, eager, train or all.  [default: all]"
+)
+@click.option(
+    "--iterations", type=click.IntRange(min=1), help="At most so many, for each measurement."
+)
+@click.option(
+    "--target",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=0.02,
+    show_default=True,
+    help="Stop when the median's 95 % interval is this narrow (half width over median).",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    help="At most so long, for each measurement.  [default: 15 unprofiled, 6 profiled]",
+)
+def profile(
+    path: Path,
+    wanted: tuple[str, ...],
+    backend: str | None,
+    what: tuple[str, ...],
+    iterations: int | None,
+    target: float,
+    seconds: float | None,
+) -> None:
+    """Measure the engines of a run, the eager model in inference, and its training.
+
+    Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
+    beside a build or another measurement. What is still valid is not measured again.
+    """
+    run = open_run(path)
+    limits = {"iterations": iterations, "target": target, "seconds": seconds}
+    for part in ("eager", "train"):
+        if part in what:
+            _torch_side(run, part, wanted, limits)
+    if "engine" in what:
+        chosen = backends.choose(backend)
+        for precision in wanted:
+            backends.check_precision(chosen, precision)
+        for precision in wanted:
+            _engine_side(engine.subject(run, precision, chosen), limits)
+
+
+def _engine_side(of: engine.Subject, limits: dict[str, Any]) -> None:
+    unprofiled = _plan(limits, most=500, seconds=15.0)
+    profiled = _plan(limits, most=60, seconds=6.0)
+    prefix = f"profile/{of.precision}.{of.backend.name}"
+    base = {"worker": of.worker_key()}
+    _step(
+        of,
+        f"{prefix}.latency",
+        {**base, **unprofiled.as_job()},
+        [".latency.json"],
+        lambda: engine.latency(of, unprofiled),
+    )
+    _step(
+        of,
+        f"{prefix}.profile",
+        {**base, **profiled.as_job()},
+        [of.backend.profile_suffix, ".profile.meta.json"],
+        lambda: engine.profile(of, profiled),
+    )
+    _step(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: engine.outputs(of))
+    _accuracy(of, f"{prefix}.accuracy")
+
+
+def _plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:
+    return engine.Plan(
+        most=limits["iterations"] or most,
+        target=limits["target"],
+        seconds=limits["seconds"] or seconds,
+    )
+
+
+def _step(
+    of: engine.Subject,
+    name: str,
+    options: dict[str, Any],
+    suffixes: Sequence[str],
+    work: Callable[[], dict[str, Any]],
+) -> None:
+    step = Step(of.run, name, options, of.inputs(), [of.capture(s) for s in suffixes])
+    _run(step, work, lambda: backends.require(of.backend))
+
+
+def _run(
+    step: Step, work: Callable[[], dict[str, Any]], check: Callable[[], None] = lambda: None
+) -> None:
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
+    check()
+    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
+        facts.update(work())
+
+
+def _accuracy(of: engine.Subject, name: str) -> None:
+    """Against eager fp32, whatever the engine's precision; a fact is left where it is missing."""
+    reference = of.run.file("captures", "eager.fp32.outputs.npz")
+    if not reference.exists():
+        fix = "profile with --what eager"
+        _skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
+        return
+    inputs = [of.capture(".outputs.npz"), reference]
+    step = Step(of.run, name, {}, inputs, [of.capture(".accuracy.json")])
+    if not step.valid():
+        with step.recording() as facts:
+            facts.update(engine.accuracy(of, reference))
+
+
+def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, Any]) -> None:
+    """The eager model in the precisions that this machine runs; fp32 stands in for the others."""
+    module = importlib.import_module(f"layerline.profile.{part}")
+    options: dict[str, Any] = {"target": limits["target"]}
+    if limits["seconds"]:
+        options["seconds"] = limits["seconds"]
+    if limits["iterations"]:
+        most = limits["iterations"]
+        options["iterations"] = {"min": min(6, most), "max": most}
+    able: dict[str, None] = {}
+    for precision in wanted:
+        why = module.why_not(precision, options)
+        if why is None:
+            able[precision] = None
+        else:
+            able["fp32"] = None
+            label = "eager" if part == "eager" else "training in"
+            _skip(run, f"profile/{part}.{precision}", f"{label} {precision}", why, "use a GPU")
+    if part == "eager":
+        able["fp32"] = None  # the reference that engines are compared with
+    inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
+    for precision in able:
+        step = Step(
+            run, f"profile/{part}.{precision}", options, inputs, module.outputs(run, precision)
+        )
+        _run(step, lambda p=precision: module.capture(run, p, options) or {})  # type: ignore[misc]
+
+
+def _skip(run: Run, name: str, what: str, why: str, fix: str) -> None:
+    """Leave the fact that something was not measured: a step without outputs."""
+    step = Step(run, name, {"skipped": why}, [], [])
+    if not step.valid():
+        with step.recording() as facts:
+            facts["skipped"] = {"what": what, "why": why, "fix": fix}
