@@ -151,7 +151,8 @@ class _Kinds:
     def _named(self, test: Any) -> Flags:
         names = self._found.capture.names
         fits = np.asarray([*(bool(test(n)) for n in names), False])
-        return fits[self._name]
+        chosen: Flags = fits[self._name]
+        return chosen
 
     def iterations(self, pattern: str | None, notes: list[str]) -> tuple[Flags, bool]:
         """Which pieces are iterations, and whether the whole capture is one instead."""
@@ -239,15 +240,15 @@ def _layers(
     occurrence = np.empty(len(runs_), np.int64)
     occurrence[order] = np.arange(len(runs_)) - np.repeat(begins, lengths)
     code = np.where(valid, occurrence * width + name + 1, -1)
-    distinct, layer = np.unique(code, return_inverse=True)
+    distinct, at = np.unique(code, return_inverse=True)
     if len(distinct) and distinct[0] < 0:
-        distinct, layer = distinct[1:], layer - 1
-    place = _execution_order(layer, iteration, len(distinct))
+        distinct, at = distinct[1:], at - 1
+    place = _execution_order(at.astype(np.int32), iteration, len(distinct))
     sorted_place = np.argsort(place, kind="stable")
     new = np.empty(len(distinct) + 1, np.int32)
     new[sorted_place] = np.arange(len(distinct), dtype=np.int32)
     new[-1] = -1  # where the operation is in no iteration
-    layer = new[layer]
+    layer = new[at]
     calls = np.bincount(layer[layer >= 0], minlength=len(distinct))
     repeated = {int(d % width) for d in distinct if d >= width}
     texts = found.capture.names

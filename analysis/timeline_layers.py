@@ -10,15 +10,40 @@ import numpy as np
 import pyarrow as pa
 
 from layerline.core import tables
+from layerline.core.errors import InputError
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 
-from .nsys_ops import Runs
+from .layers_generic import filled
+from .nsys_ops import Runs, runs
 from .readers import nsys_table
-from .readers.nsys_attribute import Attribution
-from .readers.nsys_capture import KERNEL
-from .readers.nsys_source import NULL
+from .readers.nsys_attribute import Attribution, attribute
+from .readers.nsys_capture import KERNEL, load
+from .readers.nsys_source import NULL, Source
 from .timeline_sums import per_layer, summarise
+
+
+def of_source(
+    source: Source,
+    graph: NodeGraph | None,
+    network: Network | None,
+    precision: str | None = None,
+    iteration: str | None = None,
+) -> tuple[pa.Table, list[str]]:
+    """The `layers` table of an nsys export, and what to know about it."""
+    attribution = attribute(load(source))
+    found = runs(attribution, iteration)
+    if not found.layers:
+        asked = "no layer was found in the capture"
+        if iteration is not None:
+            asked = f"no GPU operation lies in a range named {iteration}"
+        raise InputError(
+            asked,
+            file=source.path,
+            fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
+        )
+    table = layers(found, resolutions(found, graph, network), source.path.name, precision)
+    return table, [*nsys_table.notes(attribution), *found.notes]
 
 
 def resolutions(
@@ -61,7 +86,7 @@ def layers(
                 "precision": precision,
                 "engine": found.engine,
                 "layer": found.layers[i].label,
-                **_resolution(what),
+                **_filled(what),
                 "kind": None if what is None else what.kind,
                 "calls": int(found.calls[i]),
                 "kernels": int(kernels[i]),
@@ -89,7 +114,7 @@ def operations(
     layer = pa.array(_joined([p.layer for p in found.placed], np.int32))
     iteration = _joined([p.iteration for p in found.placed], np.int32)
     labels: list[str | None] = [x.label for x in found.layers]
-    what = [_resolution(r) for r in resolved]
+    what = [_filled(r) for r in resolved]
     known = pa.array(iteration, mask=iteration < 0).cast(pa.int64())
     # No layer takes the last entry, which is null.
     index = pa.array(np.where(np.asarray(layer) < 0, len(labels), np.asarray(layer)))
@@ -108,16 +133,8 @@ def operations(
     return ops
 
 
-def _resolution(what: Resolution | None) -> dict[str, Any]:
-    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: null."""
-    if what is None:
-        return {"nodes": None, "modules": None, "rule": None}
-    known = what.rule != "unresolved"
-    return {
-        "nodes": list(what.nodes) if known else None,
-        "modules": list(what.modules) if known else None,
-        "rule": what.rule,
-    }
+def _filled(what: Resolution | None) -> dict[str, Any]:
+    return {"nodes": None, "modules": None, "rule": None} if what is None else filled(what)
 
 
 def _joined(parts: list[Any], kind: Any) -> Any:

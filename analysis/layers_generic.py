@@ -1,0 +1,108 @@
+"""Layers of an engine from any artefact that names them: layer lists, timings, profiles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+
+from layerline.core import tables
+from layerline.core.errors import InputError
+from layerline.core.nodes import NodeGraph
+from layerline.core.resolve import Network, RawLayer, Resolution, resolve
+
+from .layers import layers as layers_of_ops
+from .readers.base import Artefact
+
+Row = dict[str, Any]
+
+
+def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None) -> pa.Table:
+    """The `layers` table of an artefact, resolved; InputError where it names no layers."""
+    if "layers" in artefact.tables:
+        rows = artefact.tables["layers"].to_pylist()
+        raw = _raw(rows, artefact)
+        if graph is not None:
+            for row, what in zip(rows, _resolve_runs(raw, graph, network), strict=True):
+                row.update(filled(what))
+        return tables.table("layers", rows)
+    ops = artefact.tables.get("ops")
+    if ops is not None and "node" in ops["kind"].unique().to_pylist():
+        return layers_of_ops(_resolved_ops(ops, graph, network), engine=artefact.kind)
+    raise InputError(
+        f"is of kind {artefact.kind}, which names no engine layers",
+        fix="name a capture, a profile or a layer list of an engine",
+    )
+
+
+def filled(what: Resolution) -> Row:
+    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: null."""
+    known = what.rule != "unresolved"
+    return {
+        "nodes": list(what.nodes) if known else None,
+        "modules": list(what.modules) if known else None,
+        "rule": what.rule,
+    }
+
+
+def _raw(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:
+    """Engine and raw layer of each row, with the tensors and the metadata of its layer."""
+    tensors: dict[tuple[Any, str], dict[str, list[str]]] = {}
+    for tensor in _rows(artefact, "tensors"):
+        sides = tensors.setdefault((tensor["engine"], tensor["layer"]), {"input": [], "output": []})
+        if tensor["direction"] in sides and tensor["tensor"] is not None:
+            sides[tensor["direction"]].append(tensor["tensor"])
+    metadata = {(d["engine"], d["layer"]): d["metadata"] for d in _rows(artefact, "details")}
+    seen: Counter[tuple[Any, str]] = Counter()
+    found = []
+    for row in rows:
+        key = (row["engine"], row["layer"])
+        sides = tensors.get(key)
+        found.append(
+            (
+                row["engine"],
+                RawLayer(
+                    name=row["layer"] or "",
+                    op=row["kind"],
+                    inputs=tuple(sides["input"]) if sides else None,
+                    outputs=tuple(sides["output"]) if sides else None,
+                    metadata=metadata.get(key),
+                    occurrence=seen[key],
+                ),
+            )
+        )
+        seen[key] += 1
+    return found
+
+
+def _rows(artefact: Artefact, name: str) -> list[Row]:
+    return artefact.tables[name].to_pylist() if name in artefact.tables else []
+
+
+def _resolve_runs(
+    raw: list[tuple[str | None, RawLayer]], graph: NodeGraph, network: Network | None
+) -> list[Resolution]:
+    """Resolve engine by engine (a file may hold several), in step with `raw`."""
+    found: dict[int, Resolution] = {}
+    for engine in dict.fromkeys(e for e, _ in raw):
+        mine = [i for i, (e, _) in enumerate(raw) if e == engine]
+        resolved = resolve([raw[i][1] for i in mine], graph, network)
+        found.update(zip(mine, resolved, strict=True))
+    return [found[i] for i in range(len(raw))]
+
+
+def _resolved_ops(ops: pa.Table, graph: NodeGraph | None, network: Network | None) -> pa.Table:
+    """Operations with the resolution of their name, each distinct name once."""
+    if graph is None:
+        return ops
+    rows = ops.select(["name", "layer"]).to_pylist()
+    names = [r["layer"] or r["name"] or "" for r in rows]
+    distinct = list(dict.fromkeys(names))
+    resolved = resolve([RawLayer(name=n) for n in distinct], graph, network)
+    by_name = {n: filled(w) for n, w in zip(distinct, resolved, strict=True)}
+    for column in ("nodes", "modules", "rule"):
+        at = ops.schema.get_field_index(column)
+        values = pa.array([by_name[n][column] for n in names], ops.schema.field(at).type)
+        ops = ops.set_column(at, ops.schema.field(at), values)
+    return ops

@@ -1,0 +1,102 @@
+"""The layers of an engine as text: a table, the rules that resolved them, what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from layerline.core.errors import one_line
+from layerline.core.tables import RULES
+
+Row = dict[str, Any]
+MAX_UNRESOLVED = 50
+
+
+def show(console: Console, layers: pa.Table, *, resolved: bool) -> None:
+    """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
+    rows = layers.to_pylist()
+    total = sum(r["total_ns"] or 0 for r in rows)
+    console.print(_table(rows, total, resolved))
+    for line in summary(rows, resolved=resolved):
+        console.print(Text(one_line(line)), soft_wrap=True)
+
+
+def _table(rows: list[Row], total: int, resolved: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
+    if resolved:
+        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)
+        table.add_column("rule", no_wrap=True)
+    for heading in ("calls", "kernels", "median µs", "95 % interval", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        cells = [row["layer"]]
+        if resolved:
+            cells += [_modules(row["modules"]), row["rule"] or "–"]
+        cells += [
+            _count(row["calls"]),
+            _count(row["kernels"]),
+            _us(row["median_ns"]),
+            _interval(row["ci_low_ns"], row["ci_high_ns"]),
+            "–" if row["total_ns"] is None or not total else f"{row['total_ns'] / total:.1%}",
+        ]
+        table.add_row(*(Text(one_line(c)) for c in cells))
+    return table
+
+
+def summary(rows: list[Row], *, resolved: bool) -> Iterator[str]:
+    """Sentences: how many layers and how much time; counts per rule; the unresolved by name."""
+    total = sum(r["total_ns"] or 0 for r in rows)
+    timed = total > 0
+    text = f"{len(rows)} layers"
+    if timed:
+        text += f", {total / 1e6:,.3f} ms in all"
+    unknown = sum(r["total_ns"] is None for r in rows)
+    if unknown:
+        text += f", the time of {unknown} unknown"
+    yield text
+    if not resolved:
+        yield "no module was looked for; name the model's nodes with --nodes nodes.json"
+        return
+    parts = []
+    for rule in RULES:
+        mine = [r for r in rows if (r["rule"] or "unresolved") == rule]
+        if mine:
+            share = sum(r["total_ns"] or 0 for r in mine)
+            parts.append(f"{rule} {len(mine)}" + (f" ({share / total:.1%})" if timed else ""))
+    yield "by rule: " + ", ".join(parts)
+    missing = [r for r in rows if (r["rule"] or "unresolved") == "unresolved"]
+    if timed:
+        left = sum(r["total_ns"] or 0 for r in missing)
+        yield f"resolved to modules: {(total - left) / total:.1%} of the time"
+    else:
+        yield f"resolved to modules: {len(rows) - len(missing)} of {len(rows)} layers"
+    for row in missing[:MAX_UNRESOLVED]:
+        share = f" ({row['total_ns'] / total:.1%})" if timed and row["total_ns"] else ""
+        yield f"unresolved: {row['layer']}{share}"
+    if len(missing) > MAX_UNRESOLVED:
+        yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"
+
+
+def _modules(modules: list[str] | None) -> str:
+    if modules is None:
+        return "–"
+    return ", ".join(m or "(the model)" for m in modules) or "none"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _us(value: int | None) -> str:
+    return "–" if value is None else f"{value / 1000:,.3f}"
+
+
+def _interval(low: int | None, high: int | None) -> str:
+    return "–" if low is None or high is None else f"{_us(low)} … {_us(high)}"
