@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from . import ops
+from .candidates import units, working_units
 from .claims import Claims
-from .flow import NEVER, Flow
+from .flow import Flow
 from .model import RawLayer
 from .spelling import base, parts
 
@@ -37,7 +38,7 @@ def eliminate(
     layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
 ) -> dict[int, str]:
     """Claim for the open working layers what elimination gives; say of the others why not."""
-    return _fixed_point(layers, flow, claims, open_layers, _working_units, _can_be)
+    return _fixed_point(layers, flow, claims, open_layers, working_units, _can_be)
 
 
 def eliminate_moves(
@@ -53,7 +54,7 @@ def eliminate_moves(
 
 
 def _units_of(kinds: frozenset[str]) -> _Units:
-    return lambda flow, claims, after: _units(
+    return lambda flow, claims, after: units(
         flow, claims, after, lambda i: flow.nodes[i].op in kinds
     )
 
@@ -77,15 +78,15 @@ def _fixed_point(
     why: dict[int, str] = {}
     while waiting:
         after, before = flow.windows(claims.first, claims.last, len(layers))
-        units = units_of(flow, claims, after)
-        counts, sole = _candidates(units, after, before, len(layers))
+        found = units_of(flow, claims, after)
+        counts, sole = _candidates(found, after, before, len(layers))
         wanted: dict[int, list[int]] = {}
         for p in waiting:
             if counts[p] == 1:
                 wanted.setdefault(sole[p], []).append(p)
         settled: set[int] = set()
         for u, rivals in wanted.items():
-            node = flow.nodes[units[u][0]]
+            node = flow.nodes[found[u][0]]
             if len(rivals) > 1:
                 for p in rivals:
                     why[p] = f"{len(rivals)} layers could be {node.name}"
@@ -94,7 +95,7 @@ def _fixed_point(
             else:
                 claims.add(
                     rivals[0],
-                    units[u],
+                    found[u],
                     "elimination",
                     f"{node.name} is the only node not yet placed that can have run here",
                 )
@@ -128,40 +129,6 @@ def _candidates(
             number[high] -= 1
             total[high] -= u
     return list(accumulate(number)), list(accumulate(total))
-
-
-def _units(
-    flow: Flow, claims: Claims, after: list[int], wanted: Callable[[int], bool]
-) -> list[tuple[int, ...]]:
-    return [
-        (i,)
-        for i in range(len(flow.nodes))
-        if flow.alive[i]
-        and not claims.claimed(i)
-        and wanted(i)
-        and (flow.inputs_known or after[i] != NEVER)
-    ]
-
-
-def _working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
-    """Unclaimed working nodes. A matrix product and the bias added to it are one candidate."""
-    units = _units(flow, claims, after, lambda i: not flow.is_movement(i))
-    place = {u[0]: k for k, u in enumerate(units)}
-    gone: set[int] = set()
-    for k, unit in enumerate(units):
-        i = unit[0]
-        if flow.nodes[i].op not in ops.MATRIX | ops.CONVOLUTION or len(flow.consumers[i]) != 1:
-            continue
-        follower = flow.consumers[i][0]
-        if (
-            flow.nodes[follower].op == "Add"
-            and follower in place
-            and flow.producers[follower] == (i,)
-            and flow.nodes[follower].module == flow.nodes[i].module
-        ):
-            units[k] = (i, follower)
-            gone.add(place[follower])
-    return [u for k, u in enumerate(units) if k not in gone]
 
 
 def _can_be(name: str, op: str) -> bool:

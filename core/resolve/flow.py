@@ -52,6 +52,19 @@ class Flow:
         """Whether node i only moves, views or converts data."""
         return self.nodes[i].op in ops.MOVEMENT
 
+    def leads_to(self, source: int, target: int) -> bool:
+        """Whether values flow from node `source` to node `target`: it must run before."""
+        seen = {source}
+        pending = [source]
+        while pending:
+            for c in self.consumers[pending.pop()]:
+                if c == target:
+                    return True
+                if c < target and c not in seen:
+                    seen.add(c)
+                    pending.append(c)
+        return False
+
     def windows(
         self, first: Sequence[int | None], last: Sequence[int | None], end: int
     ) -> tuple[list[int], list[int]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from . import ops
+from .candidates import working_units
 from .claims import Claims
 from .flow import NEVER, Flow
 from .model import Network, RawLayer
@@ -76,51 +78,61 @@ def pattern(name: str) -> str:
 def by_order(
     layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
 ) -> None:
-    """Give the k-th layer of equal names the k-th group of unclaimed nodes that can be it.
+    """Give the k-th layer of equal names the k-th candidate along the graph.
 
-    A group is a connected region of unclaimed working nodes (movement between them looked
-    through). Every layer must fall between what feeds its group and what reads it, the numbers
-    must agree, and either the name says what the groups must hold or all groups are alike.
+    Candidates are unclaimed working nodes that can have run where one of the layers did; for an
+    engine's GELU pattern, regions around one tanh or erf. There must be as many as layers, each
+    layer must fall between what feeds its candidate and what reads it, and each candidate must
+    feed the next: branches side by side may run in any order, so order says nothing of them.
     """
     alike: dict[str, list[int]] = {}
     for p in open_layers:
         alike.setdefault(pattern(layers[p].name), []).append(p)
-    alike = {t: ps for t, ps in alike.items() if len(ps) > 1 or is_gelu(layers[ps[0]].name)}
-    if not alike:
-        return
-    after, before = flow.windows(claims.first, claims.last, len(layers))
     for places in alike.values():
         gelu = is_gelu(layers[places[0]].name)
-        groups = _groups(flow, claims, after, elementwise=gelu)
-        if gelu:
-            groups = [g for g in groups if _one_core(g, flow)]
-        elif len({tuple(sorted(flow.nodes[i].op for i in g)) for g in groups}) > 1:
+        if len(places) == 1 and not gelu:
             continue
-        if len(groups) != len(places):
-            continue
-        if not all(
-            _outside(g, flow, claims, after, before, p) for p, g in zip(places, groups, strict=True)
-        ):
-            continue
-        for k, (p, group) in enumerate(zip(places, groups, strict=True), 1):
-            nodes = group + _moves_inside(group, flow, claims)
-            claims.add(p, nodes, "order", f"run {k} of {len(places)} of this name, as in the graph")
         after, before = flow.windows(claims.first, claims.last, len(layers))
+        if gelu:
+            found = _gelus(flow, claims, after)
+        else:
+            found = [
+                u
+                for u in working_units(flow, claims, after)
+                if any(_fits(u, after, before, p) for p in places)
+            ]
+        if len(found) != len(places):
+            continue
+        if all(_fits(g, after, before, p) for p, g in zip(places, found, strict=True)) and all(
+            flow.leads_to(a[0], b[-1]) for a, b in pairwise(found)
+        ):
+            for k, (p, group) in enumerate(zip(places, found, strict=True), 1):
+                why = f"run {k} of {len(places)} of this name, as in the graph"
+                claims.add(p, (*group, *_moves_inside(group, flow, claims)), "order", why)
 
 
-def _one_core(group: list[int], flow: Flow) -> bool:
-    return sum(flow.nodes[i].op in _GELU for i in group) == 1
+def _gelus(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
+    """Regions of unclaimed elementwise nodes that hold one tanh or erf: of each, the nodes in
+    the module of that core (a bias or a sum of another module is not the pattern's)."""
+    found = []
+    for region in _regions(flow, claims, after):
+        cores = [i for i in region if flow.nodes[i].op in _GELU]
+        if len(cores) == 1:
+            module = flow.nodes[cores[0]].module
+            found.append(tuple(i for i in region if flow.nodes[i].module == module))
+    return found
 
 
-def _groups(flow: Flow, claims: Claims, after: list[int], *, elementwise: bool) -> list[list[int]]:
-    """Connected regions of unclaimed working nodes, in graph order of their first node."""
+def _regions(flow: Flow, claims: Claims, after: list[int]) -> list[list[int]]:
+    """Connected regions of unclaimed elementwise nodes (movement between them looked through),
+    in graph order of their first node."""
     eligible = [
         not claims.claimed(i) and flow.alive[i] and (flow.inputs_known or after[i] != NEVER)
         for i in range(len(flow.nodes))
     ]
 
     def works(i: int) -> bool:
-        return not flow.is_movement(i) and (not elementwise or flow.nodes[i].op in ops.ELEMENTWISE)
+        return flow.nodes[i].op in ops.ELEMENTWISE
 
     root = list(range(len(flow.nodes)))
 
@@ -142,13 +154,11 @@ def _groups(flow: Flow, claims: Claims, after: list[int], *, elementwise: bool) 
     return sorted(regions.values())
 
 
-def _outside(
-    group: list[int], flow: Flow, claims: Claims, after: list[int], before: list[int], p: int
-) -> bool:
+def _fits(group: Sequence[int], after: list[int], before: list[int], p: int) -> bool:
     return max(after[i] for i in group) < p < min(before[i] for i in group)
 
 
-def _moves_inside(group: list[int], flow: Flow, claims: Claims) -> list[int]:
+def _moves_inside(group: Sequence[int], flow: Flow, claims: Claims) -> list[int]:
     """Unclaimed movement nodes with all producers and all consumers in the group."""
     members = set(group)
     return [

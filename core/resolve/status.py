@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 from ..nodes import NodeGraph
 from .flow import NEVER, Flow
-from .model import NodeStatus, Resolution
+from .model import RULES, NodeStatus, Resolution
 
 
 def node_status(resolutions: Sequence[Resolution], graph: NodeGraph) -> dict[str, NodeStatus]:
     """Node name -> status, for every node of the graph, in graph order.
 
     `resolutions` are one iteration in execution order, as `resolve` gives them. A node that
-    several layers run (recomputation) is told with the first. A movement layer that is carried
-    does not count as running its producer.
+    several layers run (recomputation) is told with the one of the most direct rule. A movement
+    layer that is carried does not count as running its producer.
     """
     flow = Flow(graph)
     first: list[int | None] = [None] * len(flow.nodes)
     last: list[int | None] = [None] * len(flow.nodes)
+    told: list[tuple[int, int] | None] = [None] * len(flow.nodes)
     for p, r in enumerate(resolutions):
         if r.rule == "carrier":
             continue
@@ -26,9 +27,11 @@ def node_status(resolutions: Sequence[Resolution], graph: NodeGraph) -> dict[str
             i = flow.number[name]
             first[i] = p if first[i] is None else first[i]
             last[i] = p
+            claim = (RULES.index(_rule_of(r, name)), p)
+            told[i] = min(told[i] or claim, claim)
     after, before = flow.windows(first, last, len(resolutions))
     return {
-        node.name: _status(i, flow, resolutions, first[i], after[i], before[i])
+        node.name: _status(i, flow, resolutions, told[i], after[i], before[i])
         for i, node in enumerate(flow.nodes)
     }
 
@@ -37,14 +40,13 @@ def _status(
     i: int,
     flow: Flow,
     resolutions: Sequence[Resolution],
-    claimed_by: int | None,
+    claimed_by: tuple[int, int] | None,
     after: int,
     before: int,
 ) -> NodeStatus:
     if claimed_by is not None:
-        r = resolutions[claimed_by]
-        rules = dict(zip(r.nodes, r.node_rules, strict=False))
-        rule = rules.get(flow.nodes[i].name, r.rule)
+        r = resolutions[claimed_by[1]]
+        rule = _rule_of(r, flow.nodes[i].name)
         others = [n for n in r.nodes if n != flow.nodes[i].name]
         alone = not flow.is_movement(i) and all(flow.is_movement(flow.number[n]) for n in others)
         if not others or alone:
@@ -63,3 +65,10 @@ def _status(
         why = f"moves data without a layer of its own; the layer {where} takes it over"
         return NodeStatus("fused", r.name, r.occurrence, None, why)
     return NodeStatus("missing", None, None, None, "it should run, and no layer is known to run it")
+
+
+def _rule_of(resolution: Resolution, node: str) -> str:
+    """The rule that gave the layer this node."""
+    return dict(zip(resolution.nodes, resolution.node_rules, strict=False)).get(
+        node, resolution.rule
+    )
