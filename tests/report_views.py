@@ -172,8 +172,7 @@ _TOP = {
 def gpt2(blocks: int = 12) -> dict[str, Any]:
     """Two engines beside eager inference, forward, backward and optimizer."""
     selfs: dict[str, tuple[str, int, int, int]] = {}
-    for path, costs in _TOP.items():
-        selfs[path] = costs
+    selfs.update(_TOP)
     selfs["transformer.h"] = ("ModuleList", 0, 0, 0)
     for i in range(blocks):
         for part, (cls, e, f, b) in _BLOCK.items():
@@ -188,7 +187,6 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
         root: [sum(c[k] for p, c in selfs.items() if inside(p, root)) for k in (1, 2, 3)]
         for root in selfs
     }
-    engine, forward, backward = sums[""]
     scale = {
         FP32: lambda p: sums[p][0],
         FP16: lambda p: round(sums[p][0] * 0.83),
@@ -553,9 +551,8 @@ def one_side() -> dict[str, Any]:
 
 def empty() -> dict[str, Any]:
     """Nothing was measured."""
-    lists = (
-        "headline sides ratios modules kinds layers nodes unresolved comparability skipped"
-    ).split()
+    lists = ["headline", "sides", "ratios", "modules", "kinds", "layers", "nodes"]
+    lists += ["unresolved", "comparability", "skipped"]
     return {
         "schema_version": 1,
         "title": "",

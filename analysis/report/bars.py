@@ -61,7 +61,7 @@ def entries(view: View) -> list[Entry]:
         if name not in candidates and paths[name] == 1:
             candidates[name] = {"name": name, "count": 1, "costs": m["costs"]}
     parts: dict[str, list[str]] = {name: [] for name in candidates}
-    tops = []
+    tops: list[str] = []
     for name in candidates:
         parent = _parent(name, candidates)
         (tops if parent is None else parts[parent]).append(name)

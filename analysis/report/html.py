@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from .view import Cost, Side, View
 _HERE = Path(__file__).parent
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
+SMALL = 0.03
 
 
 def render(view: View) -> str:
@@ -32,6 +34,7 @@ def render(view: View) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
     shown = bars.sides(view)
+    drawn, small = _bars(view, shown)
     rows = [view["modules"][i] for i in payload.visible_rows(data)]
     return (
         _environment()
@@ -43,17 +46,20 @@ def render(view: View) -> str:
             groups=ledger.groups(view),
             sentences=_sentences(view),
             bar_sides=shown,
-            bars=_bars(view, shown),
+            bars=drawn,
+            small=small,
+            smallest=SMALL,
             rows=rows,
             layers=sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))[
                 :LAYERS_WITHOUT_SCRIPT
             ],
             rules=payload.RULES,
-            manifest=show.flatten(show.clean(view["manifest"])),
-            css=Markup(_asset("page.css")),  # noqa: S704 - a file of this package
-            script=Markup(script),  # noqa: S704
+            manifest=show.flatten(show.clean(view["manifest"])) if view["manifest"] else [],
+            # The package's own files, and JSON that `embedded` left no markup in.
+            css=Markup(_asset("page.css")),
+            script=Markup(script),
             digest=digest,
-            data=Markup(embedded(data)),  # noqa: S704 - `embedded` leaves no markup
+            data=Markup(embedded(data)),
         )
     )
 
@@ -89,6 +95,8 @@ def _environment() -> Environment:
         "cost_exact": show.cost_exact,
         "vis": show.visible,
         "short": show.short,
+        "when": show.when,
+        "breaks": _breaks,
     }
     env.globals |= {"meter": _meter, "module_name": _module_name, "whole": _whole}
     return env
@@ -101,7 +109,7 @@ def _figures(view: View) -> list[dict[str, str]]:
     for r in view["ratios"][:RATIOS_SHOWN]:
         low, high = r.get("low"), r.get("high")
         sure = "interval unknown"
-        if show.known(low) and show.known(high):
+        if low is not None and high is not None and show.known(low) and show.known(high):
             sure = f"95 %: {show.ratio(low)} – {show.ratio(high)}"
             if low <= 1 <= high:
                 sure += ", no difference shown"
@@ -158,12 +166,15 @@ def _sentences(view: View) -> list[dict[str, Any]]:
     return sorted(found, key=lambda f: order[f["tone"]])
 
 
-def _bars(view: View, sides: list[Side]) -> list[dict[str, Any]]:
-    """Bars with their widths in percent of the longest."""
+def _bars(view: View, sides: list[Side]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Bars with their widths in percent of the longest; the names of those too small to draw."""
     found = bars.entries(view)
     longest = max((_whole(e["costs"].get(s["key"])) or 0 for e in found for s in sides), default=0)
-    result = []
+    result, small = [], []
     for e in found:
+        if all((_whole(e["costs"].get(s["key"])) or 0) < SMALL * longest for s in sides):
+            small.append(e["name"])
+            continue
         lines = []
         for s in sides:
             c = e["costs"].get(s["key"])
@@ -178,7 +189,7 @@ def _bars(view: View, sides: list[Side]) -> list[dict[str, Any]]:
                 }
             )
         result.append({"name": e["name"] or "(model)", "count": e["count"], "lines": lines})
-    return result
+    return result, small
 
 
 def _whole(c: Cost | None) -> int | None:
@@ -196,6 +207,11 @@ def _meter(c: Cost | None) -> tuple[float, float]:
     width = min(100.0, 100 * (c["share"] or 0))
     own = width * (c["own"] or 0) / whole
     return round(own, 2), round(width - own, 2)
+
+
+def _breaks(text: str) -> Markup:
+    """Let a long name break after a dot or a slash; what is copied has no break in it."""
+    return Markup("<wbr>").join(re.split(r"(?<=[./])(?=[^./])", text))
 
 
 def _module_name(name: str) -> str:

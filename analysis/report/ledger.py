@@ -130,7 +130,7 @@ def _residual(c: Closure | None) -> Cell:
         return _cell(show.UNKNOWN)
     sub = show.percent(c["residual_share"]) if show.known(c["residual_share"]) else ""
     if show.known(c["tolerance"]):
-        sub += f"{' of ' if sub else ''}{show.percent(c['tolerance'])} allowed"
+        sub += f"{', ' if sub else ''}allowed {show.percent(c['tolerance'])}"
     return _cell(show.time(c["residual_ns"]), sub=sub, exact=show.exact(c["residual_ns"]))
 
 

@@ -79,7 +79,9 @@
     node.append(...children.filter((c) => c !== null && c !== undefined));
     return node;
   }
-  const nameOf = (text, limit, cls = "name") => el("bdi", { class: cls, title: visible(text) }, short(text, limit));
+  // A long name may break after a dot or a slash; what is copied has no break in it.
+  const breaks = (text) => text.split(/(?<=[./])(?=[^./])/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
+  const nameOf = (text, limit, cls = "name") => el("bdi", { class: cls, title: visible(text) }, ...breaks(short(text, limit)));
   const maybe = (text, limit) => (text === null || text === undefined || text === "" ? el("span", { class: "unknown" }, "–") : nameOf(text, limit));
   const sideLabel = (layer) => (layer.side === null ? layer.label : sides[layer.side].label);
 
@@ -155,21 +157,22 @@
       const level = item.level + 1;
       if (item.type === "node") return [];
       if (item.type === "layer") {
-        return layers[item.i].nodes.map((node, k) => ({ key: `${item.key}/n${k}`, type: "node", node, level }));
+        return layers[item.i].nodes.map((node, k) => ({ key: `${item.key}/n${k}`, type: "node", node, level, base: item.base }));
       }
       const m = modules[item.i];
+      const base = m.kind === "module" ? m.path : m.parent === null ? "" : modules[m.parent].path;
       let list = (children.get(item.i) || []).map((i) => moduleItem(i, level, item.hit));
       if (matched !== null && !item.hit) list = list.filter((c) => matched.has(c.i) || within.has(c.i));
       if (sort !== null) {
         const value = sort.side === "name" ? (c) => modules[c.i].name : (c) => whole(modules[c.i].costs[sort.side]);
         list.sort((a, b) => compare(value(a), value(b), sort.direction));
       }
-      let own = m.layers.filter((i) => sideShown(layers[i].side)).map((i) => ({ key: `${item.key}/l${i}`, type: "layer", i, level }));
+      let own = m.layers.filter((i) => sideShown(layers[i].side)).map((i) => ({ key: `${item.key}/l${i}`, type: "layer", i, level, base }));
       if (sort !== null) {
         const value = sort.side === "name" ? (c) => layers[c.i].name : (c) => (layers[c.i].side === sort.side ? layers[c.i].time[0] : null);
         own = own.sort((a, b) => compare(value(a), value(b), sort.direction));
       }
-      const loose = m.loose.filter((n) => sideShown(n[3])).map((node, k) => ({ key: `${item.key}/f${k}`, type: "node", node, level }));
+      const loose = m.loose.filter((n) => sideShown(n[3])).map((node, k) => ({ key: `${item.key}/f${k}`, type: "node", node, level, base }));
       return [...list, ...own, ...loose];
     }
     const hasInner = (item) => (item.type === "layer" ? layers[item.i].nodes.length > 0
@@ -207,6 +210,11 @@
       if (at < 0) return [shownText];
       return [shownText.slice(0, at), el("mark", {}, shownText.slice(at, at + needle.length)), shownText.slice(at + needle.length)];
     }
+    // Inside a module its path says nothing new: "…/Gemm" for "transformer.h.0.mlp.c_fc/Gemm".
+    function relative(name, base) {
+      return base ? name.split(`${base}.`).join("…").split(`${base}/`).join("…/") : name;
+    }
+    const inside = (name, base) => el("bdi", { class: "name", title: visible(name) }, ...breaks(short(relative(name, base), 90)));
     function label(item) {
       if (item.type === "module") {
         const m = modules[item.i];
@@ -218,12 +226,12 @@
       }
       if (item.type === "layer") {
         const r = layers[item.i];
-        const parts = [nameOf(r.name, 90), el("span", { class: "kind", title: rules.get(r.rule) || "" }, "layer")];
+        const parts = [inside(r.name, item.base), el("span", { class: "kind", title: `${visible(sideLabel(r))}. ${rules.get(r.rule) || ""}` }, "layer")];
         if (r.modules.length > 1) parts.push(" ", el("span", { class: "muted" }, `in ${r.modules.length} modules`));
-        return [...parts, " ", el("bdi", { class: "muted" }, short(sideLabel(r), 40))];
+        return parts;
       }
       const [name, op, status, side] = item.node;
-      const parts = [nameOf(name, 90), el("span", { class: "kind" }, "node"), " ", el("bdi", { class: "muted" }, [op, status || "status unknown"].filter((x) => x).map((x) => short(x, 40)).join(", "))];
+      const parts = [inside(name, item.base), el("span", { class: "kind" }, "node"), " ", el("bdi", { class: "muted" }, [op, status || "status unknown"].filter((x) => x).map((x) => short(x, 40)).join(", "))];
       if (known(side)) parts.push(" ", el("bdi", { class: "muted" }, short(sides[side].label, 40)));
       return parts;
     }
@@ -324,7 +332,9 @@
       if (action) { event.preventDefault(); action(); }
     });
 
-    const haystack = modules.map((m) => [m.path, m.name, m.cls || "", ...m.members].map(visible).join("\n").toLowerCase());
+    const lower = (texts) => texts.map(visible).join("\n").toLowerCase();
+    const names = modules.map((m) => lower([m.name, m.cls || "", ...m.members]));
+    const paths = modules.map((m) => lower([m.path]));
     $("tree-filter").addEventListener("input", (event) => {
       needle = event.target.value.trim().toLowerCase();
       limit = PAGE;
@@ -333,8 +343,9 @@
       if (needle) {
         matched = new Set();
         within = new Set();
-        haystack.forEach((text, i) => {
-          if (!text.includes(needle)) return;
+        // What lies inside a match has its path too, but is no match of its own.
+        modules.forEach((m, i) => {
+          if (!names[i].includes(needle) && !(paths[i].includes(needle) && (m.parent === null || !paths[m.parent].includes(needle)))) return;
           matched.add(i);
           for (let up = modules[i].parent; up !== null && !within.has(up); up = modules[up].parent) within.add(up);
         });
@@ -373,7 +384,7 @@
     const haystack = layers.map((r) => [r.name, r.kind, r.rule, r.tactic || "", r.compute || "", ...r.modules].map(visible).join("\n").toLowerCase());
     const opened = new Set();
     let order = { column: 6, direction: -1 };
-    let limit = 100;
+    let limit = 40;
     let needle = "";
     let side = "";
 
@@ -401,7 +412,7 @@
       const text = (v, limitTo) => el("td", {}, maybe(v, limitTo));
       return el("tr", {},
         el("th", { scope: "row" }, button),
-        text(sideLabel(r), 60), text(r.kind, 40),
+        el("td", {}, el("bdi", {}, short(sideLabel(r), 60))), text(r.kind, 40),
         el("td", { title: rules.get(r.rule) || "" }, maybe(r.rule, 40)),
         count(r.calls), count(r.kernels),
         el("td", { class: "right", title: exact(median) }, el("span", { class: "num" }, time(median)), el("small", {}, sub)),
@@ -422,7 +433,7 @@
       if (!found.length) body.append(el("tr", {}, el("td", { colspan: columns.length, class: "muted" }, "No layer matches.")));
       table.tBodies[0].replaceChildren(body);
       $("layer-more").hidden = found.length <= limit;
-      $("layer-more").textContent = `Show 100 more of ${found.length}`;
+      $("layer-more").textContent = `Show ${Math.min(100, found.length - limit)} more of ${found.length}`;
       $("layer-count").textContent = needle || side !== "" ? `${found.length} of ${layers.length} layers` : "";
     }
     [...table.tHead.rows[0].cells].forEach((th, i) => {
@@ -433,8 +444,8 @@
       if (i === 6) th.setAttribute("aria-sort", "descending");
     });
     for (const labelText of new Set(layers.map(sideLabel))) $("layer-side").append(el("option", { value: labelText }, short(labelText, 60)));
-    $("layer-side").addEventListener("change", (event) => { side = event.target.value; limit = 100; draw(); });
-    $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); limit = 100; draw(); });
+    $("layer-side").addEventListener("change", (event) => { side = event.target.value; limit = 40; draw(); });
+    $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); limit = 40; draw(); });
     $("layer-more").addEventListener("click", () => { limit += 100; draw(); });
     draw();
   }

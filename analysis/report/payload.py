@@ -40,7 +40,7 @@ def build(view: View) -> dict[str, Any]:
             "modules": r["modules"],
             "calls": r["calls"],
             "kernels": r["kernels"],
-            "time": [r["time"][k] for k in ("median", "low", "high", "n")],  # type: ignore[literal-required]
+            "time": [r["time"][k] for k in ("median", "low", "high", "n")],
             "share": r["share"],
             "in": r["precision_in"],
             "out": r["precision_out"],
@@ -82,10 +82,10 @@ def build(view: View) -> dict[str, Any]:
                 "loose": [],
             }
         )
-    for path, node in loose:
+    for module, node in loose:
         if modules:
-            modules[by_path.get(path or "", 0)]["loose"].append(node)
-    result = {
+            modules[by_path.get(module or "", 0)]["loose"].append(node)
+    result: dict[str, Any] = {
         "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
         "modules": modules,
         "layers": layers,

@@ -8,6 +8,7 @@ break the text around it, is shown as its escape.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,7 +72,7 @@ def interval(e: Mapping[str, Any] | Estimate) -> str:
         return ""
     if not (known(low) and known(high)):
         return f"no interval, n {n}"
-    return f"{time_range(low, high)}, n {n}"  # type: ignore[arg-type]
+    return f"{time_range(low, high)}, n {n}"
 
 
 def percent(share: float | None) -> str:
@@ -125,6 +126,16 @@ def cost_exact(c: Cost | None) -> str:
     if c["shared"] != 0:
         text += f", shared with other modules {exact(c['shared'])}"
     return text
+
+
+def when(iso: str) -> str:
+    """``2026-11-28T01:02:03+00:00`` → ``2026-11-28 01:02 UTC``; other text as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|[+-]\d\d:?\d\d)?", iso)
+    if found is None:
+        return short(iso, 40)
+    day, clock, zone = found.groups()
+    utc = zone in ("Z", "+00:00", "+0000")
+    return f"{day} {clock}{' UTC' if utc else f' {zone}' if zone else ''}"
 
 
 def visible(name: Any) -> str:

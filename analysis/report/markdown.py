@@ -1,0 +1,293 @@
+"""report/report.md: the same report as text, for a terminal, a pull request or an archive.
+
+GitHub's Markdown. Names stand in code spans; whatever could end a span, a table cell or a line,
+or start markup, is escaped. Long tables are cut at a stated length, and the line below says what
+was left out and where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import ledger, show
+from .view import Cost, ModuleRow, View
+
+MODULES_SHOWN = 150
+LAYERS_SHOWN = 40
+UNRESOLVED_SHOWN = 60
+PADDED = 60
+_MARKUP = "\\`*[]<>&|~#!"
+
+
+def render(view: View) -> str:
+    """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
+    parts = [
+        f"# {text(view['title'] or 'Report')}",
+        f"Made by Layerline, {text(show.when(view['generated']))}.",
+        _answer(view),
+        _ledger(view),
+        _modules(view),
+        _kinds(view),
+        _layers(view),
+        _unresolved(view),
+        _comparability(view),
+        _skipped(view),
+        _manifest(view),
+    ]
+    return "\n\n".join(p for p in parts if p) + "\n"
+
+
+def text(value: Any, limit: int = 400) -> str:
+    """A sentence from the view on one line, its markup escaped."""
+    shown = show.short("–" if value is None or value == "" else value, limit)
+    escaped = "".join(f"&#{ord(c)};" if c in _MARKUP else c for c in shown)
+    return re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", escaped)
+
+
+def name(value: Any, limit: int = 100) -> str:
+    """A name as a code span that a table cell can hold.
+
+    A backtick or backslash would need a span that not every reader agrees on: such a name is
+    written as escaped text.
+    """
+    if value is None or value == "":
+        return show.UNKNOWN
+    shown = show.short(value, limit)
+    if "`" in shown or "\\" in shown:
+        return "".join(c if c.isalnum() or c in " ." else f"&#{ord(c)};" for c in shown)
+    return f"`{shown}`".replace("|", "\\|")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """A table whose columns line up in a terminal too, up to PADDED characters a cell."""
+    lines = [list(head), *(list(row) for row in rows)]
+    widths = [min(max(3, *map(len, column)), PADDED) for column in zip(*lines, strict=True)]
+    rule = [f"{'-' * (w - 1)}:" if i in right else "-" * w for i, w in enumerate(widths)]
+    lines.insert(1, rule)
+    padded = (
+        [
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    )
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+def _section(title: str, *parts: str) -> str:
+    return "\n\n".join([f"## {title}", *(p for p in parts if p)])
+
+
+def _sides(view: View) -> list[str]:
+    return [text(s["label"], 60) for s in view["sides"]]
+
+
+def _columns(view: View, first: int) -> range:
+    return range(first, first + len(view["sides"]))
+
+
+def _label(view: View, key: str) -> str:
+    return text(next((s["label"] for s in view["sides"] if s["key"] == key), key), 60)
+
+
+_TONES = {"good": "✓ ", "bad": "✗ "}
+
+
+def _answer(view: View) -> str:
+    if not view["headline"]:
+        nothing = "Nothing was compared." if view["sides"] else "Nothing was measured."
+        lines = [f"**{nothing}**"]
+    else:
+        first, *others = view["headline"]
+        lines = [f"**{text(first['text'])}**"]
+        if others:
+            lines.append(
+                "\n".join(f"- {_TONES.get(h['tone'], '')}{text(h['text'])}" for h in others)
+            )
+    if view["ratios"]:
+        rows = [
+            [
+                f"{show.ratio(r['ratio'])} as fast",
+                _label(view, r["under"]),
+                _label(view, r["over"]),
+                f"{show.ratio(r['low'])} – {show.ratio(r['high'])}"
+                if show.known(r["low"]) and show.known(r["high"])
+                else "unknown",
+            ]
+            for r in view["ratios"]
+        ]
+        lines.append(_table(["", "side", "as", "95 % interval"], rows))
+    return "\n\n".join(lines)
+
+
+def _ledger(view: View) -> str:
+    if not view["sides"]:
+        return _section("Ledger", "No side was measured.")
+    rows = []
+    for g in ledger.groups(view):
+        note = f" ({g['note']})" if g["note"] else ""
+        rows.append([f"**{text(g['title'])}**{note}", *[""] * len(view["sides"])])
+        for row in g["rows"]:
+            cells = [
+                text(_MARK.get(c["tone"], "") + c["text"] + (f" ({c['sub']})" if c["sub"] else ""))
+                for c in row["cells"]
+            ]
+            rows.append([text(row["label"]), *cells])
+    sentences = [
+        f"- {_MARK[ledger.TONES[c['ok']]]}{text(s['label'], 60)}, check {text(c['check'], 20)}: "
+        f"{text(c['text'])}"
+        for s in view["sides"]
+        for c in s["closure"]
+        if c["text"]
+    ]
+    table = _table(["", *_sides(view)], rows, _columns(view, 1))
+    return _section("Ledger", table, "\n".join(sentences))
+
+
+_MARK = {"good": "✓ ", "bad": "✗ ", "none": "? ", "": ""}
+
+
+def _costs(view: View, costs: dict[str, Cost]) -> list[str]:
+    cells = []
+    for s in view["sides"]:
+        c = costs.get(s["key"])
+        share = f" ({show.percent(c['share'])})" if c and show.known(c["share"]) else ""
+        cells.append(f"{show.cost(c)}{share}")
+    return cells
+
+
+def _depth(rows: list[ModuleRow]) -> int:
+    """The deepest level at which the rows still fit."""
+    deepest = max((m["depth"] for m in rows), default=0)
+    for depth in range(deepest, 0, -1):
+        if sum(m["depth"] <= depth for m in rows) <= MODULES_SHOWN:
+            return depth
+    return 1
+
+
+def _modules(view: View) -> str:
+    rows = view["modules"]
+    if not rows:
+        return _section("Modules", "No module's time is known.")
+    depth = _depth(rows)
+    shown = [m for m in rows if m["depth"] <= depth][:MODULES_SHOWN]
+    lines = []
+    for m in shown:
+        indent = "· " * min(m["depth"], 20)
+        label = name(m["name"], 60) if m["name"] else "(model)"
+        if m["kind"] == "block":
+            label += f" (block of {len(m['members'])})"
+        elif m["kind"] != "module":
+            label += " (no module)"
+        lines.append([f"{indent}{label}", name(m["module_class"], 40), *_costs(view, m["costs"])])
+    left = len(rows) - len(shown)
+    return _section(
+        "Modules",
+        "A range is [own, own + shared]: the time of layers wholly inside, and with those partly "
+        "inside. Percentages are of the side's operations.",
+        _table(["module", "class", *_sides(view)], lines, _columns(view, 2)),
+        f"{left:,} deeper rows are in index.html." if left else "",
+    )
+
+
+def _kinds(view: View) -> str:
+    if not view["kinds"]:
+        return ""
+    rows = [
+        [
+            name(k["name"]) if k["name"] else "(model)",
+            name(k["module_class"], 40),
+            f"{k['count']:,}",
+            *_costs(view, k["costs"]),
+        ]
+        for k in view["kinds"]
+    ]
+    head = ["kind", "class", "count", *_sides(view)]
+    return _section("Kinds", _table(head, rows, range(2, 3 + len(view["sides"]))))
+
+
+def _layers(view: View) -> str:
+    if not view["layers"]:
+        return _section("Layers", "No engine layers were measured.")
+    ordered = sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))
+    rows = [
+        [
+            name(r["layer"]),
+            _label(view, r["side"]),
+            name(r["kind"], 40),
+            name(r["rule"], 40),
+            f"{show.number(r['calls'])}",
+            show.number(r["kernels"]),
+            show.time(r["time"]["median"]),
+            show.interval(r["time"]),
+            show.percent(r["share"]),
+            f"{name(r['precision_in'], 20)} → {name(r['precision_out'], 20)}",
+            name(r["compute_precision"], 20),
+            name(r["tactic"], 40),
+        ]
+        for r in ordered[:LAYERS_SHOWN]
+    ]
+    head = ["layer", "side", "kind", "rule", "calls", "kernels", "time", "95 %", "share"]
+    head += ["in → out", "compute", "tactic"]
+    left = len(ordered) - len(rows)
+    return _section(
+        "Layers",
+        _table(head, rows, (4, 5, 6, 7, 8)),
+        f"The costliest {len(rows)}; {left:,} more are in layers.csv." if left else "",
+    )
+
+
+def _unresolved(view: View) -> str:
+    if not view["unresolved"]:
+        return _section("Unresolved", "Nothing is unresolved." if view["sides"] else "")
+    ordered = sorted(view["unresolved"], key=lambda u: -(u["ns"] or 0))
+    rows = [
+        [
+            name(u["name"]),
+            _label(view, u["side"]),
+            show.time(u["ns"]),
+            show.percent(u["share"]),
+            text(u["why"], 240),
+        ]
+        for u in ordered[:UNRESOLVED_SHOWN]
+    ]
+    left = len(ordered) - len(rows)
+    return _section(
+        "Unresolved",
+        _table(["name", "side", "time", "share", "why"], rows, (2, 3)),
+        f"{left:,} more are in index.html." if left else "",
+    )
+
+
+def _comparability(view: View) -> str:
+    title = "What bends the comparison"
+    if not view["comparability"]:
+        return _section(title, "No difference between the sides is known.")
+    rows = [
+        [
+            *(text(c[k], 240) for k in ("what", "engine", "eager", "effect")),
+            ", ".join(_label(view, s) for s in c["sides"] or []) or show.UNKNOWN,
+        ]
+        for c in view["comparability"]
+    ]
+    return _section(title, _table(["what", "engine", "eager", "effect", "sides"], rows))
+
+
+def _skipped(view: View) -> str:
+    if not view["skipped"]:
+        return ""
+    lines = []
+    for s in view["skipped"]:
+        fix = f" To have it: {text(s['fix'], 240)}." if s.get("fix") else ""
+        lines.append(f"- {text(s['what'], 120)}: {text(s['why'], 240)}.{fix}")
+    return _section("Skipped", "\n".join(lines))
+
+
+def _manifest(view: View) -> str:
+    if not view["manifest"]:
+        return ""
+    facts = show.flatten(show.clean(view["manifest"]))
+    rows = [[name(key, 120), name(value, 200)] for key, value in facts]
+    return _section("Manifest", _table(["fact", "value"], rows))
