@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from . import ops
@@ -11,7 +11,7 @@ from .candidates import working_units
 from .claims import Claims
 from .flow import NEVER, Flow
 from .model import Network, RawLayer
-from .spelling import base, parts, unnamed_layer
+from .spelling import base, network_node, parts, unnamed_layer
 
 
 def indexed(
@@ -33,9 +33,9 @@ def indexed(
     if network is not None:
         for index in seen:
             entry = network.layers.get(index)
-            node = _node_of(entry.node, entry.outputs, flow) if entry is not None else None
-            if node is not None:
-                found[index] = node, f"network.json says what unnamed layer {index} is"
+            name = network_node(entry, flow.graph) if entry is not None else None
+            if name is not None:
+                found[index] = flow.number[name], f"network.json says what unnamed layer {index} is"
         return found
     indices = sorted(i for i, kind in seen.items() if kind == "Normalization")
     nodes = [
@@ -50,13 +50,6 @@ def indexed(
                 f"normalisation {place} of {len(nodes)} by network index, as in the graph",
             )
     return found
-
-
-def _node_of(name: str | None, outputs: Iterable[str], flow: Flow) -> int | None:
-    if name is not None and name in flow.number:
-        return flow.number[name]
-    writers = {flow.writer[t] for t in outputs if t in flow.writer}
-    return writers.pop() if len(writers) == 1 else None
 
 
 # What a pattern of the engine's own must contain. A word that is not here says nothing.

@@ -46,7 +46,7 @@ class _Resolver:
         self.graph = graph
         self.network = network
         self.flow = Flow(graph)
-        self.speller = Speller(graph)
+        self.speller = Speller(graph, network)
         self.claims = Claims(len(layers), self.flow)
         self.tensors = Tensors(layers, self.flow, self.speller)
         self.why_not: dict[int, str] = {}
@@ -82,11 +82,7 @@ class _Resolver:
         """Rule 1, and the part of rule 4 that tells apart nodes whose names are spelled alike."""
         equal: dict[tuple[str, ...], list[int]] = {}
         for p, layer in enumerate(self.layers):
-            if reformat_of(layer.name) is not None or foreign_range(layer.name) is not None:
-                continue
-            whole = self.speller.find(layer.name)
-            texts = (layer.name,) if whole else parts(layer.name)
-            texts += metadata_names(layer.metadata or "")
+            texts = self.texts(layer)
             found: dict[str, None] = {}
             strange = 0
             for text in texts:
@@ -100,9 +96,9 @@ class _Resolver:
                 else:
                     strange += 1
             if found:
-                self.claims.add(
-                    p, (self.graph.position[n] for n in found), "name", _named(found, strange)
-                )
+                told = "its name" if layer.name.startswith(texts[0]) else "its metadata"
+                why = _named(told, found, strange)
+                self.claims.add(p, (self.graph.position[n] for n in found), "name", why)
         for nodes, places in equal.items():
             if len(nodes) == len(places):
                 for k, (p, node) in enumerate(zip(places, nodes, strict=True), 1):
@@ -111,6 +107,18 @@ class _Resolver:
             else:
                 for p in places:
                     self.note(p, f"the name fits {' and '.join(nodes[:3])}")
+
+    def texts(self, layer: RawLayer) -> tuple[str, ...]:
+        """The names that a layer gives of its nodes: its metadata if that names any (TensorRT's
+        parser reuses node names for other layers), else the whole name or its parts."""
+        if reformat_of(layer.name) is not None:
+            return ()  # it names the layer for which it moves
+        told = metadata_names(layer.metadata or "")
+        if any(self.speller.find(t) for t in told):
+            return told
+        if foreign_range(layer.name) is not None:
+            return ()
+        return (layer.name,) if self.speller.find(layer.name) else parts(layer.name)
 
     def by_index(self) -> None:
         """Rule 2."""
@@ -226,7 +234,7 @@ class _Resolver:
         )
 
 
-def _named(found: dict[str, None], strange: int) -> str:
+def _named(told: str, found: dict[str, None], strange: int) -> str:
     count = len(found)
-    text = f"its name is {next(iter(found))}" if count == 1 else f"its name lists {count} nodes"
+    text = f"{told} says {next(iter(found))}" if count == 1 else f"{told} lists {count} nodes"
     return text + (f"; {strange} more parts are the engine's own" if strange else "")

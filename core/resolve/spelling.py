@@ -10,6 +10,7 @@ import re
 from functools import cache
 
 from ..nodes import NodeGraph, sanitised
+from .model import Network, NetworkLayer
 from .ops import words
 
 # TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F.
@@ -50,6 +51,7 @@ _SUFFIXES = tuple(
         r"_output_\d+",
         r"\}",
         r"\)",
+        r"(?<=/)(\w+)_\d+",  # TensorRT's parser: the second layer of a node is X/Split_6
     )
 )
 
@@ -104,7 +106,8 @@ def base(part: str) -> str:
 _MOVES = re.compile(
     r"(?:slice|reformat|cast|copy|copyNode|move|transpose|tran|reshape|concat|split|pad|shuffle"
     r"|InsertedPrecisionFreeCast.*|InsertedCast.*|Memcpy(?:From|To)Host.*|Memcpy.*"
-    r"|Reorder(?:In|Out)put.*)(?:_?\d+)?",
+    r"|Reorder(?:In|Out)put.*|ONNXTRT_(?:castHelper|Broadcast|Shape\w*|\w*[sS]queeze\w*))"
+    r"(?:_?\d+)?",
     re.IGNORECASE,
 )
 _MOVING_TOKENS = words("Cast Move Tran Resh Slic Conc Copy Repl Rfmt Reshape")
@@ -133,8 +136,9 @@ def _moves(word: str) -> bool:
 class Speller:
     """Finds a graph's nodes by any spelling that tools give their names."""
 
-    def __init__(self, graph: NodeGraph) -> None:
+    def __init__(self, graph: NodeGraph, network: Network | None = None) -> None:
         self._exact = graph.by_name
+        self._network = _network_names(graph, network)
         self._sanitised: dict[str, list[str]] = {}
         for node in graph.nodes:
             self._sanitised.setdefault(sanitised(node.name), []).append(node.name)
@@ -152,6 +156,8 @@ class Speller:
         tried = {text}
         queue = [text]
         for candidate in queue:
+            if candidate in self._network:
+                return (self._network[candidate],)
             if candidate in self._exact:
                 return (candidate,)
             nodes = self._sanitised.get(sanitised(candidate))
@@ -166,6 +172,29 @@ class Speller:
         return ()
 
 
+def _network_names(graph: NodeGraph, network: Network | None) -> dict[str, str]:
+    """Network layer name, as written and as Myelin spells it -> node, where they differ.
+
+    TensorRT's parser may give a node's second layer the name of another node (``Mul_2``); only
+    the network knows.
+    """
+    found: dict[str, str] = {}
+    for layer in network.layers.values() if network is not None else ():
+        node = network_node(layer, graph)
+        if node is not None and layer.name:
+            for text in (layer.name, sanitised(layer.name)):
+                found.setdefault(text, node)
+    return found
+
+
+def network_node(layer: NetworkLayer, graph: NodeGraph) -> str | None:
+    """The node a network layer stands for: the one written there, else by its outputs."""
+    if layer.node is not None and layer.node in graph.by_name:
+        return layer.node
+    writers = {graph.producer[t].name for t in layer.outputs if t in graph.producer}
+    return writers.pop() if len(writers) == 1 else None
+
+
 def _shorter(text: str) -> list[str]:
     found = []
     for pattern in _PREFIXES:
@@ -175,7 +204,8 @@ def _shorter(text: str) -> list[str]:
     for pattern in _SUFFIXES:
         match = pattern.search(text)
         if match and not (match[0] == ")" and text.count("(") >= text.count(")")):
-            found.append(text[: match.start()])
+            kept = match.start() if match.lastindex is None else match.end(1)
+            found.append(text[:kept])
     return found
 
 
