@@ -58,15 +58,15 @@ def _raw(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer
     found = []
     for row in rows:
         key = (row["engine"], row["layer"])
-        sides = tensors.get(key)
+        mine = tensors.get(key)
         found.append(
             (
                 row["engine"],
                 RawLayer(
                     name=row["layer"] or "",
                     op=row["kind"],
-                    inputs=tuple(sides["input"]) if sides else None,
-                    outputs=tuple(sides["output"]) if sides else None,
+                    inputs=tuple(mine["input"]) if mine else None,
+                    outputs=tuple(mine["output"]) if mine else None,
                     metadata=metadata.get(key),
                     occurrence=seen[key],
                 ),

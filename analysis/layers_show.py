@@ -28,7 +28,7 @@ def show(console: Console, layers: pa.Table, *, resolved: bool) -> None:
 
 
 def _table(rows: list[Row], total: int, resolved: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
     if resolved:
         table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)

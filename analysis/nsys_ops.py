@@ -122,7 +122,6 @@ class _Kinds:
         owner = found.forest.owner
         self._name = ranges.name[owner]
         self._loose = ranges.loose[owner]
-        names = found.capture.names
         self._enqueue = self._named(lambda n: _ENQUEUE.match(n) is not None)
         named = self._domain_matrix(ranges, found.capture.domain_names)
         place = (ranges.thread[owner], ranges.domain[owner])
@@ -138,7 +137,6 @@ class _Kinds:
             inside = found.forest.nearest(foreign) >= 0
             self._myelin = inside & ~self._trt
         self.tensorrt = bool(self._enqueue.any() and self._trt.any())
-        del names
 
     @staticmethod
     def _domain_matrix(ranges: Any, known: dict[tuple[int, int], str]) -> npt.NDArray[np.str_]:
@@ -150,7 +148,7 @@ class _Kinds:
 
     def _named(self, test: Any) -> Flags:
         names = self._found.capture.names
-        fits = np.asarray([*(bool(test(n)) for n in names), False])
+        fits: Flags = np.asarray([*(bool(test(n)) for n in names), False], np.bool_)
         chosen: Flags = fits[self._name]
         return chosen
 
@@ -170,9 +168,9 @@ class _Kinds:
         """Which pieces are layers."""
         named = self._name >= 0
         if self.tensorrt:
-            inside = (self._trt | self._myelin) & ~self._enqueue & ~self._loose
-            return inside & named & ~is_iteration
-        return named & ~is_iteration
+            named &= (self._trt | self._myelin) & ~self._enqueue & ~self._loose
+        chosen: Flags = named & ~is_iteration
+        return chosen
 
 
 def _at(values: npt.NDArray[Any], index: Indices) -> npt.NDArray[Any]:

@@ -122,8 +122,9 @@ class _Names:
         return found
 
     def of_ids(self, codes: Codes, ids: list[Any], strings: dict[int, str]) -> Codes:
-        """Codes of names for a column of coded ids: -1 where the id has no name."""
-        mapped = [-1 if i == NULL or i not in strings else self.code(strings[i]) for i in ids]
+        """Codes of names for a column of coded ids (or names): -1 where an id has no name."""
+        known = {i: i if isinstance(i, str) else strings.get(i) for i in ids}
+        mapped = [-1 if known[i] is None else self.code(known[i] or "") for i in ids]
         return np.asarray([*mapped, -1], np.int32)[codes]
 
     def of_texts(self, codes: Codes, texts: list[Any]) -> Codes:
@@ -229,9 +230,7 @@ def _labels(source: Source, kind: int, raw: Columns, names: _Names) -> Codes:
         if column is None:
             return np.full(raw.rows, -1, np.int32)
         ids = raw.values[column]
-        if ids and isinstance(ids[0], str):
-            return names.of_texts(raw[column], ids)
-        return names.of_ids(raw[column], ids, source.strings({i for i in ids if i != NULL}))
+        return names.of_ids(raw[column], ids, source.strings(_ids(ids)))
     if kind == COPY and "copyKind" in raw.values:
         kinds = raw.values["copyKind"]
         texts = [f"[CUDA memcpy {schema.COPY_KINDS.get(k, 'Unknown')}]" for k in kinds]
@@ -300,7 +299,7 @@ def _ranges(source: Source, raw: Columns | None, names: _Names, notes: list[str]
     name = np.full(n, -1, np.int32)
     if "textId" in raw.values:
         ids = raw.values["textId"]
-        name = names.of_ids(raw["textId"], ids, source.strings({i for i in ids if i != NULL}))
+        name = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
     if "text" in raw.values:
         own = names.of_texts(raw["text"], raw.values["text"])
         name = np.where(own >= 0, own, name)
@@ -334,7 +333,7 @@ def _domains(source: Source) -> dict[tuple[int, int], str]:
     code = np.full(raw.rows, -1, np.int32)
     if coded:
         ids = raw.values["textId"]
-        code = names.of_ids(raw["textId"], ids, source.strings({i for i in ids if i != NULL}))
+        code = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
     if text:
         own = names.of_texts(raw["text"], raw.values["text"])
         code = np.where(own >= 0, own, code)
@@ -372,6 +371,10 @@ def _facts(source: Source) -> dict[str, Any]:
     if gpus:
         facts["gpus"] = gpus
     return facts
+
+
+def _ids(values: list[Any]) -> set[int]:
+    return {v for v in values if isinstance(v, int) and v != NULL}
 
 
 def _times(values: Integers) -> Integers:

@@ -36,7 +36,7 @@ class Columns:
     """Columns of equal length.
 
     `data`: per column int64, or int32 codes where `values` has the column: the distinct values
-    (integers, or text) by code; -1 is a null text.
+    (integers, or text) by code; -1 is a null text. A name may be text where others have an id.
     """
 
     rows: int
@@ -100,7 +100,13 @@ class Gatherer:
             self._parts[name].append(as_integers(batch.column(at)))
             at += 1
         for name in self._coded:
-            self._parts[name].append(self._encode(name, as_integers(batch.column(at))))
+            column = batch.column(at)
+            codes = (
+                self._encode_text(name, column)
+                if is_text(column.type)
+                else self._encode(name, as_integers(column))
+            )
+            self._parts[name].append(codes)
             at += 1
         if self._text:
             self._parts[self._text].append(self._encode_text(self._text, batch.column(at)))
@@ -119,6 +125,8 @@ class Gatherer:
 
     def _encode_text(self, name: str, values: pa.Array) -> Codes:
         codes = self._codes[name]
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         encoded = pc.dictionary_encode(values.cast(pa.binary()), null_encoding="mask")
         here = [
             codes.setdefault(v.decode("utf-8", errors="replace"), len(codes)) if v else -1
@@ -138,6 +146,13 @@ class Gatherer:
             parts.clear()  # one column at a time, so that the peak is one column more
         values = {name: list(codes) for name, codes in self._codes.items()}
         return Columns(self._rows, data, values)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, plain or by dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def gather(
