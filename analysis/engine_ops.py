@@ -19,8 +19,6 @@ from layerline.core.tables import SCHEMAS
 from .readers import onnxruntime_profile
 from .readers.base import Artefact
 
-NOT_LISTED = "no layer of the engine has this name"
-
 
 def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
     """The `ops` of one engine's profile in a run directory, joined to its layers.
@@ -137,7 +135,8 @@ def coverage(ops: pa.Table) -> float | None:
     total = sum(t for t in times if t is not None)
     if not total:
         return None
-    return sum(t for t, r in zip(times, resolved, strict=True) if r and t is not None) / total
+    known = sum(t for t, r in zip(times, resolved, strict=True) if r and t is not None)
+    return float(known / total)
 
 
 def unlisted(ops: pa.Table) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+
 from layerline.core.errors import InputError
 from layerline.core.files import machine_lock
 from layerline.core.progress import log, progress
@@ -88,6 +89,6 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
     for needed in step.inputs:
         if not needed.exists():
             raise InputError("no such file", file=needed, fix="run the export stage")
-    with machine_lock(f"building {step.name}"), progress(f"building {step.name}"):
-        with step.recording() as facts:
-            facts.update(backend.build(run, precision, options))
+    what = f"building {step.name}"
+    with machine_lock(what), progress(what), step.recording() as facts:
+        facts.update(backend.build(run, precision, options))

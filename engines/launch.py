@@ -117,7 +117,7 @@ def _result(
     if result.get("ok") is True:
         return result
     error = result.get("error") or {}
-    kind = _ERRORS.get(error.get("exit_code"), InputError)
+    kind = _ERRORS.get(int(error.get("exit_code") or 2), InputError)
     raise kind(str(error.get("what", "failed without a reason")), fix=error.get("fix"))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from layerline.core import machine, nodes
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json

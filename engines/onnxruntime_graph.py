@@ -31,18 +31,23 @@ _FLOATS = ("fp32", "fp16", "bf16", "fp64", "fp8")
 
 # Operators that only move or convert: nothing is computed in any precision.
 _MOVE = frozenset(
-    "Cast Concat Expand Flatten Gather GatherElements GatherND Identity MemcpyFromHost "
-    "MemcpyToHost Pad ReorderInput ReorderOutput Reshape ScatterElements ScatterND Shape Slice "
-    "Split Squeeze Tile Transpose Unsqueeze Where".split()
-)
+    {
+        "Cast", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+        "MemcpyFromHost", "MemcpyToHost", "Pad", "ReorderInput", "ReorderOutput", "Reshape",
+        "ScatterElements", "ScatterND", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
+        "Unsqueeze", "Where",
+    }
+)  # fmt: skip
 
 # The CPU kernels of these take half tensors but convert them and compute in float:
 # onnxruntime/core/providers/cpu/nn/layer_norm_impl.cc, contrib_ops/cpu/skip_layer_norm.cc,
 # (ConvertMLFloat16ToFloatIfNeeded). Others have no half kernels there: casts are inserted.
 _FLOAT_INSIDE = frozenset(
-    "LayerNormalization SimplifiedLayerNormalization SkipLayerNormalization "
-    "SkipSimplifiedLayerNormalization RMSNormalization".split()
-)
+    {
+        "LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization", "RMSNormalization",
+    }
+)  # fmt: skip
 CPU = "CPUExecutionProvider"
 _CAST_PREFIX = "InsertedPrecisionFreeCast_"
 NCHWC_DOMAIN = "com.microsoft.nchwc"
@@ -52,7 +57,7 @@ def read_model(path: Path) -> Any:
     """The ModelProto without its external weights. InputError for a broken file."""
     try:
         import onnx
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError as e:
         raise ToolMissing(f"{e.name} is not installed", fix='pip install "layerline[model]"') from e
     try:
@@ -109,9 +114,7 @@ def name_uniquely(model: Any) -> int:
     return changed
 
 
-def engine_layers(
-    model: Any, probed: Mapping[str, Any], graph: NodeGraph
-) -> list[EngineLayer]:
+def engine_layers(model: Any, probed: Mapping[str, Any], graph: NodeGraph) -> list[EngineLayer]:
     """The layers of a saved graph, in the order of a run.
 
     `probed` is the worker's record of one run: types and provider by node name. Nodes that did

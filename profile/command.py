@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from layerline.core.files import machine_lock
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run

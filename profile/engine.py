@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from layerline.core import machine
 from layerline.core.errors import InputError
 from layerline.core.files import read_json, replacing, sha256, sha256_of, write_json

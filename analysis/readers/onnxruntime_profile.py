@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
+
 from layerline.core.errors import InputError
 from layerline.core.stats import summarise
 from layerline.core.tables import table

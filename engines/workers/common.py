@@ -14,25 +14,27 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 PROTOCOL = 1
 
-Job = Dict[str, Any]
-Task = Callable[[Job], Dict[str, Any]]
+Job = dict[str, Any]
+Task = Callable[[Job], dict[str, Any]]
 
 
 class WorkerError(Exception):
     """A problem the user can act on; `exit_code` as in the design (2 input, 3 tool missing)."""
 
-    def __init__(self, what: str, fix: Optional[str] = None, exit_code: int = 2) -> None:
+    def __init__(self, what: str, fix: str | None = None, exit_code: int = 2) -> None:
         super().__init__(what)
         self.what = what
         self.fix = fix
         self.exit_code = exit_code
 
 
-_FIELDS = {
+_FIELDS: dict[str, Any] = {
     "task": str,
     "engine": str,
     "inputs": str,
@@ -49,34 +51,34 @@ _FIELDS = {
 
 def read_job(path: str) -> Job:
     """Read and check a job. WorkerError names the field that is missing or of another type."""
-    with open(path, encoding="utf-8") as f:  # noqa: PTH123
+    with Path(path).open(encoding="utf-8") as f:
         job = json.load(f)
     if not isinstance(job, dict) or job.get("protocol") != PROTOCOL:
         found = job.get("protocol") if isinstance(job, dict) else None
-        raise WorkerError("job of protocol %r, this worker speaks %d" % (found, PROTOCOL))
+        raise WorkerError(f"job of protocol {found!r}, this worker speaks {PROTOCOL}")
     for name, kind in _FIELDS.items():
         if not isinstance(job.get(name), kind) or isinstance(job.get(name), bool):
-            raise WorkerError("job field %s is %r" % (name, job.get(name)))
+            raise WorkerError(f"job field {name} is {job.get(name)!r}")
     limits = job["iterations"]
     for name in ("min", "max"):
         if not isinstance(limits.get(name), int) or limits[name] < 1:
-            raise WorkerError("job field iterations.%s is %r" % (name, limits.get(name)))
+            raise WorkerError(f"job field iterations.{name} is {limits.get(name)!r}")
     if limits["max"] < limits["min"]:
-        raise WorkerError("iterations.max %(max)d is below iterations.min %(min)d" % limits)
+        raise WorkerError(f"iterations.max {limits['max']} is below iterations.min {limits['min']}")
     if job["warmup"] < 0:
-        raise WorkerError("job field warmup is %d" % job["warmup"])
+        raise WorkerError(f"job field warmup is {job['warmup']}")
     return job
 
 
-def write_result(path: str, result: Dict[str, Any]) -> None:
+def write_result(path: str, result: dict[str, Any]) -> None:
     """Write the result, whole or not at all."""
-    temporary = "%s.%d.partial" % (path, os.getpid())
-    with open(temporary, "w", encoding="utf-8") as f:  # noqa: PTH123
+    temporary = Path(f"{path}.{os.getpid()}.partial")
+    with temporary.open("w", encoding="utf-8") as f:
         json.dump({"protocol": PROTOCOL, **result}, f, allow_nan=False)
-    os.replace(temporary, path)  # noqa: PTH105
+    temporary.replace(path)
 
 
-def main(tasks: Dict[str, Task], arguments: Sequence[str]) -> int:
+def main(tasks: Mapping[str, Task], arguments: Sequence[str]) -> int:
     """Run the job named on the command line; 0 when a result was written, error results included.
 
     Anything that is not a WorkerError is a defect: its traceback goes to stderr, no result is
@@ -86,13 +88,13 @@ def main(tasks: Dict[str, Task], arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python WORKER job.json\n")
         return 2
-    with open(arguments[0], encoding="utf-8") as f:  # noqa: PTH123
+    with Path(arguments[0]).open(encoding="utf-8") as f:
         result_path = json.load(f)["result"]
     try:
         job = read_job(arguments[0])
         if job["task"] not in tasks:
             raise WorkerError(
-                "this worker has no task %r, it has %s" % (job["task"], ", ".join(sorted(tasks)))
+                f"this worker has no task {job['task']!r}, it has {', '.join(sorted(tasks))}"
             )
         write_result(result_path, {"ok": True, **tasks[job["task"]](job)})
     except WorkerError as e:
@@ -113,7 +115,7 @@ def _die_with_parent() -> None:
 # --- statistics: as in core/stats.py, which a worker cannot import ------------------------------
 
 
-def interval_rank(n: int, confidence: float = 0.95) -> Optional[int]:
+def interval_rank(n: int, confidence: float = 0.95) -> int | None:
     """The largest k for which [x(k), x(n+1-k)] covers the median of n samples; null: none does."""
     tail = (1 - confidence) / 2
     cumulative, k = 0.0, 0
@@ -126,7 +128,7 @@ def interval_rank(n: int, confidence: float = 0.95) -> Optional[int]:
     return k or None
 
 
-def relative_width(samples: Sequence[int]) -> Optional[float]:
+def relative_width(samples: Sequence[int]) -> float | None:
     """Half the width of the median's 95 % interval over the median; null: too few samples."""
     ordered = sorted(samples)
     n = len(ordered)
@@ -138,9 +140,11 @@ def relative_width(samples: Sequence[int]) -> Optional[float]:
 
 
 def repeat(
-    run: Callable[[], Any], job: Job, clock: Callable[[], int] = time.perf_counter_ns,
+    run: Callable[[], Any],
+    job: Job,
+    clock: Callable[[], int] = time.perf_counter_ns,
     sample: Callable[[], int] | None = None,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Warm up, then run until the median's interval is narrower than the target.
 
     Ends by "target", "iterations" (max reached) or "seconds", never before iterations.min unless
@@ -151,7 +155,7 @@ def repeat(
     warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]
     least, most = job["iterations"]["min"], job["iterations"]["max"]
     deadline = clock() + int(job["seconds"] * 1e9)
-    samples: List[int] = []
+    samples: list[int] = []
     ended_by = None
     look = least
     while ended_by is None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from layerline.engines.workers import common
 else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
     import common
 
 LEVELS = {
@@ -37,7 +37,7 @@ def _onnxruntime() -> Any:
         import onnxruntime
     except ImportError as e:
         raise common.WorkerError(
-            "onnxruntime cannot be imported (%s)" % e, 'pip install "layerline[cpu]"', 3
+            f"onnxruntime cannot be imported ({e})", 'pip install "layerline[cpu]"', 3
         ) from None
     return onnxruntime
 
@@ -63,13 +63,13 @@ def _session(ort: Any, job: common.Job, path: str, options: Any) -> Any:
     missing = [p for p in providers if p not in ort.get_available_providers()]
     if missing:
         raise common.WorkerError(
-            "this onnxruntime has no %s" % ", ".join(missing), "install onnxruntime-gpu", 3
+            f"this onnxruntime has no {', '.join(missing)}", "install onnxruntime-gpu", 3
         )
     try:
         return ort.InferenceSession(path, options, providers=providers)
     except refused as e:
         raise common.WorkerError(
-            "%s: ONNX Runtime refuses it (%s)" % (path, " ".join(str(e).split())[:500]),
+            f"{path}: ONNX Runtime refuses it ({' '.join(str(e).split())[:500]})",
             "export it again",
         ) from None
 
@@ -85,7 +85,7 @@ class _Bound:
         absent = [name for name in wanted if name not in given]
         if absent:
             raise common.WorkerError(
-                "%s: has no input %s" % (job["inputs"], ", ".join(absent)), "export it again"
+                f"{job['inputs']}: has no input {', '.join(absent)}", "export it again"
             )
         self.binding = session.io_binding()
         for name in wanted:
@@ -98,21 +98,21 @@ class _Bound:
             session.run_with_iobinding(self.binding)
         except (errors.InvalidArgument, errors.Fail) as e:
             text = " ".join(str(e).split())[:500]
-            raise common.WorkerError("%s: does not run (%s)" % (job["engine"], text)) from None
+            raise common.WorkerError(f"{job['engine']}: does not run ({text})") from None
         # The outputs of that run are the buffers of all later ones.
         self.values = self.binding.get_outputs()
         self.binding.clear_binding_outputs()
-        for name, value in zip(self.names, self.values):
+        for name, value in zip(self.names, self.values, strict=True):
             self.binding.bind_ortvalue_output(name, value)
 
     def run(self) -> None:
         self.session.run_with_iobinding(self.binding)
 
-    def outputs(self) -> Dict[str, Any]:
-        return {name: value.numpy() for name, value in zip(self.names, self.values)}
+    def outputs(self) -> dict[str, Any]:
+        return {name: value.numpy() for name, value in zip(self.names, self.values, strict=True)}
 
 
-def _facts(ort: Any, session: Any, job: common.Job) -> Dict[str, Any]:
+def _facts(ort: Any, session: Any, job: common.Job) -> dict[str, Any]:
     return {
         "onnxruntime": ort.__version__,
         "build": ort.get_build_info(),
@@ -121,7 +121,7 @@ def _facts(ort: Any, session: Any, job: common.Job) -> Dict[str, Any]:
     }
 
 
-def build(job: common.Job) -> Dict[str, Any]:
+def build(job: common.Job) -> dict[str, Any]:
     """Optimise options.source at options.level, save it as `engine`; outputs to options.outputs.
 
     options.external names the file beside the engine that takes the weights, or is null.
@@ -141,17 +141,16 @@ def build(job: common.Job) -> Dict[str, Any]:
     return {"facts": {**_facts(ort, session, job), "build_seconds": round(seconds, 4)}}
 
 
-def probe(job: common.Job) -> Dict[str, Any]:
+def probe(job: common.Job) -> dict[str, Any]:
     """Run the engine once; each node's types and provider as ONNX Runtime records them."""
     ort = _onnxruntime()
     session = _profiled(ort, job)
     bound = _Bound(ort, session, job)
-    path = session.end_profiling()
+    path = Path(session.end_profiling())
     try:
-        with open(path, encoding="utf-8") as f:  # noqa: PTH123
-            events = json.load(f)
+        events = json.loads(path.read_text(encoding="utf-8"))
     finally:
-        os.unlink(path)  # noqa: PTH108
+        path.unlink()
     _save(job["options"]["outputs"], bound.outputs())
     nodes = {}
     for event in events:
@@ -166,7 +165,7 @@ def probe(job: common.Job) -> Dict[str, Any]:
     return {"nodes": nodes, "facts": _facts(ort, session, job)}
 
 
-def _types(recorded: Any) -> Optional[List[str]]:
+def _types(recorded: Any) -> list[str] | None:
     if not isinstance(recorded, list):
         return None
     return [next(iter(entry), "") for entry in recorded if isinstance(entry, dict)]
@@ -175,13 +174,13 @@ def _types(recorded: Any) -> Optional[List[str]]:
 def _profiled(ort: Any, job: common.Job) -> Any:
     options = _options(ort, job, "disable")
     options.enable_profiling = True
-    folder, name = os.path.split(job["raw"])  # noqa: PTH206
-    prefix = ".%d.partial.%s" % (os.getpid(), name)
-    options.profile_file_prefix = os.path.join(folder, prefix)  # noqa: PTH118
+    raw = Path(job["raw"])
+    prefix = f".{os.getpid()}.partial.{raw.name.lstrip('.')}"
+    options.profile_file_prefix = str(raw.with_name(prefix))
     return _session(ort, job, job["engine"], options)
 
 
-def latency(job: common.Job) -> Dict[str, Any]:
+def latency(job: common.Job) -> dict[str, Any]:
     """Unprofiled latency by the host clock, inputs and outputs bound."""
     ort = _onnxruntime()
     started = time.perf_counter()
@@ -192,7 +191,7 @@ def latency(job: common.Job) -> Dict[str, Any]:
     return measured
 
 
-def profile(job: common.Job) -> Dict[str, Any]:
+def profile(job: common.Job) -> dict[str, Any]:
     """ONNX Runtime's profile, moved to `raw` untouched.
 
     Its first `warmup_runs` model_run events are the binding run and the warm-up.
@@ -201,7 +200,7 @@ def profile(job: common.Job) -> Dict[str, Any]:
     session = _profiled(ort, job)
     bound = _Bound(ort, session, job)
     measured = common.repeat(bound.run, job)
-    os.replace(session.end_profiling(), job["raw"])  # noqa: PTH105
+    Path(session.end_profiling()).replace(job["raw"])
     measured["facts"].update(
         _facts(ort, session, job),
         warmup_runs=1 + len(measured["warmup_ns"]),
@@ -210,7 +209,7 @@ def profile(job: common.Job) -> Dict[str, Any]:
     return measured
 
 
-def outputs(job: common.Job) -> Dict[str, Any]:
+def outputs(job: common.Job) -> dict[str, Any]:
     """The engine's outputs for the inputs, to `raw` as npz."""
     ort = _onnxruntime()
     session = _session(ort, job, job["engine"], _options(ort, job, "disable"))
@@ -218,8 +217,8 @@ def outputs(job: common.Job) -> Dict[str, Any]:
     return {"facts": _facts(ort, session, job)}
 
 
-def _save(path: str, arrays: Dict[str, Any]) -> None:
-    with open(path, "wb") as f:  # noqa: PTH123
+def _save(path: str, arrays: dict[str, Any]) -> None:
+    with Path(path).open("wb") as f:
         np.savez(f, **arrays)
 
 
