@@ -80,14 +80,16 @@ def nearest(flags: Flags, nesting: Nesting) -> Ints:
 def named(events: Events, prefix: str, *kinds: int) -> Flags:
     """Which events have a name with this prefix and one of these kinds."""
     names = np.array([n.startswith(prefix) for n in events.names], dtype=bool)
-    return names[events.name] & np.isin(events.kind, kinds)
+    found: Flags = names[events.name] & np.isin(events.kind, kinds)
+    return found
 
 
 def backward_nodes(events: Events) -> Flags:
     """Operators that are a node of the backward graph: the engine's ``evaluate_function``, and
     what carries a sequence number with the thread of its forward (0 in forward operators)."""
     numbered = (events.sequence >= 0) & (events.forward_thread > 0) & (events.kind == OP)
-    return numbered | named(events, EVALUATE, OP)
+    found: Flags = numbered | named(events, EVALUATE, OP)
+    return found
 
 
 def forward_of(events: Events, nodes: Flags) -> Ints:
@@ -205,7 +207,8 @@ def credit(events: Events, nesting: Nesting) -> Credit:
 
 def _accumulation(events: Events) -> Flags:
     names = np.array([n.removeprefix(EVALUATE) == ACCUMULATE for n in events.names], dtype=bool)
-    return names[events.name] & (events.kind == OP)
+    found: Flags = names[events.name] & (events.kind == OP)
+    return found
 
 
 def _sums(events: Events, nesting: Nesting) -> Flags:
@@ -217,7 +220,8 @@ def _sums(events: Events, nesting: Nesting) -> Flags:
     names = np.array([n in SUMS for n in events.names], dtype=bool)
     engine = named(events, EVALUATE, OP)
     around = nesting.parent
-    return names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
+    found: Flags = names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
+    return found
 
 
 def windows(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:

@@ -51,7 +51,9 @@ class Subject:
     def autocast(self) -> AbstractContextManager[Any]:
         """Autocast for mixed precision training, nothing otherwise."""
         if self.training and self.precision in LOW:
-            return torch.autocast(self.device.type, dtype=LOW[self.precision])
+            cast: AbstractContextManager[Any]
+            cast = torch.autocast(self.device.type, dtype=LOW[self.precision])
+            return cast
         return contextlib.nullcontext()
 
     def synchronize(self) -> None:
@@ -91,9 +93,6 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     weights = precision if precision in LOW and not training else "fp32"
     model = spec.build(precision=weights, training=training).to(device)
     model.train(training)
-    config = getattr(model, "config", None)
-    if getattr(config, "use_cache", None):
-        config.use_cache = False  # a cache is another output, and the exported graph has none
     subject = Subject(model, spec.inputs(), device, precision, training)
     subject.facts = _facts(subject, seed)
     return subject

@@ -80,7 +80,6 @@ class Chunks:
     path: Path
     head: dict[str, Any] = field(default_factory=dict)
     repaired: int = 0
-    bytes: int = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
         with open_bytes(self.path) as stream:
@@ -200,9 +199,7 @@ class Chunks:
         return [_loose(value) for value in values]
 
     def _more(self, stream: IO[bytes]) -> bytes:
-        data = stream.read(CHUNK)
-        self.bytes += len(data)
-        return data
+        return stream.read(CHUNK)
 
 
 def _member(data: bytes, key: bytes) -> tuple[int, int] | None:
@@ -255,7 +252,7 @@ def _true_border(data: bytes) -> tuple[int | None, int | None]:
 def _strict(text: bytes) -> list[Event] | None:
     try:
         return _EVENTS.decode(b"[" + text + b"]")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -46,6 +46,7 @@ _CATEGORIES = {
     "runtime": RUNTIME,
     "overhead": UNKNOWN,
 }
+MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
 MODULE_FRAME = "nn.Module: "
 
 
@@ -120,7 +121,7 @@ def nanoseconds(values: list[Number]) -> tuple[Ints, npt.NDArray[np.bool_]]:
         real = np.array(values, dtype=np.float64)
     except (ValueError, TypeError):
         real = np.array([_real(v) for v in values], dtype=np.float64)
-    known = np.isfinite(real) & (np.abs(real) < 9e15)
+    known = np.isfinite(real) & (np.abs(real) < MOST_MICROSECONDS)
     real = np.where(known, real, 0.0)
     whole = np.floor(real)
     ns = whole.astype(np.int64) * 1000 + np.rint((real - whole) * 1000).astype(np.int64)
@@ -134,7 +135,7 @@ def _real(value: Number) -> float:
         return math.nan
 
 
-def _integer(value: Number) -> int:
+def integer(value: Number) -> int:
     """An identifier as integer; UNKNOWN where it is none (or does not fit 64 bits)."""
     if value is None:
         return UNKNOWN
@@ -143,9 +144,6 @@ def _integer(value: Number) -> int:
     except (ValueError, OverflowError):
         return UNKNOWN
     return number if -(1 << 63) <= number < 1 << 63 else UNKNOWN
-
-
-_NONE = Event().args  # null
 
 
 class _Builder:
@@ -210,7 +208,7 @@ def _integers(values: list[Any]) -> Ints:
         found = np.array([], dtype=object)
     if found.dtype == np.int64:
         return found
-    return np.array([_integer(v) for v in filled], dtype=np.int64)
+    return np.array([integer(v) for v in filled], dtype=np.int64)
 
 
 def read_events(path: Path, *, flows: bool = False) -> Events:
@@ -230,7 +228,9 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
             file=path,
             fix="was the profiler started, and stopped before the trace was exported?",
         )
-    columns = {k: np.concatenate([p.pop(k) for p in builder.parts]) for k in list(builder.parts[0])}
+    columns: dict[str, Any] = {
+        k: np.concatenate([p.pop(k) for p in builder.parts]) for k in list(builder.parts[0])
+    }
     notes = []
     if chunks.repaired:
         notes.append(f"{chunks.repaired} chunks are not strict JSON and were repaired")
@@ -241,7 +241,8 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
         notes.append(f"{endless} events have no usable duration; it is unknown")
     found = Events(
         path=path,
-        names=[str(n) for n in builder.names],
+        # A lone surrogate (an escape in JSON) is no text that can be written.
+        names=[str(n).encode(errors="replace").decode() for n in builder.names],
         places=list(builder.places),
         head=chunks.head,
         counts={

@@ -31,6 +31,7 @@ from .torch_events import (
     Events,
     Ints,
     Nesting,
+    integer,
     kind_of,
     nest,
     read_events,
@@ -174,10 +175,10 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
 
 def _number(place: Any) -> int:
     """A process or thread as number; many traces have texts like "stream 7"."""
-    if isinstance(place, (int, float)):
-        return int(place)
-    digits = re.search(r"\d+$", str(place))
-    return int(digits.group()) if digits else UNKNOWN
+    if isinstance(place, str):
+        digits = re.search(r"\d+$", place)
+        return integer(digits.group()) if digits else UNKNOWN
+    return integer(place)
 
 
 def of_paths(events: Events, nesting: Nesting) -> tuple[list[int], list[int]]:
