@@ -37,7 +37,7 @@ from .base import MIB, Artefact, Head, open_text
 from .ncu_numbers import Style, in_doubt, style_of
 from .ncu_rows import LAUNCH_COLUMNS, ROW, UNITS_ROW, Layout, is_nvtx, parse_header, ranges
 
-KIND = "ncu_csv"
+KIND = "ncu-csv"
 DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB

@@ -7,6 +7,7 @@ exact signatures first, then JSON by its shape, then text by its header.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -54,10 +55,41 @@ def identify_head(head: Head) -> Reader:
     for reader in readers():
         if reader.sniff(head):
             return reader
-    kinds = ", ".join(reader.KIND for reader in readers())
-    raise InputError("is of no known kind", file=head.path, fix=f"known are {kinds}")
+    from .refusals import explain
+
+    raise explain(head, ", ".join(reader.KIND for reader in readers()))
 
 
 def read(path: Path) -> Artefact:
-    """Read a file or directory of any known kind."""
-    return identify(path).read(path)
+    """Read a file or directory of any known kind.
+
+    InputError where it is of none, cannot be read, vanishes or changes while it is read.
+    """
+    before = read_head(path)
+    reader = identify_head(before)
+    stamp = _stamp(path)
+    try:
+        artefact = reader.read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError("vanished while it was read", file=path) from None
+    except PermissionError as e:
+        raise InputError(f"cannot be read ({e.strerror})", file=path) from None
+    except InputError:
+        if _stamp(path) != stamp:
+            raise _changed(path) from None
+        raise
+    if _stamp(path) != stamp:
+        raise _changed(path)
+    return artefact
+
+
+def _changed(path: Path) -> InputError:
+    return InputError("changed while it was read", file=path, fix="read it when its writer is done")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -33,7 +33,7 @@ from . import trt_oneline
 from .base import Artefact, Head, decode, parse_json_documents, read_bytes
 from .trt_formats import joined, precision_of
 
-KIND = "trt_layers"
+KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
 
 TENSORS = pa.schema(

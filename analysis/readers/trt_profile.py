@@ -42,7 +42,7 @@ from layerline.core.tables import table
 
 from .base import Artefact, Head, decode, parse_json_documents, read_bytes
 
-KIND = "trt_profile"
+KIND = "trt-profile"
 DESCRIPTION = "TensorRT timings (trtexec --exportProfile or --exportTimes, IProfiler, TREx)"
 
 _COUNT = re.compile(r'\[\s*\{\s*"count"\s*:\s*\d+\s*\}')

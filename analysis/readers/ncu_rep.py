@@ -1,0 +1,197 @@
+"""Nsight Compute reports (.ncu-rep), through NVIDIA's `ncu-report` package.
+
+Values are not rounded, unlike those of the CSV, and NVTX ranges come as they were. The tables
+are those of `ncu_csv`: `counters`, `launches` and, where ncu evaluated any, `rules`. Process ids
+are not in the report. Source of the interface: docs.nvidia.com/nsight-compute/NvRulesAPI.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.tables import table
+
+from .base import Artefact, Head
+from .ncu_csv import LAUNCHES, RULES
+
+KIND = "ncu-rep"
+DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
+
+MAGIC = b"NVR\x00"
+
+
+def sniff(head: Head) -> bool:
+    """The report's magic number."""
+    return head.data.startswith(MAGIC)
+
+
+def read(path: Path) -> Artefact:
+    """The counters of every launch; ToolMissing without the package, InputError if it fails."""
+    try:
+        library = importlib.import_module("ncu_report")
+    except ImportError as e:
+        raise ToolMissing(
+            f"needs the ncu-report package ({e})",
+            file=path,
+            fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
+        ) from None
+    # The library's errors have no common type: RuntimeError, ValueError, SystemError, OSError.
+    try:
+        report = library.load_report(str(path))
+    except (RuntimeError, ValueError, SystemError, OSError) as e:
+        raise InputError(
+            f"cannot be read by ncu-report ({' '.join(str(e).split())[:200]})",
+            file=path,
+            fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
+        ) from None
+    if report is None:
+        raise InputError("cannot be read by ncu-report", file=path, fix="is it whole?")
+    return artefact(report, path)
+
+
+def artefact(report: Any, path: Path) -> Artefact:
+    """The tables of a loaded report (`ncu_report.IContext`)."""
+    counters: list[dict[str, Any]] = []
+    launches: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
+    for r in range(report.num_ranges()):
+        results = report.range_by_idx(r)
+        for a in range(results.num_actions()):
+            action = results.action_by_idx(a)
+            launch = _launch(action, path.name, len(launches))
+            launches.append(launch)
+            counters += _counters(action, launch)
+            rules += _rules(action, launch)
+    if not launches:
+        raise InputError("holds no result", file=path, fix="was any kernel profiled?")
+    tables = {
+        "counters": table("counters", counters),
+        "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
+    }
+    if rules:
+        tables["rules"] = pa.Table.from_pylist(rules, schema=RULES)
+    facts = {
+        "launches": len(launches),
+        "metrics": len({c["metric"] for c in counters}),
+        "nvtx": any(launch["ranges"] for launch in launches),
+    }
+    return Artefact(KIND, tables, facts, ["Process ids are not in a report."])
+
+
+def _value(action: Any, name: str) -> Any:
+    metric = action.metric_by_name(name)
+    return None if metric is None or not metric.has_value() else metric.value()
+
+
+def _integer(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _size(action: Any, what: str) -> str | None:
+    parts = [_integer(_value(action, f"launch__{what}_dim_{axis}")) for axis in "xyz"]
+    return None if None in parts else f"({parts[0]}, {parts[1]}, {parts[2]})"
+
+
+def _nvtx(action: Any) -> tuple[list[Any], list[Any]]:
+    """(domain, name) of the push/pop ranges, outermost first within a domain, and of the others."""
+    state = action.nvtx_state()
+    push_pop, start_end = [], []
+    for domain_id in state.domains() if state is not None else ():
+        domain = state.domain_by_id(domain_id)
+        push_pop += [(domain.name(), name) for name in domain.push_pop_ranges()]
+        start_end += [(domain.name(), name) for name in domain.start_end_ranges()]
+    return push_pop, start_end
+
+
+def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
+    push_pop, start_end = _nvtx(action)
+    major = _integer(_value(action, "device__attribute_compute_capability_major"))
+    minor = _integer(_value(action, "device__attribute_compute_capability_minor"))
+    innermost = _innermost(push_pop) or _innermost(start_end)
+    return {
+        "source": source,
+        "launch": number,
+        "layer": innermost,
+        "kernel": action.name(action.NameBase_DEMANGLED),
+        "process": None,
+        "process_name": None,
+        "time": None,
+        "context": _integer(_value(action, "launch__context_id")),
+        "stream": _integer(_value(action, "launch__stream_id")),
+        "device": _integer(_value(action, "device__attribute_device_index")),
+        "compute_capability": None if major is None or minor is None else f"{major}.{minor}",
+        "block": _size(action, "block"),
+        "grid": _size(action, "grid"),
+        "ranges": [name for _, name in push_pop],
+        "range_domains": [domain for domain, _ in push_pop],
+        "start_end_ranges": [name for _, name in start_end],
+        "nvtx": None,
+    }
+
+
+def _innermost(found: list[Any]) -> str | None:
+    """The innermost range: of the engine's inner domain (`myelin-exec`) where there is one.
+
+    A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
+    """
+    inner = [name for domain, name in found if domain == "myelin-exec"]
+    names = inner or [name for _, name in found]
+    return names[-1] if names else None
+
+
+def _counters(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name in action.metric_names():
+        # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
+        metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
+        if metric is None:
+            continue
+        value: Any = metric.value() if metric.has_value() else None
+        finite = isinstance(value, (int, float)) and math.isfinite(value)
+        rows.append(
+            {
+                "source": launch["source"],
+                "layer": launch["layer"],
+                "kernel": launch["kernel"],
+                "launch": launch["launch"],
+                "metric": name,
+                "unit": metric.unit() or None,
+                "value": float(value) if finite else None,
+                "text": None if finite or value is None else str(value),
+            }
+        )
+    return rows
+
+
+def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for rule in action.rule_results_as_dicts():
+        message = rule.get("rule_message") or {}
+        speedup = rule.get("speedup_estimation") or {}
+        value = speedup.get("speedup") if isinstance(speedup, dict) else None
+        rows.append(
+            {
+                "source": launch["source"],
+                "launch": launch["launch"],
+                "kernel": launch["kernel"],
+                "section": rule.get("section_identifier") or None,
+                "rule": rule.get("name") or rule.get("rule_identifier"),
+                "type": _text(message.get("type")),
+                "text": _text(message.get("message")),
+                "speedup_type": _text(speedup.get("type")),
+                "speedup": float(value) if isinstance(value, (int, float)) else None,
+            }
+        )
+    return rows
+
+
+def _text(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    return str(getattr(value, "name", value))

@@ -1,0 +1,116 @@
+"""What a file is that no reader takes: a line that names it and says what to do instead.
+
+By content, as the readers. Anything that is named here is known to people who profile models and
+mistaken for a capture now and then.
+"""
+
+from __future__ import annotations
+
+import re
+
+from layerline.core.errors import InputError
+
+from .base import Head
+
+# Beginning of the file: what it is, what to do. Sources: the formats' own documentation.
+_MAGIC: tuple[tuple[bytes, str, str], ...] = (
+    (
+        b"ftrt",
+        "is a TensorRT engine, which only the TensorRT that built it can load",
+        "read its layer information (trtexec --exportLayerInfo) instead",
+    ),
+    (
+        b"PK\x03\x04",
+        "is a zip archive (a torch.save or .pt2 file, or a packed capture)",
+        "unpack it",
+    ),
+    (b"\x7fELF", "is a program or a library", "name a capture"),
+    (b"%PDF", "is a PDF", "name a capture"),
+    (b"\x89PNG", "is a picture", "name a capture"),
+    (b"ARROW1", "is an Arrow file", "export with `nsys export --type sqlite` or parquetdir"),
+    (b"\x89HDF", "is an HDF5 file", "export with `nsys export --type sqlite`"),
+    (b"ustar", "is a tar archive", "unpack it"),
+)
+_NSYS = b"QDSTRM", b"NSYS", b"DBG\x00", b"Nsight Systems"
+_ONNX_STRINGS = (b"pytorch", b"ir_version", b"onnx", b"ai.onnx", b"tf2onnx", b"skl2onnx")
+
+
+def explain(head: Head, kinds: str) -> InputError:
+    """The error for a file of no known kind; `kinds` lists the known ones."""
+    known = f"known kinds are {kinds}"
+    found = _directory(head) if head.is_dir else _binary(head) or _text(head)
+    if found is None:
+        found = ("is of no known kind", "")
+    what, fix = found
+    return InputError(what, file=head.path, fix=fix or known)
+
+
+def _directory(head: Head) -> tuple[str, str]:
+    if "run.json" in head.entries or "manifests" in head.entries:
+        return "is a run directory", "make its report with `layerline report`"
+    if not head.entries:
+        return "is an empty directory", "was the capture cut short?"
+    if any(name.endswith(".arrow") for name in head.entries):
+        return "is an Arrow export of nsys", "export with --type sqlite or parquetdir"
+    return "is a directory of no known kind", "name a file in it"
+
+
+def _binary(head: Head) -> tuple[str, str] | None:
+    data = head.data
+    for magic, what, fix in _MAGIC:
+        if data.startswith(magic):
+            return what, fix
+    if data[257:262] == b"ustar":
+        return "is a tar archive", "unpack it"
+    if b"\x00" not in data[:4096] and head.text[:1].isprintable():
+        return None
+    name = head.path.name.lower()
+    if name.endswith((".nsys-rep", ".qdrep", ".qdstrm")) or any(m in data[:256] for m in _NSYS):
+        return (
+            "is an Nsight Systems report",
+            "export it with `nsys export --type sqlite` and read the .sqlite",
+        )
+    if data[:1] == b"\x08" and any(s in data for s in _ONNX_STRINGS):
+        return "is an ONNX model", "export and build it with `layerline export` and `engines`"
+    if name.endswith((".onnx", ".pb", ".pbtxt")):
+        return "is an ONNX or protobuf model", "profile it first"
+    if name.endswith((".engine", ".plan", ".trt")):
+        return (
+            "is a TensorRT engine, which only the TensorRT that built it can load",
+            "read its layer information (trtexec --exportLayerInfo) instead",
+        )
+    return "is binary data of no known kind", ""
+
+
+_TRTEXEC = re.compile(r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT|=== Performance summary ===")
+_NCU_TEXT = re.compile(r"Context \d+, Stream \d+, Device \d+, CC \d")
+
+
+def _text(head: Head) -> tuple[str, str] | None:
+    text = head.stripped
+    if _TRTEXEC.search(text):
+        return "is a trtexec log", "use --exportProfile, --exportTimes and --exportLayerInfo"
+    if _NCU_TEXT.search(text):
+        return "is ncu's text page", "print it with --csv --page raw"
+    if re.search(r'^"(?:Address|#)","Source"', text, re.MULTILINE):
+        return "is ncu's source page", "print it with --csv --page raw or --page details"
+    if '"Launch Attribute","Value"' in text or '"Session Attribute","Value"' in text:
+        return "is ncu's session page", "print it with --csv --page raw or --page details"
+    if text.startswith(("{", "[")):
+        return _json(text)
+    if text.startswith("<"):
+        return "is HTML or XML", "name a capture"
+    return None
+
+
+def _json(text: str) -> tuple[str, str]:
+    if '"schema_version"' in text[:4096] and '"nodes"' in text:
+        return "is a nodes.json", "give it to `layerline layers CAPTURE --nodes` instead"
+    if '"schema"' in text and '"nodes"' in text and '"pid"' in text:
+        return "is a PyTorch execution trace, which has no times of kernels", "use torch.profiler"
+    if '"opset_import"' in text or '"irVersion"' in text:
+        return "is an ONNX model as JSON", "profile it first"
+    keys = list(dict.fromkeys(re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', text[:4096])))[:4]
+    shown = ", ".join(keys)
+    begins = f" (begins with {shown})" if shown else ""
+    return f"is JSON of no known kind{begins}", ""
