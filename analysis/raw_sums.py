@@ -10,6 +10,8 @@ import contextlib
 import gzip
 import json
 import sqlite3
+from bisect import bisect_right
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +30,78 @@ def _json(path: Path) -> Any:
     return json.loads(data)
 
 
-def onnxruntime(path: Path) -> dict[str, int]:
-    """{"node": ns}: the node executions of an ONNX Runtime profile (``dur`` is in microseconds)."""
-    total = 0
-    for event in _json(path):
+def onnxruntime(path: Path, warmup: int = 0) -> dict[str, int]:
+    """{"node": ns}: node executions of an ONNX Runtime profile (``dur`` is in microseconds).
+
+    Only those that start in a ``model_run``, the first `warmup` runs left out. Nodes of subgraphs
+    lie inside the node that runs them: the length of the union per thread counts them once.
+    """
+    events = _json(path)
+    runs = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e.get("name") == "model_run")
+    nodes: dict[Any, list[tuple[int, int]]] = {}
+    for event in events:
         if event.get("cat") == "Node" and event.get("name", "").endswith("_kernel_time"):
-            total += event["dur"] * 1000
-    return {"node": total}
+            interval = (event["ts"], event["ts"] + event["dur"])
+            nodes.setdefault((event.get("pid"), event.get("tid")), []).append(interval)
+    if runs:
+        nodes = {k: _starting_in(v, runs[warmup:]) for k, v in nodes.items()}
+    return {"node": 1000 * sum(_union(intervals) for intervals in nodes.values())}
 
 
-def torch_trace(path: Path, window: str | None = None) -> dict[str, int]:
-    """{"kernel", "memcpy", "memset"} of a torch.profiler trace, or, without any, {"op": ns}.
+@dataclass(frozen=True)
+class TorchSums:
+    """`sums`: {"kernel", "memcpy", "memset"} or, without a device, {"op"}, in ns. `steps`: wall
+    ns of each iteration's range by its number."""
+
+    sums: dict[str, int]
+    steps: dict[int, int]
+
+
+def torch_trace(path: Path, window: str = "layerline/iteration/") -> TorchSums:
+    """Sums of a torch.profiler trace and the length of its iterations.
 
     Operators of one thread nest, so the sum of their self times is the length of the union of
-    their intervals. With `window`, the prefix of a range's name, only operators that start in
-    such a range count (``layerline/iteration/``).
+    their intervals. Where the trace has ranges whose name begins with `window`, only operators
+    that start in one count.
     """
     events = [e for e in _json(path)["traceEvents"] if e.get("ph") == "X"]
     device: dict[str, int] = {}
-    for event in events:
-        kind = _DEVICE.get(str(event.get("cat")))
-        if kind:
-            device[kind] = device.get(kind, 0) + _ns(event["dur"])
-    if device:
-        return device
-    windows = None
-    if window is not None:
-        windows = [
-            (_ns(e["ts"]), _ns(e["ts"]) + _ns(e["dur"]))
-            for e in events
-            if str(e.get("name", "")).startswith(window)
-        ]
+    steps: dict[int, int] = {}
+    windows: list[tuple[int, int]] = []
     threads: dict[Any, list[tuple[int, int]]] = {}
     for event in events:
-        if event.get("cat") == "cpu_op":
-            start = _ns(event["ts"])
-            if windows is None or any(a <= start < b for a, b in windows):
-                interval = (start, start + _ns(event["dur"]))
-                threads.setdefault((event.get("pid"), event.get("tid")), []).append(interval)
-    return {"op": sum(_union(intervals) for intervals in threads.values())}
+        category, name = str(event.get("cat")), str(event.get("name", ""))
+        start, length = _ns(event.get("ts", 0)), _ns(event.get("dur", 0))
+        if category in _DEVICE:
+            kind = _DEVICE[category]
+            device[kind] = device.get(kind, 0) + length
+        elif category == "cpu_op":
+            place = (event.get("pid"), event.get("tid"))
+            threads.setdefault(place, []).append((start, start + length))
+        elif category == "user_annotation" and name.startswith(window):
+            windows.append((start, start + length))
+            number = name.removeprefix(window)
+            if number.isdecimal():
+                steps[int(number)] = length
+    if device:
+        return TorchSums(device, steps)
+    if windows:
+        windows.sort()
+        threads = {k: _starting_in(v, windows) for k, v in threads.items()}
+    return TorchSums({"op": sum(_union(v) for v in threads.values())}, steps)
+
+
+def _starting_in(
+    intervals: list[tuple[int, int]], windows: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """The intervals that start in one of the windows (sorted, disjoint)."""
+    starts = [w[0] for w in windows]
+    found = []
+    for interval in intervals:
+        k = bisect_right(starts, interval[0]) - 1
+        if k >= 0 and interval[0] <= windows[k][1]:
+            found.append(interval)
+    return found
 
 
 def nsys(path: Path) -> dict[str, int]:

@@ -71,18 +71,24 @@ def stat(samples: Any) -> Stat | None:
 
 
 def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
-    """The rows whose times add up, and the column to add.
+    """The rows whose times add up, with those times in the column that is named.
 
     Where a capture has device rows (kernels, copies), device time is what is measured and the
-    host's operators that launched it are not added to it. Engine nodes count with their duration,
-    CPU operators, which nest, with their self time.
+    host's operators that launched it are not added to it. Engine nodes and CPU operators, which
+    nest (If and Loop, linear and addmm), count with their self time; a node without one with its
+    duration.
     """
     kinds = set(pc.unique(ops["kind"]).to_pylist())
     if kinds & set(DEVICE_KINDS):
-        return ops.filter(pc.is_in(ops["kind"], pa.array(DEVICE_KINDS))), "duration_ns"
+        rows = ops.filter(pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)))
+        return rows.append_column("_time", rows["duration_ns"]), "_time"
     if "node" in kinds:
-        return ops.filter(pc.equal(ops["kind"], "node")), "duration_ns"
-    return ops.filter(pc.equal(ops["kind"], "op")), "self_ns"
+        rows = ops.filter(pc.equal(ops["kind"], "node"))
+        return rows.append_column(
+            "_time", pc.coalesce(rows["self_ns"], rows["duration_ns"])
+        ), "_time"
+    rows = ops.filter(pc.equal(ops["kind"], "op"))
+    return rows.append_column("_time", rows["self_ns"]), "_time"
 
 
 def iterations_of(ops: pa.Table) -> tuple[pa.Table, Ints]:

@@ -164,15 +164,21 @@ def _side(column: _Column) -> contract.Side:
 
 
 def precision_run(layers: pa.Table | None) -> dict[str, float]:
-    """Compute precision to its share of the layers' time; what no layer says is "unknown"."""
+    """Compute precision to its share of the time of the layers that compute.
+
+    A layer without one computes nothing (movement, integers) and has no part in this; where the
+    engine does not even tell what goes in, it is "unknown". Empty where nothing is known.
+    """
     if layers is None:
         return {}
     time: dict[str, int] = {}
-    for precision, total in zip(
-        layers["compute_precision"].to_pylist(), layers["total_ns"].to_pylist(), strict=True
-    ):
-        if total:
-            time[precision or "unknown"] = time.get(precision or "unknown", 0) + total
+    columns = [layers[c].to_pylist() for c in ("compute_precision", "precision_in", "total_ns")]
+    for precision, given, total in zip(*columns, strict=True):
+        name = precision or ("unknown" if given is None else None)
+        if total and name:
+            time[name] = time.get(name, 0) + total
+    if set(time) <= {"unknown"}:
+        return {}
     everything = sum(time.values())
     ordered = sorted(time.items(), key=lambda item: -item[1])
     return {p: t / everything for p, t in ordered}

@@ -134,16 +134,21 @@ def test_the_profilers_cost() -> None:
     assert profiler_cost(None, plain)["ok"] is None
 
 
-def test_raw_onnxruntime_counts_kernel_times_only(tmp_path: Path) -> None:
+def test_raw_onnxruntime_counts_node_executions_in_runs_once(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     events = [
         {"cat": "Session", "name": "model_run", "dur": 900, "ts": 0},
         {"cat": "Node", "name": "a_fence_before", "dur": 1, "ts": 0},
         {"cat": "Node", "name": "a_kernel_time", "dur": 300, "ts": 1},
-        {"cat": "Node", "name": "b_kernel_time", "dur": 0, "ts": 1},
+        {"cat": "Node", "name": "b_kernel_time", "dur": 0, "ts": 301},
+        {"cat": "Session", "name": "model_run", "dur": 50, "ts": 1000},
+        {"cat": "Node", "name": "if_kernel_time", "dur": 40, "ts": 1001},
+        {"cat": "Node", "name": "then_kernel_time", "dur": 30, "ts": 1005},
+        {"cat": "Node", "name": "after_kernel_time", "dur": 9, "ts": 2000},
     ]
     path.write_text(json.dumps(events))
-    assert raw_sums.onnxruntime(path) == {"node": 300_000}
+    assert raw_sums.onnxruntime(path) == {"node": 340_000}
+    assert raw_sums.onnxruntime(path, warmup=1) == {"node": 40_000}
 
 
 def test_raw_torch_trace_counts_nested_operators_once_and_only_in_the_window(
@@ -161,8 +166,10 @@ def test_raw_torch_trace_counts_nested_operators_once_and_only_in_the_window(
         op("other thread", 21, 3, tid=2),
     ]
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-    assert raw_sums.torch_trace(path) == {"op": 18_500}
-    assert raw_sums.torch_trace(path, "layerline/iteration/") == {"op": 13_500}
+    # linear 10.5 us with addmm inside it, and 3 us of another thread; "early" is in no iteration.
+    found = raw_sums.torch_trace(path)
+    assert (found.sums, found.steps) == ({"op": 13_500}, {0: 100_000})
+    assert raw_sums.torch_trace(path, "ProfilerStep#").sums == {"op": 18_500}
 
 
 def test_raw_nsys_leaves_absent_tables_out(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def engine(**more: Any) -> SideData:
     described = [
         {"name": "a", "kind": "Gemm", "compute_precision": "fp32"},
         {"name": "c", "kind": "Gemm", "compute_precision": "fp16"},
+        {"name": "d", "kind": "movement", "precision_in": "int64"},
     ]
     facts: dict[str, Any] = {
         "key": ENGINE,
@@ -145,8 +146,8 @@ def test_unresolved_time_is_named_and_counts_against_coverage(view: View) -> Non
 
 def test_precision_that_ran_is_weighed_by_time(view: View) -> None:
     run = view["sides"][0]["precision_run"]
-    # a 60, c 300, and 15 + 9 + 21 that no layer describes.
-    assert run == {"fp16": 300 / 405, "fp32": 60 / 405, "unknown": 45 / 405}
+    # a 60, c 300, 15 + 21 that no layer describes; d (9) is known to compute nothing.
+    assert run == {"fp16": 300 / 396, "fp32": 60 / 396, "unknown": 36 / 396}
 
 
 def test_a_leafs_layers_are_those_wholly_or_partly_inside(view: View) -> None:

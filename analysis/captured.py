@@ -1,0 +1,299 @@
+"""From the files of a run directory to the sides of the comparison, with their checks.
+
+An engine's capture is one side. An eager inference capture is one side; a training capture is one
+for forward, backward and recomputation each, and one for the whole step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.errors import InputError
+from ..core.files import read_json
+from ..core.run import Run
+from ..core.stats import summarise
+from . import closure, raw_sums
+from .layers import layers
+from .report.view import Closure
+from .sums import DEVICE_KINDS, iterations_of, sums, timed_rows
+from .view import UNRESOLVED, SideData
+
+BACKENDS = {
+    "onnxruntime": "ONNX Runtime",
+    "tensorrt": "TensorRT",
+    "tensorrt-rtx": "TensorRT for RTX",
+}
+OUTSIDE = "outside operators"
+# Phases of training that have modules; the others are rows of the step.
+COLUMNS = ("forward", "recompute", "backward")
+# A raw JSON capture above it is not read a second time for check (i).
+RAW_LIMIT_BYTES = 300_000_000
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What one capture gave: its sides, all its operations, and what could not be done."""
+
+    sides: list[SideData]
+    ops: pa.Table
+    skipped: list[dict[str, str]] = field(default_factory=list)
+
+
+def optional(path: Path) -> dict[str, Any]:
+    """A JSON object, empty where there is no such file. A broken file is an error."""
+    if not path.exists():
+        return {}
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise InputError("is not a JSON object", file=path, fix="make it again")
+    return found
+
+
+def engine(run: Run, precision: str, backend: str) -> Captured:
+    """The side of one engine. Its operations come from its profile, its latency from another
+    run without the profiler."""
+    from .engine_ops import engine_ops
+
+    name = f"{precision}.{backend}"
+    meta = optional(run.file("captures", f"{name}.profile.meta.json"))
+    latency = optional(run.file("captures", f"{name}.latency.json"))
+    described = optional(run.file("engines", f"{name}.layers.json"))
+    ops = engine_ops(run.path, precision, backend).main
+    raw = run.file("captures", meta.get("profile") or f"{name}.profile.json")
+    traced = by_iteration(ops, meta.get("latency_ns"))
+    unprofiled = latency.get("latency_ns") or []
+    checks = [
+        closure.counted_once(counted(ops), _raw_engine(raw, meta), _attributed([ops])),
+        closure.span_against_latency(closure.spans(ops), traced),
+        closure.profiler_cost(summarise(traced.values()), summarise(unprofiled)),
+    ]
+    side = SideData(
+        key=f"engine/{name}/inference",
+        side="engine",
+        label=f"{BACKENDS.get(backend, backend)} {precision}",
+        precision=precision,
+        phase="inference",
+        backend=backend,
+        source=raw.name,
+        ops=ops,
+        labels=labels(ops, "no module"),
+        latency_ns=unprofiled,
+        traced_ns=traced,
+        closure=checks,
+        parity=parity(run, name),
+        layers=layers(ops, name, described.get("layers", ())),
+        nodes=described.get("nodes", ()),
+    )
+    return Captured([side], ops)
+
+
+def parity(run: Run, name: str) -> dict[str, Any] | None:
+    """The engine's outputs against eager's; null where they were not compared."""
+    found = optional(run.file("captures", f"{name}.accuracy.json"))
+    if not found:
+        return None
+    model = optional(run.file("export", "model.json"))
+    kept = {k: found.get(k) for k in ("max_abs", "max_rel", "cosine", "top1", "reference")}
+    kept["random_weights"] = None if "weights" not in model else model["weights"] == "random"
+    return kept
+
+
+def by_iteration(ops: pa.Table, samples: Sequence[int] | None) -> dict[int, int]:
+    """Latency of the profiled run by iteration; empty where the two do not fit together.
+
+    The worker counts measured runs from 0, as readers do after the warm-up. Another number of
+    runs in the trace than in the list means that some were not recorded: then nothing is joined.
+    """
+    if not samples:
+        return {}
+    numbers = set(pc.unique(ops["iteration"].drop_null()).to_pylist())
+    return dict(enumerate(samples)) if numbers == set(range(len(samples))) else {}
+
+
+def counted(ops: pa.Table) -> dict[str, int]:
+    """Nanoseconds per kind over the rows of all iterations."""
+    rows, column = timed_rows(ops)
+    rows, _ = iterations_of(rows)
+    found = rows.group_by("kind").aggregate([(column, "sum")])
+    totals = zip(found["kind"].to_pylist(), found[f"{column}_sum"].to_pylist(), strict=True)
+    return {kind: total or 0 for kind, total in totals}
+
+
+def _attributed(parts: Iterable[pa.Table]) -> int:
+    """What modules, rows and unresolved of all parts add up to."""
+    return sum(int(sums(p, labels(p)).total().sum()) for p in parts)
+
+
+def labels(ops: pa.Table, name: str | None = None) -> pa.Array:
+    """A name per row for those without a module: the row that it belongs to (`name`, else what
+    `layer` says), or "unresolved" where no rule found one."""
+    known = pc.fill_null(pc.not_equal(ops["rule"], UNRESOLVED), False)
+    row = pc.fill_null(ops["layer"], "no module") if name is None else name
+    return pc.if_else(known, row, UNRESOLVED)
+
+
+def _raw_engine(path: Path, meta: Mapping[str, Any]) -> dict[str, int] | None:
+    if not path.exists() or path.stat().st_size > RAW_LIMIT_BYTES:
+        return None
+    if path.suffix == ".sqlite":
+        return raw_sums.nsys(path)
+    if path.suffix == ".json" and meta.get("backend") == "onnxruntime":
+        warmup = (meta.get("facts") or {}).get("warmup_runs") or 0
+        return raw_sums.onnxruntime(path, warmup)
+    return None
+
+
+# --- the eager side -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Eager:
+    """One eager capture as read: operations, without the rows of time outside them, and the wall
+    and outside time of phases and steps by iteration."""
+
+    path: Path
+    precision: str
+    ops: pa.Table
+    wall: Mapping[str, Mapping[int, int]]
+    outside: Mapping[str, Mapping[int, int]]
+    steps: Mapping[int, int]
+    on_device: bool
+    counted: Closure
+    precision_run: Mapping[str, float]
+
+    def phase(self, names: Sequence[str]) -> pa.Table:
+        """Rows of these phases that belong to an iteration."""
+        return self.ops.filter(pc.is_in(self.ops["phase"], pa.array(names)))
+
+
+def eager(run: Run, precision: str) -> Captured:
+    """Eager inference in one precision."""
+    read = _read(run, "eager", precision)
+    latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
+    side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
+    return Captured([side], read.ops)
+
+
+def train(run: Run, precision: str) -> Captured:
+    """Eager training in one precision: a side per phase with modules, and the step."""
+    read = _read(run, "train", precision)
+    latency = optional(run.file("captures", f"train.{precision}.latency.json"))
+    phases = latency.get("phases_ns") or {}
+    present = set(pc.unique(read.ops["phase"]).to_pylist())
+    sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
+    return Captured([*sides, _step_side(read, latency.get("latency_ns") or ())], read.ops)
+
+
+def _read(run: Run, task: str, precision: str) -> _Eager:
+    from .eager_ops import eager as read_eager
+
+    meta = optional(run.file("captures", f"{task}.{precision}.meta.json"))
+    path = run.file("captures", meta.get("trace") or f"{task}.{precision}.trace.json.gz")
+    found = read_eager(path, {"precision": precision, **meta})
+    ops = found.main
+    # Time outside operators is reported beside operations, not among them.
+    ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE), True))
+    wall: dict[str, dict[int, int]] = {}
+    outside: dict[str, dict[int, int]] = {}
+    for p in found.facts.get("phases", ()):
+        if p["iteration"] is not None:
+            for table, ns in ((wall, p["duration_ns"]), (outside, p["outside_ns"])):
+                phase = table.setdefault(p["phase"], {})
+                phase[p["iteration"]] = phase.get(p["iteration"], 0) + ns
+    raw = raw_sums.torch_trace(path) if path.stat().st_size * 20 < RAW_LIMIT_BYTES * 4 else None
+    kinds = set(pc.unique(ops["kind"]).to_pylist())
+    parts = [ops.filter(pc.equal(ops["phase"], p)) for p in pc.unique(ops["phase"]).to_pylist()]
+    return _Eager(
+        path=path,
+        precision=precision,
+        ops=ops,
+        wall=wall,
+        outside=outside,
+        steps=raw.steps if raw else {},
+        on_device=bool(kinds & set(DEVICE_KINDS)),
+        counted=closure.counted_once(counted(ops), raw.sums if raw else None, _attributed(parts)),
+        precision_run=_precision_run(meta),
+    )
+
+
+def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
+    """Eager fp32 without TF32 and autocast computes fp32 in full, and so does each one precision
+    of weights; a mixture is not known from the facts."""
+    if meta.get("autocast") is not False or meta.get("tf32") is not False:
+        return {}
+    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    weights = [names.get(w, w) for w in meta.get("weights") or ()]
+    return {weights[0]: 1.0} if len(weights) == 1 else {}
+
+
+def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequence[int]) -> SideData:
+    ops = read.phase(names)
+    wall = read.wall.get(phase, {})
+    return SideData(
+        key=f"eager/{read.precision}/{phase}",
+        side="eager",
+        label=f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}"),
+        precision=read.precision,
+        phase=phase,
+        backend="torch",
+        source=read.path.name,
+        ops=ops,
+        labels=labels(ops),
+        latency_ns=latency,
+        traced_ns=wall,
+        outside_ns={} if read.on_device else read.outside.get(phase, {}),
+        closure=[read.counted, _phase_check(read, phase, ops, wall), _cost(wall, latency)],
+        precision_run=read.precision_run,
+    )
+
+
+def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Closure:
+    return closure.profiler_cost(summarise(traced.values()), summarise(unprofiled))
+
+
+def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Closure:
+    """Check (ii) of a phase. On a device only inference waits for its operations to end."""
+    if not read.on_device:
+        return closure.operators_against_phase(_operators(ops), wall, phase)
+    if phase == "inference":
+        return closure.span_against_latency(closure.spans(ops), wall)
+    return closure.unchecked("ii", "on a device a phase's operations outlast the host's phase")
+
+
+def _operators(ops: pa.Table) -> dict[int, int]:
+    made = sums(ops, labels(ops))
+    return dict(zip(made.iterations, (int(t) for t in made.total()), strict=True))
+
+
+def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
+    """The whole step: every phase's operations; rows that are no module's stand by their name."""
+    outside: dict[int, int] = {}
+    for phase in read.outside.values():
+        for iteration, ns in phase.items():
+            outside[iteration] = outside.get(iteration, 0) + ns
+    if read.on_device:
+        second = closure.span_against_latency(closure.spans(read.ops), read.steps)
+    else:
+        second = closure.phases_against_step(read.steps, read.wall)
+    return SideData(
+        key=f"eager/{read.precision}/step",
+        side="eager",
+        label=f"eager {read.precision} training step",
+        precision=read.precision,
+        phase="step",
+        backend="torch",
+        source=read.path.name,
+        ops=read.ops,
+        labels=labels(read.ops),
+        latency_ns=latency,
+        traced_ns=read.steps,
+        outside_ns={} if read.on_device else outside,
+        closure=[read.counted, second, _cost(read.steps, latency)],
+        precision_run=read.precision_run,
+    )

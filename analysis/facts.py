@@ -1,0 +1,157 @@
+"""How each side was measured, from the small JSON files beside the captures.
+
+What no file says is null; `analysis.comparability` shows it as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.run import Run
+from .captured import optional
+from .comparability import SideFacts
+from .view import SideData, precision_run
+
+# A precision with less of the time than this is left out of "computed in".
+NOTED_SHARE = 0.01
+
+
+def collect(run: Run, sides: Sequence[SideData]) -> list[SideFacts]:
+    """The facts of every side."""
+    model = optional(run.file("export", "model.json"))
+    manifests = run.manifests()
+    found = []
+    for side in sides:
+        facts = engine(run, side, model) if side.side == "engine" else eager(run, side, model)
+        step = manifests.get(_step(side), {})
+        facts["layerline"] = (step.get("versions") or {}).get("layerline")
+        facts["model"] = _model_hash(step) or _model_hash(manifests.get("export/model", {}))
+        found.append(SideFacts(side.key, side.label, side.side, facts))
+    return found
+
+
+def _step(side: SideData) -> str:
+    if side.side == "engine":
+        return f"profile/{side.precision}.{side.backend}.profile"
+    task = "eager" if side.phase == "inference" else "train"
+    return f"profile/{task}.{side.precision}"
+
+
+def _model_hash(step: Mapping[str, Any]) -> str | None:
+    """The tokens that the step was given: every export writes its own (null where it had none)."""
+    for files in (step.get("inputs"), step.get("outputs")):
+        entry = (files or {}).get("export/inputs.npz")
+        if entry:
+            return str(entry.get("sha256"))[:12]
+    return None
+
+
+def engine(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of an engine: an inference graph, so never in train mode and without dropout."""
+    name = f"{side.precision}.{side.backend}"
+    latency = optional(run.file("captures", f"{name}.latency.json"))
+    build = optional(run.file("engines", f"{name}.build.json"))
+    facts = latency.get("facts") or {}
+    providers = facts.get("providers") or build.get("providers")
+    device = _device(side.backend, providers)
+    run_in = precision_run(side.layers)
+    return {
+        "precision": side.precision,
+        "compute": _compute(run_in),
+        "tf32": False
+        if device == "cpu"
+        else build.get("tf32", (build.get("options") or {}).get("tf32")),
+        "device": device,
+        "gpu": _gpu(device, facts.get("gpu") or build.get("gpu")),
+        "threads": facts.get("threads") or (build.get("options") or {}).get("threads"),
+        "train_mode": False,
+        "dropout": [],
+        "gradients": False,
+        "attention": model.get("attention"),
+        "autocast": False,
+        "weights": _stored(side.precision),
+        "batch": model.get("batch"),
+        "sequence": model.get("seq"),
+        "random_weights": _random(model),
+        **machine(latency.get("machine")),
+    }
+
+
+def eager(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of an eager capture, as its meta file has them."""
+    task = "eager" if side.phase == "inference" else "train"
+    meta = optional(run.file("captures", f"{task}.{side.precision}.meta.json"))
+    latency = optional(run.file("captures", f"{task}.{side.precision}.latency.json"))
+    device = meta.get("device")
+    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    weights = meta.get("weights")
+    return {
+        **{
+            k: meta.get(k)
+            for k in (
+                "tf32",
+                "threads",
+                "train_mode",
+                "dropout",
+                "gradients",
+                "attention",
+                "autocast",
+                "batch",
+                "sequence",
+            )
+        },
+        "precision": side.precision,
+        "compute": _compute(side.precision_run or {}),
+        "device": device,
+        "gpu": _gpu(device, meta.get("gpu") or meta.get("device_name")),
+        "weights": None if weights is None else "+".join(names.get(w, w) for w in weights),
+        "random_weights": _random(model),
+        **machine(meta.get("machine") or latency.get("machine")),
+    }
+
+
+def machine(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The machine when it was measured; `state` is {"before", "after"} or one state."""
+    before = (state or {}).get("before", state) or {}
+    return {
+        "cpu": before.get("cpu"),
+        "cpus": before.get("cpus_usable"),
+        "governor": before.get("governor"),
+        "mhz": before.get("mhz"),
+        "load": before.get("load_1min"),
+        "machine": before.get("host"),
+        "driver": before.get("driver"),
+        "clocks": before.get("gpu_clock_mhz"),
+    }
+
+
+def _device(backend: str, providers: Sequence[str] | None) -> str | None:
+    if backend.startswith("tensorrt"):
+        return "cuda"
+    if providers is None:
+        return None
+    return "cpu" if list(providers) == ["CPUExecutionProvider"] else "cuda"
+
+
+def _gpu(device: str | None, name: Any) -> str | None:
+    if device == "cpu":
+        return "none"
+    return None if name is None else str(name)
+
+
+def _compute(shares: Mapping[str, float]) -> str | None:
+    kept = {p: s for p, s in shares.items() if s >= NOTED_SHARE}
+    if not kept:
+        return None
+    if len(kept) == 1:
+        return next(iter(kept))
+    return ", ".join(f"{p} {s:.0%}" for p, s in kept.items())
+
+
+def _stored(precision: str) -> str:
+    return "fp32" if precision == "tf32" else precision
+
+
+def _random(model: Mapping[str, Any]) -> bool | None:
+    return None if "weights" not in model else model["weights"] == "random"

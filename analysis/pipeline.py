@@ -1,0 +1,166 @@
+"""A run directory to its tables and the view of the report.
+
+What was captured decides what is shown. What is missing and was not asked for is listed as
+skipped, with the reason that its stage left.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..core import tables
+from ..core.errors import InputError
+from ..core.run import Run
+from . import captured, comparability, facts, modules, record
+from .report.view import View
+from .sums import sums
+from .view import Model, SideData, build
+
+_ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.layers\.json$")
+_TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
+
+
+@dataclass(frozen=True)
+class Result:
+    """The view, the tables by name, and run.json without the files still to be written."""
+
+    view: View
+    tables: dict[str, pa.Table]
+    record: dict[str, Any]
+
+
+def analyse(run: Run) -> Result:
+    """Read every capture of the run. InputError where there is none, or one is broken."""
+    sides, parts, skipped = _sides(run)
+    if not sides:
+        raise InputError(
+            "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
+        )
+    model = _model(run)
+    known = facts.collect(run, sides)
+    document = record.assemble(run, known)
+    view = build(
+        sides,
+        model,
+        comparability=comparability.differences(known),
+        skipped=skipped,
+        manifest=document,
+        generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    return Result(
+        view,
+        {
+            "ops": pa.concat_tables(parts),
+            "layers": _layers(sides),
+            "latency": _latency(sides),
+            "modules": _modules(sides, model),
+        },
+        document,
+    )
+
+
+def _sides(run: Run) -> tuple[list[SideData], list[pa.Table], list[dict[str, Any]]]:
+    found: list[captured.Captured] = []
+    skipped = _left_out(run)
+    for precision, backend in engines(run):
+        if run.file("captures", f"{precision}.{backend}.profile.meta.json").exists():
+            found.append(captured.engine(run, precision, backend))
+        else:
+            skipped.append(
+                {
+                    "what": f"{captured.BACKENDS.get(backend, backend)} {precision}",
+                    "why": "the engine was built but not profiled",
+                    "fix": f"make profile PRECISION={precision} BACKEND={backend}",
+                }
+            )
+    for task, precision in traces(run):
+        found.append((captured.eager if task == "eager" else captured.train)(run, precision))
+    skipped += [dict(s) for c in found for s in c.skipped]
+    return [s for c in found for s in c.sides], [c.ops for c in found], skipped
+
+
+def engines(run: Run) -> list[tuple[str, str]]:
+    """(precision, backend) of every engine that was built, fp32 first."""
+    return _matches(run.file("engines"), _ENGINE, ("fp32", "tf32", "fp16", "bf16"), 0)
+
+
+def traces(run: Run) -> list[tuple[str, str]]:
+    """("eager" | "train", precision) of every eager capture, inference first."""
+    return _matches(run.file("captures"), _TRACE, ("eager", "train"), 0)
+
+
+def _matches(
+    folder: Path, pattern: re.Pattern[str], order: tuple[str, ...], by: int
+) -> list[tuple[str, str]]:
+    if not folder.is_dir():
+        return []
+    hits = [m for p in folder.iterdir() if (m := pattern.match(p.name))]
+    found = {(m[1], m[2]) for m in hits}
+    return sorted(found, key=lambda f: (order.index(f[by]), f))
+
+
+def _left_out(run: Run) -> list[dict[str, Any]]:
+    """What stages say they did not do, and why."""
+    found = []
+    for manifest in run.manifests().values():
+        entry = (manifest.get("facts") or {}).get("skipped") if isinstance(manifest, dict) else None
+        if isinstance(entry, dict):
+            found.append({k: str(entry.get(k) or "") for k in ("what", "why", "fix")})
+        elif isinstance(entry, list):
+            found += [{k: str(e.get(k) or "") for k in ("what", "why", "fix")} for e in entry]
+    return found
+
+
+def _model(run: Run) -> Model:
+    """Module paths and classes: from the export, else from the eager model's own capture, else
+    from the nodes."""
+    document = captured.optional(run.file("export", "model.json"))
+    title = record.title(document, run)
+    tree = {m["path"]: m.get("class") for m in document.get("modules") or ()}
+    if not tree:
+        for meta in sorted(run.file("captures").glob("*.meta.json")):
+            tree = captured.optional(meta).get("modules") or {}
+            if tree:
+                break
+    if not tree:
+        nodes = captured.optional(run.file("export", "nodes.json")).get("nodes") or ()
+        tree = {n["module"]: n.get("module_class") for n in nodes if n.get("module") is not None}
+    return Model(title, list(tree), tree)
+
+
+def _layers(sides: list[SideData]) -> pa.Table:
+    parts = [s.layers for s in sides if s.layers is not None]
+    return pa.concat_tables(parts) if parts else tables.table("layers", [])
+
+
+def _latency(sides: list[SideData]) -> pa.Table:
+    """Unprofiled latencies, `source` being the side's key: a capture may have several phases."""
+    return tables.table(
+        "latency",
+        [
+            {"source": s.key, "precision": s.precision, "iteration": i, "latency_ns": ns}
+            for s in sides
+            for i, ns in enumerate(s.latency_ns)
+        ],
+    )
+
+
+def _modules(sides: list[SideData], model: Model) -> pa.Table:
+    rows = []
+    for side in sides:
+        made = sums(side.ops, side.labels)
+        about = {
+            "side": side.side,
+            "source": side.source,
+            "precision": side.precision,
+            "phase": side.phase,
+        }
+        paths = modules.ordered_tree(model.paths, made.units())
+        rows += modules.rows(about, made, paths, model.classes)
+    return tables.table("modules", rows)

@@ -1,0 +1,87 @@
+"""``layerline report``: tables, report and record of a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..core.errors import InputError
+from ..core.files import read_json, write_json, write_text
+from ..core.progress import log, progress
+from ..core.run import Run, Step, open_run
+
+TABLES = ("ops", "layers", "latency", "modules")
+REPORT = ("index.html", "report.md", "layers.csv", "summary.json")
+# What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
+_READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
+
+
+@click.command()
+@click.option(
+    "--run",
+    "run_path",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The run directory, as the other stages left it.",
+)
+@click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
+def report(run_path: Path, force: bool) -> None:
+    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json.
+
+    Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
+    on another machine is reported on this one.
+    """
+    run = open_run(run_path)
+    step = _step(run)
+    if force or not step.valid():
+        if not any(run.file("captures").glob("*")):
+            raise InputError(
+                "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
+            )
+        with step.recording(), progress("report"):
+            _write(run)
+    else:
+        log("analysis/report: up to date")
+    _tell(run)
+
+
+def _step(run: Run) -> Step:
+    inputs = sorted(
+        path
+        for pattern in _READ
+        for path in run.path.glob(pattern)
+        if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
+    )
+    return Step(run, "analysis/report", {}, inputs, _outputs(run))
+
+
+def _outputs(run: Run) -> list[Path]:
+    written = [run.file("tables", f"{name}.parquet") for name in TABLES]
+    written += [run.file("report", name) for name in REPORT]
+    return [*written, run.file("run.json")]
+
+
+def _write(run: Run) -> None:
+    # Not at the top: an up-to-date report needs neither pandas nor templates.
+    from ..core.tables import write_parquet
+    from . import record
+    from .pipeline import analyse
+    from .report import html, layers_csv, markdown
+    from .summary import summary
+
+    result = analyse(run)
+    for name in TABLES:
+        write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
+    write_text(run.file("report", "index.html"), html.render(result.view))
+    write_text(run.file("report", "report.md"), markdown.render(result.view))
+    write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
+    write_json(run.file("report", "summary.json"), summary(result.view))
+    record.add_files(result.record, run, _outputs(run)[:-1])
+    write_json(run.file("run.json"), result.record)
+
+
+def _tell(run: Run) -> None:
+    for line in read_json(run.file("report", "summary.json")).get("headline", ()):
+        click.echo(line)
+    click.echo(run.file("report", "index.html"))
