@@ -15,25 +15,37 @@ from . import ops
 from .claims import Claims
 from .flow import Flow
 from .model import RawLayer
-from .spelling import Speller, is_movement, tensor_spellings
+from .spelling import Speller, blocked_output, is_movement, tensor_spellings
 
 
 class Tensors:
-    """The model's name for each tensor that the engine names, where there is one."""
+    """The tensors that the engine's layers hand each other, and the model's names for them."""
 
     def __init__(self, layers: Sequence[RawLayer], flow: Flow, speller: Speller) -> None:
-        self._known = flow.known
-        self.written = {t for layer in layers for t in layer.outputs or () if t}
-        self.read = {t for layer in layers for t in layer.inputs or () if t}
+        self._flow = flow
+        self.writer = {t: p for p, layer in enumerate(layers) for t in layer.outputs or () if t}
+        self.readers: dict[str, list[int]] = {}
+        for p, layer in enumerate(layers):
+            for t in dict.fromkeys(layer.inputs or ()):
+                self.readers.setdefault(t, []).append(p)
         self._alias: dict[str, str] = {}
+        self.moving = [
+            is_movement(layer.name, layer.op) and not speller.find(layer.name) for layer in layers
+        ]
+        self._constant = self._constants(layers)
+        for layer in layers:
+            blocked = blocked_output(layer.name)
+            model = self.model_name(blocked) if blocked is not None else None
+            if model is not None and layer.outputs and self.model_name(layer.outputs[0]) is None:
+                self._alias[layer.outputs[0]] = model
+        self._follow(layers)
+
+    def _follow(self, layers: Sequence[RawLayer]) -> None:
+        """What a movement layer writes stands for what it reads, and the reverse."""
         moves = [
             (layer.inputs[0], layer.outputs[0])
-            for layer in layers
-            if layer.inputs
-            and layer.outputs
-            and len(layer.outputs) == 1
-            and is_movement(layer.name, layer.op)
-            and not speller.find(layer.name)
+            for p, layer in enumerate(layers)
+            if self.moving[p] and layer.inputs and layer.outputs and len(layer.outputs) == 1
         ]
         changed = bool(moves)
         while changed:  # chains of moves are short; each pass settles one link
@@ -45,12 +57,39 @@ class Tensors:
                 elif b is not None and a is None:
                     self._alias[source], changed = b, True
 
+    def _constants(self, layers: Sequence[RawLayer]) -> set[str]:
+        """Tensors that layers write from constants alone (weights cast at run time)."""
+        found: set[str] = set()
+        for layer in layers:
+            inputs = [t for t in layer.inputs or () if t]
+            if inputs and all(t in found or self._fixed(t) for t in inputs):
+                found.update(t for t in layer.outputs or () if t)
+        return found
+
+    def _fixed(self, tensor: str) -> bool:
+        name = self.model_name(tensor)
+        if name is None:
+            return tensor not in self.writer
+        i = self._flow.writer.get(name)
+        if i is not None:
+            return self._flow.constant[i]
+        graph = self._flow.graph
+        return name in graph.initializers or (bool(graph.inputs) and name not in graph.inputs)
+
     def model_name(self, tensor: str) -> str | None:
         """The model's tensor that `tensor` is or was made from by moving it; None if unknown."""
         for text in tensor_spellings(tensor):
-            if text in self._known:
+            if text in self._flow.known:
                 return text
         return self._alias.get(tensor)
+
+    def strange(self, tensor: str) -> bool:
+        """Whether a layer made `tensor` at run time and it is not the model's."""
+        return (
+            tensor in self.writer
+            and tensor not in self._constant
+            and self.model_name(tensor) is None
+        )
 
 
 @dataclass(frozen=True)
@@ -62,79 +101,93 @@ class Region:
 
 
 def between(
-    layer: int, raw: RawLayer, flow: Flow, tensors: Tensors, claims: Claims | None
+    layer: int, raw: RawLayer, flow: Flow, tensors: Tensors, claims: Claims, *, alone: bool = True
 ) -> Region:
-    """The nodes between the layer's tensors. `claims` None: nobody else's claims are looked at."""
+    """The nodes between the layer's tensors.
+
+    A strange input tensor is a boundary only if the layer that wrote it has nodes: the walk
+    stops at them, and it must meet every one of these layers. `alone` False: nodes that other
+    layers claim may lie between (the caller leaves them out).
+    """
     outputs = [m for t in raw.outputs or () if t and (m := tensors.model_name(t)) is not None]
     if not outputs:
         return Region((), f"its output tensors are not the model's ({_some(raw.outputs)})")
-    stops: set[str] = set()
-    unknown: list[str] = []
-    for t in raw.inputs or ():
-        name = tensors.model_name(t) if t else None
-        if name is not None:
-            stops.add(name)
-        elif t and t in tensors.written:  # written at run time: not a constant that was folded
-            unknown.append(t)
-    found, reached, halted, leak = _walk(layer, outputs, stops, flow, claims if unknown else None)
+    strange = [t for t in raw.inputs or () if t and tensors.strange(t)]
+    writers = {tensors.writer[t] for t in strange}
+    makers = {i: p for p in writers for i in claims.of_layer[p]}
+    if not all(claims.of_layer[p] for p in writers):
+        return Region((), f"an input tensor is not the model's ({_some(strange)})")
+    stops = {m for t in raw.inputs or () if t and (m := tensors.model_name(t)) is not None}
+    walk = _Walk(flow, stops, makers)
+    leak = walk.leak(outputs)
     if leak is not None:
         return Region((), f"its tensors do not bound it: {leak} is not among its inputs")
-    if len(halted) < len(unknown):
-        return Region((), f"an input tensor is not the model's ({_some(unknown)})")
-    if not flow.inputs_known:
-        found &= _descendants(found, reached | halted, flow)
-    if claims is not None:
-        twice = [i for i in found if claims.claimed_elsewhere(i, layer)]
-        heavy = [i for i in twice if flow.nodes[i].op in ops.HEAVY]
+    if walk.met != writers:
+        return Region((), f"an input tensor is not the model's ({_some(strange)})")
+    found = walk.found if flow.inputs_known else walk.fed()
+    if alone:
+        heavy = [
+            i for i in found if flow.nodes[i].op in ops.HEAVY and claims.claimed_elsewhere(i, layer)
+        ]
         if heavy:
             name = flow.nodes[min(heavy)].name
             return Region((), f"between its tensors lies {name}, which another layer runs")
     if not found:
         return Region((), "no node lies between its input and output tensors")
-    read = [t for t in raw.inputs or () if tensors.model_name(t) in reached]
+    read = [t for t in raw.inputs or () if t in strange or tensors.model_name(t) in walk.reached]
     text = f"the nodes between its tensors {_some(read)} and {_some(outputs)}"
     return Region(tuple(sorted(found)), text)
 
 
-def _walk(
-    layer: int, outputs: list[str], stops: set[str], flow: Flow, claims: Claims | None
-) -> tuple[set[int], set[str], set[str], str | None]:
-    """(nodes, stops reached, tensors of other layers at which it halted, tensor that leaks)."""
-    inputs = set(flow.graph.inputs)
-    found: set[int] = set()
-    reached: set[str] = set()
-    halted: set[str] = set()
-    pending = [t for t in outputs if t not in stops]
-    seen = set(pending)
-    while pending:
-        tensor = pending.pop()
-        i = flow.writer.get(tensor)
-        if i is None:
-            if tensor in inputs:
-                return found, reached, halted, tensor
-            continue
-        if claims is not None and claims.claimed_elsewhere(i, layer):
-            halted.add(tensor)
-            continue
-        if i in found or not flow.alive[i]:
-            continue
-        found.add(i)
-        for t in flow.reads[i]:
-            if t in stops:
-                reached.add(t)
-            elif t not in seen:
-                seen.add(t)
-                pending.append(t)
-    return found, reached, halted, None
+class _Walk:
+    """Back from tensors along data edges, to `stops` and to the nodes of `makers`."""
 
+    def __init__(self, flow: Flow, stops: set[str], makers: dict[int, int]) -> None:
+        self._flow = flow
+        self._stops = stops
+        self._makers = makers
+        self.found: set[int] = set()
+        self.reached: set[str] = set()
+        self.met: set[int] = set()
+        self._halted: set[str] = set()
 
-def _descendants(found: set[int], tensors: set[str], flow: Flow) -> set[int]:
-    """Of `found`, what reads one of `tensors`, directly or through others of `found`."""
-    kept: set[int] = set()
-    for i in sorted(found):
-        if any(t in tensors for t in flow.reads[i]) or any(p in kept for p in flow.producers[i]):
-            kept.add(i)
-    return kept
+    def leak(self, outputs: Sequence[str]) -> str | None:
+        """Walk; the model input that is reached without passing a stop, if any."""
+        model_inputs = set(self._flow.graph.inputs)
+        pending = [t for t in outputs if t not in self._stops]
+        seen = set(pending)
+        while pending:
+            tensor = pending.pop()
+            i = self._flow.writer.get(tensor)
+            if i is None:
+                if tensor in model_inputs:
+                    return tensor
+                continue
+            if i in self._makers:
+                self.met.add(self._makers[i])
+                self._halted.add(tensor)
+                continue
+            if i in self.found or not self._flow.alive[i]:
+                continue
+            self.found.add(i)
+            for t in self._flow.reads[i]:
+                if t in self._stops:
+                    self.reached.add(t)
+                elif t not in seen:
+                    seen.add(t)
+                    pending.append(t)
+        return None
+
+    def fed(self) -> set[int]:
+        """Of what was found, what reads a boundary tensor, directly or through others found."""
+        flow, tensors = self._flow, self.reached | self._halted
+        kept: set[int] = set()
+        for i in sorted(self.found):
+            if any(t in tensors for t in flow.reads[i]) or any(
+                p in kept for p in flow.producers[i]
+            ):
+                kept.add(i)
+        return kept
 
 
 def within(first: str, last: str, flow: Flow) -> tuple[int, ...]:

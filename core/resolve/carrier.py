@@ -61,21 +61,9 @@ class Carriers:
             if name is not None:
                 if name in self._flow.writer:
                     found.add(self._flow.writer[name])
-            elif t in self._layer_writing:
-                found.update(self._sinks(self._claims.of_layer[self._layer_writing[t]]))
+            elif t in self._tensors.writer:
+                found.update(self._sinks(self._claims.of_layer[self._tensors.writer[t]]))
         return tuple(sorted(found))
-
-    @cached_property
-    def _layer_writing(self) -> dict[str, int]:
-        return {t: p for p, layer in enumerate(self._layers) for t in layer.outputs or () if t}
-
-    @cached_property
-    def _layers_reading(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for p, layer in enumerate(self._layers):
-            for t in layer.inputs or ():
-                found.setdefault(t, []).append(p)
-        return found
 
     @cached_property
     def _by_name(self) -> dict[str, int]:
@@ -117,9 +105,12 @@ class Carriers:
         if layer.inputs and any(self._made(t) for t in layer.inputs):
             return ()
         found: set[int] = set()
-        for t in layer.outputs or ():
-            for p in self._layers_reading.get(t, ())[:1]:
+        pending = list(layer.outputs or ())
+        for t in pending:
+            for p in self._tensors.readers.get(t, ())[:1]:
                 found.update(self._claims.of_layer[p])
+                if not self._claims.of_layer[p] and self._tensors.moving[p]:
+                    pending.extend(self._layers[p].outputs or ())
         if not found and reformat is not None and reformat[0] == "Input":
             nodes = self._nodes_named(reformat[2])
             if not any(self._flow.producers[i] for i in nodes):
@@ -129,7 +120,7 @@ class Carriers:
     def _made(self, tensor: str) -> bool:
         """Whether a node, or another layer, makes the tensor: it is no input and no constant."""
         name = self._tensors.model_name(tensor)
-        return tensor in self._tensors.written if name is None else name in self._flow.writer
+        return self._tensors.strange(tensor) if name is None else name in self._flow.writer
 
     def _sinks(self, nodes: set[int] | dict[int, str]) -> set[int]:
         """Of `nodes`, those whose output no other of them reads."""

@@ -63,7 +63,7 @@ def _linked(layers: Sequence[RawLayer], tensors: Tensors, claims: Claims) -> Ite
 
 def _finishing(layers: Sequence[RawLayer], flow: Flow, tensors: Tensors, claims: Claims) -> None:
     """A layer that writes a node's output from what the node's own layer made, finishes it."""
-    writer = {t: p for p, layer in enumerate(layers) for t in layer.outputs or () if t}
+    writer = tensors.writer
     for p, layer in enumerate(layers):
         if claims.of_layer[p]:
             continue

@@ -19,7 +19,6 @@ from .model import Network, RawLayer, Resolution
 from .spelling import (
     Speller,
     foreign_range,
-    is_movement,
     metadata_names,
     parts,
     reformat_of,
@@ -155,7 +154,7 @@ class _Resolver:
             layer = self.layers[p]
             if not layer.inputs or not layer.outputs:
                 continue
-            region = boundary.between(p, layer, self.flow, self.tensors, None)
+            region = boundary.between(p, layer, self.flow, self.tensors, self.claims, alone=False)
             held = self.claims.of_layer[p]
             if held.keys() <= set(region.nodes):
                 more = [i for i in region.nodes if not self.claims.claimed(i)]
@@ -197,7 +196,7 @@ class _Resolver:
         for p, layer in enumerate(self.layers):
             if self.claims.of_layer[p]:
                 continue
-            if is_movement(layer.name, layer.op):
+            if self.tensors.moving[p]:
                 moving.append(p)
             elif foreign_range(layer.name) is None:
                 working.append(p)

@@ -42,7 +42,6 @@ _SUFFIXES = tuple(
         r"__my[el]\w*?\d+",
         r"[/_](?:kernel_time|fence_before|fence_after)",  # ONNX Runtime profile
         r"_token_\d+",  # ONNX Runtime: made unique
-        r"_nchwc",  # ONNX Runtime: blocked layout
         r"/?(?:MatMulScaleFusion|MatMulAddFusion|MatMulTransposeFusion|\w+Fusion)/?",
         r"_firstCast",  # TensorRT: parts of a normalisation
         r"_U\d+_\w+",
@@ -103,9 +102,10 @@ def base(part: str) -> str:
         text = short
 
 
+_CASTS = ("InsertedPrecisionFreeCast_", "InsertedCast_")  # ONNX Runtime: the tensor follows
 _MOVES = re.compile(
     r"(?:slice|reformat|cast|copy|copyNode|move|transpose|tran|reshape|concat|split|pad|shuffle"
-    r"|InsertedPrecisionFreeCast.*|InsertedCast.*|Memcpy(?:From|To)Host.*|Memcpy.*"
+    r"|Memcpy.*"
     r"|Reorder(?:In|Out)put.*|ONNXTRT_(?:castHelper|Broadcast|Shape\w*|\w*[sS]queeze\w*))"
     r"(?:_?\d+)?",
     re.IGNORECASE,
@@ -119,6 +119,8 @@ _MOVING_OPS = words(
 
 def is_movement(name: str, op: str | None = None) -> bool:
     """Whether a layer that is no node by name only moves data, by its name and operator."""
+    if name.startswith(_CASTS) and op is None:
+        return blocked_output(name) is None
     if reformat_of(name) is not None or (op is not None and op.lower() in _MOVING_OPS):
         return True
     spoken = [base(p) for p in parts(name)]
@@ -209,7 +211,13 @@ def _shorter(text: str) -> list[str]:
     return found
 
 
+def blocked_output(name: str) -> str | None:
+    """The tensor that a layer in ONNX Runtime's blocked layout stands for: it names such a node
+    after the output of the nodes that it replaces, ``TENSOR_nchwc``."""
+    match = re.fullmatch(r"(.+)_nchwc(?:_token_\d+)?", name)
+    return match[1] if match else None
+
+
 def tensor_spellings(tensor: str) -> tuple[str, ...]:
     """What a tensor may be called in the model, the written name first."""
-    prefixes = ("InsertedPrecisionFreeCast_", "InsertedCast_")  # ONNX Runtime
-    return (tensor, *(tensor[len(p) :] for p in prefixes if tensor.startswith(p)))
+    return (tensor, *(tensor[len(p) :] for p in _CASTS if tensor.startswith(p)))
