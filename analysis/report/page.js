@@ -253,8 +253,10 @@
         "aria-expanded": item.more ? String(isOpen(item)) : null,
       });
       const twist = item.more ? el("span", { class: "twist", "aria-hidden": "true" }, "▶") : null;
-      tr.append(el("th", { scope: "row", role: "rowheader", style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item))));
-      for (const side of [...shown].sort((a, b) => a - b)) {
+      // A node has no time of its own: its name may use the whole line.
+      const span = item.type === "node" ? shown.size + 1 : null;
+      tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item))));
+      for (const side of span ? [] : [...shown].sort((a, b) => a - b)) {
         if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null));
         else if (item.type === "layer" && layers[item.i].side === side) {
           const r = layers[item.i];

@@ -1,0 +1,223 @@
+"""The HTML page as text: what is in it without a browser, and what can never be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import report_views as views
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerline.analysis.report import bars, html, ledger, payload
+
+ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
+
+
+class _Page(HTMLParser):
+    """Tags with attributes, the text of each section, and the scripts."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.sections: dict[str, str] = {}
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self._section = ""
+        self._script: dict[str, str | None] | None = None
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = dict(attrs)["id"] or ""
+        if tag == "script":
+            self._script = dict(attrs)
+            self.scripts.append((self._script, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is not None:
+            attributes, before = self.scripts[-1]
+            self.scripts[-1] = (attributes, before + data)
+        elif self._section:
+            self.sections[self._section] = self.sections.get(self._section, "") + data
+
+
+def _data(page: _Page) -> Any:
+    return json.loads(next(t for a, t in page.scripts if a.get("id") == "data"))
+
+
+@pytest.mark.parametrize("which", ALL)
+def test_the_page_refers_to_nothing_outside_itself(which: str) -> None:
+    page = _Page(html.render(getattr(views, which)()))
+    for tag, attributes in page.tags:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        for key, value in attributes.items():
+            assert not key.startswith("on")
+            if key in {"src", "href", "action", "srcset", "data", "xlink:href"}:
+                assert key == "href" and (value or "").startswith("#")
+    assert "url(" not in html.render(views.empty())
+
+
+@pytest.mark.parametrize("which", ALL)
+def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
+    page = _Page(html.render(getattr(views, which)()))
+    policy = next(
+        a["content"] or ""
+        for t, a in page.tags
+        if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    )
+    rules = dict(r.strip().split(" ", 1) for r in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    (_, data), (_, script) = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    json.loads(data)
+
+
+@pytest.mark.parametrize("which", ALL)
+def test_embedded_json_cannot_end_its_script(which: str) -> None:
+    view = getattr(views, which)()
+    text = html.embedded(payload.build(view))
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@given(
+    st.recursive(st.text() | st.floats() | st.none(), lambda inner: st.lists(inner), max_leaves=9)
+)
+@settings(max_examples=60, deadline=None)
+def test_embedded_json_is_what_went_in(value: Any) -> None:
+    text = html.embedded(value)
+    assert text.isascii() and not set("<>&") & set(text)
+
+    def nulled(v: Any) -> Any:
+        if isinstance(v, list):
+            return [nulled(x) for x in v]
+        return (
+            None if isinstance(v, float) and (v != v or v in (float("inf"), -float("inf"))) else v
+        )
+
+    assert json.loads(text) == nulled(value)
+
+
+def test_hostile_names_add_no_element() -> None:
+    plain, evil = views.hostile(), views.hostile()
+
+    def tame(value: Any) -> Any:
+        if isinstance(value, str) and value in views.HOSTILE:
+            return f"name {views.HOSTILE.index(value)}"
+        if isinstance(value, list):
+            return [tame(v) for v in value]
+        if isinstance(value, dict):
+            return {tame(k): tame(v) for k, v in value.items()}
+        return value
+
+    def tags(view: Any) -> list[str]:
+        # A break opportunity after a dot or slash is the one element a name may bring.
+        return [t for t, _ in _Page(html.render(view)).tags if t != "wbr"]
+
+    assert tags(evil) == tags(tame(plain))
+    text = html.render(evil)
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800]", text)
+    text.encode("utf-8")
+
+
+def test_without_script_the_answer_the_ledger_and_the_first_modules_are_there() -> None:
+    view = views.gpt2()
+    page = _Page(html.render(view))
+    for h in view["headline"]:
+        assert h["text"] in page.sections["answer"]
+    assert "1.62×" in page.sections["answer"] and "95 %: 1.58× – 1.66×" in page.sections["answer"]
+    for s in view["sides"]:
+        assert s["label"] in page.sections["ledger"]
+    for word in ("4.97 ms", "4.91 – 5.03 ms, n 120", "gaps", "adds up", "99.1 %", "fp16"):
+        assert word in page.sections["ledger"]
+    for name in ("(model)", "transformer", "wte", "lm_head", "optimizer", "gradient accumulation"):
+        assert name in page.sections["modules"]
+    assert "transformer.h.*.attn" in page.sections["kinds"]
+    assert "dropout" in page.sections["comparability"]
+    assert "no NVIDIA GPU" in page.sections["skipped"]
+    assert "Example CPU" in page.sections["manifest"]
+
+
+def test_a_check_that_fails_is_said_first_and_in_words() -> None:
+    view = views.failing()
+    page = _Page(html.render(view))
+    assert "1 does not add up, 2 not checked" in page.sections["answer"]
+    assert "interval unknown" in page.sections["answer"]
+    said = page.sections["ledger"].split("What each check says")[1]
+    assert said.index("900 µs of the latency") < said.index("counted once")
+    assert page.sections["ledger"].count("does not add up") == 1
+
+
+def test_unknown_is_never_zero() -> None:
+    view = views.one_side()
+    view["sides"][0]["latency"] = {"median": None, "low": None, "high": None, "n": 0}
+    view["sides"][0]["operation_ns"] = view["sides"][0]["coverage"] = None
+    groups = {g["title"]: g["rows"] for g in ledger.groups(view)}
+    assert groups["Latency"][0]["cells"][0]["text"] == "–"
+    assert [r["cells"][0]["text"] for r in groups["Operations"]][0::2] == ["–", "–"]
+
+
+def test_the_ledger_says_when_another_precision_ran() -> None:
+    rows = next(g["rows"] for g in ledger.groups(views.gpt2(1)) if g["title"] == "Precision")
+    assert [c["tone"] for c in rows[1]["cells"]] == ["", "bad", "", "", "", ""]
+
+
+def test_one_side_has_no_ratio_and_an_empty_view_still_renders() -> None:
+    page = _Page(html.render(views.one_side()))
+    assert "Nothing was compared" in page.sections["answer"]
+    assert "as fast" not in page.sections["answer"]
+    page = _Page(html.render(views.empty()))
+    assert "Nothing was measured" in page.sections["answer"]
+    assert "No engine layers were measured." in page.sections["layers"]
+
+
+def test_bars_do_not_count_anything_twice_and_leave_little_out() -> None:
+    view = views.gpt2()
+    names = [e["name"] for e in bars.entries(view)]
+    assert 2 < len(names) <= bars.ROOM
+    for a in names:
+        for b in names:
+            assert a == b or not b.startswith(f"{a}.")
+    whole = view["modules"][0]["costs"][views.BACKWARD]["own"]
+    drawn = sum(e["costs"][views.BACKWARD]["own"] for e in bars.entries(view))
+    assert 0.8 * whole < drawn <= whole
+
+
+def test_every_node_and_layer_of_the_view_is_in_the_data() -> None:
+    view = views.gpt2(2)
+    data = _data(_Page(html.render(view)))
+    carried = sum(len(r["nodes"]) for r in data["layers"])
+    loose = sum(len(m["loose"]) for m in data["modules"])
+    assert carried + loose == len(view["nodes"]) and loose > 0
+    reached = {i for m in data["modules"] for i in m["layers"]}
+    assert reached == set(range(len(view["layers"])))
+
+
+def test_a_node_of_an_unknown_module_is_kept_under_the_model() -> None:
+    view = views.one_side()
+    lost = {"side": views.FP32, "name": "lost", "op": "Cast", "module": None}
+    view["nodes"].append({**lost, "status": "missing", "layer": None})
+    data = payload.build(view)
+    assert ["lost", "Cast", "missing", 0] in data["modules"][0]["loose"]
+
+
+def test_a_parent_that_comes_later_or_is_missing_makes_a_root_and_no_circle() -> None:
+    view = views.one_side()
+    view["modules"][1]["parent"] = view["modules"][2]["id"]
+    view["modules"][3]["parent"] = "nowhere"
+    data = payload.build(view)
+    assert data["modules"][1]["parent"] is None and data["modules"][3]["parent"] is None
+    assert {1, 3} <= set(payload.visible_rows(data))
