@@ -25,7 +25,7 @@ SHOWN = 15
     "--again",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Another run of A with nothing changed: the noise from run to run. May be repeated.",
+    help="A made again, engines built again: its spread is the noise between runs. Repeatable.",
 )
 @click.option(
     "--fail-above",

@@ -15,6 +15,8 @@ GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
 SHOWN_KINDS = 3
 # A compute precision with a smaller share of the time is not worth a sentence.
 NOTED_SHARE = 0.01
+# Phases of a step that are rows: they have no module.
+STEP_ROWS = ("loss", "optimizer", "data")
 
 
 def time(ns: int | float | None) -> str:
@@ -43,7 +45,7 @@ def sentences(view: View) -> list[dict[str, Any]]:
     if not found:
         found += [_alone(s) for s in view["sides"] if s["latency"]["median"] is not None]
     found += [p for s in view["sides"] if (p := _precision(s))]
-    step = _step(view["sides"])
+    step = _step(view)
     if step:
         found.append(step)
     found += _parity(view["sides"])
@@ -151,25 +153,32 @@ def _precision(side: Side) -> dict[str, Any] | None:
     }
     if not other or side["side"] != "engine":
         return None
-    ran = ", ".join(f"{share:.0%} in {p}" for p, share in other.items())
+    ran = ", ".join(f"{p} {share:.0%}" for p, share in other.items())
     return _say(
-        f"{side['label']}: {side['precision']} was asked for; of the operation time {ran} ran.",
+        f"{side['label']}: {side['precision']} was asked for; computed in other precisions, by share "
+        f"of the time: {ran}.",
         BAD if sum(other.values()) > 0.5 else NEUTRAL,
     )
 
 
-def _step(sides: Sequence[Side]) -> dict[str, Any] | None:
-    step = next((s for s in sides if s["phase"] == "step"), None)
+def _step(view: View) -> dict[str, Any] | None:
+    step = next((s for s in view["sides"] if s["phase"] == "step"), None)
     if step is None or not step["operation_ns"]:
         return None
     total = step["operation_ns"]
     phases = [
-        f"{s['phase']} {s['operation_ns'] / total:.0%}"
-        for s in sides
-        if s["source"] == step["source"] and s is not step and s["operation_ns"] is not None
+        (s["phase"], s["operation_ns"])
+        for s in view["sides"]
+        if s["source"] == step["source"] and s is not step
     ]
+    phases += [
+        (r["name"], r["costs"][step["key"]]["own"])
+        for r in view["modules"]
+        if r["kind"] == "row" and r["name"] in STEP_ROWS and step["key"] in r["costs"]
+    ]
+    shares = [f"{name} {ns / total:.0%}" for name, ns in phases if ns is not None]
     whole = step["latency"]["median"] or step["traced"]["median"]
-    return _say(f"A training step takes {time(whole)}; of its operation time: {', '.join(phases)}.")
+    return _say(f"A training step takes {time(whole)}; of its operation time: {', '.join(shares)}.")
 
 
 def _parity(sides: Sequence[Side]) -> list[dict[str, Any]]:
@@ -196,11 +205,29 @@ def _sums(sides: Sequence[Side]) -> dict[str, Any]:
         f"at least {min(covered):.1%} of operation time has its module or row" if covered else ""
     )
     if bad:
-        which = "; ".join(f"{s['label']} ({c['check']})" for s, c in bad)
-        return _say(f"These numbers do not add up: {which}. See the checks below.", BAD)
+        return _say(f"These numbers do not add up: {_failures(bad)}. See the checks.", BAD)
     if not checks or open_ == len(checks):
         return _say(f"Whether the numbers add up was not checked; {worst}.".replace("; .", "."))
     text = f"The numbers add up: {len(checks) - open_} checks passed"
     if open_:
         text += f", {open_} could not be made"
     return _say(f"{text}; {worst}.".replace("; .", "."), GOOD)
+
+
+_MEANINGS = {
+    "i": "operations are not counted once",
+    "ii": "time is outside the operations",
+    "iii": "profiling changed the speed",
+}
+
+
+def _failures(bad: Sequence[tuple[Side, Any]]) -> str:
+    """What failed, with the sides, the gravest first."""
+    parts = []
+    for check in dict.fromkeys([*_MEANINGS, *(c["check"] for _, c in bad)]):
+        sides = [s["label"] for s, c in bad if c["check"] == check]
+        if sides:
+            more = f" and {len(sides) - 2} more" if len(sides) > 2 else ""
+            meaning = _MEANINGS.get(check, f"check {check} failed")
+            parts.append(f"{meaning} ({', '.join(sides[:2])}{more})")
+    return "; ".join(parts)

@@ -216,7 +216,7 @@ def _module_rows(
             {
                 "id": "block:" + "+".join(members),
                 "parent": f"module:{parent}",
-                "name": "own operations" if single else _short(members, parent),
+                "name": "own operations" if single else _short(members, parent, inner),
                 "path": parent,
                 "module_class": None,
                 "kind": "block",
@@ -254,10 +254,18 @@ def _block_members(columns: Sequence[_Column], inner: Collection[str]) -> list[t
     return sorted(found)
 
 
-def _short(members: Sequence[str], parent: str) -> str:
-    """The members' names below their common parent."""
+def _short(members: Sequence[str], parent: str, inner: Collection[str]) -> str:
+    """The members' names below their common parent; of a module with children its own
+    operations are meant, not its subtree."""
     cut = len(parent) + 1 if parent else 0
-    return " + ".join(m[cut:] or "own operations" for m in members)
+
+    def name(member: str) -> str:
+        below = member[cut:]
+        if member not in inner:
+            return below
+        return f"{below} (own operations)" if below else "own operations"
+
+    return " + ".join(name(m) for m in members)
 
 
 def _depth(path: str) -> int:

@@ -204,7 +204,8 @@ def test_a_check_that_failed_is_in_the_headline() -> None:
     }
     view = build([engine(closure=[check]), eager()], Model("m"))
     assert view["headline"][-1] == {
-        "text": "These numbers do not add up: ort fp16 (i). See the checks below.",
+        "text": "These numbers do not add up: operations are not counted once (ort fp16). "
+        "See the checks.",
         "tone": "bad",
     }
 
