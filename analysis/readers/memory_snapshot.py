@@ -131,9 +131,7 @@ def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
         notes.append("No frames of blocks: torch.cuda.memory._record_memory_history was not on.")
     used = [b for b in blocks if b["state"] in _IN_USE]
     facts = {
-        "devices": sorted(
-            {s["device"] for s in map(_devices, segments) if s["device"] is not None}
-        ),
+        "devices": sorted({d for s in segments if (d := _int(s.get("device"))) is not None}),
         "segments": len(segments),
         "blocks": len(blocks),
         "events": len(events),

@@ -32,7 +32,7 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"ustar", "is a tar archive", "unpack it"),
 )
 _NSYS = b"QDSTRM", b"NSYS", b"DBG\x00", b"Nsight Systems"
-_ONNX_STRINGS = (b"pytorch", b"ir_version", b"onnx", b"ai.onnx", b"tf2onnx", b"skl2onnx")
+_ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
 
 
 def explain(head: Head, kinds: str) -> InputError:
@@ -70,7 +70,8 @@ def _binary(head: Head) -> tuple[str, str] | None:
             "is an Nsight Systems report",
             "export it with `nsys export --type sqlite` and read the .sqlite",
         )
-    if data[:1] == b"\x08" and any(s in data for s in _ONNX_STRINGS):
+    # ModelProto: ir_version (field 1), then any other of its fields (onnx.proto).
+    if len(data) > 2 and data[0] == 8 and 1 <= data[1] <= 32 and data[2] in _ONNX_FIELDS:
         return "is an ONNX model", "export and build it with `layerline export` and `engines`"
     if name.endswith((".onnx", ".pb", ".pbtxt")):
         return "is an ONNX or protobuf model", "profile it first"
@@ -106,6 +107,8 @@ def _text(head: Head) -> tuple[str, str] | None:
 def _json(text: str) -> tuple[str, str]:
     if '"schema_version"' in text[:4096] and '"nodes"' in text:
         return "is a nodes.json", "give it to `layerline layers CAPTURE --nodes` instead"
+    if '"schema_version"' in text[:4096] and '"backend"' in text and '"layers"' in text:
+        return "is layerline's own list of an engine's layers", "use `layerline layers`"
     if '"schema"' in text and '"nodes"' in text and '"pid"' in text:
         return "is a PyTorch execution trace, which has no times of kernels", "use torch.profiler"
     if '"opset_import"' in text or '"irVersion"' in text:
