@@ -136,7 +136,18 @@ def between(
         return Region((), "no node lies between its input and output tensors")
     read = [t for t in raw.inputs or () if t in strange or tensors.model_name(t) in walk.reached]
     text = f"the nodes between its tensors {_some(read)} and {_some(outputs)}"
-    return Region(tuple(sorted(found)), text)
+    return Region(_without_free_rides(found, flow), text)
+
+
+def _without_free_rides(found: set[int], flow: Flow) -> tuple[int, ...]:
+    """`found` in graph order without the views of modules that do no work here: a reshape on the
+    way in costs nothing and must not make the layer one that two modules share."""
+    working = {flow.nodes[i].module for i in found if not flow.is_movement(i)}
+    return tuple(
+        i
+        for i in sorted(found)
+        if not working or flow.nodes[i].op not in ops.VIEW or flow.nodes[i].module in working
+    )
 
 
 class _Walk:

@@ -17,6 +17,9 @@ MOVEMENT = words(
     "Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze"
 )
 
+# Of these, what costs nothing: the data stay where they are.
+VIEW = words("Flatten Identity Reshape Squeeze Unsqueeze")
+
 # Their result depends on the shape of the input, never on its values.
 SHAPE_QUERY = frozenset({"Shape", "Size"})
 
