@@ -153,10 +153,9 @@ def _precision(side: Side) -> dict[str, Any] | None:
     }
     if not other or side["side"] != "engine":
         return None
-    ran = ", ".join(f"{p} {share:.0%}" for p, share in other.items())
+    ran = ", ".join(f"{share:.0%} {p}" for p, share in other.items())
     return _say(
-        f"{side['label']}: {side['precision']} was asked for; computed in other precisions, by share "
-        f"of the time: {ran}.",
+        f"{side['label']} was asked for {side['precision']} and computed, by time, {ran}.",
         BAD if sum(other.values()) > 0.5 else NEUTRAL,
     )
 
