@@ -21,7 +21,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 
 # Name: "module:Class", imported when it is used. The order is that of preference.
 BACKENDS: dict[str, str] = {
+    "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",
     "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
+    "tensorrt-rtx": "layerline.engines.tensorrt_backend:TensorRTRTXBackend",
 }
 
 
@@ -37,11 +39,13 @@ class Unavailable:
 class BuildOptions:
     """What the user may ask of a build. A backend ignores what it has no meaning for.
 
-    `threads` null: as many as this process may use CPUs.
+    `threads` null: as many as this process may use CPUs. `build` is what only some builders have:
+    workspace_mib, timing_cache, compute_capability (TensorRT).
     """
 
     optimization_level: str | None = None
     threads: int | None = None
+    build: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Backend(ABC):
     suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
     # What the worker's profile task writes to `raw`: ".profile.json".
     profile_suffix: ClassVar[str] = ".profile.json"
+    # Whether the worker has the task trace, for a capture of its kernels under nsys.
+    traceable: ClassVar[bool] = False
 
     @abstractmethod
     def unavailable(self) -> Unavailable | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -44,7 +45,21 @@ def precisions(
     help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
 )
 @click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
-@click.option("--optimization-level", help="ONNX Runtime: disable, basic, extended or all.")
+@click.option(
+    "--optimization-level",
+    help="ONNX Runtime: disable, basic, extended or all. TensorRT: 0 to 5.",
+)
+@click.option("--workspace-mib", type=click.IntRange(min=1), help="TensorRT: workspace limit.")
+@click.option(
+    "--timing-cache",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TensorRT: timing cache to use and to keep.  [default: an empty one, not kept]",
+)
+@click.option(
+    "--compute-capability",
+    metavar="CC",
+    help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all usable]")
 def engines(
     path: Path,
@@ -52,6 +67,7 @@ def engines(
     backend: str | None,
     optimization_level: str | None,
     threads: int | None,
+    **builder: Any,
 ) -> None:
     """Build one engine per precision from the exported ONNX files.
 
@@ -60,7 +76,10 @@ def engines(
     """
     run = open_run(path)
     chosen = choose(backend)
-    asked = BuildOptions(optimization_level, threads)
+    wanted_of_builder = {k: str(v) if isinstance(v, Path) else v for k, v in builder.items()}
+    asked = BuildOptions(
+        optimization_level, threads, {k: v for k, v in wanted_of_builder.items() if v is not None}
+    )
     for precision in wanted:
         check_precision(chosen, precision)
     for precision in wanted:

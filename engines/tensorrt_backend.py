@@ -41,6 +41,7 @@ class TensorRTBackend(Backend):
     label = "TensorRT"
     precisions = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".engine"
+    traceable = True
     module = "tensorrt"
     distribution = "tensorrt"
 
@@ -57,9 +58,12 @@ class TensorRTBackend(Backend):
             return Unavailable(
                 f"TRT_PYTHON={self._python()[0]} is not there", "name an interpreter that is"
             )
-        if not Path("/dev/nvidiactl").exists() and not Path("/dev/dxg").exists():
-            return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
-        return None
+        return self._no_gpu()
+
+    def _no_gpu(self) -> Unavailable | None:
+        if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
+            return None
+        return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         level = asked.optimization_level
@@ -117,17 +121,25 @@ class TensorRTBackend(Backend):
         engine, inspector = self.engine(run, precision), self.inspector(run, precision)
         network, graph_file = self.network(run, precision), self.nodes(run, precision)
         with replacing(engine) as made, replacing(network) as named, replacing(inspector) as seen:
-            common = {"threads": 1, "options": {**options, **self.job_options(run, precision)}}
-            common["options"].update(
-                onnx=str(self.source(run, precision)), nodes=str(graph_file), network=str(named)
-            )
-            place = (made, inputs_path(run), precision)
-            facts: dict[str, Any] = call(self.worker(), job("build", *place, **common))["facts"]
+            told = {
+                **options,
+                **self.job_options(run, precision),
+                "onnx": str(self.source(run, precision)),
+                "nodes": str(graph_file),
+                "network": str(named),
+            }
+
+            def ask(task: str, raw: Path | None = None) -> dict[str, Any]:
+                given = inputs_path(run)
+                asked = job(task, made, given, precision, threads=1, options=told, raw=raw)
+                return call(self.worker(), asked)
+
+            facts: dict[str, Any] = ask("build")["facts"]
             if options.get("compute_capability"):
                 # Built for a GPU that is not here: nothing can load it, so nobody can inspect it.
                 write_json(seen, {"Layers": []})
             else:
-                call(self.worker(), job("inspect", *place, raw=seen, **common))
+                ask("inspect", seen)
             listed = layers.document(
                 engine.name,
                 self.name,
@@ -165,14 +177,8 @@ class TensorRTRTXBackend(TensorRTBackend):
     module = "tensorrt_rtx"
     distribution = "tensorrt-rtx"
 
-    def unavailable(self) -> Unavailable | None:
-        missing = super().unavailable()
-        if missing is not None and missing.reason == "no NVIDIA GPU here":
-            return Unavailable(
-                "no NVIDIA GPU here",
-                "build for another machine's with --build-option compute_capability=89",
-            )
-        return missing
+    def _no_gpu(self) -> Unavailable | None:
+        return None  # it builds here for another machine's GPU; the worker needs one to run
 
     def strongly_typed(self) -> bool:
         return True

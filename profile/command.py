@@ -15,7 +15,7 @@ from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import precisions
 
-from . import engine
+from . import engine, engine_trace, nsys
 
 WHAT = ("engine", "eager", "train")
 
@@ -59,6 +59,13 @@ def _what(
     default=None,
     help="At most so long, for each measurement.  [default: 15 unprofiled, 6 profiled]",
 )
+@click.option(
+    "--trace-iterations",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Inferences in a capture under nsys.",
+)
 def profile(
     path: Path,
     wanted: tuple[str, ...],
@@ -67,6 +74,7 @@ def profile(
     iterations: int | None,
     target: float,
     seconds: float | None,
+    trace_iterations: int,
 ) -> None:
     """Measure the engines of a run, the eager model in inference, and its training.
 
@@ -83,10 +91,21 @@ def profile(
         for precision in wanted:
             backends.check_precision(chosen, precision)
         for precision in wanted:
-            _engine_side(engine.subject(run, precision, chosen), limits)
+            _engine_side(engine.subject(run, precision, chosen), limits, trace_iterations)
 
 
-def _engine_side(of: engine.Subject, limits: dict[str, Any]) -> None:
+def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int) -> None:
+    """Under nsys where it is installed; otherwise a fact is left."""
+    why = nsys.missing()
+    if why is not None:
+        what = f"kernels of {of.precision} {of.backend.name}"
+        _skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
+        return
+    options = {**base, "iterations": iterations}
+    _step(of, name, options, engine_trace.SUFFIXES, lambda: engine_trace.trace(of, iterations))
+
+
+def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> None:
     unprofiled = _plan(limits, most=500, seconds=15.0)
     profiled = _plan(limits, most=60, seconds=6.0)
     prefix = f"profile/{of.precision}.{of.backend.name}"
@@ -106,6 +125,8 @@ def _engine_side(of: engine.Subject, limits: dict[str, Any]) -> None:
         lambda: engine.profile(of, profiled),
     )
     _step(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: engine.outputs(of))
+    if of.backend.traceable:
+        _trace(of, f"{prefix}.trace", base, traced)
     _accuracy(of, f"{prefix}.accuracy")
 
 

@@ -56,7 +56,7 @@ def make_logger(trt: Any) -> Any:
     `.counts`: {"warning": Counter, "error": Counter}; `.errors`: list of texts, oldest first.
     """
 
-    class Logger(trt.ILogger):  # type: ignore[misc,name-defined]
+    class Logger(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.counts: dict[str, collections.Counter[str]] = {
@@ -87,7 +87,7 @@ def make_progress(trt: Any) -> Any:
     if not hasattr(trt, "IProgressMonitor"):
         return None
 
-    class Progress(trt.IProgressMonitor):  # type: ignore[misc,name-defined]
+    class Progress(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IProgressMonitor.__init__(self)
             self.total: dict[str, int] = {}

@@ -1,0 +1,117 @@
+"""nsys around a worker: one capture of a few iterations, exported by nsys itself.
+
+Leaves ``NAME.nsys-rep`` and ``NAME.sqlite`` in captures/, untouched. The command is
+
+    nsys profile --trace=cuda,cudnn,cublas,osrt,nvtx --sample=none --cpuctxsw=none
+        --capture-range=cudaProfilerApi --capture-range-end=stop --output=NAME WORKER JOB
+    nsys export --type=sqlite --output=NAME.sqlite NAME.nsys-rep
+
+CPU sampling and context switches are off: they swell a capture and nothing here reads them. The
+worker warms up before it starts the capture, so the capture holds the measured iterations only.
+NSYS replaces or prefixes the command, e.g. ``NSYS='sudo env PATH=/opt/nsys/bin nsys'``; files that
+root then owns are copied, so that they belong to the user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from layerline.core.errors import InputError, ToolMissing, one_line
+from layerline.core.files import replacing
+
+TRACES = "cuda,cudnn,cublas,osrt,nvtx"
+# What nsys says when the machine does not let it trace, and what to do about it.
+REFUSALS = {
+    r"perf_event_paranoid": "set kernel.perf_event_paranoid to 2 or less",
+    r"[Pp]ermission denied|not permitted": "run it as a user who may trace, e.g. NSYS='sudo nsys'",
+    r"Unsupported driver|driver.{0,40}(too old|not supported)": "update the NVIDIA driver",
+}
+
+
+def command() -> list[str]:
+    """The nsys command as the user has it; ToolMissing where there is none."""
+    found = shlex.split(os.environ.get("NSYS") or "nsys")
+    if shutil.which(found[0]) is None:
+        raise ToolMissing(
+            f"{found[0]} is not on the PATH",
+            fix="install Nsight Systems, or name it with NSYS=…",
+        )
+    return found
+
+
+def missing() -> str | None:
+    """Why nothing can be traced here, or null."""
+    try:
+        command()
+    except ToolMissing as e:
+        return e.what
+    return None
+
+
+def prefix(output: Path, traces: str = TRACES) -> list[str]:
+    """What goes before the worker's command. `output` without a suffix."""
+    return [
+        *command(),
+        "profile",
+        f"--trace={traces}",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--capture-range=cudaProfilerApi",
+        "--capture-range-end=stop",
+        "--force-overwrite=true",
+        f"--output={output}",
+    ]
+
+
+def export_command(report: Path, sqlite: Path) -> list[str]:
+    """nsys's own export of a report to SQLite."""
+    return [
+        *(*command(), "export", "--type=sqlite", "--force-overwrite=true"),
+        *(f"--output={sqlite}", str(report)),
+    ]
+
+
+def export(report: Path, sqlite: Path) -> None:
+    """Export a report. InputError with what nsys said, where it fails."""
+    with replacing(sqlite) as made:
+        done = subprocess.run(
+            export_command(report, made), capture_output=True, text=True, check=False
+        )
+        if done.returncode or not made.exists():
+            raise InputError(
+                f"nsys cannot export it: {_last_line(done.stdout + done.stderr)}", file=report
+            )
+        own(made)
+
+
+def check(report: Path, said: str) -> None:
+    """See that nsys wrote the report. ToolMissing with the remedy where tracing is forbidden."""
+    if report.exists():
+        own(report)
+        return
+    for pattern, fix in REFUSALS.items():
+        if re.search(pattern, said):
+            raise ToolMissing(f"nsys may not trace here: {_last_line(said)}", fix=fix)
+    raise ToolMissing(
+        f"nsys wrote no report: {_last_line(said)}",
+        fix="run `nsys status --environment` to see what it lacks",
+    )
+
+
+def own(path: Path) -> None:
+    """Make a file the user's that a tool run as root left, by copying it."""
+    if path.stat().st_uid == os.geteuid():
+        return
+    with replacing(path) as mine:
+        shutil.copyfile(path, mine)
+
+
+def _last_line(said: str) -> str:
+    lines: Sequence[str] = [line for line in said.splitlines() if line.strip()]
+    return one_line(lines[-1])[:300] if lines else "it said nothing"
