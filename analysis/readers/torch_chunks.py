@@ -136,7 +136,7 @@ class Chunks:
         while True:
             more = self._more(stream)
             ended = not more
-            rest += more
+            rest = (rest + more).lstrip(b" \t\r\n,")
             if len(rest) > MOST_EVENT + CHUNK:
                 raise InputError(f"an event of more than 64 MiB after {count:,}", file=self.path)
             cut = None if ended else _quick_border(rest)
@@ -156,7 +156,7 @@ class Chunks:
                 events = self._parse(rest[:cut], count)
             count += len(events)
             yield events
-            rest = rest[cut:].lstrip()[1:]  # the comma
+            rest = rest[cut:]  # the comma goes with the next chunk
 
     def _cut_short(
         self, rest: bytes, cut: int | None, enclosed: bool, count: int
