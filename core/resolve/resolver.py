@@ -8,6 +8,7 @@ A wrong answer is worse than none: whenever two answers are possible, there is n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ..nodes import NodeGraph
 from . import boundary, elimination, expansion, order
@@ -98,14 +99,16 @@ class _Resolver:
                 told = "its name" if layer.name.startswith(texts[0]) else "its metadata"
                 why = _named(told, found, strange)
                 self.claims.add(p, (self.graph.position[n] for n in found), "name", why)
-        for nodes, places in equal.items():
-            if len(nodes) == len(places):
-                for k, (p, node) in enumerate(zip(places, nodes, strict=True), 1):
-                    why = f"run {k} of {len(places)} of a name that fits {len(nodes)} nodes"
-                    self.claims.add(p, (self.graph.position[node],), "order", why)
+        for names, places in equal.items():
+            numbers = [self.graph.position[n] for n in names]
+            free = [i for i in numbers if not self.claims.claimed(i)]
+            if len(free) == len(places) and all(self.flow.leads_to(*ab) for ab in pairwise(free)):
+                for k, (p, node) in enumerate(zip(places, free, strict=True), 1):
+                    why = f"run {k} of {len(places)} of a name that fits {len(names)} nodes"
+                    self.claims.add(p, (node,), "order", why)
             else:
                 for p in places:
-                    self.note(p, f"the name fits {' and '.join(nodes[:3])}")
+                    self.note(p, f"the name fits {' and '.join(names[:3])}")
 
     def texts(self, layer: RawLayer) -> tuple[str, ...]:
         """The names that a layer gives of its nodes: its metadata if that names any (TensorRT's
@@ -218,7 +221,8 @@ class _Resolver:
         else:
             numbers, rules, rule = (), (), "unresolved"
             why = carried[1] if carried is not None else self.why_not.get(p, "")
-            why = "no node of the model has this name" + (f"; {why}" if why else "")
+            if not why.startswith("the name fits"):
+                why = "no node of the model has this name" + (f"; {why}" if why else "")
             kind = "movement" if carried is not None else "unknown"
         nodes = tuple(self.flow.nodes[i].name for i in numbers)
         return Resolution(

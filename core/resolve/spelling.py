@@ -160,9 +160,9 @@ class Speller:
         for candidate in queue:
             if candidate in self._network:
                 return (self._network[candidate],)
-            if candidate in self._exact:
-                return (candidate,)
-            nodes = self._sanitised.get(sanitised(candidate))
+            nodes = self._sanitised.get(sanitised(candidate), ())
+            if candidate in self._exact and (len(nodes) == 1 or sanitised(candidate) != candidate):
+                return (candidate,)  # else Myelin may have spelled another node's name so
             if nodes:
                 return tuple(nodes)
             if len(queue) > 64:
@@ -183,7 +183,7 @@ def _network_names(graph: NodeGraph, network: Network | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for layer in network.layers.values() if network is not None else ():
         node = network_node(layer, graph)
-        if node is not None and layer.name:
+        if node is not None and layer.name and unnamed_layer(layer.name) is None:
             for text in (layer.name, sanitised(layer.name)):
                 found.setdefault(text, node)
     return found
