@@ -82,10 +82,11 @@ def judged(
 
 
 def counted_once(
-    counted: Mapping[str, int], raw: Mapping[str, int] | None, attributed_ns: int | None = None
+    counted: Mapping[str, int], raw: Mapping[str, int] | None, lost_ns: int | None = None
 ) -> Closure:
     """Check (i). `counted`: nanoseconds per kind in the tables; `raw`: the same, summed from the
-    raw file by other code; `attributed_ns`: what modules, rows and unresolved add up to.
+    raw file by other code; `lost_ns`: operations of iterations less what modules, rows and
+    unresolved add up to (negative where something was attributed twice).
 
     The worst kind decides. A kind that only one side has is a difference, not a zero.
     """
@@ -95,19 +96,16 @@ def counted_once(
     terms = [(f"{k} in the raw capture", raw.get(k, 0)) for k in kinds]
     terms += [(f"{k} in the tables", -counted.get(k, 0)) for k in kinds]
     differences = {k: raw.get(k, 0) - counted.get(k, 0) for k in kinds}
-    total = sum(raw.values())
+    if lost_ns is not None:
+        terms.append(("attributed to nothing or twice", lost_ns))
+        differences["the attribution"] = lost_ns
     worst = max(differences.values(), key=abs, default=0)
-    if attributed_ns is not None:
-        lost = sum(counted.values()) - attributed_ns
-        worst = max(worst, lost, key=abs)
-        terms.append(("attributed to modules and rows", -attributed_ns))
-        terms.append(("attributed twice or not at all", lost))
-    names = ", ".join(k for k, d in differences.items() if d) or "the attribution"
+    names = ", ".join(k for k, d in differences.items() if d)
     return judged(
         "i",
         terms,
         worst,
-        total,
+        sum(raw.values()),
         COUNTED_TOLERANCE,
         good="Every operation of the capture is counted once.",
         bad=f"the tables and the raw capture differ by {_ns(worst)} ({names}).",
