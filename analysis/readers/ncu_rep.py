@@ -163,7 +163,7 @@ def _counters(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
                 "metric": name,
                 "unit": metric.unit() or None,
                 "value": float(value) if finite else None,
-                "text": None if finite or value is None else str(value),
+                "text": None if finite or value in (None, "") else str(value),
             }
         )
     return rows

@@ -63,6 +63,16 @@ def _strict(text: str) -> list[str] | None:
         return None
 
 
+# How a list of ranges begins: with the thread's id, or each range with its own.
+_PUSH_POP = re.compile(r'\s*\d+\s+""')
+_START_END = re.compile(r'\s*""\d+:')
+
+
+def _is_ranges(text: str, begins: re.Pattern[str]) -> bool:
+    text = text.rstrip()
+    return not text or bool(begins.match(text) and text.endswith('""'))
+
+
 @dataclass(frozen=True)
 class Layout:
     """The columns of one table, and how to cut its rows."""
@@ -139,10 +149,9 @@ class Layout:
             for first in range(extra, -1, -1):
                 middle = at + 1 + first
                 after = '","'.join(pieces[middle : middle + 1 + extra - first])
-                # The second column is empty or a list of `""ID:domain:...""`.
-                if after.strip() and not re.match(r'\s*""\d+:', after):
-                    continue
                 before = '","'.join(pieces[at:middle])
+                if not (_is_ranges(before, _PUSH_POP) and _is_ranges(after, _START_END)):
+                    continue
                 rest = pieces[middle + 1 + extra - first :]
                 yield [*pieces[:at], before, after, *rest]
         for name in ("Kernel Name", "Process Name", "Rule Description"):

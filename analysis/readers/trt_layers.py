@@ -73,7 +73,7 @@ _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|\Z)", re.DOTALL)
 def sniff(head: Head) -> bool:
     """`"Layers": [`, a layer's own document, or the inspector's text."""
     text = head.stripped
-    if text.startswith(("{", "[", '"')):
+    if _is_json(text):
         text = text[:4096].replace('\\"', '"')
         return bool(
             _LAYERS_KEY.search(text)
@@ -85,6 +85,10 @@ def sniff(head: Head) -> bool:
         trt_oneline.DETAILED.search(text)
         or (trt_oneline.BEGIN.match(text) and "\n" in text.strip())
     )
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "[", '"')) and not trt_oneline.LOG_LINE.match(text)
 
 
 def read(path: Path) -> Artefact:
@@ -104,7 +108,7 @@ def read(path: Path) -> Artefact:
 def _engines(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     notes: list[str] = []
     text = decode(data[:4096]).lstrip()
-    if text.startswith(("{", "[", '"')):
+    if _is_json(text):
         documents = parse_json_documents(data, path)
         engines = _from_json(documents, path)
     else:

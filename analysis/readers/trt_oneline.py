@@ -14,7 +14,7 @@ from typing import Any
 
 BEGIN = re.compile(r"^(?:\[[^\]]*\] *)*Layers:[ \t]*$", re.MULTILINE)
 DETAILED = re.compile(r"^Name: .*?, LayerType: \w+", re.MULTILINE)
-_LOG_LINE = re.compile(r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]|&&&& ")
+LOG_LINE = re.compile(r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]|&&&& ")
 
 # A key after a comma at bracket depth 0 begins the next value.
 _KEY = re.compile(
@@ -54,7 +54,7 @@ def _block(text: str) -> dict[str, Any]:
         elif not line:
             if into is bindings and bindings:
                 break
-        elif _LOG_LINE.match(line):
+        elif LOG_LINE.match(line):
             # The log goes on: whatever follows belongs to it, unless another layer does.
             if into and (not detailed or into is bindings):
                 break
