@@ -1,8 +1,14 @@
-"""Rule 6, `carrier`: what only moves data belongs to the producer of what it moves."""
+"""Rule 6, `carrier`: what only moves data belongs to the producer of what it moves.
+
+Unless a movement node of the model reads just that and is of the kind that the layer's word says:
+then the layer is that node, by elimination.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
@@ -10,7 +16,25 @@ from .boundary import Tensors
 from .claims import Claims
 from .flow import Flow
 from .model import RawLayer
-from .spelling import Speller, foreign_range, parts, reformat_of
+from .spelling import Speller, base, foreign_range, parts, reformat_of
+
+# The movement nodes that a layer's word can be.
+_MOVES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
+    (re.compile(r"slice|split", re.IGNORECASE), frozenset({"Slice", "Split"})),
+    (re.compile(r"cast", re.IGNORECASE), frozenset({"Cast", "CastLike"})),
+    (re.compile(r"concat", re.IGNORECASE), frozenset({"Concat"})),
+    (re.compile(r"pad", re.IGNORECASE), frozenset({"Pad"})),
+    (re.compile(r"tran(?:spose)?", re.IGNORECASE), frozenset({"Transpose"})),
+)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a movement layer belongs to; no nodes if that is not known."""
+
+    nodes: tuple[int, ...]
+    rule: str
+    why: str
 
 
 class Carriers:
@@ -29,27 +53,61 @@ class Carriers:
         self._speller = speller
         self._tensors = tensors
         self._claims = claims
+        self._taken: set[int] = set()
 
-    def find(self, p: int) -> tuple[tuple[int, ...], str]:
-        """(node numbers, sentence) for the movement layer at position p; no nodes if unknown."""
+    def find(self, p: int) -> Carried:
+        """Whom the movement layer at position p belongs to."""
         layer = self._layers[p]
         reformat = reformat_of(layer.name)
         nodes: tuple[int, ...] = ()
+        told = any(self._tensors.model_name(t) for t in layer.inputs or ())
         if layer.inputs:
             nodes = self._writers(layer.inputs)
         if not nodes and reformat is not None:
             nodes = self._reformatted(*reformat)
-        if nodes:
-            return nodes, f"moves what {self._names(nodes)} made"
-        if layer.outputs or reformat is not None:
+            told = True
+        if not nodes and (layer.outputs or reformat is not None):
             nodes = self._readers(layer, reformat)
             if nodes:
-                return nodes, f"moves an input or a constant for {self._names(nodes)}"
-        if not layer.inputs and reformat is None:
+                why = f"moves an input or a constant for {self._names(nodes)}"
+                return Carried(nodes, "carrier", why)
+        if not nodes and not layer.inputs and reformat is None:
             nodes = self._by_liveness(p)
-            if nodes:
-                return nodes, f"only what {self._names(nodes)} made can be moved here"
-        return (), "it moves data, but not whose"
+        if not nodes:
+            return Carried((), "unresolved", "it moves data, but not whose")
+        # A model tensor by name: were the layer a node, its output would be the model's too.
+        own = None if told else self._own(p, nodes)
+        if own is not None:
+            self._taken.add(own)
+            why = f"only {self._names((own,))} moves what {self._names(nodes)} made"
+            return Carried((own,), "elimination", why)
+        return Carried(nodes, "carrier", f"moves what {self._names(nodes)} made")
+
+    def _own(self, p: int, producers: tuple[int, ...]) -> int | None:
+        """The one unclaimed node of the layer's kind that moves what `producers` made."""
+        word = base(self._layers[p].name)
+        kinds = next((kinds for pattern, kinds in _MOVES if pattern.match(word)), None)
+        if kinds is None:
+            return None
+        flow, claims = self._flow, self._claims
+        after, before = self._windows
+        pending = list(producers)
+        seen: set[int] = set(pending)
+        found = []
+        for i in pending:
+            for c in flow.consumers[i]:
+                if c in seen or claims.claimed(c) or not flow.is_movement(c):
+                    continue
+                seen.add(c)
+                pending.append(c)
+                if flow.nodes[c].op in kinds and after[c] < p < before[c]:
+                    found.append(c)
+        return found[0] if len(found) == 1 and found[0] not in self._taken else None
+
+    @cached_property
+    def _windows(self) -> tuple[list[int], list[int]]:
+        claims = self._claims
+        return self._flow.windows(claims.first, claims.last, len(self._layers))
 
     def _names(self, nodes: tuple[int, ...]) -> str:
         return ", ".join(self._flow.nodes[i].name for i in nodes[:3])

@@ -8,11 +8,11 @@ are none. Repeated until nothing changes, because each answer narrows the others
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 from . import ops
-from .candidates import units, working_units
+from .candidates import working_units
 from .claims import Claims
 from .flow import Flow
 from .model import RawLayer
@@ -24,61 +24,16 @@ _WORDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
     (re.compile(r"conv(?:olution)?", re.IGNORECASE), ops.CONVOLUTION | ops.MATRIX),
 )
 
-# The movement nodes that a movement layer's word can be.
-_MOVES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
-    (re.compile(r"slice|split", re.IGNORECASE), frozenset({"Slice", "Split"})),
-    (re.compile(r"cast", re.IGNORECASE), frozenset({"Cast", "CastLike"})),
-    (re.compile(r"concat", re.IGNORECASE), frozenset({"Concat"})),
-    (re.compile(r"pad", re.IGNORECASE), frozenset({"Pad"})),
-    (re.compile(r"tran(?:spose)?", re.IGNORECASE), frozenset({"Transpose"})),
-)
-
 
 def eliminate(
     layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
 ) -> dict[int, str]:
     """Claim for the open working layers what elimination gives; say of the others why not."""
-    return _fixed_point(layers, flow, claims, open_layers, working_units, _can_be)
-
-
-def eliminate_moves(
-    layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
-) -> dict[int, str]:
-    """The same for movement layers and the movement nodes of the kind that their word names."""
-    why: dict[int, str] = {}
-    for word, kinds in _MOVES:
-        mine = [p for p in open_layers if word.match(base(layers[p].name))]
-        if mine:
-            why |= _fixed_point(layers, flow, claims, mine, _units_of(kinds), _anything)
-    return why
-
-
-def _units_of(kinds: frozenset[str]) -> _Units:
-    return lambda flow, claims, after: units(
-        flow, claims, after, lambda i: flow.nodes[i].op in kinds
-    )
-
-
-def _anything(_name: str, _op: str) -> bool:
-    return True
-
-
-_Units = Callable[[Flow, Claims, list[int]], list[tuple[int, ...]]]
-
-
-def _fixed_point(
-    layers: Sequence[RawLayer],
-    flow: Flow,
-    claims: Claims,
-    open_layers: Sequence[int],
-    units_of: _Units,
-    can_be: Callable[[str, str], bool],
-) -> dict[int, str]:
     waiting = list(open_layers)
     why: dict[int, str] = {}
     while waiting:
         after, before = flow.windows(claims.first, claims.last, len(layers))
-        found = units_of(flow, claims, after)
+        found = working_units(flow, claims, after)
         counts, sole = _candidates(found, after, before, len(layers))
         wanted: dict[int, list[int]] = {}
         for p in waiting:
@@ -90,7 +45,7 @@ def _fixed_point(
             if len(rivals) > 1:
                 for p in rivals:
                     why[p] = f"{len(rivals)} layers could be {node.name}"
-            elif not can_be(layers[rivals[0]].name, node.op):
+            elif not _can_be(layers[rivals[0]].name, node.op):
                 why[rivals[0]] = f"the only node that ran here, {node.name}, is no such operation"
             else:
                 claims.add(

@@ -13,7 +13,7 @@ from itertools import pairwise
 from ..nodes import NodeGraph
 from . import boundary, elimination, expansion, order
 from .boundary import Tensors
-from .carrier import Carriers
+from .carrier import Carried, Carriers
 from .claims import Claims
 from .flow import Flow
 from .model import Network, RawLayer, Resolution
@@ -67,7 +67,6 @@ class _Resolver:
                 break
         for p in working:
             self.note(p, reasons.get(p))
-        elimination.eliminate_moves(self.layers, self.flow, self.claims, moving)
         carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims)
         carried = {p: carriers.find(p) for p in moving if not self.claims.of_layer[p]}
         return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
@@ -205,13 +204,12 @@ class _Resolver:
                 working.append(p)
         return moving, working
 
-    def resolution(self, p: int, carried: tuple[tuple[int, ...], str] | None) -> Resolution:
+    def resolution(self, p: int, carried: Carried | None) -> Resolution:
         layer = self.layers[p]
         held = self.claims.of_layer[p]
-        if carried is not None and carried[0]:
-            numbers, why = carried
-            rules: tuple[str, ...] = ("carrier",) * len(numbers)
-            rule, kind = "carrier", "movement"
+        if carried is not None and carried.nodes:
+            numbers, rule, why, kind = carried.nodes, carried.rule, carried.why, "movement"
+            rules: tuple[str, ...] = (rule,) * len(numbers)
         elif held:
             numbers = tuple(sorted(held))
             rules = tuple(held[i] for i in numbers)
@@ -220,7 +218,7 @@ class _Resolver:
             kind = "movement" if moves or layer.name.endswith(" copy") else "compute"
         else:
             numbers, rules, rule = (), (), "unresolved"
-            why = carried[1] if carried is not None else self.why_not.get(p, "")
+            why = carried.why if carried is not None else self.why_not.get(p, "")
             if not why.startswith("the name fits"):
                 why = "no node of the model has this name" + (f"; {why}" if why else "")
             kind = "movement" if carried is not None else "unknown"
