@@ -347,11 +347,14 @@ def test_a_real_h100_trace_agrees_with_its_own_arrows(tmp_path: Path) -> None:
         assert row["layer"] == (innermost and innermost["name"])
 
 
+# Each example writes the same file anew.
+PROPERTY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
 NAMES = st.text(st.sampled_from('ab{}[],:"\\ \n\u00e9') | st.characters(codec="utf-8"), max_size=12)
 ARGS = st.dictionaries(NAMES, st.integers() | st.lists(NAMES, max_size=2), max_size=2)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(PROPERTY, max_examples=60)
 @given(
     st.lists(st.tuples(NAMES, ARGS), max_size=8),
     st.sampled_from([None, 0, 3]),
@@ -377,7 +380,7 @@ def test_chunks_of_any_size_hold_the_events_that_json_finds(
         assert chunks.head == {"before": '},{"', "after": [{}, {}]}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(PROPERTY, max_examples=40)
 @given(st.binary(max_size=200), st.integers(0, 4000))
 def test_garbage_and_cut_files_end_in_one_error_or_a_table(
     tmp_path: Path, noise: bytes, cut: int
