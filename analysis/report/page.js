@@ -248,7 +248,7 @@
     }
     function row(item) {
       const tr = el("tr", {
-        role: "row", class: item.type, "data-key": item.key, tabindex: item.key === current ? "0" : "-1",
+        role: "row", class: item.type, "data-key": item.key,
         "aria-level": item.level, "aria-posinset": item.position, "aria-setsize": item.size,
         "aria-expanded": item.more ? String(isOpen(item)) : null,
       });
@@ -265,12 +265,24 @@
       }
       return tr;
     }
+    // A row that looks as it did is used again.
+    let drawn = new Map();
+    function rowFor(item, next) {
+      const looks = [item.position, item.size, item.more && isOpen(item), needle, ...shown].join();
+      const before = drawn.get(item.key);
+      const tr = before && before.looks === looks ? before.tr : row(item);
+      tr.tabIndex = item.key === current ? 0 : -1;
+      next.set(item.key, { looks, tr });
+      return tr;
+    }
     function draw(focus) {
       const every = flatten();
       items = every.slice(0, limit);
       if (!items.some((item) => item.key === current)) current = items.length ? items[0].key : "";
       const body = document.createDocumentFragment();
-      for (const item of items) body.append(row(item));
+      const next = new Map();
+      for (const item of items) body.append(rowFor(item, next));
+      drawn = next;
       if (every.length > limit) {
         const more = el("button", { type: "button", on: { click: () => { limit += PAGE; draw(false); } } }, `Show ${Math.min(PAGE, every.length - limit)} more of ${every.length} rows`);
         body.append(el("tr", { role: "row", class: "more" }, el("td", { role: "gridcell", colspan: shown.size + 1 }, more)));
@@ -302,6 +314,7 @@
       add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
       for (const i of [...shown].sort((a, b) => a - b)) add(el("th", { scope: "col", role: "columnheader", class: "right" }, nameOf(sides[i].label, 60)), i, "descending");
       tree.tHead.replaceChildren(tr);
+      tree.style.setProperty("--sides", shown.size);
     }
 
     tree.setAttribute("role", "treegrid");
