@@ -14,13 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.errors import InputError
-from ..core.files import read_json
 from ..core.run import Run
 from ..core.stats import summarise
-from . import closure, raw_sums
+from . import closure, engine_captures, raw_sums
 from .layers import layers
 from .report.view import Closure
+from .run_files import optional, small
 from .sums import DEVICE_KINDS, iterations_of, sums, timed_rows
 from .view import UNRESOLVED, SideData
 
@@ -32,8 +31,6 @@ BACKENDS = {
 OUTSIDE = "outside operators"
 # Phases of training that have modules; the others are rows of the step.
 COLUMNS = ("forward", "recompute", "backward")
-# A raw JSON capture above it is not read a second time for check (i).
-RAW_LIMIT_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -45,32 +42,18 @@ class Captured:
     skipped: list[dict[str, str]] = field(default_factory=list)
 
 
-def optional(path: Path) -> dict[str, Any]:
-    """A JSON object, empty where there is no such file. A broken file is an error."""
-    if not path.exists():
-        return {}
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise InputError("is not a JSON object", file=path, fix="make it again")
-    return found
-
-
 def engine(run: Run, precision: str, backend: str) -> Captured:
-    """The side of one engine. Its operations come from its profile, its latency from another
-    run without the profiler."""
-    from .engine_ops import engine_ops
-
+    """The side of one engine. Its operations come from a capture, its latency from another run
+    without the profiler."""
     name = f"{precision}.{backend}"
-    meta = optional(run.file("captures", f"{name}.profile.meta.json"))
     latency = optional(run.file("captures", f"{name}.latency.json"))
-    described = optional(run.file("engines", f"{name}.layers.json"))
-    ops = engine_ops(run.path, precision, backend).main
-    raw = run.file("captures", meta.get("profile") or f"{name}.profile.json")
-    traced = by_iteration(ops, meta.get("latency_ns"))
+    capture = engine_captures.read(run, precision, backend)
+    ops = capture.ops
+    traced = by_iteration(ops, capture.latency_ns)
     unprofiled = latency.get("latency_ns") or []
     checks = [
-        closure.counted_once(counted(ops), _raw_engine(raw, meta), lost([ops])),
-        closure.span_against_latency(closure.spans(ops), traced),
+        closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
+        closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
         closure.profiler_cost(summarise(traced.values()), summarise(unprofiled)),
     ]
     side = SideData(
@@ -80,15 +63,15 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         precision=precision,
         phase="inference",
         backend=backend,
-        source=raw.name,
+        source=capture.raw.name,
         ops=ops,
         labels=labels(ops, "no module"),
         latency_ns=unprofiled,
         traced_ns=traced,
         closure=checks,
         parity=parity(run, name),
-        layers=layers(ops, name, described.get("layers", ())),
-        nodes=described.get("nodes", ()),
+        layers=layers(ops, name, capture.described),
+        nodes=capture.nodes,
     )
     return Captured([side], ops)
 
@@ -144,23 +127,6 @@ def labels(ops: pa.Table, name: str | None = None) -> pa.Array:
     known = pc.fill_null(pc.not_equal(ops["rule"], UNRESOLVED), False)
     row = pc.fill_null(ops["layer"], "no module") if name is None else name
     return pc.if_else(known, row, UNRESOLVED)
-
-
-def _small(path: Path) -> bool:
-    """Whether a raw file is read whole once more; traces compress to about a twentieth."""
-    size = path.stat().st_size * (20 if path.suffix == ".gz" else 1)
-    return path.suffix == ".sqlite" or size <= RAW_LIMIT_BYTES
-
-
-def _raw_engine(path: Path, meta: Mapping[str, Any]) -> dict[str, int] | None:
-    if not path.exists() or not _small(path):
-        return None
-    if path.suffix == ".sqlite":
-        return raw_sums.nsys(path)
-    if path.suffix == ".json" and meta.get("backend") == "onnxruntime":
-        warmup = (meta.get("facts") or {}).get("warmup_runs") or 0
-        return raw_sums.onnxruntime(path, warmup)
-    return None
 
 
 # --- the eager side -----------------------------------------------------------------------------
@@ -220,7 +186,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
             for table, ns in ((wall, p["duration_ns"]), (outside, p["outside_ns"])):
                 phase = table.setdefault(p["phase"], {})
                 phase[p["iteration"]] = phase.get(p["iteration"], 0) + ns
-    raw = raw_sums.torch_trace(path) if _small(path) else None
+    raw = raw_sums.torch_trace(path) if small(path) else None
     kinds = set(pc.unique(ops["kind"]).to_pylist())
     parts = [ops.filter(pc.equal(ops["phase"], p)) for p in pc.unique(ops["phase"]).to_pylist()]
     return _Eager(

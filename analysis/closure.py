@@ -29,6 +29,8 @@ COUNTED_TOLERANCE = 1e-3
 # a few microseconds whatever the model, hence the absolute part, which tiny models need.
 SPAN_TOLERANCE = 0.05
 SPAN_FLOOR_NS = 100_000
+# Device events lie on the stream beside the work: only the first launch is between them.
+DEVICE_FLOOR_NS = 20_000
 # Phases are ranges inside the step's range: between them there is only the profiler's own code.
 PHASES_TOLERANCE = 0.02
 # Beyond it small operations, which pay the profiler most, are visibly inflated.
@@ -155,8 +157,11 @@ def spans(ops: pa.Table) -> list[Span]:
     return found
 
 
-def span_against_latency(found: Sequence[Span], latency: Mapping[int, int] | None) -> Closure:
-    """Check (ii). `latency`: nanoseconds by iteration, of the run that was traced.
+def span_against_latency(
+    found: Sequence[Span], latency: Mapping[int, int] | None, floor_ns: int = SPAN_FLOOR_NS
+) -> Closure:
+    """Check (ii). `latency`: nanoseconds by iteration, of the run that was traced; by device
+    events `floor_ns` is `DEVICE_FLOOR_NS`.
 
     The iteration with the median residual is shown, so that its terms add up exactly.
     """
@@ -181,7 +186,7 @@ def span_against_latency(found: Sequence[Span], latency: Mapping[int, int] | Non
         residual,
         total,
         SPAN_TOLERANCE,
-        floor_ns=SPAN_FLOOR_NS,
+        floor_ns=floor_ns,
         good=(
             f"Operations, overlaps and gaps explain {1 - share:.1%} of the latency of the same "
             f"iteration."

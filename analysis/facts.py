@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.run import Run
-from .captured import optional
 from .comparability import SideFacts
+from .run_files import optional
 from .view import SideData, precision_run
 
 # A precision with less of the time than this is left out of "computed in".

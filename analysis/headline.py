@@ -177,7 +177,8 @@ def _step(view: View) -> dict[str, Any] | None:
     ]
     shares = [f"{name} {ns / total:.0%}" for name, ns in phases if ns is not None]
     whole = step["latency"]["median"] or step["traced"]["median"]
-    return _say(f"A training step takes {time(whole)}; of its operation time: {', '.join(shares)}.")
+    takes = f"A training step takes {time(whole)}; of its" if whole else "Of a training step's"
+    return _say(f"{takes} operation time: {', '.join(shares)}.")
 
 
 def _parity(sides: Sequence[Side]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from ..core.errors import InputError
 from ..core.run import Run
 from . import captured, comparability, facts, modules, record
 from .report.view import View
+from .run_files import optional
 from .sums import sums
 from .view import Model, SideData, build
 
@@ -69,7 +70,9 @@ def _sides(run: Run) -> tuple[list[SideData], list[pa.Table], list[dict[str, Any
     found: list[captured.Captured] = []
     skipped = _left_out(run)
     for precision, backend in engines(run):
-        if run.file("captures", f"{precision}.{backend}.profile.meta.json").exists():
+        stem = run.file("captures", f"{precision}.{backend}")
+        metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
+        if any(m.exists() for m in metas):
             found.append(captured.engine(run, precision, backend))
         else:
             skipped.append(
@@ -120,16 +123,16 @@ def _left_out(run: Run) -> list[dict[str, Any]]:
 def _model(run: Run) -> Model:
     """Module paths and classes: from the export, else from the eager model's own capture, else
     from the nodes."""
-    document = captured.optional(run.file("export", "model.json"))
+    document = optional(run.file("export", "model.json"))
     title = record.title(document, run)
     tree = {m["path"]: m.get("class") for m in document.get("modules") or ()}
     if not tree:
         for meta in sorted(run.file("captures").glob("*.meta.json")):
-            tree = captured.optional(meta).get("modules") or {}
+            tree = optional(meta).get("modules") or {}
             if tree:
                 break
     if not tree:
-        nodes = captured.optional(run.file("export", "nodes.json")).get("nodes") or ()
+        nodes = optional(run.file("export", "nodes.json")).get("nodes") or ()
         tree = {n["module"]: n.get("module_class") for n in nodes if n.get("module") is not None}
     return Model(title, list(tree), tree)
 

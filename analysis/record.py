@@ -13,8 +13,8 @@ from typing import Any
 from ..core import machine
 from ..core.files import sha256, sha256_of
 from ..core.run import SCHEMA_VERSION, Run
-from .captured import optional
 from .comparability import SideFacts
+from .run_files import optional
 
 _MODEL = (
     "model", "source", "location", "revision", "class", "task", "weights", "parameters",

@@ -1,0 +1,151 @@
+"""Operations of an engine from the best capture of it: kernels under nsys, else its own profile.
+
+TensorRT under nsys: the NVTX ranges name what launched each kernel, also inside a ForeignNode,
+where the engine's own profile has one time for the whole model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..core import nodes as nodes_
+from ..core import tables
+from ..core.errors import InputError
+from ..core.files import read_json
+from ..core.resolve import Network, load_network, node_status
+from ..core.run import Run
+from . import raw_sums
+from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
+from .run_files import optional, small
+
+FOREIGN = "{ForeignNode["
+
+
+@dataclass(frozen=True)
+class EngineCapture:
+    """`ops` of the capture in `raw`; `latency_ns` of its iterations (null where it cannot be
+    compared with them), `raw_ns` per kind summed by other code, `nodes` with their fate where
+    the capture tells more than the engine's layer list, `floor_ns` for check (ii)."""
+
+    ops: pa.Table
+    raw: Path
+    latency_ns: Sequence[int] | None
+    raw_ns: Mapping[str, int] | None
+    described: Sequence[Mapping[str, Any]]
+    nodes: Sequence[Mapping[str, Any]]
+    floor_ns: int = SPAN_FLOOR_NS
+
+
+def read(run: Run, precision: str, backend: str) -> EngineCapture:
+    """The capture of one engine. InputError where a file is missing or broken."""
+    name = f"{precision}.{backend}"
+    described = optional(run.file("engines", f"{name}.layers.json"))
+    trace = run.file("captures", f"{name}.trace.meta.json")
+    if trace.exists():
+        return _nsys(run, name, precision, described, optional(trace))
+    meta = optional(run.file("captures", f"{name}.profile.meta.json"))
+    raw = run.file("captures", Path(meta.get("profile") or f"{name}.profile.json").name)
+    layers, nodes = described.get("layers", ()), described.get("nodes", ())
+    if backend.startswith("tensorrt"):
+        ops, total = _iprofiler(raw, precision, layers)
+        # IProfiler synchronises after each layer: its run's latency is of another execution.
+        return EngineCapture(ops, raw, None, total, layers, nodes)
+    from .engine_ops import engine_ops
+
+    ops = engine_ops(run.path, precision, backend).main
+    warmup = int((meta.get("facts") or {}).get("warmup_runs") or 0)
+    again = raw_sums.onnxruntime(raw, warmup) if small(raw) else None
+    return EngineCapture(ops, raw, meta.get("latency_ns"), again, layers, nodes)
+
+
+def _nsys(
+    run: Run, name: str, precision: str, described: Mapping[str, Any], meta: Mapping[str, Any]
+) -> EngineCapture:
+    from . import timeline_layers
+    from .nsys_ops import runs
+    from .readers import nsys_sqlite
+    from .readers.nsys_attribute import attribute
+    from .readers.nsys_capture import load
+
+    raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
+    graph = nodes_.load(_nodes_file(run, name, precision))
+    network = _network(run.file("engines", f"{name}.network.json"))
+    with nsys_sqlite.source(raw) as source:
+        attribution = attribute(load(source))
+    found = runs(attribution)
+    resolved = timeline_layers.resolutions(found, graph, network)
+    ops = timeline_layers.operations(attribution, found, resolved, raw, precision)
+    fates = node_status([r for r in resolved if r is not None], graph)
+    nodes = [
+        {
+            "name": n.name,
+            "op": n.op,
+            "module": n.module,
+            "status": fates[n.name].status,
+            "layer": fates[n.name].layer,
+        }
+        for n in graph.nodes
+    ]
+    # A ForeignNode is no operation: what runs inside it is listed by itself.
+    layers = [d for d in described.get("layers", ()) if not str(d.get("name")).startswith(FOREIGN)]
+    times = meta.get("latency_ns")
+    return EngineCapture(ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS)
+
+
+def _nodes_file(run: Run, name: str, precision: str) -> Path:
+    """nodes.json of the ONNX file that the engine was built from (TensorRT 8 builds fp16 from
+    fp32.onnx)."""
+    source = optional(run.file("engines", f"{name}.build.json")).get("source")
+    stem = Path(source).stem if isinstance(source, str) else precision
+    own = run.file("export", f"{stem}.nodes.json")
+    return own if own.exists() else run.file("export", "nodes.json")
+
+
+def _network(path: Path) -> Network | None:
+    return load_network(path) if path.exists() else None
+
+
+def _iprofiler(
+    raw: Path, precision: str, layers: Sequence[Mapping[str, Any]]
+) -> tuple[pa.Table, dict[str, int]]:
+    """Rows of ``{"layers": [names], "iterations": [[ns, ...], ...]}``, joined to the engine's
+    layers by name and, for equal names, by which of them it is in execution order."""
+    document = read_json(raw)
+    try:
+        names, iterations = document["layers"], document["iterations"]
+        if any(len(times) != len(names) for times in iterations):
+            raise ValueError("an iteration has another number of layers")
+    except (KeyError, TypeError, ValueError) as e:
+        raise InputError(
+            f"is no IProfiler capture ({e})", file=raw, fix="run the profile stage again"
+        ) from None
+    known = {(d["name"], d.get("occurrence") or 0): d for d in layers}
+    seen: Counter[str] = Counter()
+    about = []
+    for name in names:
+        about.append(known.get((name, seen[name]), {}))
+        seen[name] += 1
+    rows = [
+        {
+            "source": raw.name,
+            "precision": precision,
+            "phase": "inference",
+            "iteration": i,
+            "kind": "node",
+            "name": name,
+            "duration_ns": ns,
+            "layer": name,
+            "nodes": facts.get("nodes"),
+            "modules": facts.get("modules") or None,
+            "rule": facts.get("rule") or "unresolved",
+        }
+        for i, times in enumerate(iterations)
+        for name, facts, ns in zip(names, about, times, strict=True)
+    ]
+    return tables.table("ops", rows), {"node": sum(map(sum, iterations))}
