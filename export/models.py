@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..core.errors import InputError
 from ..core.files import read_json
 from .overrides import ATTENTION_KEY
 from .quiet import gist, quiet
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
 SCHEMA_VERSION = 1
@@ -97,6 +96,8 @@ class ModelSpec:
 
     def inputs(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         """Seeded tokens, uniform over the vocabulary without the padding token: int64."""
+        import numpy as np
+
         generator = np.random.default_rng(self.seed)
         vocabulary = int(self.config["vocab_size"])
         tokens = generator.integers(0, vocabulary, (self.batch, self.seq), dtype=np.int64)
@@ -153,7 +154,7 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
         for path, module in model.named_modules():
             if kept & set(path.split(".")):
                 continue
-            for name, parameter in module._parameters.items():
+            for parameter in module._parameters.values():
                 if parameter is not None and parameter.is_floating_point():
                     parameter.data = parameter.data.to(dtype)
             for name, buffer in module._buffers.items():

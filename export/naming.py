@@ -105,7 +105,6 @@ def name_nodes(model: Any, tree: ModuleTree) -> Naming:
         if module is not None:
             known[node] = module
         sources[node] = _source(node)
-        _forget(node)
     return _rename(nodes, known, sources, tree)
 
 
@@ -200,6 +199,29 @@ def unique_names(entries: Iterable[tuple[str, str]]) -> list[str]:
     return names
 
 
+def strip_metadata(model: Any) -> None:
+    """Remove the exporter's metadata: its stack traces carry the paths of this machine."""
+    model.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        value.metadata_props.clear()
+    for node in all_nodes(model.graph):
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+
+
+def name_initializers(model: Any, module: nn.Module) -> None:
+    """A weight that is shared keeps one name, that of ``named_parameters()``, not a later alias."""
+    first: dict[int, str] = {}
+    for alias, parameter in module.named_parameters(remove_duplicate=False):
+        name = first.setdefault(id(parameter), alias)
+        if name != alias and name not in model.graph.initializers:
+            value = model.graph.initializers.get(alias)
+            if value is not None:
+                value.name = name
+
+
 def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> dict[str, Any]:
     """nodes.json, as `core.nodes` describes it, of an `onnx_ir.Model` and its names.
 
@@ -254,9 +276,3 @@ def _source(node: Any) -> str | None:
     last = frames[-1]
     file = PurePosixPath(last["file"]).name
     return f"{operator} ({file}:{last['line']} {last['function']})"
-
-
-def _forget(node: Any) -> None:
-    """Remove the exporter's metadata: its stack traces would carry this machine's paths."""
-    for key in [k for k in node.metadata_props if k == "namespace" or k.startswith("pkg.")]:
-        del node.metadata_props[key]

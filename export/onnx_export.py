@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..core.errors import CheckFailed, InputError
 from . import naming, opsets
 from .quiet import gist, quiet
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
-Array = np.ndarray[Any, np.dtype[Any]]
+    Array = np.ndarray[Any, np.dtype[Any]]
+
 # A protobuf message ends at 2 GiB; the rest of the file takes some of it.
 EXTERNAL_ABOVE = 2**31 - 2**26
 _AXES = {0: "batch", 1: "sequence"}
@@ -97,16 +97,13 @@ def export(
         raise CheckFailed(
             f"{name}: torch wrote opset {graph.opset_imports.get('')}, not {opsets.native(opset)}"
         )
-    graph.metadata_props.clear()
-    for value in graph.graph.all_nodes():
-        for output in value.outputs:
-            output.metadata_props.clear()
     named = naming.name_nodes(graph, tree)
     facts = {"nodes": len(named.nodes), "modules_from_neighbours": named.inferred}
     if opset == 17:
         facts["lowered_nodes"] = opsets.lower_to_17(graph)
         named = naming.rename_converted(graph, named.nodes, tree)
-    graph.producer_name = "layerline"
+    naming.strip_metadata(graph)
+    naming.name_initializers(graph, model)
     return Exported(graph, naming.document(name, graph, named, tree), facts)
 
 
@@ -144,6 +141,8 @@ def check_file(path: Path, opset: int) -> None:
 
 def _examples(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Mapping[str, Array]:
     """Inputs to trace with: a dynamic axis of size one would be taken for a constant."""
+    import numpy as np
+
     found = dict(inputs)
     for axis, name in ((0, "batch"), (1, "seq")):
         if name in dynamic:
@@ -157,7 +156,7 @@ def _dynamic_shapes(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> An
     if not dynamic:
         return None
     axes = {axis: _AXES[axis] for axis, name in ((0, "batch"), (1, "seq")) if name in dynamic}
-    return {key: axes for key in inputs}
+    return dict.fromkeys(inputs, axes)
 
 
 @contextmanager

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CheckFailed
 from ..core.machine import usable_cpus
 
-Array = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
 TOLERANCE = 1e-4  # of max_abs, fp32 only: lower precisions are reported, not judged
 _BLOCK = 256  # positions at a time: bounds the memory of the double precision copies
 
@@ -25,6 +27,8 @@ def compare(reference: Array, got: Array) -> dict[str, Any]:
     vector. top1: the share of positions whose largest feature is the same. n: values compared.
     All but n are null when a value is NaN or infinite (`finite` says how many are not).
     """
+    import numpy as np
+
     if reference.shape != got.shape:
         raise CheckFailed(f"the output has shape {got.shape}, eager {reference.shape}")
     features = reference.shape[-1] if reference.ndim else 1
@@ -112,7 +116,7 @@ def require(parity: Mapping[str, Any], name: str) -> None:
     """Raises CheckFailed when a file's entry is not ok."""
     if parity["ok"] is not False:
         return
-    bad = {k: o for k, o in parity["outputs"].items()}
+    bad = parity["outputs"]
     for output, figures in bad.items():
         if figures["non_finite"]:
             raise CheckFailed(

@@ -19,8 +19,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..core.errors import InputError, ToolMissing
 from ..core.files import machine_lock, read_json, replacing, write_json
 from ..core.machine import versions
@@ -114,6 +112,8 @@ class Stage:
         return stale
 
     def _write_model(self) -> None:
+        import numpy as np
+
         spec = resolve(self.request)
         for name in self.run.manifests():
             if name.startswith("export/"):
