@@ -143,6 +143,19 @@ def test_of_a_runtime_call_and_the_driver_call_inside_it_the_inner_one_counts(fi
     assert ranges(export.write(file)) == ["inner"]
 
 
+def test_the_order_of_rows_in_the_file_does_not_matter(file: Path) -> None:
+    export = Export()
+    export.range("late", 105, 200)
+    export.range("early", 0, 104)
+    export.call(110, 1, name="cuLaunchKernel", duration=10)
+    export.call(100, 1, name="cudaLaunchKernel_v7000", duration=50)
+    export.call(50, 2)
+    export.kernel(300, 310, 2, name="b")
+    export.kernel(200, 210, 1, name="a")
+    found = {r["name"]: r["range"] for r in rows(export.write(file))}
+    assert found == {"a": "late", "b": "early"}
+
+
 def test_correlation_ids_far_apart(file: Path) -> None:
     export = Export()
     export.range("r", 0, 1000)
@@ -395,6 +408,13 @@ def test_reading_leaves_nothing_beside_the_file(tmp_path: Path, file: Path) -> N
     rows(file)
     assert [p.name for p in tmp_path.iterdir()] == [file.name]
     assert file.read_bytes() == before
+
+
+def test_a_file_in_wal_mode_is_read_without_making_wal_files(tmp_path: Path, file: Path) -> None:
+    simple().write(file, extra="pragma journal_mode = wal")
+    with nsys_sqlite.source(file) as source:
+        assert len(load(source).ranges) == 2
+        assert [p.name for p in tmp_path.iterdir()] == [file.name]
 
 
 def test_a_file_in_the_middle_of_a_write_is_refused(file: Path) -> None:

@@ -91,6 +91,19 @@ def test_two_kernels_under_one_range_are_one_call(layers: Layers) -> None:
     assert (row["calls"], row["kernels"], row["total_ns"], row["median_ns"]) == (1, 2, 24, 24)
 
 
+def test_a_layer_that_another_range_crosses_is_still_one_call(layers: Layers) -> None:
+    export = engine()
+    inference(export, 1000, gemm=20)
+    export.range("crosses", 1050, 1112, kind=60, domain=MYELIN)
+    export.launch(1115, 4)
+    found = named(layers(export))
+    assert (found["gemm"]["calls"], found["gemm"]["kernels"], found["gemm"]["total_ns"]) == (
+        1,
+        2,
+        24,
+    )
+
+
 def test_equal_names_in_one_iteration_are_layers_of_their_own(layers: Layers) -> None:
     export = engine()
     for at in (1000, 5000):
