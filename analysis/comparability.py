@@ -37,6 +37,8 @@ class Fact:
 
 
 def _close(a: Any, b: Any) -> bool:
+    if isinstance(a, str) or isinstance(b, str):
+        return bool(a == b)
     return bool(abs(a - b) <= CLOCK_TOLERANCE * max(abs(a), abs(b)))
 
 
@@ -131,6 +133,7 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
     found += _asked_and_run(engines)
     found += _random_weights(sides)
     found += _busy(sides)
+    found += _throttled(sides)
     if nowhere:
         found.append(
             {
@@ -214,3 +217,25 @@ def _busy(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
             "sides": [s.key for s, _ in bent],
         }
     ]
+
+
+def _throttled(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
+    """Sides whose GPU ran slower than asked for while it was measured."""
+    bent = [s for s in sides if s.facts.get("throttled")]
+    words = {
+        s.side: ", ".join(f"{why} {share:.0%}" for why, share in s.facts["throttled"].items())
+        for s in reversed(bent)
+    }
+    return (
+        [
+            {
+                "what": "GPU slowed down",
+                "engine": words.get("engine", "–"),
+                "eager": words.get("eager", "–"),
+                "effect": "By share of samples; times are too long.",
+                "sides": [s.key for s in bent],
+            }
+        ]
+        if bent
+        else []
+    )

@@ -22,6 +22,7 @@ from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
 from . import raw_sums
 from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
+from .layers import by_label
 from .run_files import optional, small
 
 FOREIGN = "{ForeignNode["
@@ -125,12 +126,12 @@ def _iprofiler(
         raise InputError(
             f"is no IProfiler capture ({e})", file=raw, fix="run the profile stage again"
         ) from None
-    known = {(d["name"], d.get("occurrence") or 0): d for d in layers}
-    seen: Counter[str] = Counter()
-    about = []
+    known, many, seen = by_label(layers), Counter(names), Counter[str]()
+    labels = []
     for name in names:
-        about.append(known.get((name, seen[name]), {}))
         seen[name] += 1
+        labels.append(name if many[name] == 1 else f"{name} #{seen[name]}")
+    about = [known.get(label, {}) for label in labels]
     rows = [
         {
             "source": raw.name,
@@ -140,12 +141,12 @@ def _iprofiler(
             "kind": "node",
             "name": name,
             "duration_ns": ns,
-            "layer": name,
+            "layer": label,
             "nodes": facts.get("nodes"),
             "modules": facts.get("modules") or None,
             "rule": facts.get("rule") or "unresolved",
         }
         for i, times in enumerate(iterations)
-        for name, facts, ns in zip(names, about, times, strict=True)
+        for name, label, facts, ns in zip(names, labels, about, times, strict=True)
     ]
     return tables.table("ops", rows), {"node": sum(map(sum, iterations))}

@@ -53,18 +53,16 @@ def engine(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]
     latency = optional(run.file("captures", f"{name}.latency.json"))
     build = optional(run.file("engines", f"{name}.build.json"))
     facts = latency.get("facts") or {}
-    providers = facts.get("providers") or build.get("providers")
-    device = _device(side.backend, providers)
-    run_in = precision_run(side.layers)
+    options = build.get("options") or {}
+    device = _device(side.backend, facts.get("providers") or build.get("providers"))
+    card, sampled = _object(facts.get("device")), _object(facts.get("gpu"))
     return {
         "precision": side.precision,
-        "compute": _compute(run_in),
-        "tf32": False
-        if device == "cpu"
-        else build.get("tf32", (build.get("options") or {}).get("tf32")),
+        "compute": _compute(precision_run(side.layers)),
+        "tf32": _tf32(side, device),
         "device": device,
-        "gpu": _gpu(device, facts.get("gpu") or build.get("gpu")),
-        "threads": facts.get("threads") or (build.get("options") or {}).get("threads"),
+        "gpu": _gpu(device, card.get("name")),
+        "threads": facts.get("threads") or options.get("threads"),
         "train_mode": False,
         "dropout": [],
         "gradients": False,
@@ -75,6 +73,9 @@ def engine(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]
         "sequence": model.get("seq"),
         "random_weights": _random(model),
         **machine(latency.get("machine")),
+        "driver": card.get("cuda_driver") if device != "cpu" else "none",
+        "clocks": _object(sampled.get("sm_mhz")).get("median") if device != "cpu" else "none",
+        "throttled": sampled.get("throttled"),
     }
 
 
@@ -108,6 +109,8 @@ def eager(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]:
         "weights": None if weights is None else "+".join(names.get(w, w) for w in weights),
         "random_weights": _random(model),
         **machine(meta.get("machine") or latency.get("machine")),
+        "driver": meta.get("cuda_driver") if device != "cpu" else "none",
+        "clocks": meta.get("sm_mhz") if device != "cpu" else "none",
     }
 
 
@@ -120,10 +123,20 @@ def machine(state: Mapping[str, Any] | None) -> dict[str, Any]:
         "governor": before.get("governor"),
         "mhz": before.get("mhz"),
         "load": before.get("load_1min"),
-        "machine": before.get("host"),
-        "driver": before.get("driver"),
-        "clocks": before.get("gpu_clock_mhz"),
+        "machine": before.get("machine"),
     }
+
+
+def _tf32(side: SideData, device: str | None) -> bool | None:
+    """CPUs have none. TensorRT fp32 engines are built without it; half ones leave it to the
+    layers that they keep in float."""
+    if device == "cpu":
+        return False
+    return side.precision != "fp32" if side.backend.startswith("tensorrt") else None
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _device(backend: str, providers: Sequence[str] | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     tactic), which adds what a trace does not say and the layers that never ran (their times are
     null). Movement (rule carrier, copies) is kept apart from computation of the same layer.
     """
-    about = {d["name"]: d for d in described if isinstance(d.get("name"), str)}
+    about = by_label(described)
     rows, column = timed_rows(ops)
     rows, iteration = iterations_of(rows)
     numbers, columns = np.unique(iteration, return_inverse=True)
@@ -68,8 +69,18 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
         )
     found.sort(key=lambda r: (-(r["total_ns"] or 0), r["layer"]))
     ran = {r["layer"] for r in found}
-    found += [_never_ran(d, rows, engine) for name, d in about.items() if name not in ran]
+    found += [_never_ran(name, d, rows, engine) for name, d in about.items() if name not in ran]
     return tables.table("layers", found)
+
+
+def by_label(described: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """A layers list by unique label: the name, with " #2" for the second of several of one name."""
+    named = [d for d in described if isinstance(d.get("name"), str)]
+    many = Counter(d["name"] for d in named)
+    return {
+        d["name"] if many[d["name"]] == 1 else f"{d['name']} #{(d.get('occurrence') or 0) + 1}": d
+        for d in named
+    }
 
 
 class _Groups:
@@ -108,13 +119,13 @@ def _flat(value: Any) -> str:
     return str(value)
 
 
-def _never_ran(about: Mapping[str, Any], rows: pa.Table, engine: str) -> dict[str, Any]:
+def _never_ran(label: str, about: Mapping[str, Any], rows: pa.Table, engine: str) -> dict[str, Any]:
     first = rows.slice(0, 1).to_pylist()
     return {
         "source": first[0]["source"] if first else None,
         "precision": first[0]["precision"] if first else None,
         "engine": engine,
-        "layer": about["name"],
+        "layer": label,
         "kind": about.get("kind"),
         "nodes": about.get("nodes"),
         "modules": about.get("modules"),

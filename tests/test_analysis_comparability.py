@@ -107,3 +107,9 @@ def test_random_weights_and_a_busy_machine() -> None:
     weights, busy = pair(random_weights=True, load=3.5)
     assert "proves little" in weights["effect"].replace("\n", " ") and weights["sides"] == ["p"]
     assert busy["eager"] == "load 3.5 on 4 CPUs" and busy["engine"] == "–"
+
+
+def test_a_throttled_gpu_is_told_with_its_reason() -> None:
+    (found,) = pair(throttled={"software power cap": 0.25})
+    assert (found["what"], found["eager"]) == ("GPU slowed down", "software power cap 25%")
+    assert found["sides"] == ["p"]

@@ -37,6 +37,7 @@ def test_layers_of_one_name_are_told_apart_by_occurrence(tmp_path: Path) -> None
     rows = [(r["modules"], r["duration_ns"], r["rule"]) for r in found.ops.to_pylist()[:3]]
     assert rows == [(["a"], 30, "order"), (["b"], 20, "order"), (None, 1, "unresolved")]
     assert found.raw_ns == {"node": 104}
+    assert found.ops["layer"].to_pylist()[:3] == ["gemm #1", "gemm #2", "new"]
 
 
 def test_iprofiler_synchronises_so_its_latency_is_not_compared(tmp_path: Path) -> None:
