@@ -66,6 +66,8 @@ class Engine:
         if self.context is None:
             raise self._refused(job["engine"])
         self.stream = self.cuda.stream()
+        self.events = self.cuda.event(), self.cuda.event()
+        self.gate = self.cuda.gate()
         self.outputs: dict[str, tuple[Any, int]] = {}
         self._bind(job)
 
@@ -147,6 +149,7 @@ class Engine:
             "device": self.cuda.device_facts(),
             "load_seconds": round(self.load_seconds, 3),
             "context_bytes": _context_bytes(self.engine),
+            "gate_opened_by_itself": self.gate.opened_by_itself,
             "messages": self.logger.counted(),
         }
 
@@ -162,11 +165,14 @@ def latency(job: Job) -> dict[str, Any]:
     """Device time of each inference by events on its stream, until the interval is narrow enough.
 
     `latency_ns` are device times: from the event before the enqueue to the event after it, which
-    waits for every auxiliary stream too. `host_ns` is the host clock around enqueue and wait.
+    waits for every auxiliary stream too; the stream is idle before, so launch costs that the
+    device waits for are in it. `host_ns` is the host clock around enqueue and wait. `queued_ns`
+    are device times of inferences that were queued whole before they began: the difference to
+    `latency_ns` is what the device waits for the host.
     """
     engine = Engine(_library(job), job)
     cuda, stream = engine.cuda, engine.stream
-    start, end = cuda.event(), cuda.event()
+    start, end = engine.events
     engine.enqueue()  # lazy initialisation must not fall into a graph capture
     cuda.synchronize(stream)
     work = engine.enqueue
@@ -190,6 +196,7 @@ def latency(job: Job) -> dict[str, Any]:
 
     with Sampler() as sampler:
         result = common.repeat(run, job, sample=lambda: last[0])
+        queued = [_queued(engine, work) for _ in range(min(50, len(result["latency_ns"])))]
         # Throughput needs the queue to stay full: no wait between inferences.
         count = max(10, min(200, len(result["latency_ns"])))
         begun = time.perf_counter()
@@ -198,6 +205,7 @@ def latency(job: Job) -> dict[str, Any]:
         cuda.synchronize(stream)
         seconds = time.perf_counter() - begun
     result["host_ns"] = host[len(result["warmup_ns"]) :]
+    result["queued_ns"] = queued
     result["facts"].update(
         engine.facts(),
         clock="device events",
@@ -206,6 +214,19 @@ def latency(job: Job) -> dict[str, Any]:
         gpu=sampler.summary(),
     )
     return result
+
+
+def _queued(engine: Engine, work: Any) -> int:
+    """Device time of one inference that was queued as a whole before it began."""
+    cuda, stream = engine.cuda, engine.stream
+    start, end = engine.events
+    engine.gate.close(stream)
+    cuda.record(start, stream)
+    work()
+    cuda.record(end, stream)
+    engine.gate.open()
+    cuda.wait(end)
+    return cuda.elapsed_ns(start, end)
 
 
 def profile(job: Job) -> dict[str, Any]:
@@ -271,31 +292,26 @@ def outputs(job: Job) -> dict[str, Any]:
 def trace(job: Job) -> dict[str, Any]:
     """Warm up, then `iterations.min` inferences between profiler start and stop.
 
-    Each is timed by device events too, so that the captured span can be held against the latency
-    of the same iteration. No sampler runs here: the trace holds the engine's work alone.
+    Each is queued as a whole before it begins, and timed by device events: so the span of its
+    kernels can be held against the latency of the same iteration, without the launch costs of the
+    host, which tracing multiplies. No sampler runs here: the trace holds the engine's work alone.
     """
     engine = Engine(_library(job), job)
-    cuda, stream = engine.cuda, engine.stream
-    start, end = cuda.event(), cuda.event()
+    cuda = engine.cuda
     for _ in range(job["warmup"]):
-        engine.enqueue()
-    cuda.synchronize(stream)
+        _queued(engine, engine.enqueue)
     device, host = [], []
     cuda.profiler_start()
     for _ in range(job["iterations"]["min"]):
         begun = time.perf_counter_ns()
-        cuda.record(start, stream)
-        engine.enqueue()
-        cuda.record(end, stream)
-        cuda.wait(end)
+        device.append(_queued(engine, engine.enqueue))
         host.append(time.perf_counter_ns() - begun)
-        device.append(cuda.elapsed_ns(start, end))
     cuda.profiler_stop()
     return {
         "latency_ns": device,
         "warmup_ns": [],
         "host_ns": host,
-        "facts": {**engine.facts(), "clock": "device events"},
+        "facts": {**engine.facts(), "clock": "device events", "queued": True},
     }
 
 
