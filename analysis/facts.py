@@ -23,8 +23,10 @@ def collect(run: Run, sides: Sequence[SideData]) -> list[SideFacts]:
     manifests = run.manifests()
     found = []
     for side in sides:
-        facts = engine(run, side, model) if side.side == "engine" else eager(run, side, model)
         step = manifests.get(_step(side), {})
+        facts = engine(run, side, model) if side.side == "engine" else eager(run, side, model)
+        if facts["cpu"] is None:
+            facts |= machine((step.get("facts") or {}).get("machine"))
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
         facts["model"] = _model_hash(step) or _model_hash(manifests.get("export/model", {}))
         found.append(SideFacts(side.key, side.label, side.side, facts))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis_examples import node, ops
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis import raw_sums
@@ -53,6 +53,7 @@ def test_nested_cpu_operators_are_no_overlap() -> None:
     assert spans(ops(outer, inner)) == [Span(0, 100, 0, 0, 100)]
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 300), st.integers(0, 60), st.integers(1, 2)),

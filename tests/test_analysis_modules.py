@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from analysis_examples import node, ops, three_modules
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.blocks import blocks, common_parent
@@ -156,6 +156,7 @@ layer_lists = st.lists(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(layer_lists, st.randoms(use_true_random=False))
 def test_the_true_cost_lies_within_the_bounds_whatever_the_split(layers, random) -> None:  # type: ignore[no-untyped-def]
     s = sums(ops(*(node(f"l{i}", sorted(m), t) for i, (m, t) in enumerate(layers))))
@@ -179,6 +180,7 @@ def test_the_true_cost_lies_within_the_bounds_whatever_the_split(layers, random)
             assert found.own.median - 1 <= true_median <= found.own.median + found.shared + 1
 
 
+@settings(deadline=None, max_examples=60)
 @given(layer_lists)
 def test_blocks_partition_the_units_are_exact_and_add_up_to_all_resolved_time(layers) -> None:  # type: ignore[no-untyped-def]
     s = sums(
@@ -199,6 +201,7 @@ def test_blocks_partition_the_units_are_exact_and_add_up_to_all_resolved_time(la
     assert per_iteration.tolist() == [sum(t[i] for _, t in layers) for i in range(4)]
 
 
+@settings(deadline=None, max_examples=60)
 @given(layer_lists)
 def test_the_whole_model_owns_all_resolved_time(layers) -> None:  # type: ignore[no-untyped-def]
     s = sums(ops(*(node(f"l{i}", sorted(m), t) for i, (m, t) in enumerate(layers))))

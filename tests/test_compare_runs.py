@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from analysis_examples import node, ops
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis import compare as core
@@ -72,6 +72,7 @@ def test_without_an_interval_nothing_is_claimed() -> None:
 times = st.integers(1, 10**9)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(times, min_size=3, max_size=3), st.lists(times, min_size=3, max_size=3))
 def test_a_claim_holds_for_every_pair_of_values_in_the_intervals(first, second) -> None:  # type: ignore[no-untyped-def]
     (al, am, ah), (bl, bm, bh) = sorted(first), sorted(second)
