@@ -132,6 +132,9 @@ def savings(kinds: Sequence[Kind], over: Side, under: Side) -> dict[str, Any] | 
         parts.append("saves most in " + _places(saved))
     if lost:
         parts.append("loses in " + _places(lost))
+    if any(c["ok"] is False for side in (over, under) for c in side["closure"]):
+        text = f"As profiled, with checks that failed: {under['label']} {' and '.join(parts)}."
+        return _say(text)
     text = f"Operation time per iteration: {under['label']} {' and '.join(parts)}."
     return _say(text, GOOD if saved else BAD)
 

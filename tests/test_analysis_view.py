@@ -203,6 +203,9 @@ def test_a_check_that_failed_is_in_the_headline() -> None:
         "text": "These numbers do not add up: x.",
     }
     view = build([engine(closure=[check]), eager()], Model("m"))
+    where = view["headline"][1]
+    assert where["text"].startswith("As profiled, with checks that failed: ")
+    assert where["tone"] == "neutral"
     assert view["headline"][-1] == {
         "text": "These numbers do not add up: operations are not counted once (ort fp16). "
         "See the checks.",
