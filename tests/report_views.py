@@ -269,6 +269,24 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
             )
         return ident
 
+    def own(path: str, parent: str, made: list[str]) -> None:
+        """What a module with parts does itself: a row of its own below it."""
+        _, *times = selfs[path]
+        found = dict(zip((FP32, FORWARD, BACKWARD), times, strict=True))
+        found |= {FP16: round(found[FP32] * 0.83), EAGER: round(found[FORWARD] * 0.97)}
+        row(
+            path,
+            parent,
+            kind="block",
+            id=f"block:{path}",
+            name="own operations",
+            module_class=None,
+            depth=path.count(".") + 2,
+            members=[path],
+            costs={k: cost(ns, 0, totals[k]) for k, ns in found.items()},
+            layers=made,
+        )
+
     def leaf(path: str, parent: str, op: str) -> None:
         found = row(path, parent)
         for key in (FP32, FP16):
@@ -296,11 +314,14 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
         base = f"transformer.h.{i}"
         block = row(base, stack)["id"]
         leaf(f"{base}.ln_1", block, "LayerNormalization")
+        own(base, block, [])
         attn = row(f"{base}.attn", block)["id"]
+        made = []
         for key in (FP32, FP16):
             for op, part in (("MatMul", 0.4), ("Softmax", 0.25), ("MatMul_1", 0.35)):
                 ns = round(selfs[f"{base}.attn"][1] * part)
-                layer(key, f"{base}.attn/{op}", [f"{base}.attn"], [op], ns, "name")
+                made.append(layer(key, f"{base}.attn/{op}", [f"{base}.attn"], [op], ns, "name"))
+        own(f"{base}.attn", attn, made)
         leaf(f"{base}.attn.c_attn", attn, "Gemm")
         leaf(f"{base}.attn.c_proj", attn, "Gemm")
         leaf(f"{base}.attn.resid_dropout", attn, "Identity")

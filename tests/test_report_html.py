@@ -49,7 +49,8 @@ class _Page(HTMLParser):
             attributes, before = self.scripts[-1]
             self.scripts[-1] = (attributes, before + data)
         elif self._section:
-            self.sections[self._section] = self.sections.get(self._section, "") + data
+            text = data.replace("\N{NO-BREAK SPACE}", " ")
+            self.sections[self._section] = self.sections.get(self._section, "") + text
 
 
 def _data(page: _Page) -> Any:

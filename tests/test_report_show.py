@@ -91,6 +91,8 @@ def test_a_cost_is_a_range_when_layers_are_shared(cost: Any, text: str) -> None:
         (0.99987, "99.9 %"),  # not 100 %: something is missing
         (0.0004, "0.04 %"),
         (0.00001, "<0.01 %"),
+        (6.297, "630 %"),
+        (32.018, "3,202 %"),
         (0.0, "0 %"),
         (-0.21, "−21.0 %"),
         (None, "–"),

@@ -2,8 +2,8 @@
 
 Modules of one kind stand as one bar (``transformer.h.*.attn``, the sum that analysis made), the
 others for themselves. Starting at the model, the largest bar is replaced by its parts while
-there is room, if the parts account for nearly all of it on every side; so no bar counts what
-another one counts, and little is left out.
+there is room, if nearly nothing happens in it outside of them; so no bar counts what another one
+counts, and little is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import show
 from .view import Cost, Side, View
 
 ROOM = 12
-NEARLY_ALL = 0.9
+NEARLY_NOTHING = 0.1
 
 
 class Entry(TypedDict):
@@ -30,7 +30,8 @@ def sides(view: View) -> list[Side]:
 
     The eager inference stands for its forward where there is one: it is what an engine does.
     """
-    measured = {key for m in view["modules"] for key, c in m["costs"].items() if _whole(c)}
+    rows = [m for m in view["modules"] if m["kind"] == "module"]
+    measured = {key for m in rows for key, c in m["costs"].items() if _whole(c)}
     found = [s for s in view["sides"] if s["key"] in measured]
     engines = [s for s in found if s["side"] == "engine"]
     eager = [s for s in found if s["side"] != "engine"]
@@ -43,6 +44,14 @@ def sides(view: View) -> list[Side]:
 def pattern(path: str) -> str:
     """``transformer.h.0.attn`` → ``transformer.h.*.attn``."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def colours(chosen: list[Side]) -> dict[str, int]:
+    """A colour's number by side key: engines have the first two, eager sides the others."""
+    engines = [s["key"] for s in chosen if s["side"] == "engine"]
+    others = [s["key"] for s in chosen if s["side"] != "engine"]
+    first = {key: i % 2 for i, key in enumerate(engines)}
+    return first | {key: 2 + i % 4 for i, key in enumerate(others)}
 
 
 def entries(view: View) -> list[Entry]:
@@ -67,13 +76,14 @@ def entries(view: View) -> list[Entry]:
         (tops if parent is None else parts[parent]).append(name)
 
     keys = [s["key"] for s in sides(view)]
+    own = _own_operations(view)
     shown = [name for name in tops if _largest(candidates[name], keys)]
     while True:
         for name in sorted(shown, key=lambda n: -_largest(candidates[n], keys)):
             inner = [p for p in parts[name] if _largest(candidates[p], keys)]
             if not inner or len(shown) - 1 + len(inner) > ROOM:
                 continue
-            if _cover(candidates[name], [candidates[p] for p in inner], keys):
+            if _empty_but_for_parts(name, candidates[name], own, keys):
                 shown.remove(name)
                 shown += inner
                 break
@@ -102,8 +112,20 @@ def _largest(entry: Entry, keys: list[str]) -> int:
     return max((_whole(entry["costs"].get(k)) for k in keys), default=0)
 
 
-def _cover(whole: Entry, parts: list[Entry], keys: list[str]) -> bool:
+def _own_operations(view: View) -> dict[tuple[str, str], int]:
+    """Time of operations that are a module's own and in none of its parts, by pattern and side."""
+    found: dict[tuple[str, str], int] = {}
+    for m in view["modules"]:
+        if m["kind"] == "block" and len(m["members"]) == 1:
+            for key, c in m["costs"].items():
+                at = (pattern(m["members"][0]), key)
+                found[at] = found.get(at, 0) + _whole(c)
+    return found
+
+
+def _empty_but_for_parts(
+    name: str, entry: Entry, own: dict[tuple[str, str], int], keys: list[str]
+) -> bool:
     return all(
-        sum(_whole(p["costs"].get(k)) for p in parts) >= NEARLY_ALL * _whole(whole["costs"].get(k))
-        for k in keys
+        own.get((name, k), 0) <= NEARLY_NOTHING * _whole(entry["costs"].get(k)) for k in keys
     )

@@ -26,6 +26,7 @@ _HERE = Path(__file__).parent
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
 SMALL = 0.03
+POOR_COVERAGE = 0.9
 
 
 def render(view: View) -> str:
@@ -46,6 +47,7 @@ def render(view: View) -> str:
             groups=ledger.groups(view),
             sentences=_sentences(view),
             bar_sides=shown,
+            colours=bars.colours(shown),
             bars=drawn,
             small=small,
             smallest=SMALL,
@@ -97,6 +99,7 @@ def _environment() -> Environment:
         "short": show.short,
         "when": show.when,
         "breaks": _breaks,
+        "tie": _tie,
     }
     env.globals |= {"meter": _meter, "module_name": _module_name, "whole": _whole}
     return env
@@ -148,7 +151,7 @@ def _figures(view: View) -> list[dict[str, str]]:
                 "what": "of the time has a module",
                 "against": "",
                 "sure": f"the least: {least['label']}",
-                "tone": "",
+                "tone": "bad" if (least["coverage"] or 0) < POOR_COVERAGE else "",
             }
         )
     return result
@@ -182,7 +185,7 @@ def _bars(view: View, sides: list[Side]) -> tuple[list[dict[str, Any]], list[str
             whole = _whole(c) or 0
             lines.append(
                 {
-                    "side": s["label"],
+                    "side": s,
                     "cost": c,
                     "own": 100 * own / longest if longest else 0,
                     "shared": 100 * (whole - own) / longest if longest else 0,
@@ -207,6 +210,11 @@ def _meter(c: Cost | None) -> tuple[float, float]:
     width = min(100.0, 100 * (c["share"] or 0))
     own = width * (c["own"] or 0) / whole
     return round(own, 2), round(width - own, 2)
+
+
+def _tie(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return re.sub(r"(?<=\d) (?=(?:%|ns|µs|ms|s)(?!\w))", "\N{NO-BREAK SPACE}", text)
 
 
 def _breaks(text: str) -> Markup:

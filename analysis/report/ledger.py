@@ -19,6 +19,9 @@ VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
 TONES = {True: "good", False: "bad", None: "none"}
 
 
+MOSTLY = 0.5
+
+
 class Cell(TypedDict):
     """One entry: what is shown, a second line, exact values for a tooltip, good | bad | none."""
 
@@ -142,8 +145,8 @@ def _precisions(side: Side) -> Cell:
         show.short(name, 40) if share == 1 else f"{show.short(name, 40)} {show.percent(share)}"
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
-    asked = "fp32" if side["precision"] == "tf32" else side["precision"]
-    wrong = side["precision"] not in run and asked not in run
+    asked = {side["precision"], "fp32" if side["precision"] == "tf32" else side["precision"]}
+    wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
     return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
 
 

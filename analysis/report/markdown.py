@@ -177,9 +177,9 @@ def _modules(view: View) -> str:
     for m in shown:
         indent = "· " * min(m["depth"], 20)
         label = name(m["name"], 60) if m["name"] else "(model)"
-        if m["kind"] == "block":
+        if m["kind"] == "block" and len(m["members"]) > 1:
             label += f" (block of {len(m['members'])})"
-        elif m["kind"] != "module":
+        elif m["kind"] == "row":
             label += " (no module)"
         lines.append([f"{indent}{label}", name(m["module_class"], 40), *_costs(view, m["costs"])])
     left = len(rows) - len(shown)

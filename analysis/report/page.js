@@ -39,7 +39,8 @@
     const value = Math.abs(share) * 100;
     const sign = share < 0 ? "−" : "";
     if (value === 0) return "0 %";
-    if (value >= 99.95) return `${sign}${(Math.floor(value * 10) / 10).toFixed(1)} %`.replace(".0 %", " %");
+    if (value >= 100) return `${sign}${Math.floor(value + 0.5).toLocaleString("en-US")} %`;
+    if (value >= 99.95) return `${sign}99.9 %`;
     if (value >= 0.0995) return `${sign}${value.toFixed(1)} %`;
     return value >= 0.005 ? `${sign}${value.toFixed(2)} %` : `${sign}<0.01 %`;
   }
@@ -220,7 +221,8 @@
         const m = modules[item.i];
         const parts = [el("bdi", { class: "name", title: visible(m.path || "the model") }, ...(m.name === "" ? ["(model)"] : marked(m.name, 80)))];
         if (m.cls) parts.push(" ", el("bdi", { class: "muted" }, ...marked(m.cls, 40)));
-        if (m.kind === "block") parts.push(el("span", { class: "kind", title: `exact together: ${visible(m.members.join(", "))}` }, `block of ${m.members.length}`));
+        if (m.kind === "block" && m.members.length > 1) parts.push(el("span", { class: "kind", title: `exact together: ${visible(m.members.join(", "))}` }, `block of ${m.members.length}`));
+        else if (m.kind === "block") parts[0].classList.add("aside");
         else if (m.kind !== "module") parts.push(el("span", { class: "kind", title: "a cost of its own, no module's" }, "no module"));
         return parts;
       }
@@ -241,7 +243,7 @@
         const all = whole(c);
         const width = known(c[4]) && all > 0 ? Math.min(100, 100 * c[4]) : 0;
         const own = all > 0 ? (width * c[0]) / all : 0;
-        cell.append(el("span", { class: "share" }, percent(c[4])),
+        cell.append(el("span", { class: "share" }, known(c[4]) ? percent(c[4]) : ""),
           el("span", { class: "meter", "aria-hidden": "true" }, el("i", { style: `width:${own.toFixed(2)}%` }), el("i", { class: "shared", style: `width:${(width - own).toFixed(2)}%` })));
       }
       return cell;

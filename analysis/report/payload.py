@@ -62,11 +62,13 @@ def build(view: View) -> dict[str, Any]:
     for i, r in enumerate(view["layers"]):
         for path in dict.fromkeys(r["modules"]):
             of_module[path].append(i)
+    # A module with parts has its own operations in a block below it, and their layers there.
+    in_blocks = {p for m in view["modules"] if m["layers"] for p in m["members"]}
     modules: list[dict[str, Any]] = []
     for i, m in enumerate(view["modules"]):
         parent = ids.get(m["parent"]) if m["parent"] is not None else None
         own = [layer_ids[x] for x in m["layers"] if x in layer_ids]
-        if m["kind"] == "module":
+        if m["kind"] == "module" and m["path"] not in in_blocks:
             own += of_module.get(m["path"], [])
         modules.append(
             {
@@ -146,7 +148,8 @@ def _opened(modules: list[dict[str, Any]]) -> list[int]:
         return max((c[0] + (c[3] or 0) for c in costs), default=0)
 
     opened: list[int] = []
-    level, rows = children[None], len(children[None])
+    level = children[None]
+    rows = sum(modules[i]["kind"] == "module" for i in level)
     while level and rows < FIRST_ROWS:
         best = max((i for i in level if children[i]), key=weight, default=None)
         if best is None:

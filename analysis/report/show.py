@@ -83,8 +83,10 @@ def percent(share: float | None) -> str:
     if value == 0:
         return "0 %"
     sign = "−" if share < 0 else ""
+    if value >= 100:
+        return f"{sign}{math.floor(value + 0.5):,} %"
     if value >= 99.95:
-        return f"{sign}{math.floor(value * 10) / 10:.1f} %".replace(".0 %", " %")
+        return f"{sign}99.9 %"
     if value >= 0.0995:
         return f"{sign}{value:.1f} %"
     return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"

@@ -115,7 +115,7 @@ def test_the_filter_opens_the_way_to_what_matches(show: Show) -> None:
     page.fill("#tree-filter", "C_ATTN")
     names = _names(page)
     assert names.count("c_attn") == 3 and "mlp" not in names and "lm_head" not in names
-    assert page.locator("#tree-count").inner_text() == "3 of 49 rows match"
+    assert page.locator("#tree-count").inner_text() == "3 of 55 rows match"
     page.fill("#tree-filter", "no such thing")
     assert "No module matches." in page.locator("#tree tbody").inner_text()
     page.fill("#tree-filter", "")
