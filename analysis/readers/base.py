@@ -151,6 +151,11 @@ def decode(data: bytes) -> str:
     return data.decode(encoding, errors=_ERRORS)
 
 
+def valid_text(text: str) -> str:
+    """`text` with lone surrogates replaced, so that any table and file can hold it."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 # --- files --------------------------------------------------------------------------------------
 
 

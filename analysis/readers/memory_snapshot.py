@@ -24,7 +24,7 @@ import pyarrow as pa
 from layerline.core.errors import InputError
 
 from . import memory_pickle
-from .base import MIB, Artefact, Head, parse_json, read_bytes
+from .base import MIB, Artefact, Head, parse_json, read_bytes, valid_text
 
 KIND = "memory-snapshot"
 DESCRIPTION = "PyTorch CUDA allocator snapshot (pickle or JSON)"
@@ -165,9 +165,7 @@ def _int(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return None
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    return valid_text(value) if isinstance(value, str) else None
 
 
 def _blocks(segment: dict[str, Any], path: Path) -> list[dict[str, Any]]:

@@ -17,13 +17,24 @@ import pyarrow as pa
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
-from .base import Artefact, Head
+from .base import Artefact, Head, valid_text
 from .ncu_csv import LAUNCHES, RULES
 
 KIND = "ncu-rep"
 DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
 
 MAGIC = b"NVR\x00"
+# What the library raises has no common type; on damaged files the bindings raise the others.
+_LIBRARY_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    SystemError,
+    OSError,
+    KeyError,
+    IndexError,
+    OverflowError,
+)
 
 
 def sniff(head: Head) -> bool:
@@ -41,18 +52,18 @@ def read(path: Path) -> Artefact:
             file=path,
             fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
         ) from None
-    # The library's errors have no common type: RuntimeError, ValueError, SystemError, OSError.
     try:
         report = library.load_report(str(path))
-    except (RuntimeError, ValueError, SystemError, OSError) as e:
+        found = None if report is None else artefact(report, path)
+    except _LIBRARY_ERRORS as e:
         raise InputError(
             f"cannot be read by ncu-report ({' '.join(str(e).split())[:200]})",
             file=path,
             fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
         ) from None
-    if report is None:
+    if found is None:
         raise InputError("cannot be read by ncu-report", file=path, fix="is it whole?")
-    return artefact(report, path)
+    return found
 
 
 def artefact(report: Any, path: Path) -> Artefact:
@@ -81,7 +92,11 @@ def artefact(report: Any, path: Path) -> Artefact:
         "metrics": len({c["metric"] for c in counters}),
         "nvtx": any(launch["ranges"] for launch in launches),
     }
-    return Artefact(KIND, tables, facts, ["Process ids are not in a report."])
+    notes = ["Process ids are not in a report."]
+    bare = len(launches) - len({c["launch"] for c in counters})
+    if bare:
+        notes.insert(0, f"{bare} launches have no metric at all: is the report whole?")
+    return Artefact(KIND, tables, facts, notes)
 
 
 def _value(action: Any, name: str) -> Any:
@@ -104,8 +119,9 @@ def _nvtx(action: Any) -> tuple[list[Any], list[Any]]:
     push_pop, start_end = [], []
     for domain_id in state.domains() if state is not None else ():
         domain = state.domain_by_id(domain_id)
-        push_pop += [(domain.name(), name) for name in domain.push_pop_ranges()]
-        start_end += [(domain.name(), name) for name in domain.start_end_ranges()]
+        label = valid_text(domain.name())
+        push_pop += [(label, valid_text(name)) for name in domain.push_pop_ranges()]
+        start_end += [(label, valid_text(name)) for name in domain.start_end_ranges()]
     return push_pop, start_end
 
 
@@ -118,7 +134,7 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
         "source": source,
         "launch": number,
         "layer": innermost,
-        "kernel": action.name(action.NameBase_DEMANGLED),
+        "kernel": valid_text(action.name(action.NameBase_DEMANGLED)),
         "process": None,
         "process_name": None,
         "time": None,
@@ -160,10 +176,10 @@ def _counters(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
                 "layer": launch["layer"],
                 "kernel": launch["kernel"],
                 "launch": launch["launch"],
-                "metric": name,
-                "unit": metric.unit() or None,
+                "metric": valid_text(name),
+                "unit": _text(metric.unit()),
                 "value": float(value) if finite else None,
-                "text": None if finite or value in (None, "") else str(value),
+                "text": None if finite else _text(value),
             }
         )
     return rows
@@ -180,8 +196,8 @@ def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
                 "source": launch["source"],
                 "launch": launch["launch"],
                 "kernel": launch["kernel"],
-                "section": rule.get("section_identifier") or None,
-                "rule": rule.get("name") or rule.get("rule_identifier"),
+                "section": _text(rule.get("section_identifier")),
+                "rule": _text(rule.get("name") or rule.get("rule_identifier")),
                 "type": _text(message.get("type")),
                 "text": _text(message.get("message")),
                 "speedup_type": _text(speedup.get("type")),
@@ -194,4 +210,4 @@ def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
 def _text(value: Any) -> str | None:
     if value is None or value == "":
         return None
-    return str(getattr(value, "name", value))
+    return valid_text(str(getattr(value, "name", value)))

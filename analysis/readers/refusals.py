@@ -24,6 +24,7 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
         "is a zip archive (a torch.save or .pt2 file, or a packed capture)",
         "unpack it",
     ),
+    (b"SQLite format 3", "is a compressed SQLite file", "decompress it"),
     (b"\x7fELF", "is a program or a library", "name a capture"),
     (b"%PDF", "is a PDF", "name a capture"),
     (b"\x89PNG", "is a picture", "name a capture"),
