@@ -169,7 +169,7 @@ def exceeding(found: Iterable[Difference], percent: float) -> list[Difference]:
 
 # What must be equal for a comparison to mean anything, and what is worth a warning. The rest of a
 # run's facts (versions, commands) may be exactly what is being compared.
-MUST_AGREE = ("model", "batch", "sequence", "inputs", "cpu", "cpus_usable", "gpu", "threads")
+MUST_AGREE = ("model", "batch", "sequence", "cpu", "cpus_usable", "gpu", "threads")
 SHOULD_AGREE = ("governor", "driver", "kernel", "versions")
 
 

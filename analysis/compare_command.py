@@ -102,6 +102,9 @@ def _check_facts(a: Loaded, b: Loaded, anyway: bool) -> None:
     if a.facts is None or b.facts is None:
         log(f"{a.path} and {b.path} do not say what was measured where: it may differ")
         return
+    silent = [n for n in core.MUST_AGREE if a.facts.get(n) is None and b.facts.get(n) is None]
+    if silent:
+        log(f"neither run says its {', '.join(silent)}: they may differ")
     refused = core.disagreements(a.facts, b.facts, core.MUST_AGREE)
     for name, x, y in core.disagreements(a.facts, b.facts, core.SHOULD_AGREE):
         log(f"differs: {name}: {_word(x)} against {_word(y)}")

@@ -128,6 +128,12 @@ def test_an_unknown_fact_is_not_taken_for_equal(tmp_path: Path) -> None:
     assert outcome(a, b) == 2
 
 
+def test_what_neither_run_says_is_told(tmp_path: Path, capsys: Any) -> None:
+    a = run(tmp_path, "a", summary())
+    assert outcome(a, a) == 0
+    assert "neither run says its cpus_usable, gpu, threads" in capsys.readouterr().err
+
+
 def test_another_version_is_what_may_be_compared(tmp_path: Path, capsys: Any) -> None:
     a = run(tmp_path, "a", summary())
     b = run(tmp_path, "b", summary(facts={**FACTS, "versions": {"torch": "2"}}))
