@@ -40,7 +40,7 @@ _MOVE = frozenset(
 )  # fmt: skip
 
 # The CPU kernels of these take half tensors but convert them and compute in float:
-# onnxruntime/core/providers/cpu/nn/layer_norm_impl.cc, contrib_ops/cpu/skip_layer_norm.cc,
+# onnxruntime/core/providers/cpu/nn/layer_norm_impl.cc, contrib_ops/cpu/skip_layer_norm.cc
 # (ConvertMLFloat16ToFloatIfNeeded). Others have no half kernels there: casts are inserted.
 _FLOAT_INSIDE = frozenset(
     {
@@ -166,13 +166,15 @@ class _Bounds:
     def of(self, node: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(inputs, outputs) for the resolver."""
         real = (tuple(node.input), tuple(node.output))
-        if node.name in self._names or node.op_type in _MOVE:
+        if node.name in self._names:
             return real
         if any(self._is_known(t) for t in node.output) and all(
             self._is_known(t) or t not in self._writer for t in node.input
         ):
             return real
         before = self._reach(node.input, back=True)
+        if before and node.op_type in _MOVE:  # carried: whose tensor it moves is what counts
+            return real
         after = self._reach(node.output, back=False)
         if not before:  # fed by constants of the function's own: bounded as the whole body is
             body = self._between(after)

@@ -57,7 +57,7 @@ def _what(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=None,
-    help="At most so long, for each measurement.  [default: 15 unprofiled, 6 profiled]",
+    help="At most so long, for each measurement.  [default: 15 unprofiled, 10 profiled]",
 )
 @click.option(
     "--trace-iterations",
@@ -107,7 +107,7 @@ def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int)
 
 def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> None:
     unprofiled = _plan(limits, most=500, seconds=15.0)
-    profiled = _plan(limits, most=60, seconds=6.0)
+    profiled = _plan(limits, most=60, seconds=10.0)
     prefix = f"profile/{of.precision}.{of.backend.name}"
     base = {"worker": of.worker_key()}
     _step(

@@ -142,10 +142,20 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
         "reference": reference.name,
         "precision": of.precision,
         "backend": of.backend.name,
+        "random_weights": _random_weights(of.run),
         **compared,
     }
     write_json(of.capture(".accuracy.json"), document)
     return compared
+
+
+def _random_weights(run: Run) -> bool | None:
+    """Whether the model's weights are random: then agreement proves little. Null: not known."""
+    try:
+        weights = read_json(run.file("export", "model.json")).get("weights")
+    except (InputError, AttributeError):
+        return None
+    return None if weights is None else weights == "random"
 
 
 def _arrays(path: Path) -> Any:
@@ -179,7 +189,7 @@ def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[s
         plan=None if plan is None else plan.as_job(),
     )
     of.run.file("captures").mkdir(parents=True, exist_ok=True)
-    limit = SPARE_SECONDS + (0 if plan is None else plan.seconds)
+    limit = SPARE_SECONDS + (0 if plan is None else 3 * plan.seconds)
     with progress(f"{of.precision} {of.backend.name} {task}"):
         return launch.call(of.backend.worker(), job, timeout=limit)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL = 1
+FEWEST = 6  # samples that have a 95 % interval of the median
 
 Job = dict[str, Any]
 Task = Callable[[Job], dict[str, Any]]
@@ -133,7 +134,7 @@ def relative_width(samples: Sequence[int]) -> float | None:
     ordered = sorted(samples)
     n = len(ordered)
     k = interval_rank(n)
-    middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else 0
+    middle = round((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else 0
     if k is None or not middle:
         return None
     return (ordered[n - k] - ordered[k - 1]) / 2 / middle
@@ -154,7 +155,7 @@ def repeat(
     """
     warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]
     least, most = job["iterations"]["min"], job["iterations"]["max"]
-    deadline = clock() + int(job["seconds"] * 1e9)
+    started, allowed = clock(), int(job["seconds"] * 1e9)
     samples: list[int] = []
     ended_by = None
     look = least
@@ -169,7 +170,8 @@ def repeat(
                 ended_by = "target"
         if ended_by is None and n >= most:
             ended_by = "iterations"
-        if ended_by is None and clock() >= deadline:
+        spent = clock() - started
+        if ended_by is None and spent >= (allowed if n >= FEWEST else 3 * allowed):
             ended_by = "seconds"
     width = relative_width(samples)
     return {

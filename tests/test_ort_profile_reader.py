@@ -1,0 +1,243 @@
+"""ONNX Runtime profiles of every age and state: runs, fences, nesting, cuts, damage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerline.analysis import raw_sums
+from layerline.analysis.readers import onnxruntime_profile, registry
+from layerline.core.errors import InputError
+
+
+def event(name: str, ts: int, dur: int, cat: str = "Node", tid: int = 7, **args: Any) -> Any:
+    return {
+        "cat": cat, "pid": 9, "tid": tid, "dur": dur, "ts": ts, "ph": "X", "name": name,
+        "args": args,
+    }  # fmt: skip
+
+
+def node(name: str, ts: int, dur: int, tid: int = 7) -> Any:
+    return event(
+        f"{name}_kernel_time", ts, dur, tid=tid, op_name="MatMul", provider="CPUExecutionProvider"
+    )
+
+
+def run(ts: int, dur: int, tid: int = 7) -> Any:
+    return event("model_run", ts, dur, "Session", tid)
+
+
+START = event("session_initialization", 1, 5, "Session")
+
+
+def write(path: Path, events: list[Any]) -> Path:
+    """As ONNX Runtime lays it out: one event on each line."""
+    path.write_text("[\n" + ",\n".join(json.dumps(e) for e in events) + "\n]\n")
+    return path
+
+
+def iterations(artefact: Any) -> dict[str, int | None]:
+    ops = artefact.main
+    return dict(zip(ops["name"].to_pylist(), ops["iteration"].to_pylist(), strict=True))
+
+
+def test_rows_carry_times_in_nanoseconds_and_their_run(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "p",
+        [START, node("a", 100, 10), node("b", 110, 0), run(99, 15), node("c", 203, 4), run(200, 9)],
+    )
+    found = registry.read(path)
+    assert found.kind == "onnxruntime-profile"
+    assert iterations(found) == {"a": 0, "b": 0, "c": 1}
+    first = found.main.slice(0, 1).to_pylist()[0]
+    assert (first["kind"], first["phase"]) == ("node", "inference")
+    assert (first["start_ns"], first["duration_ns"]) == (100_000, 10_000)
+    assert (first["process"], first["source"]) == (9, "p")
+    # below a microsecond is 0, and is no missing value
+    assert found.main["duration_ns"].to_pylist() == [10_000, 0, 4_000]
+    assert found.tables["latency"]["latency_ns"].to_pylist() == [15_000, 9_000]
+    top = found.tables["operators"].to_pylist()[0]
+    assert top == {
+        "name": "a", "op": "MatMul", "provider": "CPUExecutionProvider", "calls": 1,
+        "total_ns": 10_000,
+    }  # fmt: skip
+
+
+def test_warm_up_runs_have_no_iteration(tmp_path: Path) -> None:
+    events = [e for i in range(4) for e in (node(f"n{i}", 100 * i, 5), run(100 * i, 9))]
+    found = onnxruntime_profile.read(write(tmp_path / "p", events), warmup=2)
+    assert iterations(found) == {"n0": None, "n1": None, "n2": 0, "n3": 1}
+    assert found.tables["latency"]["iteration"].to_pylist() == [0, 1]
+    assert found.notes == []
+
+
+def test_fences_of_old_releases_are_told_and_are_no_rows(tmp_path: Path) -> None:
+    events = [
+        event("a_fence_before", 1, 2, op_name="Conv"),
+        event("a_kernel_time", 3, 4, op_name="Conv"),
+        event("a_fence_after", 7, 1, op_name="Conv"),
+        run(0, 20),
+    ]
+    found = registry.read(write(tmp_path / "p", events))
+    assert found.main["name"].to_pylist() == ["a"]
+    assert found.facts["fence_ns"] == 3_000
+    assert found.tables["operators"]["provider"].to_pylist() == [None]
+    assert any("fence" in n for n in found.notes)
+    assert any("provider" in n for n in found.notes)
+
+
+def test_cut_in_the_middle_of_an_event_keeps_the_rest(tmp_path: Path) -> None:
+    whole = write(
+        tmp_path / "p", [START, node("a", 1, 2), run(0, 9), node("b", 100, 2), node("c", 105, 2)]
+    )
+    text = whole.read_text()
+    whole.write_text(text[: text.index('"c_kernel_time"') + 4])
+    found = registry.read(whole)
+    assert iterations(found) == {"a": 0, "b": None}
+    assert found.facts["truncated"] is True
+    assert any("cut in the middle" in n for n in found.notes)
+    assert any("after the last whole run" in n for n in found.notes)
+
+
+def test_list_that_is_not_closed_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_text("[\n" + json.dumps(node("a", 1, 2)) + ",\n" + json.dumps(run(0, 9)) + ",\n")
+    found = registry.read(path)
+    assert iterations(found) == {"a": 0}
+    assert found.facts["truncated"] is True
+
+
+def test_recording_that_stopped_at_its_maximum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime_profile, "MAX_EVENTS", 4)
+    path = write(tmp_path / "p", [START, node("a", 1, 2), run(0, 9), node("b", 100, 2)])
+    found = registry.read(path)
+    assert iterations(found) == {"a": 0, "b": None}
+    assert any("stops recording at 4" in n for n in found.notes)
+
+
+def test_name_that_was_not_escaped_costs_one_event(tmp_path: Path) -> None:
+    path = write(tmp_path / "p", [node("a", 1, 2), node("BAD", 3, 2), node("c", 5, 2), run(0, 9)])
+    path.write_text(path.read_text().replace("BAD", 'say "x"'))
+    found = registry.read(path)
+    assert iterations(found) == {"a": 0, "c": 0}
+    assert any(n.startswith("1 entries are not valid JSON") for n in found.notes)
+
+
+@pytest.mark.parametrize("layout", ["pretty", "one line", "gzip", "bom"])
+def test_any_layout(tmp_path: Path, layout: str) -> None:
+    events = [START, node("a", 1, 2), run(0, 9)]
+    text = json.dumps(events, indent=2 if layout == "pretty" else None)
+    data = ("\ufeff" * (layout == "bom") + text).encode()
+    path = tmp_path / "p"
+    path.write_bytes(gzip.compress(data) if layout == "gzip" else data)
+    assert iterations(registry.read(path)) == {"a": 0}
+
+
+def test_subgraph_nodes_are_inside_the_node_that_runs_them(tmp_path: Path) -> None:
+    events = [node("in1", 12, 3), node("in2", 16, 2), node("If", 10, 10), run(9, 15)]
+    found = registry.read(write(tmp_path / "p", events))
+    ops = found.main
+    assert ops["duration_ns"].to_pylist() == [3_000, 2_000, 10_000]
+    assert ops["self_ns"].to_pylist() == [3_000, 2_000, 5_000]
+    assert any("nest" in n for n in found.notes)
+
+
+def test_runs_at_the_same_time_are_told_apart_by_thread(tmp_path: Path) -> None:
+    events = [
+        node("a", 5, 2, tid=1), node("b", 5, 2, tid=2), node("lost", 5, 1, tid=3),
+        run(0, 10, tid=1), run(2, 10, tid=2),
+    ]  # fmt: skip
+    found = registry.read(write(tmp_path / "p", events))
+    assert iterations(found) == {"a": 0, "b": 1, "lost": None}
+    assert any("could not be assigned" in n for n in found.notes)
+
+
+def test_without_model_run_the_outer_executor_is_the_run(tmp_path: Path) -> None:
+    name = "SequentialExecutor::Execute"
+    events = [
+        node("a", 1, 2), event(name, 3, 4, "Session"), event(name, 0, 9, "Session"),
+        node("b", 21, 2), event(name, 20, 9, "Session"),
+    ]  # fmt: skip
+    found = registry.read(write(tmp_path / "p", events))
+    assert iterations(found) == {"a": 0, "b": 1}
+
+
+def test_gpu_kernels_are_kernels(tmp_path: Path) -> None:
+    kernel = event("sgemm", 5, 3, "Kernel", stream="13")
+    found = registry.read(write(tmp_path / "p", [node("a", 1, 2), kernel, run(0, 9)]))
+    rows = found.main.to_pylist()
+    assert [(r["kind"], r["name"], r["stream"]) for r in rows] == [
+        ("node", "a", None),
+        ("kernel", "sgemm", 13),
+    ]
+
+
+def test_time_that_is_no_number_is_unknown(tmp_path: Path) -> None:
+    bad = node("a", 1, 2)
+    bad["dur"] = "soon"
+    found = registry.read(write(tmp_path / "p", [bad, run(0, 9)]))
+    assert found.main["duration_ns"].to_pylist() == [None]
+    assert any("no duration" in n for n in found.notes)
+
+
+@pytest.mark.parametrize("text", ["[]", "[1, 2]", "{}", '[{"cat": "Node"}]', "x"])
+def test_other_files_are_not_taken(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "p"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        registry.read(path)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from("abc"), st.integers(0, 50), st.integers(0, 3)), max_size=8
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 3),
+)
+def test_every_execution_is_counted_once(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[tuple[str, int, int]]], warmup: int
+) -> None:
+    """Closure (i): the rows add up to the file, whatever the runs hold; nodes lie in their run."""
+    events, clock, expected = [START], 10, []
+    for i, nodes in enumerate(runs):
+        began = clock
+        for name, duration, gap in nodes:
+            events.append(node(name, clock, duration))
+            expected.append(i - warmup if i >= warmup else None)
+            clock += duration + gap
+        events.append(run(began, clock - began))
+        clock += 20
+    path = write(tmp_path_factory.mktemp("p") / "p", events)
+    found = onnxruntime_profile.read(path, warmup)
+    assert sum(found.main["duration_ns"].to_pylist()) == raw_sums.onnxruntime(path)["node"]
+    assert found.main["self_ns"].to_pylist() == found.main["duration_ns"].to_pylist()
+    assert found.main["iteration"].to_pylist() == expected
+    assert sum(found.tables["operators"]["calls"].to_pylist()) == len(expected)
+
+
+@given(st.data())
+def test_a_cut_anywhere_gives_a_prefix_or_one_error(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    events = [START, node("a", 1, 2), node("é\n", 3, 2), run(0, 9), node("c", 20, 2), run(19, 9)]
+    path = write(tmp_path_factory.mktemp("p") / "p", events)
+    text = path.read_bytes()
+    path.write_bytes(text[: data.draw(st.integers(1, len(text)))])
+    try:
+        found = onnxruntime_profile.read(path)
+    except InputError as e:
+        assert "\n" not in e.line()
+        return
+    assert ["a", "é\n", "c"][: found.main.num_rows] == found.main["name"].to_pylist()
