@@ -19,7 +19,7 @@ def units(
         if flow.alive[i]
         and not claims.claimed(i)
         and wanted(i)
-        and (flow.inputs_known or after[i] != NEVER)
+        and (flow.inputs_known or after[i] != NEVER or flow.nodes[i].op in ops.HEAVY)
     ]
 
 

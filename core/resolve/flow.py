@@ -20,7 +20,8 @@ class Flow:
     `alive[i]` says that node i works on values that change from run to run: it is not fed by
     constants alone and does not only compute shapes. `inputs_known` is False for a nodes.json
     without its optional list of inputs; then constants cannot be told from inputs, and a node is
-    known to be alive only if a claimed node feeds it.
+    known to be alive only if a claimed node feeds it (or it is a product or a convolution:
+    nobody multiplies constants at run time).
     """
 
     def __init__(self, graph: NodeGraph) -> None:
