@@ -20,8 +20,8 @@ from . import closure, engine_captures, raw_sums
 from .layers import layers
 from .report.view import Closure
 from .run_files import optional, small
+from .sides import UNRESOLVED, SideData
 from .sums import DEVICE_KINDS, iterations_of, sums, timed_rows
-from .view import UNRESOLVED, SideData
 
 BACKENDS = {
     "onnxruntime": "ONNX Runtime",

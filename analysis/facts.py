@@ -11,7 +11,7 @@ from typing import Any
 from ..core.run import Run
 from .comparability import SideFacts
 from .run_files import optional
-from .view import SideData, precision_run
+from .sides import SideData, precision_run
 
 # A precision with less of the time than this is left out of "computed in".
 NOTED_SHARE = 0.01

@@ -20,8 +20,9 @@ from ..core.run import Run
 from . import captured, comparability, facts, modules, record
 from .report.view import View
 from .run_files import optional
+from .sides import Model, SideData
 from .sums import sums
-from .view import Model, SideData, build
+from .view import build
 
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.layers\.json$")
 _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")

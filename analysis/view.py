@@ -7,78 +7,21 @@ every depth, blocks, kinds, rows without a module, layers, nodes, ratios and the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..core.stats import Stat, ratio, summarise
+from ..core.stats import ratio, summarise
 from . import blocks as blocks_
 from . import headline
 from . import modules as modules_
 from .report import view as contract
-from .sums import Key, Sums, stat, sums
+from .sides import UNRESOLVED, Column, Model, SideData, as_cost, estimate, precision_run
+from .sums import Key, stat, sums
 
 SCHEMA_VERSION = 1
-UNRESOLVED = "unresolved"
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
-
-
-@dataclass(frozen=True)
-class SideData:
-    """One column: its operations and what is known about them.
-
-    `ops`: rows of this source, precision and phase. `labels`: a name for each row of `ops` that
-    has no module ("optimizer"; "unresolved" where nothing is known). `latency_ns`: unprofiled
-    samples. `traced_ns`: latency in the profiled run by iteration. `outside_ns`: wall time in no
-    operator, by iteration. `layers`: the layers table of an engine.
-    """
-
-    key: str
-    side: str
-    label: str
-    precision: str
-    phase: str
-    backend: str
-    source: str
-    ops: pa.Table
-    labels: Any = None
-    latency_ns: Sequence[int] = ()
-    traced_ns: Mapping[int, int] = field(default_factory=dict)
-    outside_ns: Mapping[int, int] = field(default_factory=dict)
-    closure: Sequence[contract.Closure] = ()
-    parity: Mapping[str, Any] | None = None
-    precision_run: Mapping[str, float] | None = None
-    layers: pa.Table | None = None
-    nodes: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True)
-class Model:
-    """What is known of the model: module paths in registration order and their classes."""
-
-    title: str
-    paths: Sequence[str] = ()
-    classes: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A side with its matrix."""
-
-    data: SideData
-    sums: Sums
-    total: int | None  # median per iteration
-
-    def cost(self, region: Collection[str]) -> contract.Cost | None:
-        return self.costs([region])[0]
-
-    def costs(self, regions: Sequence[Collection[str]]) -> list[contract.Cost | None]:
-        return [
-            None if b is None else _cost(b.own, b.shared, self.total)
-            for b in modules_.bounds(self.sums, regions)
-        ]
 
 
 def build(
@@ -91,7 +34,7 @@ def build(
     generated: str = "",
 ) -> contract.View:
     """The view of these sides. Keys of sides are unique."""
-    columns = [_column(s) for s in sides]
+    columns = [reduced(s) for s in sides]
     units = sorted({u for c in columns for u in c.sums.units()})
     paths = modules_.ordered_tree(model.paths, units) if columns else []
     layer_rows, by_unit = _layers(columns)
@@ -115,30 +58,7 @@ def build(
     return shown
 
 
-def _column(side: SideData) -> _Column:
-    made = sums(side.ops, side.labels)
-    total = stat(made.total()) if made.iterations else None
-    return _Column(side, made, total.median if total else None)
-
-
-def estimate(summary: Stat | None) -> contract.Estimate:
-    """A summary as the report's estimate."""
-    if summary is None:
-        return {"median": None, "low": None, "high": None, "n": 0}
-    return {"median": summary.median, "low": summary.low, "high": summary.high, "n": summary.n}
-
-
-def _cost(own: Stat, shared: int, total: int | None) -> contract.Cost:
-    return {
-        "own": own.median,
-        "own_low": own.low,
-        "own_high": own.high,
-        "shared": shared,
-        "share": (own.median + shared) / total if total else None,
-    }
-
-
-def _side(column: _Column) -> contract.Side:
+def _side(column: Column) -> contract.Side:
     data, made = column.data, column.sums
     lost = made.where([k.label == UNRESOLVED for k in made.keys]) if made.keys else None
     everything = int(made.total().sum()) if made.keys else 0
@@ -163,29 +83,8 @@ def _side(column: _Column) -> contract.Side:
     }
 
 
-def precision_run(layers: pa.Table | None) -> dict[str, float]:
-    """Compute precision to its share of the time of the layers that compute.
-
-    A layer without one computes nothing (movement, integers) and has no part in this; where the
-    engine does not even tell what goes in, it is "unknown". Empty where nothing is known.
-    """
-    if layers is None:
-        return {}
-    time: dict[str, int] = {}
-    columns = [layers[c].to_pylist() for c in ("compute_precision", "precision_in", "total_ns")]
-    for precision, given, total in zip(*columns, strict=True):
-        name = precision or ("unknown" if given is None else None)
-        if total and name:
-            time[name] = time.get(name, 0) + total
-    if set(time) <= {"unknown"}:
-        return {}
-    everything = sum(time.values())
-    ordered = sorted(time.items(), key=lambda item: -item[1])
-    return {p: t / everything for p, t in ordered}
-
-
 def _present(
-    columns: Sequence[_Column], regions: Sequence[Collection[str]]
+    columns: Sequence[Column], regions: Sequence[Collection[str]]
 ) -> list[dict[str, contract.Cost]]:
     """For every region, its cost by side key where something was measured."""
     found: list[dict[str, contract.Cost]] = [{} for _ in regions]
@@ -197,7 +96,7 @@ def _present(
 
 
 def _module_rows(
-    columns: Sequence[_Column],
+    columns: Sequence[Column],
     paths: Sequence[str],
     units: Sequence[str],
     model: Model,
@@ -243,7 +142,7 @@ def _module_rows(
     return rows
 
 
-def _block_members(columns: Sequence[_Column], inner: Collection[str]) -> list[tuple[str, ...]]:
+def _block_members(columns: Sequence[Column], inner: Collection[str]) -> list[tuple[str, ...]]:
     """The distinct blocks of all sides: linked modules, and the own operations of modules that
     have children. A leaf that shares nothing is its own block already."""
     found: dict[tuple[str, ...], None] = {}
@@ -276,19 +175,19 @@ def _layers_of(units: Iterable[str], by_unit: Mapping[str, list[str]]) -> list[s
     return list(dict.fromkeys(i for u in units for i in by_unit.get(u, ())))
 
 
-def _other_rows(columns: Sequence[_Column]) -> list[contract.ModuleRow]:
+def _other_rows(columns: Sequence[Column]) -> list[contract.ModuleRow]:
     """Costs that are no module's: one row per label, unresolved and the time outside last."""
     costs: dict[str, dict[str, contract.Cost]] = {}
     for column in columns:
         for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
             summary = stat(samples)
             if key.label is not None and summary is not None:
-                cost = _cost(summary, 0, column.total)
+                cost = as_cost(summary, 0, column.total)
                 costs.setdefault(key.label, {})[column.data.key] = cost
         outside = summarise(column.data.outside_ns.values())
         if outside is not None:
             # Not a part of operation time, so it has no share of it.
-            cost = _cost(outside, 0, None)
+            cost = as_cost(outside, 0, None)
             costs.setdefault("outside operators", {})[column.data.key] = cost
     last = {UNRESOLVED: 1, "outside operators": 2}
     ordered = sorted(
@@ -313,7 +212,7 @@ def _other_rows(columns: Sequence[_Column]) -> list[contract.ModuleRow]:
 
 
 def _kinds(
-    columns: Sequence[_Column], paths: Sequence[str], units: Sequence[str], model: Model
+    columns: Sequence[Column], paths: Sequence[str], units: Sequence[str], model: Model
 ) -> list[contract.Kind]:
     """Kinds that are repeated or have operations of their own, the most expensive first."""
     groups = modules_.kinds(paths)
@@ -338,7 +237,7 @@ def _kinds(
 
 
 def _layers(
-    columns: Sequence[_Column],
+    columns: Sequence[Column],
 ) -> tuple[list[contract.LayerRow], dict[str, list[str]]]:
     """Layer rows, and the ids of the layers that serve each unit."""
     rows: list[contract.LayerRow] = []
@@ -389,7 +288,7 @@ def _node(side: SideData, node: Mapping[str, Any]) -> contract.Node:
     }
 
 
-def _unresolved(column: _Column) -> list[dict[str, Any]]:
+def _unresolved(column: Column) -> list[dict[str, Any]]:
     """The operations without a module that nothing explains, by name, the largest first."""
     data = column.data
     if Key(None, UNRESOLVED) not in column.sums.keys:

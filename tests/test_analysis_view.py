@@ -12,7 +12,8 @@ from analysis_examples import node, ops, three_modules
 from layerline.analysis import headline
 from layerline.analysis.layers import layers
 from layerline.analysis.report.view import View
-from layerline.analysis.view import Model, SideData, build
+from layerline.analysis.sides import Model, SideData
+from layerline.analysis.view import build
 
 ENGINE, EAGER = "engine/fp16.ort/inference", "eager/fp32/inference"
 
