@@ -17,7 +17,7 @@ from . import blocks as blocks_
 from . import headline
 from . import modules as modules_
 from .report import view as contract
-from .sides import UNRESOLVED, Column, Model, SideData, as_cost, estimate, precision_run
+from .sides import UNRESOLVED, Column, Model, SideData, as_cost, estimate, precision_run, reduced
 from .sums import Key, stat, sums
 
 SCHEMA_VERSION = 1
