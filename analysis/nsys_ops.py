@@ -28,6 +28,7 @@ from .timeline import Flags, Indices
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 OWN_ITERATION = "layerline/iteration/*"
+NO_LAYER = "(no layer range)"
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,14 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
     pieces, iterations = [], []
     for launched in found.launched:
         inside = _at(layer_piece, launched.piece)
+        outer_piece = _at(around, launched.piece)
+        # A range around the iteration is no layer of it; what is inside has the higher index.
+        inside[inside < outer_piece] = -1
         if launched.origin is not None:
             made = _at(layer_piece, launched.origin)
             inside = np.where(launched.origin >= 0, made, inside)
         pieces.append(_at(first, inside))
-        outer = _at(found.forest.owner, _at(around, launched.piece)).astype(np.int64)
+        outer = _at(found.forest.owner, outer_piece).astype(np.int64)
         if whole:
             outer = np.zeros(len(outer), np.int64)
         elif launched.origin is not None and iteration is None:
@@ -105,7 +109,7 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
     outside = sum(int((n < 0).sum()) for n in numbers)
     if outside:
         notes.append(f"{outside} GPU operations lie outside every iteration and are in no layer")
-    layers, codes, calls = _layers(found, pieces, numbers)
+    layers, codes, calls = _layers(found, pieces, numbers, count)
     placed = [
         Placed(launched, code, number)
         for launched, code, number in zip(found.launched, codes, numbers, strict=True)
@@ -213,65 +217,113 @@ def _ranked(
 
 
 def _layers(
-    found: Attribution, pieces: list[Indices], iterations: list[Indices]
+    found: Attribution, pieces: list[Indices], iterations: list[Indices], count: int
 ) -> tuple[list[Layer], list[Indices], Integers]:
     """The layers in execution order, the layer of every operation, executions per layer."""
-    size = np.int64(max(1, len(found.forest.start)) + 1)
-    keys = [
-        np.where(i >= 0, i * size + p + 1, -1)
-        for i, p in zip((n.astype(np.int64) for n in iterations), pieces, strict=True)
-    ]
-    together = np.concatenate(keys) if keys else np.empty(0, np.int64)
-    # An execution is a layer's range in an iteration; sorted by iteration, then by start.
-    runs_, inverse = np.unique(together, return_inverse=True)
-    iteration, piece = runs_ // size, (runs_ % size) - 1
+    cuts = np.cumsum([len(p) for p in pieces])[:-1]
+    piece = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
+    number = np.concatenate(iterations) if iterations else np.empty(0, np.int32)
+    runs_of = _executions(piece, number, len(found.forest.start), count)
+    del piece, number
     ranges = found.capture.ranges
-    name = ranges.name[found.forest.owner[piece]] if len(ranges) else np.full(len(piece), -1)
-    name = np.where(piece >= 0, name, -1).astype(np.int64)
-    valid = runs_ >= 0
-    width = np.int64(len(found.capture.names) + 1)
-    group = np.where(valid, iteration * width + name + 1, -1)
-    order = np.argsort(group, kind="stable")
-    ordered = group[order]
-    begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-    lengths = np.diff(np.append(begins, len(ordered)))
-    occurrence = np.empty(len(runs_), np.int64)
-    occurrence[order] = np.arange(len(runs_)) - np.repeat(begins, lengths)
-    code = np.where(valid, occurrence * width + name + 1, -1)
-    distinct, at = np.unique(code, return_inverse=True)
-    if len(distinct) and distinct[0] < 0:
-        distinct, at = distinct[1:], at - 1
-    place = _execution_order(at.astype(np.int32), iteration, len(distinct))
-    sorted_place = np.argsort(place, kind="stable")
-    new = np.empty(len(distinct) + 1, np.int32)
-    new[sorted_place] = np.arange(len(distinct), dtype=np.int32)
-    new[-1] = -1  # where the operation is in no iteration
-    layer = new[at]
-    calls = np.bincount(layer[layer >= 0], minlength=len(distinct))
-    repeated = {int(d % width) for d in distinct if d >= width}
-    texts = found.capture.names
+    name = np.full(len(runs_of.piece), -1, np.int32)
+    layered = runs_of.piece >= 0
+    name[layered] = ranges.name[found.forest.owner[runs_of.piece[layered]]]
+    width = len(found.capture.names) + 1
+    occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
+    distinct, layer = _dense(occurrence * np.int64(width) + name + 1)
+    place = _execution_order(layer, runs_of.iteration, len(distinct))
+    by_place = np.argsort(place, kind="stable")
+    moved = np.empty(len(distinct), np.int32)
+    moved[by_place] = np.arange(len(distinct), dtype=np.int32)
+    layer = moved[layer]
+    calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
+    per_operation = np.append(layer, np.int32(-1))[runs_of.of]
+    layers = _labelled(distinct[by_place].tolist(), width, found.capture.names)
+    return layers, np.split(per_operation, cuts) if pieces else [], calls
+
+
+def _labelled(codes: list[int], width: int, texts: list[str]) -> list[Layer]:
+    repeated = {code % width for code in codes if code >= width}
     layers = []
-    for d in distinct[sorted_place].tolist():
-        which, name_code = divmod(d, int(width))
-        text = texts[name_code - 1] if name_code else "(no layer range)"
-        label = f"{text} #{which + 1}" if name_code in repeated else text
-        layers.append(Layer(text, which, label))
-    per_operation = layer[inverse]
-    cuts = np.cumsum([len(k) for k in keys])[:-1]
-    return layers, np.split(per_operation, cuts) if keys else [], calls.astype(np.int64)
+    for code in codes:
+        which, name = divmod(code, width)
+        text = texts[name - 1] if name else NO_LAYER
+        layers.append(Layer(text, which, f"{text} #{which + 1}" if name in repeated else text))
+    return layers
 
 
-def _execution_order(layer: Indices, iteration: Integers, count: int) -> Integers:
+@dataclass(frozen=True)
+class _Runs:
+    """Executions: a layer's range in an iteration, sorted by start within each iteration.
+
+    `piece` is -1 for what an iteration does outside every layer; `of` gives per operation its
+    execution, -1 for none.
+    """
+
+    piece: Indices
+    iteration: Indices
+    of: Indices
+
+
+def _executions(piece: Indices, iteration: Indices, pieces: int, iterations: int) -> _Runs:
+    """The executions that operations belong to."""
+    # A slot per piece, one per iteration for what is outside its layers, one for neither.
+    slot = np.where(piece >= 0, piece, pieces + iteration)
+    slot[iteration < 0] = pieces + iterations
+    owner = np.full(pieces + iterations + 1, -1, np.int32)
+    owner[slot] = iteration
+    if (owner[slot] == iteration).all():
+        used = np.flatnonzero(owner >= 0).astype(np.int32)
+        rank = np.full(len(owner), -1, np.int32)
+        rank[used] = np.arange(len(used), dtype=np.int32)
+        return _Runs(np.where(used < pieces, used, -1), owner[used], rank[slot])
+    # A range in several iterations (nodes of CUDA graphs): each is an execution.
+    key = iteration * np.int64(pieces + 1) + piece + 1
+    key[iteration < 0] = -1
+    distinct, of = np.unique(key, return_inverse=True)
+    if distinct[0] < 0:
+        distinct, of = distinct[1:], of - 1
+    number, of_piece = np.divmod(distinct, pieces + 1)
+    return _Runs((of_piece - 1).astype(np.int32), number.astype(np.int32), of.astype(np.int32))
+
+
+def _occurrences(group: Integers, size: int) -> Indices:
+    """How many equal groups come before each."""
+    found = np.zeros(len(group), np.int32)
+    which = np.arange(len(group), dtype=np.int32)
+    if size < 8 * len(group) + 1_000_000:
+        # Most names occur once in an iteration: only the others need sorting.
+        which = np.flatnonzero(np.bincount(group, minlength=size)[group] > 1).astype(np.int32)
+    if len(which):
+        order = which[np.argsort(group[which], kind="stable")]
+        ordered = group[order]
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        lengths = np.diff(np.append(begins, len(ordered)))
+        found[order] = np.arange(len(order)) - np.repeat(begins, lengths)
+    return found
+
+
+def _dense(code: Integers) -> tuple[Integers, Indices]:
+    """Distinct codes in order, and per entry the index of its code among them."""
+    highest = int(code.max(initial=-1))
+    if highest < 8 * len(code) + 1_000_000:
+        distinct = np.flatnonzero(np.bincount(code, minlength=highest + 1))
+        rank = np.zeros(highest + 1, np.int32)
+        rank[distinct] = np.arange(len(distinct), dtype=np.int32)
+        return distinct, rank[code]
+    distinct, at = np.unique(code, return_inverse=True)
+    return distinct, at.astype(np.int32)
+
+
+def _execution_order(layer: Indices, iteration: Indices, count: int) -> Integers:
     """A place per layer: as in the iteration with the most executions; the others after it."""
     place = np.full(count, np.iinfo(np.int64).max)
-    valid = np.flatnonzero(layer >= 0)
-    if not len(valid):
+    if not len(layer):
         return place
-    sizes = np.bincount(iteration[valid])
-    fullest = int(sizes.argmax())
-    rest = valid[iteration[valid] != fullest]
-    typical = valid[iteration[valid] == fullest]
-    for which, base in ((rest, len(layer)), (typical, 0)):
-        # Backwards, so that the first execution is the one that stays.
-        place[layer[which[::-1]]] = base + np.arange(len(which))[::-1]
+    fullest = int(np.bincount(iteration).argmax())
+    # Backwards, so that the first execution is the one that stays.
+    place[layer[::-1]] = len(layer) + np.arange(len(layer))[::-1]
+    typical = np.flatnonzero(iteration == fullest)
+    place[layer[typical[::-1]]] = np.arange(len(typical))[::-1]
     return place

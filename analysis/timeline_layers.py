@@ -31,7 +31,7 @@ def of_source(
     iteration: str | None = None,
 ) -> tuple[pa.Table, list[str]]:
     """The `layers` table of an nsys export, and what to know about it."""
-    attribution = attribute(load(source))
+    attribution = attribute(load(source, described=False))
     found = runs(attribution, iteration)
     if not found.layers:
         asked = "no layer was found in the capture"

@@ -13,6 +13,7 @@ captured: `origin` gives the ranges around the creation of its node, where the c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from layerline.analysis.timeline import Forest, Nesting, join, paths, plant
 
 from . import nsys_schema as schema
-from .nsys_capture import Calls, Capture, GraphNodes, Operations, Ranges
+from .nsys_capture import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
 from .nsys_source import NULL, Codes, Integers
 
 Indices = npt.NDArray[np.int32]
@@ -49,14 +50,13 @@ class Attribution:
 
     capture: Capture
     forest: Forest
-    path: Indices
-    nesting: Nesting
     launched: list[Launched]
     notes: list[str]
 
-    def piece_domain(self) -> Codes:
-        """Code of the NVTX domain of each piece."""
-        return self.capture.ranges.domain[self.forest.owner]
+    @cached_property
+    def named_paths(self) -> tuple[Indices, Nesting]:
+        """Number of the path of names of each piece, and the paths by number."""
+        return paths(self.forest, self.capture.ranges.name[self.forest.owner])
 
 
 class _Trees:
@@ -119,7 +119,7 @@ def attribute(capture: Capture) -> Attribution:
         has = match >= 0
         missing_count = int((~has).sum())
         if missing_count:
-            kind = ["kernel", "memcpy", "memset", "graph"][operations.kind]
+            kind = KINDS[operations.kind]
             notes.append(
                 f"{missing_count} of {len(has)} {kind} operations have no launch in the capture; "
                 "they are kept without a range"
@@ -133,9 +133,7 @@ def attribute(capture: Capture) -> Attribution:
             piece = np.full(len(match), -1, np.int32)
             piece[has] = trees.innermost(start[has], calls.thread[match[has]], calls.threads)
         launched.append(Launched(operations, piece, match, start, origin_of(operations)))
-    forest = trees.joined
-    path, nesting = paths(forest, capture.ranges.name[forest.owner])
-    return Attribution(capture, forest, path, nesting, launched, notes)
+    return Attribution(capture, trees.joined, launched, notes)
 
 
 def _by_thread(ranges: Ranges) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -181,7 +179,9 @@ def _match(operations: Operations, calls: Calls) -> Indices:
         if threads is None:
             continue
         mine = operations.process == code
-        theirs = np.isin(calls.thread, threads)
+        of_process = np.zeros(len(calls.threads), np.bool_)
+        of_process[threads] = True
+        theirs = of_process[calls.thread]
         all_mine, all_theirs = bool(mine.all()), bool(theirs.all())
         wanted = operations.correlation if all_mine else operations.correlation[mine]
         correlation = calls.correlation if all_theirs else calls.correlation[theirs]

@@ -6,7 +6,6 @@ of ten million kernels fit in memory. `nsys_table` makes the table of operations
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,17 +131,20 @@ class _Names:
         return np.asarray([*(self.code(t) for t in texts), -1], np.int32)[codes]
 
 
-def load(source: Source, *, threads: int | None = None) -> Capture:
+def load(source: Source, *, described: bool = True) -> Capture:
     """Read everything that attribution needs. Unusable rows are left out and noted.
 
-    `threads`: at most so many tables are read at the same time (2 by default; 1 is for tests).
+    Without `described` the operations have no name, device and stream (-1, unknown), which takes
+    a third of the time off large captures.
     """
     names = _Names()
     notes: list[str] = []
-    with ThreadPoolExecutor(min(threads or 2, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(2) as pool:
         # The largest tables first, so that the two threads end at about the same time.
         raw_ranges = pool.submit(_raw_ranges, source)
-        raw_operations = [pool.submit(_raw_operations, source, k) for k in range(len(_TABLES))]
+        raw_operations = [
+            pool.submit(_raw_operations, source, k, described) for k in range(len(_TABLES))
+        ]
         calls = pool.submit(_calls, source, notes, exclude=False)
         ranges = _ranges(source, raw_ranges.result(), names, notes)
         del raw_ranges
@@ -173,12 +175,17 @@ def _have(source: Source, table: str, wanted: tuple[str, ...]) -> list[str]:
 # --- operations ---------------------------------------------------------------------------------
 
 
-def _raw_operations(source: Source, kind: int) -> Columns | None:
+def _raw_operations(source: Source, kind: int, described: bool) -> Columns | None:
     table = schema.pick(source.tables, _TABLES[kind])
     if table is None or not {"start", "end"} <= set(source.tables[table]):
         return None
-    plain = _have(source, table, ("start", "end", "correlationId", "graphNodeId"))
-    coded = _have(source, table, ("globalPid", "deviceId", "streamId"))
+    plain = _have(source, table, ("start", "end", "correlationId"))
+    if schema.pick(source.tables, schema.GRAPH_NODES) is not None:
+        plain += _have(source, table, ("graphNodeId",))  # of use only with the nodes' origins
+    coded = _have(source, table, ("globalPid",))
+    if not described:
+        return source.read(table, plain, coded)
+    coded += _have(source, table, ("deviceId", "streamId"))
     label = {
         KERNEL: ("demangledName", "shortName", "mangledName"),
         COPY: ("copyKind",),

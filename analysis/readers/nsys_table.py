@@ -79,7 +79,8 @@ def _slice(found: Attribution, launched: Launched, at: int, source: str) -> pa.T
     ops = launched.operations
     n = len(ops.start[here])
     piece = launched.piece[here]
-    path = np.where(piece >= 0, found.path[piece] if len(found.path) else -1, -1)
+    numbers = found.named_paths[0]
+    path = np.where(piece >= 0, numbers[piece] if len(numbers) else -1, -1)
     distinct, inverse = np.unique(path, return_inverse=True)
     known = [_Path(found, int(p)) for p in distinct]
     start, end = ops.start[here], ops.end[here]
@@ -117,7 +118,7 @@ class _Path:
         names = found.capture.names
         self.names = None
         if path >= 0:
-            self.names = [names[c] if c >= 0 else "" for c in found.nesting.names(path)]
+            self.names = [names[c] if c >= 0 else "" for c in found.named_paths[1].names(path)]
         self.iteration: int | None = None
         self.phase: str | None = None
         for name in self.names or ():
