@@ -387,3 +387,11 @@ def test_a_real_raw_page_with_evil_range_names():
     assert [rows[i, "launch__block_size"] for i in range(3)] == [256, 128, 256]
     assert [rows[i, "launch__thread_count"] for i in range(3)] == [4096 * 256, 8192 * 128, 64 * 256]
     assert artefact.main.num_rows == 3 * 519
+
+
+def test_launches_of_two_processes_are_never_one(tmp_path):
+    rows = details([("a", "", "1"), ("b", "", "2")]).splitlines()
+    rows[2] = rows[2].replace('"42"', '"43"')
+    artefact = read(tmp_path, "\n".join(rows))
+    assert artefact.main["launch"].to_pylist() == [0, 1]
+    assert artefact.tables["launches"]["process"].to_pylist() == [42, 43]

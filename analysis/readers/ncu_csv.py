@@ -23,61 +23,22 @@ was open. Host names are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from layerline.core.errors import InputError
-from layerline.core.tables import table
 
 from .base import MIB, Artefact, Head, open_text
-from .ncu_numbers import Style, in_doubt, style_of
-from .ncu_rows import LAUNCH_COLUMNS, ROW, UNITS_ROW, Layout, is_nvtx, parse_header, ranges
+from .ncu_numbers import in_doubt, style_of
+from .ncu_rows import ROW, UNITS_ROW, Layout, parse_header
+from .ncu_table import Tables, metric_columns
 
 KIND = "ncu-csv"
 DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
-_CHUNK = 100_000
-
-LAUNCHES = pa.schema(
-    [
-        ("source", pa.string()),
-        ("launch", pa.int64()),
-        ("layer", pa.string()),
-        ("kernel", pa.string()),
-        ("process", pa.int64()),
-        ("process_name", pa.string()),
-        ("time", pa.string()),
-        ("context", pa.int64()),
-        ("stream", pa.int64()),
-        ("device", pa.int64()),
-        ("compute_capability", pa.string()),
-        ("block", pa.string()),
-        ("grid", pa.string()),
-        ("ranges", pa.list_(pa.string())),
-        ("range_domains", pa.list_(pa.string())),
-        ("start_end_ranges", pa.list_(pa.string())),
-        ("nvtx", pa.string()),
-    ]
-)
-RULES = pa.schema(
-    [
-        ("source", pa.string()),
-        ("launch", pa.int64()),
-        ("kernel", pa.string()),
-        ("section", pa.string()),
-        ("rule", pa.string()),
-        ("type", pa.string()),
-        ("text", pa.string()),
-        ("speedup_type", pa.string()),
-        ("speedup", pa.float64()),
-    ]
-)
 
 _MARK = re.compile(r"^==\w+==")
 _SUMMARY = re.compile(r'"Process ID","Process Name".*"Invocations"')
@@ -215,11 +176,10 @@ def _no_rows(path: Path, found: _Found) -> InputError:
 
 
 def _artefact(path: Path, found: _Found) -> Artefact:
-    builder = _Builder(path.name, _clock_control(found))
+    tables = Tables(path.name, _clock_control(found))
     notes = []
-    offset = 0
     for run in found.runs:
-        values = list(_values(run))
+        values = _distinct_values(run)
         style = style_of(values)
         if style.decimal is None:
             notes.append(
@@ -230,8 +190,7 @@ def _artefact(path: Path, found: _Found) -> Artefact:
                 f"{doubtful} numbers like 1.234 or 1,234 were read as English prints them; "
                 "no other number tells."
             )
-        builder.add(run, style, offset)
-        offset = builder.next_launch
+        tables.add(run.layout, run.units, run.rows, style)
     if len(found.runs) > 1:
         notes.append(
             f"{len(found.runs)} tables in one file; launches of later ones are numbered on."
@@ -241,7 +200,19 @@ def _artefact(path: Path, found: _Found) -> Artefact:
         first = found.broken[0]
         notes.append(f"{what}: {len(found.broken)} left out, the first at line {first}.")
     notes += found.warnings
-    return builder.artefact(found, notes)
+    built = tables.build()
+    if not built["counters"].num_rows:
+        notes.insert(0, "No metric was printed, only rules.")
+    pages = {"details" if run.layout.is_details else "raw" for run in found.runs}
+    facts = {
+        "page": " and ".join(sorted(pages)),
+        "launches": built["launches"].num_rows,
+        "processes": len(set(built["launches"]["process"].to_pylist())),
+        "metrics": len(set(built["counters"]["metric"].unique().to_pylist())),
+        "nvtx": any(run.layout.nvtx for run in found.runs),
+        "lines_of_other_output": found.noise,
+    }
+    return Artefact(KIND, built, facts, notes)
 
 
 def _clock_control(found: _Found) -> str | None:
@@ -249,163 +220,9 @@ def _clock_control(found: _Found) -> str | None:
     return "none" if unlocked else None
 
 
-def _values(run: _Run) -> Iterator[str]:
+def _distinct_values(run: _Run) -> set[str]:
     if run.layout.is_details:
-        column = run.layout.index["Metric Value"]
-        yield from (row[column] for row in run.rows)
-        return
-    metrics = _metric_columns(run.layout)
-    for row in run.rows:
-        yield from (row[i] for i, _ in metrics)
-
-
-def _metric_columns(layout: Layout) -> list[tuple[int, str]]:
-    return [
-        (i, name)
-        for i, name in enumerate(layout.columns)
-        if name not in LAUNCH_COLUMNS and not is_nvtx(name)
-    ]
-
-
-class _Builder:
-    """Collects rows column by column and turns them into tables in chunks."""
-
-    def __init__(self, source: str, clock_control: str | None) -> None:
-        self.source, self.clock_control = source, clock_control
-        self.counters: list[dict[str, Any]] = []
-        self.chunks: list[pa.Table] = []
-        self.launches: dict[int, dict[str, Any]] = {}
-        self.rules: list[dict[str, Any]] = []
-        self.next_launch = 0
-
-    def add(self, run: _Run, style: Style, offset: int) -> None:
-        """Add one table's rows; `offset` is added to its launch ids."""
-        layout = run.layout
-        metrics = _metric_columns(layout)
-        for row in run.rows:
-            launch = self._launch(layout, row, offset)
-            if layout.is_details:
-                self._detail(layout, row, launch, style)
-            else:
-                for i, name in metrics:
-                    unit = run.units[i] if run.units else ""
-                    self._counter(launch, name, unit, row[i], None, style)
-            if len(self.counters) >= _CHUNK:
-                self._flush()
-
-    def _launch(self, layout: Layout, row: list[str], offset: int) -> dict[str, Any]:
-        def get(column: str) -> str | None:
-            i = layout.index.get(column)
-            return (row[i] or None) if i is not None else None
-
-        def number(column: str) -> int | None:
-            text = get(column)
-            return int(text) if text is not None and len(text) < 19 else None
-
-        launch = (number("ID") or 0) + offset
-        known = self.launches.get(launch)
-        if known is not None:
-            return known
-        nvtx = [row[i] for i in layout.nvtx]
-        push_pop = ranges(nvtx[0]) if nvtx else None
-        start_end = ranges(nvtx[1]) if len(nvtx) > 1 else None
-        self.next_launch = max(self.next_launch, launch + 1)
-        open_ranges = push_pop or start_end or []
-        known = self.launches[launch] = {
-            "source": self.source,
-            "launch": launch,
-            "layer": open_ranges[-1].name if open_ranges else None,
-            "kernel": get("Kernel Name") or get("Range Name"),
-            "process": number("Process ID"),
-            "process_name": get("Process Name"),
-            "time": get("Kernel Time"),
-            "context": number("Context"),
-            "stream": number("Stream"),
-            "device": number("Device"),
-            "compute_capability": get("CC"),
-            "block": get("Block Size"),
-            "grid": get("Grid Size"),
-            "ranges": None if push_pop is None else [r.name for r in push_pop],
-            "range_domains": None if push_pop is None else [r.domain for r in push_pop],
-            "start_end_ranges": None if start_end is None else [r.name for r in start_end],
-            "nvtx": " ".join(text.strip() for text in nvtx).strip() or None,
-        }
-        return known
-
-    def _detail(self, layout: Layout, row: list[str], launch: dict[str, Any], style: Style) -> None:
-        def get(column: str) -> str:
-            i = layout.index.get(column)
-            return row[i] if i is not None else ""
-
-        section, label = get("Section Name"), get("Body Item Label")
-        if get("Metric Name"):
-            where = f"{section} / {label}" if label else section
-            unit, value = get("Metric Unit"), get("Metric Value")
-            self._counter(launch, get("Metric Name"), unit, value, where, style)
-        if get("Rule Name"):
-            self.rules.append(
-                {
-                    "source": self.source,
-                    "launch": launch["launch"],
-                    "kernel": launch["kernel"],
-                    "section": section or None,
-                    "rule": get("Rule Name"),
-                    "type": get("Rule Type") or None,
-                    "text": get("Rule Description") or None,
-                    "speedup_type": get("Estimated Speedup Type") or None,
-                    "speedup": style.parse(get("Estimated Speedup")),
-                }
-            )
-
-    def _counter(
-        self,
-        launch: dict[str, Any],
-        metric: str,
-        unit: str,
-        text: str,
-        section: str | None,
-        style: Style,
-    ) -> None:
-        value = style.parse(text)
-        plain = value is not None and "(" not in text
-        self.counters.append(
-            {
-                "source": self.source,
-                "layer": launch["layer"],
-                "kernel": launch["kernel"],
-                "launch": launch["launch"],
-                "metric": metric,
-                "unit": unit or None,
-                "value": value,
-                "text": None if plain else text or None,
-                "section": section or None,
-                "clock_control": self.clock_control,
-            }
-        )
-
-    def _flush(self) -> None:
-        self.chunks.append(table("counters", self.counters))
-        self.counters = []
-
-    def artefact(self, found: _Found, notes: list[str]) -> Artefact:
-        """All that was added."""
-        self._flush()
-        launches = list(self.launches.values())
-        tables = {
-            "counters": pa.concat_tables(self.chunks),
-            "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
-        }
-        if self.rules:
-            tables["rules"] = pa.Table.from_pylist(self.rules, schema=RULES)
-        if not tables["counters"].num_rows:
-            notes.insert(0, "No metric was printed, only rules.")
-        pages = {"details" if run.layout.is_details else "raw" for run in found.runs}
-        facts = {
-            "page": " and ".join(sorted(pages)),
-            "launches": len(launches),
-            "processes": len({launch["process"] for launch in launches}),
-            "metrics": tables["counters"]["metric"].combine_chunks().unique().__len__(),
-            "nvtx": any(run.layout.nvtx for run in found.runs),
-            "lines_of_other_output": found.noise,
-        }
-        return Artefact(KIND, tables, facts, notes)
+        columns = [run.layout.index["Metric Value"]]
+    else:
+        columns = [i for i, _ in metric_columns(run.layout)]
+    return {row[i] for row in run.rows for i in columns}

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 _SPACES = re.compile(r"(?<=\d)[\s\u00a0\u202f'’](?=\d{3})")
 _PLAIN = re.compile(r"[+-]?\d+\Z")
@@ -38,27 +37,22 @@ class Style:
 
     def parse(self, text: str) -> float | None:
         """The number that `text` is; null for text, `n/a`, NaN, infinity and what is in doubt."""
-        return _parse(self, text)
-
-
-@lru_cache(maxsize=65536)  # device attributes come again with every launch
-def _parse(style: Style, text: str) -> float | None:
-    text = text.strip()
-    instances = _INSTANCES.match(text)
-    if instances:
-        text = instances.group(1)
-    text = _SPACES.sub("", text)
-    if _PLAIN.match(text):
-        return float(text)
-    if style.decimal is None and _UNSURE.match(text):
-        return None
-    value: float | None = None
-    point_fits = style.decimal == "." or (style.decimal is None and _DECIMAL_POINT.match(text))
-    if point_fits and _POINT.match(text):
-        value = float(text.replace(",", ""))
-    elif not point_fits and _COMMA.match(text):
-        value = float(text.replace(".", "").replace(",", "."))
-    return value if value is not None and math.isfinite(value) else None
+        text = text.strip()
+        instances = _INSTANCES.match(text)
+        if instances:
+            text = instances.group(1)
+        text = _SPACES.sub("", text)
+        if _PLAIN.match(text):
+            return float(text)
+        if self.decimal is None and _UNSURE.match(text):
+            return None
+        value: float | None = None
+        point_fits = self.decimal == "." or (self.decimal is None and _DECIMAL_POINT.match(text))
+        if point_fits and _POINT.match(text):
+            value = float(text.replace(",", ""))
+        elif not point_fits and _COMMA.match(text):
+            value = float(text.replace(".", "").replace(",", "."))
+        return value if value is not None and math.isfinite(value) else None
 
 
 def style_of(values: Iterable[str]) -> Style:

@@ -18,7 +18,7 @@ from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
 from .base import Artefact, Head, valid_text
-from .ncu_csv import LAUNCHES, RULES
+from .ncu_table import LAUNCHES, RULES
 
 KIND = "ncu-rep"
 DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
