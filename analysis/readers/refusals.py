@@ -28,7 +28,8 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x7fELF", "is a program or a library", "name a capture"),
     (b"%PDF", "is a PDF", "name a capture"),
     (b"\x89PNG", "is a picture", "name a capture"),
-    (b"ARROW1", "is an Arrow file", "export with `nsys export --type sqlite` or parquetdir"),
+    (b"ARROW1", "is one Arrow file", "name the directory that `nsys export` wrote it into"),
+    (b"PAR1", "is one Parquet file", "name the directory that `nsys export` wrote it into"),
     (b"\x89HDF", "is an HDF5 file", "export with `nsys export --type sqlite`"),
     (b"ustar", "is a tar archive", "unpack it"),
 )
@@ -51,8 +52,6 @@ def _directory(head: Head) -> tuple[str, str]:
         return "is a run directory", "make its report with `layerline report`"
     if not head.entries:
         return "is an empty directory", "was the capture cut short?"
-    if any(name.endswith(".arrow") for name in head.entries):
-        return "is an Arrow export of nsys", "export with --type sqlite or parquetdir"
     return "is a directory of no known kind", "name a file in it"
 
 
