@@ -13,8 +13,9 @@ from ..nodes import NodeGraph, sanitised
 from .model import Network, NetworkLayer
 from .ops import words
 
-# TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F.
-_JOIN = re.compile(r"\s*(?:\|\||\+|\x1e|\x1f)\s*")
+# TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F. Where
+# Myelin takes a layer that TensorRT had joined, its " + " has become " _ ".
+_JOIN = re.compile(r"\s*(?:\|\||\+|\x1e|\x1f)\s*| _ ")
 _METADATA = re.compile(r"\[ONNX Layer: (.*?)\](?=$|[\x1e\x1f\s,;\[])")
 _FOREIGN = re.compile(r"ForeignNode\[(.+?)\.\.\.(.+)\]")
 _UNNAMED = re.compile(r"\(Unnamed Layer[*_] (\d+)\)(?: \[([^\]]*)\])?")
@@ -36,6 +37,8 @@ _SUFFIXES = tuple(
     for p in (
         r"_matrix_multiply",  # Myelin
         r"_reshape",
+        r"_slice",
+        r"_helper_\d+",  # what this project names further network layers of a node
         r"_clone_\d+",
         r" \[profile \d+\]",  # TensorRT, several optimisation profiles
         r"_myl\d+_\d+",  # TensorRT 10: place in the Myelin graph
