@@ -97,13 +97,13 @@ def export(
         raise CheckFailed(
             f"{name}: torch wrote opset {graph.opset_imports.get('')}, not {opsets.native(opset)}"
         )
+    naming.name_initializers(graph, model)
     named = naming.name_nodes(graph, tree)
     facts = {"nodes": len(named.nodes), "modules_from_neighbours": named.inferred}
     if opset == 17:
         facts["lowered_nodes"] = opsets.lower_to_17(graph)
         named = naming.rename_converted(graph, named.nodes, tree)
     naming.strip_metadata(graph)
-    naming.name_initializers(graph, model)
     return Exported(graph, naming.document(name, graph, named, tree), facts)
 
 

@@ -1,4 +1,4 @@
-"""Names of nodes: unique, about modules that exist, complete also where the exporter knew nothing."""
+"""Names of nodes: unique, of modules that exist, complete where the exporter knew nothing."""
 
 from __future__ import annotations
 
