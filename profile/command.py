@@ -15,9 +15,11 @@ from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import precisions
 
-from . import engine, engine_trace, nsys
+from . import engine, engine_rebuild, engine_trace, nsys
 
 WHAT = ("engine", "eager", "train")
+# Asked for by name only: it builds again, which can take as long as the first time.
+REBUILD = "rebuild"
 
 
 def _what(
@@ -25,9 +27,10 @@ def _what(
 ) -> tuple[str, ...]:
     found = [w.strip() for value in values for w in value.split(",") if w.strip()]
     for w in found:
-        if w not in WHAT and w != "all":
-            raise click.BadParameter(f"{w!r} is not one of {', '.join(WHAT)}, all")
-    return tuple(w for w in WHAT if w in found) if found and "all" not in found else WHAT
+        if w not in (*WHAT, REBUILD, "all"):
+            raise click.BadParameter(f"{w!r} is not one of {', '.join(WHAT)}, {REBUILD}, all")
+    chosen = WHAT if not found or "all" in found else tuple(w for w in WHAT if w in found)
+    return (*chosen, REBUILD) if REBUILD in found else chosen
 
 
 @click.command()
@@ -41,7 +44,11 @@ def _what(
 )
 @click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
 @click.option(
-    "--what", multiple=True, callback=_what, help="engine, eager, train or all.  [default: all]"
+    "--what",
+    multiple=True,
+    callback=_what,
+    help="engine, eager, train or all; rebuild: build each engine again, to know how much two "
+    "builds differ.  [default: all]",
 )
 @click.option(
     "--iterations", type=click.IntRange(min=1), help="At most so many, for each measurement."
@@ -86,12 +93,27 @@ def profile(
     for part in ("eager", "train"):
         if part in what:
             _torch_side(run, part, wanted, limits)
-    if "engine" in what:
+    if "engine" in what or REBUILD in what:
         chosen = backends.choose(backend)
         for precision in wanted:
             backends.check_precision(chosen, precision)
         for precision in wanted:
-            _engine_side(engine.subject(run, precision, chosen), limits, trace_iterations)
+            subject = engine.subject(run, precision, chosen)
+            if "engine" in what:
+                _engine_side(subject, limits, trace_iterations)
+            if REBUILD in what:
+                _rebuild(subject, limits)
+
+
+def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:
+    plan = _plan(limits, most=500, seconds=15.0)
+    _step(
+        of,
+        f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
+        {"worker": of.worker_key(), **plan.as_job()},
+        [".rebuild.json"],
+        lambda: engine_rebuild.rebuild(of, plan),
+    )
 
 
 def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int) -> None:

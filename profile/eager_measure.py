@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from layerline.core import machine
 from layerline.core.errors import CheckFailed
 from layerline.core.files import replacing, write_json
 
@@ -46,6 +47,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "outputs": {k: list(v.shape) for k, v in outputs.items()},
         "finite": bool(all(np.isfinite(v).all() for v in outputs.values())),
     }
+    meta["machine"]["after"] = machine.state()
     write_json(files["meta"], meta)
     return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
 

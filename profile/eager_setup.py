@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from layerline.core import machine
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.stats import summarise
 
@@ -94,7 +95,7 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     model = spec.build(precision=weights, training=training).to(device)
     model.train(training)
     subject = Subject(model, spec.inputs(), device, precision, training)
-    subject.facts = _facts(subject, seed)
+    subject.facts = {**_facts(subject, seed), "machine": {"before": machine.state()}}
     return subject
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from layerline.core import machine
 from layerline.core.errors import CheckFailed
 from layerline.core.files import replacing, write_json
 from layerline.core.stats import summarise
@@ -187,6 +188,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "optimizer_implementation": "foreach" if subject.device.type == "cuda" else "for-loop",
         "gradients_scaled": trainer.scaler.is_enabled(),
     }
+    meta["machine"]["after"] = machine.state()
     write_json(files["meta"], meta)
     return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
 
