@@ -218,8 +218,8 @@ def _tie(text: str) -> str:
 
 
 def _breaks(text: str) -> Markup:
-    """Let a long name break after a dot or a slash; what is copied has no break in it."""
-    return Markup("<wbr>").join(re.split(r"(?<=[./])(?=[^./])", text))
+    """Let a long name break after a dot, slash or plus; what is copied has no break in it."""
+    return Markup("<wbr>").join(re.split(r"(?<=[./+])(?=[^./+])", text))
 
 
 def _module_name(name: str) -> str:

@@ -81,7 +81,7 @@
     return node;
   }
   // A long name may break after a dot or a slash; what is copied has no break in it.
-  const breaks = (text) => text.split(/(?<=[./])(?=[^./])/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
+  const breaks = (text) => text.split(/(?<=[./+])(?=[^./+])/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
   const nameOf = (text, limit, cls = "name") => el("bdi", { class: cls, title: visible(text) }, ...breaks(short(text, limit)));
   const maybe = (text, limit) => (text === null || text === undefined || text === "" ? el("span", { class: "unknown" }, "–") : nameOf(text, limit));
   const sideLabel = (layer) => (layer.side === null ? layer.label : sides[layer.side].label);
@@ -157,6 +157,7 @@
     function inner(item) {
       const level = item.level + 1;
       if (item.type === "node") return [];
+      if (item.type === "group") return item.nodes.map((n) => ({ ...n, level }));
       if (item.type === "layer") {
         return layers[item.i].nodes.map((node, k) => ({ key: `${item.key}/n${k}`, type: "node", node, level, base: item.base }));
       }
@@ -174,9 +175,10 @@
         own = own.sort((a, b) => compare(value(a), value(b), sort.direction));
       }
       const loose = m.loose.filter((n) => sideShown(n[3])).map((node, k) => ({ key: `${item.key}/f${k}`, type: "node", node, level, base }));
-      return [...list, ...own, ...loose];
+      if (loose.length <= 3) return [...list, ...own, ...loose];
+      return [...list, ...own, { key: `${item.key}/f`, type: "group", nodes: loose, level }];
     }
-    const hasInner = (item) => (item.type === "layer" ? layers[item.i].nodes.length > 0
+    const hasInner = (item) => (item.type === "group" ? true : item.type === "layer" ? layers[item.i].nodes.length > 0
       : item.type === "module" && ((children.get(item.i) || []).length > 0 || modules[item.i].layers.some((i) => sideShown(layers[i].side)) || modules[item.i].loose.some((n) => sideShown(n[3]))));
     function isOpen(item) {
       if (within !== null && item.type === "module" && within.has(item.i)) return !closed.has(item.key);
@@ -232,10 +234,11 @@
         if (r.modules.length > 1) parts.push(" ", el("span", { class: "muted" }, `in ${r.modules.length} modules`));
         return parts;
       }
+      if (item.type === "group") return [el("span", { class: "muted" }, `${item.nodes.length} nodes that no layer runs`)];
       const [name, op, status, side] = item.node;
-      const parts = [inside(name, item.base), el("span", { class: "kind" }, "node"), " ", el("bdi", { class: "muted" }, [op, status || "status unknown"].filter((x) => x).map((x) => short(x, 40)).join(", "))];
-      if (known(side)) parts.push(" ", el("bdi", { class: "muted" }, short(sides[side].label, 40)));
-      return parts;
+      const facts = [op, status || "status unknown", known(side) ? sides[side].label : null];
+      const text = facts.filter((x) => x).map((x) => short(x, 40)).join(", ");
+      return [inside(name, item.base), el("span", { class: "kind" }, "node"), " ", el("bdi", { class: "muted" }, text)];
     }
     function costCell(c) {
       const cell = el("td", { class: "cost", role: "gridcell", title: costExact(c) }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
@@ -256,7 +259,7 @@
       });
       const twist = item.more ? el("span", { class: "twist", "aria-hidden": "true" }, "▶") : null;
       // A node has no time of its own: its name may use the whole line.
-      const span = item.type === "node" ? shown.size + 1 : null;
+      const span = item.type === "node" || item.type === "group" ? shown.size + 1 : null;
       tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item))));
       for (const side of span ? [] : [...shown].sort((a, b) => a - b)) {
         if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null));

@@ -58,6 +58,20 @@ def test_a_click_drills_from_the_model_to_a_node(show: Show) -> None:
     assert _row(page, "transformer.h.0").count() == 0
 
 
+def test_nodes_that_no_layer_runs_are_counted_and_listed(show: Show) -> None:
+    view = views.gpt2(1)
+    for i in range(5):
+        lost = {"side": views.FP32, "name": f"lm_head/Cast_{i}", "op": "Cast"}
+        view["nodes"].append({**lost, "module": "lm_head", "status": "folded", "layer": None})
+    page = show(html.render(view)).page
+    _row(page, "lm_head").click()
+    group = page.locator(f"{TREE}.group")
+    assert "5 nodes that no layer runs" in group.inner_text()
+    group.click()
+    nodes = page.locator(f"{TREE}.node").all_inner_texts()
+    assert len(nodes) == 5 and "Cast, folded, ONNX Runtime fp32" in nodes[4]
+
+
 def test_the_keyboard_alone_walks_the_tree(show: Show) -> None:
     page = show(html.render(views.gpt2(2))).page
     assert page.locator(f'{TREE}[tabindex="0"]').count() == 1
@@ -234,15 +248,16 @@ def test_a_script_that_slipped_in_would_not_run_and_could_not_call_home(show: Sh
 
 
 def test_a_large_model_opens_row_by_row(show: Show) -> None:
-    page = show(html.render(views.gpt2(48))).page
+    page = show(html.render(views.gpt2(26))).page
     assert page.locator(TREE).count() < 20
     for _ in range(5):
         page.locator("#tree-more").click()
     assert page.locator(TREE).count() == 300
     more = page.locator("#tree .more button")
-    assert more.inner_text().startswith("Show 300 more of ")
+    # 400 modules and blocks, and two layers in each of the 26 blocks that hold modules.
+    assert more.inner_text() == "Show 152 more of 452 rows"
     more.click()
-    assert page.locator(TREE).count() == 600
+    assert page.locator(TREE).count() == 452
     page.locator("#tree-less").click()
     assert page.locator(TREE).count() == 1
 
