@@ -72,6 +72,9 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         parity=parity(run, name),
         layers=layers(ops, name, capture.described),
         nodes=capture.nodes,
+        rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
+            "relative_difference"
+        ),
     )
     return Captured([side], ops)
 

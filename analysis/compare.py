@@ -2,7 +2,8 @@
 
 A difference is claimed only where the interval of the ratio excludes 1. The interval is the
 conservative one of `core.stats.ratio` (both medians anywhere in their own 95 % intervals), made
-wider by noise that was measured: repeated runs of the baseline, rebuilds of its engines included.
+wider by noise that was measured: between two builds of an engine, and between repeated runs of
+the baseline.
 """
 
 from __future__ import annotations
@@ -115,13 +116,14 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
     for figures in sides.values():
         if figures.get("latency_median_ns") is not None:
             low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
+            noise = figures.get("rebuild_noise") or 0.0
             found.append(
                 Measure(
                     "latency",
                     figures["key"],
                     figures["latency_median_ns"],
-                    low,
-                    high,
+                    None if low is None else max(0, round(low * (1 - noise))),
+                    None if high is None else round(high * (1 + noise)),
                 )
             )
     for key, modules in summary.get("modules", {}).items():

@@ -30,11 +30,13 @@ _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 
 @dataclass(frozen=True)
 class Result:
-    """The view, the tables by name, and run.json without the files still to be written."""
+    """The view, the tables by name, run.json without the files still to be written, and the noise
+    of building by side key (null where it was not measured)."""
 
     view: View
     tables: dict[str, pa.Table]
     record: dict[str, Any]
+    rebuild_noise: dict[str, float | None]
 
 
 def analyse(run: Run) -> Result:
@@ -64,6 +66,7 @@ def analyse(run: Run) -> Result:
             "modules": _modules(sides, model),
         },
         document,
+        {s.key: s.rebuild_noise for s in sides},
     )
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _NSYS = {
     "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -64,31 +66,47 @@ def torch_trace(path: Path, window: str = "layerline/iteration/") -> TorchSums:
     their intervals. Where the trace has ranges whose name begins with `window`, only operators
     that start in one count.
     """
-    events = [e for e in _json(path)["traceEvents"] if e.get("ph") == "X"]
     device: dict[str, int] = {}
     steps: dict[int, int] = {}
     windows: list[tuple[int, int]] = []
-    threads: dict[Any, list[tuple[int, int]]] = {}
-    for event in events:
-        category, name = str(event.get("cat")), str(event.get("name", ""))
-        start, length = _ns(event.get("ts", 0)), _ns(event.get("dur", 0))
-        if category in _DEVICE:
-            kind = _DEVICE[category]
-            device[kind] = device.get(kind, 0) + length
-        elif category == "cpu_op":
+    threads: dict[Any, list[tuple[float, float]]] = {}
+    for event in _json(path)["traceEvents"]:
+        if event.get("ph") != "X":
+            continue
+        category = event.get("cat")
+        if category == "cpu_op":
             place = (event.get("pid"), event.get("tid"))
-            threads.setdefault(place, []).append((start, start + length))
-        elif category == "user_annotation" and name.startswith(window):
+            threads.setdefault(place, []).append((event["ts"], event["dur"]))
+        elif category in _DEVICE:
+            kind = _DEVICE[category]
+            device[kind] = device.get(kind, 0) + _ns(event["dur"])
+        elif category == "user_annotation" and str(event.get("name")).startswith(window):
+            start, length = _ns(event["ts"]), _ns(event["dur"])
             windows.append((start, start + length))
-            number = name.removeprefix(window)
+            number = event["name"].removeprefix(window)
             if number.isdecimal():
                 steps[int(number)] = length
     if device:
         return TorchSums(device, steps)
+    return TorchSums({"op": sum(_host_ns(v, sorted(windows)) for v in threads.values())}, steps)
+
+
+def _host_ns(times: list[tuple[float, float]], windows: list[tuple[int, int]]) -> int:
+    """Length of the union of one thread's operators, (start, duration) in microseconds; of those
+    that start in a window, where there are windows."""
+    spans = np.rint(np.array(times, dtype=np.float64) * 1000).astype(np.int64)
+    starts, ends = spans[:, 0], spans[:, 0] + spans[:, 1]
     if windows:
-        windows.sort()
-        threads = {k: _starting_in(v, windows) for k, v in threads.items()}
-    return TorchSums({"op": sum(_union(v) for v in threads.values())}, steps)
+        borders = np.array(windows, dtype=np.int64)
+        k = np.searchsorted(borders[:, 0], starts, side="right") - 1
+        inside = (k >= 0) & (starts <= borders[k, 1])
+        starts, ends = starts[inside], ends[inside]
+    if not len(starts):
+        return 0
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], ends[order]
+    reached = np.concatenate((starts[:1], np.maximum.accumulate(ends)[:-1]))
+    return int(np.maximum(ends - np.maximum(starts, reached), 0).sum())
 
 
 def _starting_in(

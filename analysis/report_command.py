@@ -76,7 +76,7 @@ def _write(run: Run) -> None:
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
-    write_json(run.file("report", "summary.json"), summary(result.view))
+    write_json(run.file("report", "summary.json"), summary(result.view, result.rebuild_noise))
     record.add_files(result.record, run, _outputs(run)[:-1])
     write_json(run.file("run.json"), result.record)
 

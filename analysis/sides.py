@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +23,8 @@ class SideData:
     `ops`: rows of this source, precision and phase. `labels`: a name for each row of `ops` that
     has no module ("optimizer"; "unresolved" where nothing is known). `latency_ns`: unprofiled
     samples. `traced_ns`: latency in the profiled run by iteration. `outside_ns`: wall time in no
-    operator, by iteration. `layers`: the layers table of an engine.
+    operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
+    the medians of two builds of it were, over the first; null where it was not built again.
     """
 
     key: str
@@ -43,6 +44,7 @@ class SideData:
     precision_run: Mapping[str, float] | None = None
     layers: pa.Table | None = None
     nodes: Sequence[Mapping[str, Any]] = ()
+    rebuild_noise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -114,3 +116,12 @@ def precision_run(layers: pa.Table | None) -> dict[str, float]:
     everything = sum(time.values())
     ordered = sorted(time.items(), key=lambda item: -item[1])
     return {p: t / everything for p, t in ordered}
+
+
+def widened(summary: Stat | None, noise: float | None) -> Stat | None:
+    """The summary with its interval made wider by the noise of building: another build's median
+    may lie that much off, so no comparison may rest on less."""
+    if summary is None or not noise or summary.low is None or summary.high is None:
+        return summary
+    low, high = round(summary.low * (1 - noise)), round(summary.high * (1 + noise))
+    return replace(summary, low=max(low, 0), high=high)

@@ -8,6 +8,7 @@ compared. All times are integer nanoseconds; unknown is null.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .report.view import Side, View
@@ -16,14 +17,18 @@ SCHEMA_VERSION = 1
 _PARITY = ("max_abs", "max_rel", "cosine", "top1", "random_weights")
 
 
-def summary(view: View) -> dict[str, Any]:
-    """The summary of a view."""
+def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, Any]:
+    """The summary of a view; `rebuild_noise` by side key."""
     engines, eager = {}, {}
     for side in view["sides"]:
         if side["side"] == "engine":
-            engines[f"{side['precision']}.{side['backend']}"] = figures(side)
+            engines[f"{side['precision']}.{side['backend']}"] = figures(
+                side, rebuild_noise.get(side["key"])
+            )
         else:
-            eager[f"{side['precision']}.{side['phase']}"] = figures(side)
+            eager[f"{side['precision']}.{side['phase']}"] = figures(
+                side, rebuild_noise.get(side["key"])
+            )
     return {
         "schema_version": SCHEMA_VERSION,
         "title": view["title"],
@@ -37,7 +42,7 @@ def summary(view: View) -> dict[str, Any]:
     }
 
 
-def figures(side: Side) -> dict[str, Any]:
+def figures(side: Side, rebuild_noise: float | None) -> dict[str, Any]:
     """One side's figures."""
     checks = {c["check"]: c for c in side["closure"]}
     latency, traced, second = side["latency"], side["traced"], checks.get("ii")
@@ -50,6 +55,7 @@ def figures(side: Side) -> dict[str, Any]:
         "latency_low_ns": latency["low"],
         "latency_high_ns": latency["high"],
         "latency_samples": latency["n"],
+        "rebuild_noise": rebuild_noise,
         "traced_median_ns": traced["median"],
         "operation_ns": side["operation_ns"],
         "coverage": side["coverage"],

@@ -17,7 +17,17 @@ from . import blocks as blocks_
 from . import headline
 from . import modules as modules_
 from .report import view as contract
-from .sides import UNRESOLVED, Column, Model, SideData, as_cost, estimate, precision_run, reduced
+from .sides import (
+    UNRESOLVED,
+    Column,
+    Model,
+    SideData,
+    as_cost,
+    estimate,
+    precision_run,
+    reduced,
+    widened,
+)
 from .sums import Key, stat, sums
 
 SCHEMA_VERSION = 1
@@ -322,9 +332,9 @@ def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
     """Latency of the slower kind of side over the engine's, with intervals.
 
     Each engine against eager inference of the same precision, else fp32; and each engine against
-    the same backend's fp32.
+    the same backend's fp32. The noise of building, where it was measured, is in the interval.
     """
-    by_key = {s.key: summarise(s.latency_ns) for s in sides}
+    by_key = {s.key: widened(summarise(s.latency_ns), s.rebuild_noise) for s in sides}
     eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
     engines = [s for s in sides if s.side == "engine"]
     pairs = []

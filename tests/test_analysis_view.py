@@ -165,6 +165,14 @@ def test_ratio_of_latencies_with_an_interval(view: View) -> None:
     assert (r["low"], r["high"]) == (450 / 155, 455 / 150)
 
 
+def test_the_noise_of_building_is_in_the_interval_of_a_ratio() -> None:
+    view = build([engine(rebuild_noise=0.1), eager()], Model("m"))
+    (r,) = view["ratios"]
+    # The engine's 150 to 155 ns become 135 to 170 (155 * 1.1 = 170.5, rounded to even).
+    assert (r["low"], r["high"]) == (450 / 170, 455 / 135)
+    assert view["sides"][0]["latency"]["low"] == 150
+
+
 def test_headline_says_how_much_where_and_how_sure(view: View) -> None:
     first, second, *_, last = (h["text"] for h in view["headline"])
     assert first.startswith("ort fp16 is 2.97× as fast as eager fp32 (152 ns against 452 ns; 95 %")

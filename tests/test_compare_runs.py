@@ -88,6 +88,13 @@ def test_repeats_of_the_baseline_widen_it() -> None:
     assert (wide.median, wide.low, wide.high) == (104, 99, 112)
 
 
+def test_rebuild_noise_widens_a_latency() -> None:
+    document = summary(100, 99, 101)
+    document["engines"]["fp32.ort"]["rebuild_noise"] = 0.1
+    (m,) = core.from_summary(document)
+    assert (m.low, m.high) == (89, 111)
+
+
 def test_a_modules_bounds_include_its_shared_time() -> None:
     cost = {"own_ns": 100, "own_low_ns": 90, "own_high_ns": 110, "shared_ns": 50}
     a, b = summary(modules={ENGINE: {"m": cost}}), summary(modules={ENGINE: {"m": cost}})
