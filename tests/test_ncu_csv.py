@@ -395,3 +395,13 @@ def test_launches_of_two_processes_are_never_one(tmp_path):
     artefact = read(tmp_path, "\n".join(rows))
     assert artefact.main["launch"].to_pylist() == [0, 1]
     assert artefact.tables["launches"]["process"].to_pylist() == [42, 43]
+
+
+def test_a_table_whose_rows_do_not_fit_its_header_is_given_up(tmp_path):
+    header, row = details([("a", "", "1")]).splitlines()
+    wrong = row.replace('"7"', '"seven"')
+    with pytest.raises(InputError, match="rows cannot be read"):
+        read(tmp_path, "\n".join([header, row, *[wrong] * 300]))
+    artefact = read(tmp_path, "\n".join([header, *[row] * 300, wrong, row]))
+    assert artefact.main.num_rows == 301
+    assert any("Some rows cannot be read: 1 left out" in note for note in artefact.notes)

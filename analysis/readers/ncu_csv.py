@@ -39,6 +39,8 @@ DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
+_MAX_ROW_CHARACTERS = 1 * MIB
+_MAX_BROKEN = 100
 
 _MARK = re.compile(r"^==\w+==")
 _SUMMARY = re.compile(r'"Process ID","Process Name".*"Invocations"')
@@ -118,11 +120,15 @@ def _scan(lines: Any, path: Path) -> _Found:
         else:
             _noise(found, line, path)
             continue
+        if len(found.broken) > _MAX_BROKEN and len(found.broken) > sum(
+            len(r.rows) for r in found.runs
+        ):
+            raise _no_rows(path, found)  # most of it is not what its header says
         fields = run.layout.split(text)
         if fields is not None:
             run.rows.append(fields)
             pending = ""
-        elif count < _MAX_ROW_LINES:
+        elif count < _MAX_ROW_LINES and len(text) < _MAX_ROW_CHARACTERS:
             pending = text
         else:
             found.broken.append(begun)

@@ -19,6 +19,8 @@ HEADER = re.compile(r'"ID","Process ID"')
 ROW = re.compile(r'"\d+","\d+","')
 UNITS_ROW = re.compile(r'"","","')
 
+MAX_SWALLOWED = 64  # how many `","` a name or a payload may hold; bounds the tries per row
+
 _INT = re.compile(r"\d+\Z")
 _SIZE = re.compile(r"\(\s*\d+,\s*\d+,\s*\d+\)\Z")
 _VERSION = re.compile(r"\d+\.\d+\Z")
@@ -137,7 +139,7 @@ class Layout:
         if not self._anchored:
             return None
         # Too many pieces: find the free column that swallowed `","`.
-        for extra in range(1, len(pieces) - self._shortest + 1):
+        for extra in range(1, min(len(pieces) - self._shortest, MAX_SWALLOWED) + 1):
             for fields in self._folded(pieces, extra):
                 if self._fits(fields):
                     return self._unescaped(fields)
