@@ -405,3 +405,19 @@ def test_a_table_whose_rows_do_not_fit_its_header_is_given_up(tmp_path):
     artefact = read(tmp_path, "\n".join([header, *[row] * 300, wrong, row]))
     assert artefact.main.num_rows == 301
     assert any("Some rows cannot be read: 1 left out" in note for note in artefact.notes)
+
+
+def test_two_kernels_of_a_real_tensorrt_engine():
+    """An excerpt of a capture on an H100; the values are those at the ends of its lines."""
+    artefact = ncu_csv.read(DATA / "tensorrt.details.csv")
+    assert values(artefact) == [0.20, 0.15, 3.72, 0.20, 3.72, 0.79, 0.11, 2.74, 0.79, 2.74]
+    assert artefact.main["launch"].to_pylist() == [0] * 5 + [3] * 5
+    first, second = artefact.tables["launches"].to_pylist()
+    assert first["kernel"] == "__myl_bb0_8_GatGatAddCasMeaSubMulMeaAddSqrDivMulCasMulAdd"
+    assert first["ranges"][:2] == ["ExecutionContext::enqueue", "{ForeignNode[eq...node_linear]}"]
+    assert first["layer"].startswith(
+        "node_embedding_1+node_embedding+node_add_1+(Unnamed Layer_ 22)"
+    )
+    assert (second["kernel"], second["grid"], second["stream"]) == ("mha1", "(12, 1, 2)", 21)
+    assert artefact.tables["rules"]["speedup"].to_pylist() == [97.93, 98.01]
+    assert set(artefact.main["clock_control"].to_pylist()) == {"none"}

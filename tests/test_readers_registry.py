@@ -161,3 +161,13 @@ def test_an_artefact_has_a_main_table():
         base.Artefact("x", {})
     first, second = base.pa.table({"a": [1]}), base.pa.table({"b": [1]})
     assert base.Artefact("x", {"first": first, "second": second}).main is first
+
+
+def test_text_that_a_library_cannot_decode_is_one_line(tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.write_text("content")
+    monkeypatch.setattr(
+        registry, "readers", lambda: iter([Meddling(lambda _: b"\xec1".decode("utf-8"))])
+    )
+    with pytest.raises(InputError, match="not UTF-8"):
+        registry.read(path)

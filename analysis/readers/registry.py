@@ -67,6 +67,8 @@ def read(path: Path) -> Artefact:
         artefact = reader.read(path)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("vanished while it was read", file=path) from None
+    except UnicodeDecodeError as e:  # also from libraries: sqlite3 decodes its own messages
+        raise InputError(f"holds text that is not UTF-8 ({e.reason})", file=path) from None
     except PermissionError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
     except InputError:

@@ -50,7 +50,9 @@ _LAYER = re.compile(r'\[\s*\{\s*"name"\s*:\s*".*?"\s*,\s*"timeMs"\s*:', re.DOTAL
 _TIMES = re.compile(r'\[\s*\{\s*"(?:startEnqMs|startInMs|startH2dMs|latencyMs)"\s*:')
 _KEY = r'"(?:[^"\\]|\\.)*"\s*:\s*\[\s*'
 # The first list is followed by the next, or by the end of the object (or of the head).
-_PER_ITERATION = re.compile(rf"\{{\s*{_KEY}(?=[-+.\dn])[-+.\deEnul\s,]*(?:\]\s*(?:\}}|,\s*{_KEY})|\Z)")
+_PER_ITERATION = re.compile(
+    rf"\{{\s*{_KEY}(?=[-+.\dn])[-+.\deEnul\s,]*(?:\]\s*(?:\}}|,\s*{_KEY})|\Z)"
+)
 _OUTPUT = re.compile(r'\[\s*\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"dimensions"\s*:')
 _SECTIONS = (
     "performance_summary",
