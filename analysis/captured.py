@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..core.run import Run
 from ..core.stats import summarise
-from . import closure, engine_captures, raw_sums
+from . import audit, closure, engine_captures, launch, raw_sums
 from .layers import layers
 from .report.view import Closure
 from .run_files import optional, small
@@ -54,12 +54,16 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
     checks = [
         closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
         closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
-        closure.profiler_cost(summarise(traced.values()), summarise(unprofiled)),
+        launch.profiler_cost(traced.values(), latency, queued=capture.queued),
     ]
+    label = f"{BACKENDS.get(backend, backend)} {precision}"
+    ran = audit.kernel_time(ops)
+    claims = backend in audit.CLAIMING
+    checks += filter(None, [audit.check(precision, ran, claims=claims, label=label)])
     side = SideData(
         key=f"engine/{name}/inference",
         side="engine",
-        label=f"{BACKENDS.get(backend, backend)} {precision}",
+        label=label,
         precision=precision,
         phase="inference",
         backend=backend,
@@ -68,8 +72,11 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         labels=labels(ops, "no module"),
         latency_ns=unprofiled,
         traced_ns=traced,
+        queued_ns=launch.queued(latency),
+        device=launch.device(latency),
         closure=checks,
         parity=parity(run, name),
+        precision_run=ran.share if ran and ran.told() else None,
         layers=layers(ops, name, capture.described),
         nodes=capture.nodes,
         rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
@@ -205,6 +212,15 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     )
 
 
+def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Closure]]:
+    """Shares of precisions and their check: by the kernels where there are any, else from the
+    settings that were on. PyTorch promises no precision of a kernel, so none is an error."""
+    ran = audit.kernel_time(ops)
+    checked = audit.check(read.precision, ran, claims=False, label=label)
+    shares = ran.share if ran and ran.told() else read.precision_run
+    return shares, [checked] if checked else []
+
+
 def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
     """Eager fp32 without TF32 and autocast computes fp32 in full, and so does each one precision
     of weights; a mixture is not known from the facts."""
@@ -218,10 +234,12 @@ def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
 def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequence[int]) -> SideData:
     ops = read.phase(names)
     wall = read.wall.get(phase, {})
+    label = f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}")
+    shares, audited = _ran(read, ops, label)
     return SideData(
         key=f"eager/{read.precision}/{phase}",
         side="eager",
-        label=f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}"),
+        label=label,
         precision=read.precision,
         phase=phase,
         backend="torch",
@@ -231,8 +249,13 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
         latency_ns=latency,
         traced_ns=wall,
         outside_ns={} if read.on_device else read.outside.get(phase, {}),
-        closure=[read.counted, _phase_check(read, phase, ops, wall), _cost(wall, latency)],
-        precision_run=read.precision_run,
+        closure=[
+            read.counted,
+            _phase_check(read, phase, ops, wall),
+            _cost(wall, latency),
+            *audited,
+        ],
+        precision_run=shares,
     )
 
 
@@ -264,10 +287,12 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         second = closure.span_against_latency(closure.spans(read.ops), read.steps)
     else:
         second = closure.phases_against_step(read.steps, read.wall)
+    label = f"eager {read.precision} training step"
+    shares, audited = _ran(read, read.ops, label)
     return SideData(
         key=f"eager/{read.precision}/step",
         side="eager",
-        label=f"eager {read.precision} training step",
+        label=label,
         precision=read.precision,
         phase="step",
         backend="torch",
@@ -277,6 +302,6 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         latency_ns=latency,
         traced_ns=read.steps,
         outside_ns={} if read.on_device else outside,
-        closure=[read.counted, second, _cost(read.steps, latency)],
-        precision_run=read.precision_run,
+        closure=[read.counted, second, _cost(read.steps, latency), *audited],
+        precision_run=shares,
     )

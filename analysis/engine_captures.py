@@ -32,7 +32,8 @@ FOREIGN = "{ForeignNode["
 class EngineCapture:
     """`ops` of the capture in `raw`; `latency_ns` of its iterations (null where it cannot be
     compared with them), `raw_ns` per kind summed by other code, `nodes` with their fate where
-    the capture tells more than the engine's layer list, `floor_ns` for check (ii)."""
+    the capture tells more than the engine's layer list, `floor_ns` for check (ii). `queued`: each
+    inference was queued as a whole before it began, so its latency is the device's alone."""
 
     ops: pa.Table
     raw: Path
@@ -41,6 +42,7 @@ class EngineCapture:
     described: Sequence[Mapping[str, Any]]
     nodes: Sequence[Mapping[str, Any]]
     floor_ns: int = SPAN_FLOOR_NS
+    queued: bool = False
 
 
 def read(run: Run, precision: str, backend: str) -> EngineCapture:
@@ -96,7 +98,10 @@ def _nsys(
     # A ForeignNode is no operation: what runs inside it is listed by itself.
     layers = [d for d in described.get("layers", ()) if not str(d.get("name")).startswith(FOREIGN)]
     times = meta.get("latency_ns")
-    return EngineCapture(ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS)
+    queued = (meta.get("facts") or {}).get("queued") is True
+    return EngineCapture(
+        ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued
+    )
 
 
 def _nodes_file(run: Run, name: str, precision: str) -> Path:

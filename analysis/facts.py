@@ -60,7 +60,7 @@ def engine(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]
     card, sampled = _object(facts.get("device")), _object(facts.get("gpu"))
     return {
         "precision": side.precision,
-        "compute": _compute(precision_run(side.layers)),
+        "compute": _compute(side.precision_run or precision_run(side.layers)),
         "tf32": _tf32(side, device),
         "device": device,
         "gpu": _gpu(device, card.get("name")),
@@ -156,7 +156,7 @@ def _gpu(device: str | None, name: Any) -> str | None:
 
 
 def _compute(shares: Mapping[str, float]) -> str | None:
-    kept = {p: s for p, s in shares.items() if s >= NOTED_SHARE}
+    kept = {p: s for p, s in shares.items() if s >= NOTED_SHARE and p != "unknown"}
     if not kept:
         return None
     if len(kept) == 1:

@@ -15,6 +15,9 @@ GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
 SHOWN_KINDS = 3
 # A compute precision with a smaller share of the time is not worth a sentence.
 NOTED_SHARE = 0.01
+# Above it the engine's latency is not that of its kernels.
+LAUNCH_BOUND = 0.3
+PRECISION = "precision"
 # Phases of a step that are rows: they have no module.
 STEP_ROWS = ("loss", "optimizer", "data")
 
@@ -45,6 +48,7 @@ def sentences(view: View) -> list[dict[str, Any]]:
     if not found:
         found += [_alone(s) for s in view["sides"] if s["latency"]["median"] is not None]
     found += [p for s in view["sides"] if (p := _precision(s))]
+    found += [p for s in view["sides"] if (p := _launches(s))]
     step = _step(view)
     if step:
         found.append(step)
@@ -132,7 +136,8 @@ def savings(kinds: Sequence[Kind], over: Side, under: Side) -> dict[str, Any] | 
         parts.append("saves most in " + _places(saved))
     if lost:
         parts.append("loses in " + _places(lost))
-    if any(c["ok"] is False for side in (over, under) for c in side["closure"]):
+    failed = (c["ok"] is False for side in (over, under) for c in side["closure"])
+    if any(failed):
         text = f"As profiled, with checks that failed: {under['label']} {' and '.join(parts)}."
         return _say(text)
     text = f"Operation time per iteration: {under['label']} {' and '.join(parts)}."
@@ -149,6 +154,9 @@ def _places(found: list[tuple[int, int, str]]) -> str:
 
 def _precision(side: Side) -> dict[str, Any] | None:
     """A sentence where another precision ran than was asked for."""
+    audited = next((c for c in side["closure"] if c["check"] == PRECISION), None)
+    if audited is not None and audited["ok"] is False:
+        return _say(audited["text"], BAD)
     other = {
         p: share
         for p, share in side["precision_run"].items()
@@ -160,6 +168,17 @@ def _precision(side: Side) -> dict[str, Any] | None:
     return _say(
         f"{side['label']} was asked for {side['precision']} and computed, by time, {ran}.",
         BAD if sum(other.values()) > 0.5 else NEUTRAL,
+    )
+
+
+def _launches(side: Side) -> dict[str, Any] | None:
+    """A sentence where the device mostly waits for the host."""
+    share = side.get("launch_bound")
+    if share is None or share < LAUNCH_BOUND:
+        return None
+    return _say(
+        f"{side['label']} is bound by launches: for {share:.0%} of its latency the device waits "
+        f"for the host; a CUDA graph or a larger batch would help more than faster kernels."
     )
 
 
@@ -200,7 +219,7 @@ def _parity(sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 def _sums(sides: Sequence[Side]) -> dict[str, Any]:
     """Whether the numbers add up, all sides together."""
-    checks = [(s, c) for s in sides for c in s["closure"]]
+    checks = [(s, c) for s in sides for c in s["closure"] if c["check"] != PRECISION]
     bad = [(s, c) for s, c in checks if c["ok"] is False]
     open_ = sum(c["ok"] is None for _, c in checks)
     covered = [s["coverage"] for s in sides if s["coverage"] is not None]

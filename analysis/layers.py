@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core import tables
+from .audit import by_layer
+from .kernel_precision import kernel_precision
 from .sums import iterations_of, stat, timed_rows
 
 MOVEMENT = "movement"
@@ -22,9 +24,10 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     `ops`: rows of one source and precision. `described`: the layers list of the engine's
     layers.json (name, kind, nodes, modules, rule, precision_in, precision_out, compute_precision,
     tactic), which adds what a trace does not say and the layers that never ran (their times are
-    null). Movement (rule carrier, copies) is kept apart from computation of the same layer.
+    null). Movement (rule carrier, copies) is kept apart from computation of the same layer. Where
+    `described` does not tell in what a layer computes, its kernels' names may.
     """
-    about = by_label(described)
+    about, ran = by_label(described), by_layer(ops)
     rows, column = timed_rows(ops)
     rows, iteration = iterations_of(rows)
     numbers, columns = np.unique(iteration, return_inverse=True)
@@ -67,9 +70,11 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
                 **_described(facts),
             }
         )
+        if not moves and found[-1]["compute_precision"] is None:
+            found[-1]["compute_precision"] = ran.get(name) or _by_tactic(facts)
     found.sort(key=lambda r: (-(r["total_ns"] or 0), r["layer"]))
-    ran = {r["layer"] for r in found}
-    found += [_never_ran(name, d, rows, engine) for name, d in about.items() if name not in ran]
+    shown = {r["layer"] for r in found}
+    found += [_never_ran(name, d, rows, engine) for name, d in about.items() if name not in shown]
     return tables.table("layers", found)
 
 
@@ -117,6 +122,13 @@ def _flat(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "+".join(dict.fromkeys(str(v) for v in value))
     return str(value)
+
+
+def _by_tactic(facts: Mapping[str, Any]) -> str | None:
+    """Where nothing was captured of its kernels, the tactic may be the name of one."""
+    tactic = facts.get("tactic")
+    told = kernel_precision(tactic) if isinstance(tactic, str) else None
+    return told.compute if told else None
 
 
 def _never_ran(label: str, about: Mapping[str, Any], rows: pa.Table, engine: str) -> dict[str, Any]:

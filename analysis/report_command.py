@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..core.errors import InputError
+from ..core.errors import CheckFailed, InputError
 from ..core.files import read_json, write_json, write_text
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
@@ -30,7 +30,8 @@ def report(run_path: Path, force: bool) -> None:
     """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json.
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
-    on another machine is reported on this one.
+    on another machine is reported on this one. Ends with 1 where an engine of a backend that
+    claims a precision ran another; the report is written all the same.
     """
     run = open_run(run_path)
     step = _step(run)
@@ -44,6 +45,7 @@ def report(run_path: Path, force: bool) -> None:
     else:
         log("analysis/report: up to date")
     _tell(run)
+    _judge(run)
 
 
 def _step(run: Run) -> Step:
@@ -85,3 +87,16 @@ def _tell(run: Run) -> None:
     for line in read_json(run.file("report", "summary.json")).get("headline", ()):
         click.echo(line)
     click.echo(run.file("report", "index.html"))
+
+
+def _judge(run: Run) -> None:
+    """CheckFailed where an engine did not run in the precision that it was built for."""
+    engines = read_json(run.file("report", "summary.json")).get("engines", {})
+    checks = [e.get("closure", {}).get("precision") or {} for e in engines.values()]
+    wrong = [str(c["text"]) for c in checks if c.get("ok") is False]
+    if wrong:
+        raise CheckFailed(
+            " ".join(wrong).rstrip("."),
+            file=run.file("report", "report.md"),
+            fix="measure a larger model, or ask for the precision that ran",
+        )

@@ -25,6 +25,8 @@ class SideData:
     samples. `traced_ns`: latency in the profiled run by iteration. `outside_ns`: wall time in no
     operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
     the medians of two builds of it were, over the first; null where it was not built again.
+    `queued_ns`: unprofiled device times of inferences that were queued whole before they began.
+    `device`: what else was measured beside the latency, by the names of `report.view.Side`.
     """
 
     key: str
@@ -45,6 +47,8 @@ class SideData:
     layers: pa.Table | None = None
     nodes: Sequence[Mapping[str, Any]] = ()
     rebuild_noise: float | None = None
+    queued_ns: Sequence[int] = ()
+    device: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..core.stats import ratio, summarise
 from . import blocks as blocks_
-from . import headline
+from . import headline, launch
 from . import modules as modules_
 from .report import view as contract
 from .sides import (
@@ -90,6 +90,10 @@ def _side(column: Column) -> contract.Side:
         "unresolved_ns": unresolved.median if unresolved else None,
         "closure": list(data.closure),
         "parity": None if data.parity is None else dict(data.parity),
+        "queued": estimate(summarise(data.queued_ns)),
+        "launch_bound": launch.bound(data.latency_ns, data.queued_ns),
+        "device": dict(data.device),
+        "rebuild_noise": data.rebuild_noise,
     }
 
 

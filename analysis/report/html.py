@@ -126,7 +126,8 @@ def _figures(view: View) -> list[dict[str, str]]:
                 "tone": "",
             }
         )
-    verdicts = [c["ok"] for s in view["sides"] for c in s["closure"]]
+    checks = [c for s in view["sides"] for c in s["closure"] if c["check"] != ledger.PRECISION]
+    verdicts = [c["ok"] for c in checks]
     if verdicts:
         bad, unknown = verdicts.count(False), verdicts.count(None)
         left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []

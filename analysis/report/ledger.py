@@ -15,6 +15,7 @@ CHECKS = {
     "ii": "Span of the operations against latency",
     "iii": "Traced against unprofiled latency",
 }
+PRECISION = "precision"  # its verdict stands with the precisions
 VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
 TONES = {True: "good", False: "bad", None: "none"}
 
@@ -54,6 +55,7 @@ def groups(view: View) -> list[Group]:
         _row("Unprofiled", [_estimate(s, "latency") for s in sides], total=True),
         _row("Traced", [_estimate(s, "traced") for s in sides]),
     ]
+    latency += _device(sides)
     where = [
         _row("Operations, sum", [_time(s["operation_ns"]) for s in sides], total=True),
         _row("Unresolved", [_time(s["unresolved_ns"]) for s in sides]),
@@ -69,7 +71,10 @@ def groups(view: View) -> list[Group]:
     precision = [
         _row("Asked for", [_plain(s["precision"]) for s in sides]),
         _row("Computed in", [_precisions(s) for s in sides]),
+        _row("Verdict", [_asked(s) for s in sides], total=True),
     ]
+    if not any(closure(s, PRECISION) for s in sides):
+        del precision[-1]
     result.append({"title": "Precision", "note": "by share of time", "rows": precision})
     if any(s["parity"] for s in sides):
         result.append({"title": "Accuracy", "note": "on the same input", "rows": _parity(sides)})
@@ -82,7 +87,7 @@ def closure(side: Side, check: str) -> Closure | None:
 
 
 def _checks(sides: list[Side]) -> list[str]:
-    found = [c["check"] for s in sides for c in s["closure"]]
+    found = [c["check"] for s in sides for c in s["closure"] if c["check"] != PRECISION]
     return list(dict.fromkeys([*CHECKS, *found]))
 
 
@@ -148,6 +153,57 @@ def _precisions(side: Side) -> Cell:
     asked = {side["precision"], "fp32" if side["precision"] == "tf32" else side["precision"]}
     wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
     return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
+
+
+_ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
+
+
+def _asked(side: Side) -> Cell:
+    found = closure(side, PRECISION)
+    if found is None:
+        return _cell(show.UNKNOWN)
+    return _cell(_ASKED[found["ok"]], tone=TONES[found["ok"]])
+
+
+def _device(sides: list[Side]) -> list[Row]:
+    """What was measured beside the latency; rows that no side has are left out."""
+    about = [s.get("device") or {} for s in sides]
+
+    def fact(key: str, unit: str, scale: int = 1) -> list[Cell]:
+        values = [a.get(key) for a in about]
+        whole = [round(v / scale) if v is not None and show.known(v) else None for v in values]
+        shown = [show.number(v) for v in whole]
+        return [_cell(f"{t} {unit}" if t != show.UNKNOWN else t) for t in shown]
+
+    rows = [
+        _row("Queued, device alone", [_queued(s) for s in sides]),
+        _row("Waiting for launches", [_plain(show.percent(s.get("launch_bound"))) for s in sides]),
+        _row("Between two builds", [_plain(show.percent(s.get("rebuild_noise"))) for s in sides]),
+        _row("Throughput, full queue", fact("throughput_per_second", "/s")),
+        _row("CUDA graph", [_yes(a.get("cuda_graph")) for a in about]),
+        _row("GPU clock", fact("sm_mhz", "MHz")),
+        _row("GPU power", fact("power_mw", "W", 1000)),
+        _row("GPU temperature", fact("celsius", "°C")),
+        _row("GPU slowed down", [_throttled(a.get("throttled")) for a in about]),
+    ]
+    return [r for r in rows if any(c["text"] != show.UNKNOWN for c in r["cells"])]
+
+
+def _queued(side: Side) -> Cell:
+    return _estimate(side, "queued") if "queued" in side else _cell(show.UNKNOWN)
+
+
+def _yes(value: Any) -> Cell:
+    return _cell(show.UNKNOWN if value is None else "yes" if value else "no")
+
+
+def _throttled(reasons: Any) -> Cell:
+    if reasons is None:
+        return _cell(show.UNKNOWN)
+    if not reasons:
+        return _cell("no")
+    text = ", ".join(f"{show.short(why, 40)} {show.percent(s)}" for why, s in reasons.items())
+    return _cell("yes", sub=text, tone="bad")
 
 
 _PARITY = {

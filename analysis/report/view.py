@@ -7,7 +7,7 @@ as 0. Every string may come from a file and is escaped where it is shown.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Estimate(TypedDict):
@@ -40,13 +40,18 @@ class Side(TypedDict):
     unresolved_ns: int | None  # of that, what has no module
     closure: list[Closure]
     parity: dict[str, Any] | None  # max_abs, max_rel, cosine, top1, reference, random_weights
+    queued: NotRequired[Estimate]  # device engines: of inferences queued before they began
+    launch_bound: NotRequired[float | None]  # 1 - queued / latency
+    device: NotRequired[dict[str, Any]]  # throughput_per_second, cuda_graph, clocks, power, ...
+    rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
 
 
 class Closure(TypedDict):
     """One check that can fail. `residual_ns` is what is left after all `terms`.
 
     check: "i" each operation counted once; "ii" span against latency; "iii" traced against
-    unprofiled. `ok` null: could not be checked (`text` says why).
+    unprofiled; "precision" what ran against what was asked for (terms: kernel time). `ok` null:
+    could not be checked (`text` says why).
     """
 
     check: str
