@@ -98,9 +98,9 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
             made = _at(layer_piece, launched.origin)
             inside = np.where(launched.origin >= 0, made, inside)
         pieces.append(_at(first, inside))
-        outer = _at(found.forest.owner, outer_piece).astype(np.int64)
+        outer = _at(found.forest.owner, outer_piece)
         if whole:
-            outer = np.zeros(len(outer), np.int64)
+            outer = np.zeros(len(outer), np.int32)
         elif launched.origin is not None and iteration is None:
             alone = (outer < 0) & (launched.origin >= 0) & (launched.call >= 0)
             outer[alone] = len(found.capture.ranges) + launched.call[alone]
@@ -196,11 +196,11 @@ def _first_piece(found: Attribution) -> Indices:
 
 
 def _ranked(
-    found: Attribution, iterations: list[Integers], whole: bool
+    found: Attribution, iterations: list[Indices], whole: bool
 ) -> tuple[list[Indices], int]:
     """Numbers of the iterations by their start, from 0; -1 stays."""
     if whole:
-        return [i.astype(np.int32) for i in iterations], 1
+        return iterations, 1
     size = len(found.capture.ranges) + 1
     size += max((int(x.call.max(initial=-1)) for x in found.launched), default=-1) + 1
     start = np.full(size, NULL)

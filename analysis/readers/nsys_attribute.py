@@ -158,7 +158,9 @@ def _append(calls: Calls, others: Calls) -> Calls:
     return Calls(
         np.concatenate((calls.start, others.start)),
         np.concatenate((calls.correlation, others.correlation)),
-        np.concatenate((calls.thread, others.thread + np.int32(len(calls.threads)))),
+        np.concatenate(
+            (calls.thread, others.thread.astype(np.int32) + np.int32(len(calls.threads)))
+        ),
         [*calls.threads, *others.threads],
     )
 

@@ -123,12 +123,19 @@ class _Names:
     def of_ids(self, codes: Codes, ids: list[Any], strings: dict[int, str]) -> Codes:
         """Codes of names for a column of coded ids (or names): -1 where an id has no name."""
         known = {i: i if isinstance(i, str) else strings.get(i) for i in ids}
-        mapped = [-1 if known[i] is None else self.code(known[i] or "") for i in ids]
-        return np.asarray([*mapped, -1], np.int32)[codes]
+        return self._mapped(
+            [-1 if known[i] is None else self.code(known[i] or "") for i in ids], codes
+        )
 
     def of_texts(self, codes: Codes, texts: list[Any]) -> Codes:
         """Codes of names for a column of coded texts."""
-        return np.asarray([*(self.code(t) for t in texts), -1], np.int32)[codes]
+        return self._mapped([self.code(t) for t in texts], codes)
+
+    @staticmethod
+    def _mapped(to: list[int], codes: Codes) -> Codes:
+        narrow = np.min_scalar_type(-1 - max([0, *to]))
+        mapped: Codes = np.asarray([*to, -1], narrow)[codes]
+        return mapped
 
 
 def load(source: Source, *, described: bool = True) -> Capture:
@@ -235,7 +242,7 @@ def _labels(source: Source, kind: int, raw: Columns, names: _Names) -> Codes:
     if kind == KERNEL:
         column = next((c for c in raw.values if c.endswith("Name")), None)
         if column is None:
-            return np.full(raw.rows, -1, np.int32)
+            return np.full(raw.rows, -1, np.int8)
         ids = raw.values[column]
         return names.of_ids(raw[column], ids, source.strings(_ids(ids)))
     if kind == COPY and "copyKind" in raw.values:
@@ -303,7 +310,7 @@ def _ranges(source: Source, raw: Columns | None, names: _Names, notes: list[str]
     domain, domains = _coded(raw, "domainId", n)
     is_loose = np.asarray([e in schema.LOOSE for e in raw.values["eventType"]] or [False])
     loose = is_loose[raw["eventType"]]
-    name = np.full(n, -1, np.int32)
+    name = np.full(n, -1, np.int8)
     if "textId" in raw.values:
         ids = raw.values["textId"]
         name = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
@@ -337,7 +344,7 @@ def _domains(source: Source) -> dict[tuple[int, int], str]:
     where = Filter("eventType", (schema.DOMAIN_CREATE,))
     raw = source.read(table, ("domainId", "globalTid"), coded, text, where)
     names = _Names()
-    code = np.full(raw.rows, -1, np.int32)
+    code = np.full(raw.rows, -1, np.int8)
     if coded:
         ids = raw.values["textId"]
         code = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
@@ -394,4 +401,4 @@ def _times(values: Integers) -> Integers:
 def _coded(raw: Columns, column: str, rows: int) -> tuple[Codes, list[int]]:
     if column in raw.values:
         return raw[column], raw.values[column]
-    return np.zeros(rows, np.int32), [NULL]
+    return np.zeros(rows, np.int8), [NULL]

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Integers = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
+# int8, int16 or int32, whichever is wide enough.
+Codes = npt.NDArray[np.signedinteger[Any]]
 
 NULL = int(np.iinfo(np.int64).min)
 
@@ -35,7 +36,7 @@ class Filter:
 class Columns:
     """Columns of equal length.
 
-    `data`: per column int64, or int32 codes where `values` has the column: the distinct values
+    `data`: per column int64, or narrow codes where `values` has the column: the distinct values
     (integers, or text) by code; -1 is a null text. A name may be text where others have an id.
     """
 
@@ -76,6 +77,34 @@ class Source(Protocol):
         """Two columns of a small table, as they are; none where it is not there."""
 
 
+class _Growing:
+    """A column that grows in place, in the narrowest integers that hold it.
+
+    Batches are copied out rather than kept: many small blocks that live long would leave the heap
+    in pieces, several times as large as the columns.
+    """
+
+    def __init__(self, *, narrow: bool) -> None:
+        self._data: npt.NDArray[Any] = np.empty(0, np.int8 if narrow else np.int64)
+        self._rows = 0
+
+    def add(self, values: npt.NDArray[Any], highest: int | None = None) -> None:
+        """Append; `highest` is the largest code so far of a narrow column."""
+        if highest is not None and highest > np.iinfo(self._data.dtype).max:
+            self._data = self._data.astype(np.min_scalar_type(-highest - 1))
+        rows = self._rows + len(values)
+        if rows > len(self._data):
+            # In place where the system can (mremap).
+            self._data.resize(max(rows, len(self._data) * 3 // 2), refcheck=False)
+        self._data[self._rows : rows] = values
+        self._rows = rows
+
+    def column(self) -> npt.NDArray[Any]:
+        """What was added; nothing more can be."""
+        self._data.resize(self._rows, refcheck=False)
+        return self._data
+
+
 class Gatherer:
     """Collects record batches into `Columns`, narrowing each batch as it comes.
 
@@ -84,46 +113,40 @@ class Gatherer:
 
     def __init__(self, plain: Sequence[str], coded: Sequence[str], text: str | None) -> None:
         self._plain, self._coded, self._text = list(plain), list(coded), text
-        self._parts: dict[str, list[npt.NDArray[Any]]] = {
-            name: [] for name in [*plain, *coded, *([text] if text else [])]
-        }
         self._codes: dict[str, dict[Any, int]] = {
             name: {} for name in [*coded, *([text] if text else [])]
+        }
+        self._columns = {
+            name: _Growing(narrow=name in self._codes) for name in [*plain, *self._codes]
         }
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take one batch."""
         self._rows += batch.num_rows
-        at = 0
-        for name in self._plain:
-            self._parts[name].append(as_integers(batch.column(at)))
-            at += 1
-        for name in self._coded:
+        for at, name in enumerate(self._plain):
+            self._columns[name].add(as_integers(batch.column(at)))
+        for at, name in enumerate(self._codes, len(self._plain)):
             column = batch.column(at)
             codes = (
                 self._encode_text(name, column)
-                if is_text(column.type)
+                if name == self._text or is_text(column.type)
                 else self._encode(name, as_integers(column))
             )
-            self._parts[name].append(codes)
-            at += 1
-        if self._text:
-            self._parts[self._text].append(self._encode_text(self._text, batch.column(at)))
+            self._columns[name].add(codes, len(self._codes[name]))
 
-    def _encode(self, name: str, values: Integers) -> Codes:
+    def _encode(self, name: str, values: Integers) -> npt.NDArray[Any]:
         codes = self._codes[name]
         if not len(values):
             return np.empty(0, np.int32)
         if (values == values[0]).all():
-            code = codes.setdefault(int(values[0]), len(codes))
-            return np.full(len(values), code, np.int32)
+            return np.full(len(values), codes.setdefault(int(values[0]), len(codes)), np.int32)
         encoded = pc.dictionary_encode(pa.array(values))
         here = [codes.setdefault(int(v), len(codes)) for v in encoded.dictionary.to_numpy()]
         found: Codes = np.asarray(here, np.int32)[encoded.indices.to_numpy()]
         return found
 
-    def _encode_text(self, name: str, values: pa.Array) -> Codes:
+    def _encode_text(self, name: str, values: pa.Array) -> npt.NDArray[Any]:
         codes = self._codes[name]
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -138,14 +161,9 @@ class Gatherer:
         return found
 
     def columns(self) -> Columns:
-        """What was collected; to be called once."""
-        data: dict[str, npt.NDArray[Any]] = {}
-        for name, parts in self._parts.items():
-            kind: Any = np.int32 if name in self._codes else np.int64
-            data[name] = np.concatenate(parts) if parts else np.empty(0, kind)
-            parts.clear()  # one column at a time, so that the peak is one column more
-        values = {name: list(codes) for name, codes in self._codes.items()}
-        return Columns(self._rows, data, values)
+        """What was collected."""
+        data = {name: column.column() for name, column in self._columns.items()}
+        return Columns(self._rows, data, {name: list(codes) for name, codes in self._codes.items()})
 
 
 def is_text(kind: pa.DataType) -> bool:
