@@ -1,0 +1,112 @@
+"""What was asked for against what ran, and how launches and queues are told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layerline.analysis import audit, launch
+from layerline.core import tables
+
+HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64"
+TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x64"
+FULL = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8"
+PLAIN = "__myl_bb0_9_MulMulMulAddMulTanAddMulMul"
+
+
+def ran(*kernels: tuple[str, int]) -> audit.KernelTime | None:
+    rows = [
+        {"source": "x", "phase": "inference", "kind": "kernel", "name": n, "duration_ns": ns}
+        for n, ns in kernels
+    ]
+    return audit.kernel_time(tables.table("ops", rows))
+
+
+def verdict(asked: str, *kernels: tuple[str, int], claims: bool = True) -> Any:
+    return audit.check(asked, ran(*kernels), claims=claims, label="engine")
+
+
+@pytest.mark.parametrize(
+    ("asked", "kernels", "ok", "says"),
+    [
+        ("fp16", [(TF32, 60), (PLAIN, 40)], False, "no kernel ran fp16: 60.0% tf32"),
+        ("fp16", [(HALF, 30), (TF32, 30), (PLAIN, 40)], True, "30.0% fp16, 30.0% tf32"),
+        ("bf16", [(HALF, 60)], False, "no kernel ran bf16"),
+        ("fp32", [(FULL, 99), (TF32, 1)], False, "kernels ran tf32: 99.0% fp32, 1.0% tf32"),
+        ("fp32", [(FULL, 60), (PLAIN, 40)], True, "60.0% fp32"),
+        ("tf32", [(FULL, 100)], None, "no kernel ran tf32"),
+        ("tf32", [(TF32, 100)], True, "100.0% tf32"),
+        ("fp16", [(PLAIN, 100)], None, "no kernel's name tells"),
+    ],
+)
+def test_what_was_asked_for_is_held_against_kernels(
+    asked: str, kernels: list[tuple[str, int]], ok: bool | None, says: str
+) -> None:
+    found = verdict(asked, *kernels)
+    assert found["ok"] is ok
+    assert says in found["text"]
+
+
+def test_a_side_that_claims_nothing_makes_no_error() -> None:
+    assert verdict("fp32", (TF32, 1), claims=False)["ok"] is None
+
+
+def test_without_kernels_there_is_no_check() -> None:
+    assert verdict("fp16") is None
+
+
+def test_kernel_time_is_a_median_of_iterations_and_shares_are_of_all() -> None:
+    rows = [
+        {"source": "x", "kind": "kernel", "name": n, "duration_ns": ns, "iteration": i}
+        for i, (half, plain) in enumerate([(10, 1), (20, 2), (60, 7)])
+        for n, ns in ((HALF, half), (PLAIN, plain))
+    ]
+    rows.append({"source": "x", "kind": "memcpy", "name": HALF, "duration_ns": 99, "iteration": 0})
+    found = audit.kernel_time(tables.table("ops", rows))
+    assert found is not None
+    assert dict(found.ns) == {"fp16": 20, "unknown": 2}
+    assert found.share == {"fp16": 0.9, "unknown": 0.1}
+
+
+def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
+    rows = [
+        {"source": "x", "kind": "kernel", "name": n, "duration_ns": ns, "layer": layer}
+        for n, ns, layer in (
+            (HALF, 5, "a"), (TF32, 7, "a"), (HALF, 3, "a"), (PLAIN, 90, "a"), (PLAIN, 1, "b"),
+        )
+    ]  # fmt: skip
+    assert audit.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
+
+
+QUEUED = {"latency_ns": [200] * 9, "queued_ns": [100] * 9, "facts": {"cuda_graph": False}}
+
+
+def test_a_queued_trace_is_held_against_queued_inferences() -> None:
+    found = launch.profiler_cost([104] * 9, QUEUED, queued=True)
+    assert (found["ok"], found["residual_ns"]) == (True, 4)
+    # From idle, the same trace would seem to take half as long as the unprofiled run.
+    assert launch.profiler_cost([104] * 9, QUEUED, queued=False)["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("latency", "why"),
+    [
+        ({"latency_ns": [200] * 9}, "unprofiled ones were not"),
+        ({**QUEUED, "facts": {"cuda_graph": True}}, "CUDA graph"),
+    ],
+)
+def test_unlike_modes_are_not_compared(latency: dict[str, Any], why: str) -> None:
+    found = launch.profiler_cost([104] * 9, latency, queued=True)
+    assert found["ok"] is None and why in found["text"]
+
+
+def test_how_launch_bound_an_engine_is() -> None:
+    assert launch.bound([200] * 9, [150] * 9) == 0.25
+    assert launch.bound([200] * 9, [201] * 9) == 0  # the clock's noise
+    assert launch.bound([200] * 9, []) is None
+
+
+def test_what_was_not_sampled_of_the_device_is_absent() -> None:
+    facts = {"throughput_per_second": 9.5, "gpu": {"samples": 0, "missing": "no nvml"}}
+    assert launch.device({"facts": facts}) == {"throughput_per_second": 9.5, "samples": 0}
