@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import tables
-from ..core.errors import InputError
+from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
 from . import captured, comparability, facts, modules, record
+from .counters_run import counters_of_run
 from .report.view import View
 from .run_files import optional
 from .sides import Model, SideData
@@ -49,6 +50,7 @@ def analyse(run: Run) -> Result:
     model = _model(run)
     known = facts.collect(run, sides)
     document = record.assemble(run, known)
+    counters = _counters(run, skipped)
     view = build(
         sides,
         model,
@@ -64,10 +66,20 @@ def analyse(run: Run) -> Result:
             "layers": _layers(sides),
             "latency": _latency(sides),
             "modules": _modules(sides, model),
+            **({} if counters is None else {"counters": counters}),
         },
         document,
         {s.key: s.rebuild_noise for s in sides},
     )
+
+
+def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
+    """The counters of the run's ncu captures; a reader that is missing is listed as skipped."""
+    try:
+        return counters_of_run(run)
+    except ToolMissing as e:
+        skipped.append({"what": "counters", "why": e.what, "fix": e.fix or ""})
+        return None
 
 
 def _sides(run: Run) -> tuple[list[SideData], list[pa.Table], list[dict[str, Any]]]:

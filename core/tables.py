@@ -108,6 +108,9 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("section", _text),
             ("pass", _int),
             ("clock_control", _text),
+            ("nodes", _list),
+            ("modules", _list),
+            ("rule", _text),
         ]
     ),
     "latency": pa.schema(

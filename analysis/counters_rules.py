@@ -1,0 +1,100 @@
+"""What kind of number a metric is: its unit in base units, and how launches are put together.
+
+Names are built as NVIDIA's Metrics Structure says (docs.nvidia.com/nsight-compute/ProfilingGuide,
+"Metrics Structure"): ``unit__counter.rollup[.submetric]``, rollup one of sum, avg, min, max.
+"""
+
+from __future__ import annotations
+
+import re
+
+DURATION = "gpu__time_duration.sum"
+
+# What a layer's or module's value is: the sum over launches, their mean weighted by
+# gpu__time_duration, or the one value that all launches share.
+SUM, MEAN, CONSTANT = "sum", "mean", "constant"
+
+_PREFIX = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_TIME = {
+    "ns": 1.0,
+    "nsecond": 1.0,
+    "us": 1e3,
+    "usecond": 1e3,
+    "ms": 1e6,
+    "msecond": 1e6,
+    "s": 1e9,
+    "sec": 1e9,
+    "second": 1e9,
+}
+_COUNTED = re.compile(
+    r"([KMGTP]?)(byte|inst|cycle|sector|request|warp|thread|block|op|bit|register)(s?)"
+)
+_HERTZ = re.compile(r"([KMGT]?)(?:hz|Hz)\Z")
+_CONSTANTS = (
+    "device__",
+    "launch__",
+    "numa__",
+    "nvlink__",
+    "c2clink__",
+    "pcie__",
+    "profiler__",
+    "smsp__maximum",
+    "sm__maximum",
+)
+
+
+def base_unit(unit: str | None) -> tuple[float, str | None]:
+    """Factor and name of the base unit: ``Kbyte`` is (1000, byte), ``us`` is (1000, ns),
+    ``Gbyte/second`` is (1e9, byte/s), ``cycle/nsecond`` is (1e9, cycle/s), ``Ghz`` is (1e9, Hz).
+    Null stays null; what is not known keeps its spelling and the factor 1.
+
+    Prefixes are decimal, as ncu's are (ncu --print-units).
+    """
+    if unit is None or not unit.strip():
+        return 1.0, None
+    unit = unit.strip()
+    if unit in _TIME:
+        return _TIME[unit], "ns"
+    hertz = _HERTZ.match(unit)
+    if hertz:
+        return _PREFIX[hertz[1]], "Hz"
+    above, slash, below = unit.partition("/")
+    counted = _COUNTED.fullmatch(above)
+    factor = _PREFIX[counted[1]] if counted else 1.0
+    name = counted[2] if counted else above
+    if not slash:
+        return factor, name
+    if below in _TIME:
+        return factor * 1e9 / _TIME[below], f"{name}/s"
+    return factor, f"{name}/{below}"
+
+
+def rule(metric: str, unit: str | None) -> str | None:
+    """How the values of several launches become one; null where no rule is known to be right.
+
+    - counts, bytes, cycles and time (``.sum`` and ``.avg`` without submetric): sum. An average
+      over units adds up over launches; a minimum or maximum over units does not.
+    - percentages, rates, ratios and per-cycle values of ``.sum``, ``.avg``, ``.pct``, ``.ratio``:
+      mean weighted by time. Exact for values per second or per elapsed cycle at a steady clock,
+      close for those per active cycle.
+    - properties of the device and of the launch: the value, if it is the same in all launches.
+    """
+    if metric.startswith(_CONSTANTS):
+        return CONSTANT
+    base, *rest = metric.split(".")
+    if not rest:
+        return MEAN if base.endswith("_pct") or unit == "%" else None
+    rollup, submetric = rest[0], ".".join(rest[1:])
+    if rollup in ("ratio", "pct", "max_rate"):
+        return CONSTANT if rollup == "max_rate" else MEAN
+    if submetric.startswith("peak_"):
+        return CONSTANT
+    if rollup in ("sum", "avg"):
+        if not submetric:
+            return MEAN if unit == "%" or "/" in (unit or "") else SUM
+        if submetric.startswith(("per_", "pct", "ratio")):
+            return MEAN
+        return None
+    if rollup == "max" and base.endswith("cycles_elapsed") and not submetric:
+        return SUM  # all units of a kernel's launch elapse together
+    return None

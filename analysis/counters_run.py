@@ -1,0 +1,66 @@
+"""The counters of a run directory: every Nsight Compute capture in it, joined to its layers."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from ..core import nodes
+from ..core.nodes import NodeGraph
+from ..core.resolve import Network, load_network
+from ..core.run import Run
+from . import counters
+from .readers import registry
+
+# fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
+_ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
+_EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
+
+
+def captures(run: Run) -> list[Path]:
+    """The ncu captures of a run; of a report and the CSV made of it, the report where it can be
+    read (its values are not rounded)."""
+    folder = run.file("captures")
+    found: dict[str, Path] = {}
+    kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
+    if importlib.util.find_spec("ncu_report") is None:
+        kinds.reverse()
+    for pattern, suffix in kinds:
+        for path in sorted(folder.glob(pattern)):
+            if not path.name.startswith("."):
+                found[path.name.removesuffix(suffix)] = path
+    return [found[stem] for stem in sorted(found)]
+
+
+def counters_of_run(run: Run) -> pa.Table | None:
+    """The `counters` table of all ncu captures of a run, null where there are none.
+
+    ToolMissing where a report cannot be read for want of ncu-report and has no CSV beside it.
+    """
+    parts = [_joined(run, path) for path in captures(run)]
+    return pa.concat_tables(parts) if parts else None
+
+
+def graph_of(run: Run, precision: str, backend: str) -> tuple[NodeGraph | None, Network | None]:
+    """The nodes and the network of an engine, each null where the run lacks it."""
+    own = run.file("export", f"{precision}.nodes.json")
+    path = own if own.exists() else run.file("export", "nodes.json")
+    network = run.file("engines", f"{precision}.{backend}.network.json")
+    return (
+        nodes.load(path) if path.exists() else None,
+        load_network(network) if network.exists() else None,
+    )
+
+
+def _joined(run: Run, path: Path) -> pa.Table:
+    found = registry.read(path).main
+    engine = _ENGINE.match(path.name)
+    if engine:
+        graph, network = graph_of(run, engine[1], engine[2])
+        return counters.join(found, graph, network, engine[1], f"{engine[1]}.{engine[2]}.engine")
+    eager = _EAGER.match(path.name)
+    # An eager capture has module ranges and no engine layers: an empty graph resolves these.
+    return counters.join(found, NodeGraph(()), None, eager[2] if eager else None)
