@@ -75,11 +75,17 @@ def _write(run: Run) -> None:
     result = analyse(run)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
+    # Only runs with an ncu capture have one; that of an earlier report would be believed.
+    counters = run.file("tables", "counters.parquet")
+    counters.unlink(missing_ok=True)
+    if "counters" in result.tables:
+        write_parquet(counters, result.tables["counters"])
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
     write_json(run.file("report", "summary.json"), summary(result.view, result.rebuild_noise))
-    record.add_files(result.record, run, _outputs(run)[:-1])
+    written = [*_outputs(run)[:-1], *([counters] if counters.exists() else [])]
+    record.add_files(result.record, run, written)
     write_json(run.file("run.json"), result.record)
 
 
