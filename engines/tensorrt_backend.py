@@ -79,6 +79,10 @@ class TensorRTBackend(Backend):
         }
 
     def _version(self) -> str:
+        if shutil.which(self._python()[0]) is None:
+            raise ToolMissing(
+                f"TRT_PYTHON={self._python()[0]} is not there", fix="name an interpreter that is"
+            )
         version = _distribution_version(tuple(self._python()), self.distribution)
         if version is None:
             raise ToolMissing(
@@ -134,11 +138,14 @@ class TensorRTBackend(Backend):
                 asked = job(task, made, given, precision, threads=1, options=told, raw=raw)
                 return call(self.worker(), asked)
 
-            facts: dict[str, Any] = ask("build")["facts"]
-            if options.get("compute_capability"):
-                # Built for a GPU that is not here: nothing can load it, so nobody can inspect it.
+            elsewhere = options.get("compute_capability") is not None
+            if elsewhere:
+                # Built for a GPU that is not here: nothing can load it, so nothing can inspect it.
+                # The build's log may list its layers.
                 write_json(seen, {"Layers": []})
-            else:
+                told["logged_layers"] = str(seen)
+            facts: dict[str, Any] = ask("build")["facts"]
+            if not elsewhere:
                 ask("inspect", seen)
             listed = layers.document(
                 engine.name,

@@ -21,7 +21,12 @@ import json
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerline.engines.workers import tensorrt_log_layers as log_layers
+else:
+    import tensorrt_log_layers as log_layers
 
 MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 
@@ -53,7 +58,8 @@ def message_kind(text: str) -> str:
 def make_logger(trt: Any) -> Any:
     """A logger that counts warnings and errors by kind and keeps the errors' text.
 
-    `.counts`: {"warning": Counter, "error": Counter}; `.errors`: list of texts, oldest first.
+    `.counts`: {"warning": Counter, "error": Counter}; `.errors`: list of texts, oldest first;
+    `.layers`: the verbose message that lists the engine's layers, where one came.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc]
@@ -64,6 +70,7 @@ def make_logger(trt: Any) -> Any:
                 "error": collections.Counter(),
             }
             self.errors: list[str] = []
+            self.layers: str | None = None
 
         def log(self, severity: Any, message: str) -> None:
             if severity in (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR):
@@ -71,6 +78,8 @@ def make_logger(trt: Any) -> Any:
                 self.errors.append(message)
             elif severity == trt.ILogger.WARNING:
                 self.counts["warning"][message_kind(message)] += 1
+            elif message.startswith(log_layers.BEGIN):
+                self.layers = message
 
         def counted(self) -> dict[str, dict[str, int]]:
             """The counts as plain dictionaries, most frequent first."""

@@ -6,7 +6,8 @@ Runs on Python 3.10.
 
 Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
 an empty one that is not kept), ``optimization_level``, ``tactics_record`` and ``tactics_replay``
-(paths of Polygraphy tactic files), ``compute_capability`` ("89"; RTX without a GPU), ``dynamic``
+(paths of Polygraphy tactic files), ``compute_capability`` ("89"; RTX without a GPU),
+``logged_layers`` (a path for the layers that the log lists, where nothing can inspect), ``dynamic``
 ({input: [[min], [opt], [max]]}).
 """
 
@@ -14,17 +15,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layerline.engines.workers import tensorrt_api as api
+    from layerline.engines.workers import tensorrt_log_layers as log_layers
     from layerline.engines.workers import tensorrt_network as names
     from layerline.engines.workers.common import Job, WorkerError
     from layerline.engines.workers.nvml_sampler import Sampler
 else:
     import tensorrt_api as api
+    import tensorrt_log_layers as log_layers
     import tensorrt_network as names
     from common import WorkerError
     from nvml_sampler import Sampler
@@ -94,7 +98,14 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
         if not hasattr(config, "set_compute_capability"):
             raise WorkerError("only TensorRT-RTX builds for a named GPU", "leave that option out")
         config.num_compute_capabilities = 1
-        wanted = getattr(trt.ComputeCapability, f"SM{options['compute_capability']}")
+        wanted = getattr(trt.ComputeCapability, f"SM{options['compute_capability']}", None)
+        if wanted is None:
+            known = [n[2:] for n in dir(trt.ComputeCapability) if re.fullmatch(r"SM\d+", n)]
+            raise WorkerError(
+                f"TensorRT-RTX {trt.__version__} builds for no compute capability "
+                f"{options['compute_capability']}",
+                f"choose {', '.join(known)}",
+            )
         config.set_compute_capability(wanted, 0)
     return config
 
@@ -148,6 +159,10 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         f.write(memoryview(plan))
     if options.get("backend", "tensorrt") == "tensorrt":
         _save_timing_cache(config, options.get("timing_cache"))
+    listed = log_layers.document(logger.layers)
+    if options.get("logged_layers") and listed is not None:
+        with open(options["logged_layers"], "w", encoding="utf-8") as f:  # noqa: PTH123
+            json.dump(listed, f, indent=1)
     del parser
     return {
         **api.facts(trt),

@@ -5,7 +5,7 @@
 RUN is a two-layer GPT-2 (64 wide, batch 1, sequence 64, vocabulary 512) that was exported, built in
 fp32 and fp16 with TensorRT 8.6 and captured under nsys 2025.3 on an H100:
 
-    layerline export --run RUN --model gpt2 --set n_layer=2 --set n_embd=64 --set n_head=4 …
+    layerline export --run RUN --model tiny --batch 1 --seq 64 --precision fp32,fp16
     layerline engines --run RUN --backend tensorrt --precision fp32,fp16
     layerline profile --run RUN --backend tensorrt --precision fp32,fp16
 

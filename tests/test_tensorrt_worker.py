@@ -1,0 +1,283 @@
+"""The TensorRT worker's parts that need no GPU: names, messages, options, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import layerline.engines.launch as launch_module
+from layerline.core.errors import InputError, ToolMissing
+from layerline.engines.backend import Worker
+from layerline.engines.launch import call
+from layerline.engines.tensorrt_backend import TensorRTBackend, TensorRTRTXBackend
+
+WORKERS = Path(launch_module.__file__).parent / "workers"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers are scripts that import each other by bare name; leave nothing of them behind."""
+    monkeypatch.syspath_prepend(str(WORKERS))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if (WORKERS / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def module(name: str) -> Any:
+    return __import__(name)
+
+
+# --- names of layers ----------------------------------------------------------------------------
+
+
+class Layer:
+    def __init__(self, name: str, kind: str, inputs: list[str], outputs: list[str]) -> None:
+        self.name, self.type = name, f"LayerType.{kind}"
+        self._inputs = [SimpleNamespace(name=t) for t in inputs]
+        self._outputs = [SimpleNamespace(name=t) for t in outputs]
+        self.num_inputs, self.num_outputs = len(inputs) + 1, len(outputs)
+
+    def get_input(self, i: int) -> Any:
+        return self._inputs[i] if i < len(self._inputs) else None  # optional inputs are null
+
+    def get_output(self, i: int) -> Any:
+        return self._outputs[i]
+
+
+class Network:
+    def __init__(self, *layers: Layer) -> None:
+        self.layers, self.num_layers = layers, len(layers)
+
+    def get_layer(self, i: int) -> Layer:
+        return self.layers[i]
+
+
+NODES = [
+    {"name": "a/Gemm", "outputs": ["x"]},
+    {"name": "a/Softmax", "outputs": ["y"]},
+]
+NETWORK = (
+    ("a.weight", "CONSTANT", [], ["w"]),
+    ("ONNXTRT_cast", "CAST", ["w"], ["w2"]),  # a helper: read by the Gemm only
+    ("a/Gemm", "MATRIX_MULTIPLY", ["in", "w2"], ["x"]),
+    ("(Unnamed Layer* 3) [Shuffle]", "SHUFFLE", ["x"], ["s"]),  # read by the next helper
+    ("(Unnamed Layer* 4) [SoftMax]", "SOFTMAX", ["s"], ["y"]),  # writes the node's tensor
+    ("both", "IDENTITY", ["in"], ["z"]),  # read by nothing
+)
+
+
+def test_every_layer_gets_its_node_and_helpers_are_renamed_after_it() -> None:
+    names, network = module("tensorrt_network"), Network(*(Layer(*e) for e in NETWORK))
+    layers = names.describe(network)
+    names.assign_nodes(layers, NODES)
+    assert [e["node"] for e in layers] == [
+        None, "a/Gemm", "a/Gemm", "a/Softmax", "a/Softmax", None,
+    ]  # fmt: skip
+    assert names.rename(network, layers, NODES) == 3
+    found = [layer.name for layer in network.layers]
+    assert found == [
+        "a.weight", "a/Gemm_helper_2", "a/Gemm", "a/Softmax", "a/Softmax_helper_2", "both",
+    ]  # fmt: skip
+    assert len(set(found)) == len(found)
+    assert [e.get("parser_name") for e in layers][1] == "ONNXTRT_cast"
+    assert layers[2]["inputs"] == ["in", "w2"]
+
+
+def test_a_helper_of_two_nodes_is_nobodys() -> None:
+    names = module("tensorrt_network")
+    network = Network(
+        Layer("helper", "CAST", ["in"], ["t"]),
+        Layer("a/Gemm", "MATRIX_MULTIPLY", ["t"], ["x"]),
+        Layer("a/Softmax", "SOFTMAX", ["t"], ["y"]),
+    )
+    layers = names.describe(network)
+    names.assign_nodes(layers, NODES)
+    assert layers[0]["node"] is None
+    assert names.rename(network, layers, NODES) == 0
+    assert network.layers[0].name == "helper"
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("- 3 weights are affected", "- 17 weights are affected"),
+        ("onnx2trt_utils.cpp:374: It has INT64", "onnx2trt_utils.cpp:9: It has INT64"),
+        ("Unused input 'a' of layer \"b\"", "Unused input 'c' of layer \"d\""),
+        ("[engine.cpp::enqueue::12] Error 1", "[api.cpp::load::999] Error 2"),
+    ],
+)  # fmt: skip
+def test_messages_that_say_the_same_are_one_kind(one: str, other: str) -> None:
+    kind = module("tensorrt_api").message_kind
+    assert kind(one) == kind(other)
+
+
+def test_messages_that_say_something_else_are_not() -> None:
+    kind = module("tensorrt_api").message_kind
+    assert kind("weights are affected") != kind("weights are fine")
+    assert len(kind("x" * 1000)) == 160
+
+
+def test_a_verbose_log_lists_layers_with_commas_in_their_names() -> None:
+    log = module("tensorrt_log_layers")
+    text = (
+        "Layers:\nName: a, b+c, LayerType: gemm, Inputs: [ { Name: x, Dimensions: [1,64], Strides: "
+        "[64,1], StrideOrder: [1,0], Datatype: Half, Format: (Linear) Row major linear format }], "
+        "Outputs: [ { Name: y, Dimensions: [], Strides: [], StrideOrder: [], Datatype: Float, "
+        "Format: (Linear) Row major linear format }], TacticName: t, StreamId: 0, Metadata: "
+        "[ONNX Layer: m/Gemm]\x1f[ONNX Layer: m/Add]\n\nBindings:\nx\n"
+    )
+    (layer,) = log.document(text)["Layers"]
+    assert (layer["Name"], layer["LayerType"], layer["TacticName"]) == ("a, b+c", "gemm", "t")
+    assert [(t["Name"], t["Dimensions"], t["Format/Datatype"]) for t in layer["Inputs"]] == [
+        ("x", [1, 64], "Half")
+    ]
+    assert layer["Outputs"][0]["Dimensions"] == []
+    assert layer["Metadata"] == "[ONNX Layer: m/Gemm]\x1f[ONNX Layer: m/Add]"
+    assert log.document("Some other message") is None
+    assert log.document(None) is None
+
+
+# --- the worker's errors, with a library that stands in for TensorRT ----------------------------
+
+FAKE = """
+class ILogger:
+    INTERNAL_ERROR, ERROR, WARNING, INFO, VERBOSE = range(5)
+    def __init__(self): pass
+class BuilderFlag: FP16 = 1
+__version__ = "8.6.0"
+class Runtime:
+    def __init__(self, logger): self.logger = logger
+    def deserialize_cuda_engine(self, plan):
+        self.logger.log(ILogger.ERROR, plan.decode())
+"""
+FAKE_CUDA = """
+import cuda_driver
+class Cuda: pass
+cuda_driver.Cuda = Cuda
+"""
+
+
+def job(engine: Path, task: str = "latency", **options: Any) -> dict[str, Any]:
+    return {
+        "task": task, "engine": str(engine), "inputs": "inputs.npz", "precision": "fp16",
+        "warmup": 0, "iterations": {"min": 1, "max": 1}, "target": 1.0, "seconds": 5,
+        "threads": 1, "raw": None, "options": {"backend": "tensorrt", **options},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    """A folder with a stand-in for TensorRT."""
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    (folder / "tensorrt.py").write_text(FAKE)
+    return folder
+
+
+def worker(fake: Path, *, gpu: bool) -> Worker:
+    """The worker with the stand-in; with `gpu`, with a CUDA driver that does nothing."""
+    script = WORKERS / "tensorrt_worker.py"
+    if not gpu:
+        return Worker((sys.executable, str(script)), {"PYTHONPATH": str(fake)})
+    start = fake / "start.py"
+    start.write_text(
+        f"import runpy, sys\nsys.path.insert(0, {str(WORKERS)!r})\n{FAKE_CUDA}\n"
+        f"runpy.run_path({str(script)!r}, run_name='__main__')\n"
+    )
+    return Worker((sys.executable, str(start)), {"PYTHONPATH": str(fake)})
+
+
+def no_gpu() -> bool:
+    return not Path("/dev/nvidiactl").exists()
+
+
+@pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
+def test_without_a_driver_it_is_exit_3_with_the_remedy(tmp_path: Path, fake: Path) -> None:
+    with pytest.raises(ToolMissing, match=r"no CUDA driver|no usable GPU") as e:
+        call(worker(fake, gpu=False), job(tmp_path / "x.engine"))
+    assert e.value.fix == "run this stage on a machine with a GPU"
+
+
+def test_without_tensorrt_it_is_exit_3_with_the_remedy(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "tensorrt.py").write_text("raise ImportError('libnvinfer.so.8: cannot open')")
+    with pytest.raises(ToolMissing, match=r"libnvinfer\.so\.8") as e:
+        call(worker(hidden, gpu=False), job(tmp_path / "x.engine"))
+    assert "TRT_PYTHON" in (e.value.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "what", "fix"),
+    [
+        ("Serialized Engine Version (228) does not match Current Version (239)", ToolMissing,
+         "built for another GPU or TensorRT", "build the engine again"),
+        ("The engine plan file is generated on an incompatible device, expecting compute 8.9",
+         ToolMissing, "built for another GPU or TensorRT", "build the engine again"),
+        ("getPluginCreator could not find plugin: CustomGelu", ToolMissing, "needs a plugin",
+         "install the plugin"),
+        ("CUDA: out of memory", ToolMissing, "out of GPU memory", "free the GPU"),
+        ("Serialization assertion magicTagRead failed. Magic tag does not match", InputError, "is not an engine",
+         "build it again"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_does_not_load_says_why(
+    tmp_path: Path, fake: Path, said: str, error: type[Exception], what: str, fix: str
+) -> None:
+    engine = tmp_path / "x.engine"
+    engine.write_text(said)
+    with pytest.raises(error, match=what) as e:
+        call(worker(fake, gpu=True), job(engine))
+    assert fix in str(getattr(e.value, "fix", ""))
+
+
+# --- the backend --------------------------------------------------------------------------------
+
+
+def test_trt_python_that_is_nowhere_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRT_PYTHON", "/nowhere/python3")
+    from layerline.engines.backend import BuildOptions
+
+    for backend in (TensorRTBackend(), TensorRTRTXBackend()):
+        why = backend.unavailable()
+        assert why is not None and "/nowhere/python3 is not there" in why.reason
+        with pytest.raises(ToolMissing, match="/nowhere/python3 is not there"):
+            backend.options(BuildOptions())
+
+
+def test_a_wrong_optimisation_level_is_refused_before_anything_starts() -> None:
+    from layerline.engines.backend import BuildOptions
+
+    with pytest.raises(InputError, match="optimisation level 'all'"):
+        TensorRTBackend().options(BuildOptions(optimization_level="all"))
+
+
+def test_tactics_are_recorded_or_replayed_only_when_asked_for() -> None:
+    build = module("tensorrt_build")
+    assert build._tactics({}) == {}
+    failed = build._build_failure(SimpleNamespace(errors=["cudaErrorMemoryAllocation"]))
+    assert failed.exit_code == 3 and "workspace" in failed.fix
+    assert build._build_failure(SimpleNamespace(errors=[])).what.endswith("gives no reason")
+
+
+def test_the_worker_runs_where_python_hides_its_folder(tmp_path: Path, fake: Path) -> None:
+    """PYTHONSAFEPATH leaves a script's folder off the path."""
+    bad = tmp_path / "job.json"
+    bad.write_text(json.dumps({"protocol": 1, "result": str(tmp_path / "r.json")}))
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(fake)}
+    command = [sys.executable, str(WORKERS / "tensorrt_worker.py"), str(bad)]
+    subprocess.run(command, env=environment, check=True)
+    assert json.loads((tmp_path / "r.json").read_text())["ok"] is False
