@@ -93,6 +93,10 @@ class Backend(ABC):
         `options` is what `options()` gave. Raises LayerlineError.
         """
 
+    def plan(self, run: Run, precision: str, options: Mapping[str, Any]) -> list[str]:
+        """The commands that `build` would run, as text; none where it builds in this process."""
+        return []
+
     @abstractmethod
     def worker(self) -> Worker:
         """The worker that has tasks latency, profile and outputs."""

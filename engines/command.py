@@ -60,6 +60,7 @@ def precisions(
     metavar="CC",
     help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
 )
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all usable]")
 def engines(
     path: Path,
@@ -67,6 +68,7 @@ def engines(
     backend: str | None,
     optimization_level: str | None,
     threads: int | None,
+    dry_run: bool,
     **builder: Any,
 ) -> None:
     """Build one engine per precision from the exported ONNX files.
@@ -83,7 +85,14 @@ def engines(
     for precision in wanted:
         check_precision(chosen, precision)
     for precision in wanted:
-        build(run, precision, chosen, asked)
+        (show if dry_run else build)(run, precision, chosen, asked)
+
+
+def show(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:
+    """Print what `build` would run."""
+    commands = backend.plan(run, precision, backend.options(asked))
+    nothing = f"# {precision} {backend.name}: built in this process, no command"
+    click.echo("\n".join(commands) or nothing)
 
 
 def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:

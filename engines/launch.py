@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -119,6 +121,14 @@ def _result(
     error = result.get("error") or {}
     kind = _ERRORS.get(int(error.get("exit_code") or 2), InputError)
     raise kind(str(error.get("what", "failed without a reason")), fix=error.get("fix"))
+
+
+def shown(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:
+    """A command as a line for a shell; its job, one more argument, is shown below it."""
+    if job is None:
+        return shlex.join(command)
+    whole = {"protocol": PROTOCOL, **job, "result": "RESULT.json"}
+    return f"{shlex.join(command)} JOB.json\n    JOB.json: {json.dumps(whole)}"
 
 
 def job(

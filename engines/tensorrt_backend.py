@@ -27,7 +27,7 @@ from layerline.core.run import Run
 
 from . import layers, tensorrt_layers
 from .backend import Backend, BuildOptions, Unavailable, Worker, inputs_path, nodes_path
-from .launch import call, job
+from .launch import call, job, shown
 
 # The first version without precision flags: types come from the ONNX file.
 STRONGLY_TYPED_SINCE = 11
@@ -121,17 +121,37 @@ class TensorRTBackend(Backend):
         return [*super().outputs(run, precision), self.network(run, precision),
                 self.inspector(run, precision)]  # fmt: skip
 
+    def plan(self, run: Run, precision: str, options: Mapping[str, Any]) -> list[str]:
+        engine, inspector = self.engine(run, precision), self.inspector(run, precision)
+        told = self._told(run, precision, options, self.network(run, precision))
+        tasks = ["build"] if options.get("compute_capability") else ["build", "inspect"]
+        given = inputs_path(run)
+        return [
+            shown(
+                self.worker().command,
+                job(task, engine, given, precision, threads=1, options=told,
+                    raw=inspector if task == "inspect" else None),
+            )
+            for task in tasks
+        ]  # fmt: skip
+
+    def _told(
+        self, run: Run, precision: str, options: Mapping[str, Any], network: Path
+    ) -> dict[str, Any]:
+        """The worker's options for a build."""
+        return {
+            **options,
+            **self.job_options(run, precision),
+            "onnx": str(self.source(run, precision)),
+            "nodes": str(self.nodes(run, precision)),
+            "network": str(network),
+        }
+
     def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
         engine, inspector = self.engine(run, precision), self.inspector(run, precision)
         network, graph_file = self.network(run, precision), self.nodes(run, precision)
         with replacing(engine) as made, replacing(network) as named, replacing(inspector) as seen:
-            told = {
-                **options,
-                **self.job_options(run, precision),
-                "onnx": str(self.source(run, precision)),
-                "nodes": str(graph_file),
-                "network": str(named),
-            }
+            told = self._told(run, precision, options, named)
 
             def ask(task: str, raw: Path | None = None) -> dict[str, Any]:
                 given = inputs_path(run)

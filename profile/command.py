@@ -15,6 +15,7 @@ from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import precisions
 
+from . import dry_run as dry_run_
 from . import engine, engine_rebuild, engine_trace, nsys
 
 WHAT = ("engine", "eager", "train")
@@ -73,6 +74,7 @@ def _what(
     show_default=True,
     help="Inferences in a capture under nsys.",
 )
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
 def profile(
     path: Path,
     wanted: tuple[str, ...],
@@ -82,6 +84,7 @@ def profile(
     target: float,
     seconds: float | None,
     trace_iterations: int,
+    dry_run: bool,
 ) -> None:
     """Measure the engines of a run, the eager model in inference, and its training.
 
@@ -90,6 +93,9 @@ def profile(
     """
     run = open_run(path)
     limits = {"iterations": iterations, "target": target, "seconds": seconds}
+    if dry_run:
+        _show(run, wanted, backend, what, limits, trace_iterations)
+        return
     for part in ("eager", "train"):
         if part in what:
             _torch_side(run, part, wanted, limits)
@@ -103,6 +109,26 @@ def profile(
                 _engine_side(subject, limits, trace_iterations)
             if REBUILD in what:
                 _rebuild(subject, limits)
+
+
+def _show(
+    run: Run,
+    wanted: Sequence[str],
+    backend: str | None,
+    what: Sequence[str],
+    limits: dict[str, Any],
+    traced: int,
+) -> None:
+    """Print what would run."""
+    lines = [dry_run_.torch_side(w, p) for w in ("eager", "train") if w in what for p in wanted]
+    if "engine" in what:
+        chosen = backends.choose(backend)
+        plans = _plan(limits, most=500, seconds=15.0), _plan(limits, most=60, seconds=10.0)
+        for precision in wanted:
+            lines += dry_run_.engine(engine.subject(run, precision, chosen), *plans, traced)
+    if REBUILD in what:
+        lines.append("# rebuild: the engines stage again in RUN/rebuild, and latency of both")
+    click.echo("\n".join(lines))
 
 
 def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:

@@ -230,7 +230,7 @@ def test_without_tensorrt_it_is_exit_3_with_the_remedy(tmp_path: Path) -> None:
         ("getPluginCreator could not find plugin: CustomGelu", ToolMissing, "needs a plugin",
          "install the plugin"),
         ("CUDA: out of memory", ToolMissing, "out of GPU memory", "free the GPU"),
-        ("Serialization assertion magicTagRead failed. Magic tag does not match", InputError, "is not an engine",
+        ("Assertion magicTagRead failed. Magic tag does not match", InputError, "is not an engine",
          "build it again"),
     ],
 )  # fmt: skip
