@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, resolve
@@ -67,6 +68,27 @@ def launches(
         return found
     known = _resolved(executions, graph, network)
     return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in found]
+
+
+def known(counters: pa.Table) -> list[Launch]:
+    """The launches of a capture with what its table says already: of a joined one the layers,
+    nodes and modules, of one that was only read the labels."""
+    found = launches(counters)
+    if not pc.any(pc.is_valid(counters["rule"])).as_py():
+        return found
+    _, first = np.unique(counters["launch"].to_numpy(), return_index=True)
+    columns = ["launch", "layer", "nodes", "modules", "rule"]
+    rows = {r["launch"]: r for r in counters.select(columns).take(pa.array(first)).to_pylist()}
+    return [
+        replace(
+            x,
+            layer=rows[x.launch]["layer"],
+            nodes=_tuple(rows[x.launch]["nodes"]),
+            modules=_tuple(rows[x.launch]["modules"]),
+            rule=rows[x.launch]["rule"],
+        )
+        for x in found
+    ]
 
 
 def join(
@@ -165,6 +187,10 @@ def _eager(launch: Launch) -> Launch:
         path = launch.layer.removeprefix(MODULE_RANGE)
         return replace(launch, modules=(path,), rule="range")
     return replace(launch, rule="unresolved")
+
+
+def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
+    return None if values is None else tuple(values)
 
 
 def _with(table: pa.Table, name: str, values: pa.Array) -> pa.Table:

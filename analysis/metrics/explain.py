@@ -1,0 +1,82 @@
+"""What the metrics of a capture mean and what their values suggest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from . import meanings
+from .series import Series, names, series
+from .source import Capture, plain
+
+
+def of_names(metrics: Sequence[str]) -> Iterator[str]:
+    """Lines about metrics alone, without values."""
+    for metric in metrics:
+        yield metric
+        yield from _what(metric)
+
+
+def of_capture(capture: Capture, metrics: Sequence[str] = ()) -> Iterator[str]:
+    """Lines about metrics with their values in a capture, and the rules that ncu evaluated.
+
+    Without `metrics`: those of the capture that the dictionary knows, the means of units only
+    (`.avg`, `.sum`, or no rollup). InputError for a metric that the capture lacks.
+    """
+    told = metrics or [m for m in names(capture.counters) if _telling(m)]
+    for one in series(capture.counters, told):
+        yield one.metric
+        yield from _what(one.metric)
+        yield from _values(one)
+    left = len(names(capture.counters)) - len(told)
+    if not metrics and left:
+        yield f"{left} more metrics: name them with --metric"
+    yield from _rules(capture)
+
+
+def _telling(metric: str) -> bool:
+    rollup = metric.split(".")[1:2]
+    if rollup and rollup[0] in ("min", "max"):
+        return False
+    doubled = ".sum.pct" in metric or ".sum.per_cycle" in metric
+    return meanings.meaning(metric) is not None and not doubled
+
+
+def _what(metric: str) -> Iterator[str]:
+    found = meanings.meaning(metric)
+    if found is None:
+        yield "  no explanation here; `ncu --query-metrics` has NVIDIA's one line"
+    else:
+        yield f"  {found.text} [{found.section}]"
+    said = meanings.spelled(metric)
+    if said:
+        yield f"  this one: {said}"
+
+
+def _values(one: Series) -> Iterator[str]:
+    known = np.isfinite(one.value)
+    if not known.any():
+        yield "  no value in this capture"
+        return
+    values = one.value[known]
+    unit = f" {one.unit}" if one.unit else ""
+    yield (
+        f"  here: median {np.median(values):.4g}{unit}, {values.min():.4g} to "
+        f"{values.max():.4g}, {len(values)} of {len(one.value)} kernels"
+    )
+    said = Counter(meanings.judgement(one.metric, one.unit, float(v)) for v in values)
+    for text, count in said.most_common():
+        if text is not None:
+            yield f"  {count} kernels: {text}"
+
+
+def _rules(capture: Capture) -> Iterator[str]:
+    counted = Counter(
+        (r["rule"], plain(r["text"])) for r in capture.rules if r["text"] and r["rule"]
+    )
+    if counted:
+        yield "What ncu's rules said"
+    for (rule, text), count in counted.most_common():
+        yield f"  {rule} ({count} kernels): {text}"

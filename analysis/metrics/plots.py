@@ -1,0 +1,173 @@
+"""Charts of metrics over a capture, as files for a paper: PDF, SVG or PNG by their suffix."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.files import replacing
+
+from ..devices import Device
+from .meanings import spelled
+from .series import Series
+from .source import Capture
+
+SUFFIXES = (".pdf", ".svg", ".png")
+_STYLE = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text
+    "svg.fonttype": "none",
+    "svg.hashsalt": "layerline",
+}
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_PHASES = {"forward": "#0072B2", "backward": "#D55E00", "optimizer": "#009E73", "loss": "#999999"}
+_MIB = 1 << 20
+
+
+def plot(one: Series, capture: Capture, path: Path) -> None:
+    """One metric over the capture's kernel time. ToolMissing without matplotlib."""
+    said = spelled(one.metric)
+    title = f"{one.metric}\n({said})" if said else one.metric
+    _draw([one], capture, path, title=title, log=False)
+
+
+def overlay(several: Sequence[Series], capture: Capture, path: Path) -> None:
+    """Several metrics on one logarithmic axis, in base units. Zeros are not drawn, and counted."""
+    if len(several) < 2:
+        raise InputError("an overlay needs at least two metrics", fix="name more with --metric")
+    units = {s.unit for s in several}
+    shared = units.pop() if len(units) == 1 else None
+    title = f"{len(several)} metrics" + (f" in {shared}" if shared else ", each in its unit")
+    _draw(several, capture, path, title=title, log=True)
+
+
+def _draw(
+    several: Sequence[Series], capture: Capture, path: Path, *, title: str, log: bool
+) -> None:
+    check(path)
+    matplotlib, figure_of = _matplotlib()
+    with matplotlib.rc_context(_STYLE):
+        figure = figure_of(figsize=(6.3, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        edges, across = _edges(several[0])
+        notes: list[str] = []
+        for series, colour in zip(several, itertools.cycle(_COLOURS), strict=False):
+            _line(axes, series, edges, colour, log=log, notes=notes, alone=len(several) == 1)
+        if log:
+            axes.set_yscale("log")
+        units = list(dict.fromkeys(s.unit or "no unit" for s in several))
+        axes.set_ylabel(units[0] if len(units) == 1 else "value in its unit (see legend)")
+        axes.set_xlabel(across)
+        axes.set_xlim(edges[0], edges[-1])
+        if "byte" in units:
+            _l2(axes, capture.device)
+        _mark_phases(axes, several[0], capture.phases, edges)
+        axes.set_title(title, loc="left")
+        if axes.get_legend_handles_labels()[0]:
+            figure.legend(loc="outside lower center", ncols=1 + (len(several) == 1), fontsize=7)
+        figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=200, metadata=metadata)
+
+
+def check(path: Path) -> None:
+    """InputError for a suffix that is none of `SUFFIXES`; before the work is done."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(
+            f"cannot be drawn as {path.suffix or 'a file without suffix'}",
+            file=path,
+            fix=f"use {', '.join(SUFFIXES)}",
+        )
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as e:
+        raise ToolMissing(
+            f"charts need matplotlib ({e})", fix="pip install 'layerline[plots]'"
+        ) from None
+    return matplotlib, Figure
+
+
+def _edges(one: Series) -> tuple[Any, str]:
+    """Where kernels begin and end on the x axis, and its label."""
+    if len(one.value) and np.isfinite(one.cumulative_time_ns).all():
+        return (
+            np.concatenate([[0.0], one.cumulative_time_ns]) / 1e3,
+            "kernel time, summed (us; kernels replayed one by one under ncu)",
+        )
+    return np.arange(len(one.value) + 1), "kernel, in order of launch"
+
+
+def _line(
+    axes: Any,
+    series: Series,
+    edges: Any,
+    colour: str,
+    *,
+    log: bool,
+    notes: list[str],
+    alone: bool,
+) -> None:
+    values = series.value
+    if log:
+        zeros = int((values <= 0).sum())
+        if zeros:
+            notes.append(f"{zeros} of {len(values)} values of {series.metric} are 0: not drawn")
+        values = np.where(values > 0, values, np.nan)
+    missing = len(series.value) - series.known
+    if missing:
+        notes.append(f"{missing} kernels have no {series.metric}")
+    label = None if alone else f"{series.metric} ({series.unit or 'no unit'})"
+    axes.stairs(values, edges, color=colour, linewidth=1.0, label=label, baseline=None)
+    if alone:
+        axes.stairs(np.nan_to_num(values), edges, color=colour, alpha=0.15, fill=True)
+        axes.set_ylim(bottom=min(0.0, float(np.nan_to_num(values).min(initial=0.0))))
+
+
+def _l2(axes: Any, device: Device | None) -> None:
+    if device is None or device.l2_bytes is None:
+        return
+    label = f"L2 of {device.name}: {device.l2_bytes / _MIB:g} MiB"
+    axes.axhline(device.l2_bytes, color="#555555", linestyle="--", linewidth=0.8, label=label)
+
+
+def _mark_phases(axes: Any, one: Series, phases: Mapping[int, str], edges: Any) -> None:
+    """Shade runs of kernels in one phase, each phase named once."""
+    named: set[str] = set()
+    at = 0
+    of = [phases.get(int(i)) for i in one.kernel_id]
+    for phase, run in itertools.groupby(of):
+        n = len(list(run))
+        if phase is not None:
+            axes.axvspan(
+                edges[at],
+                edges[at + n],
+                color=_PHASES.get(phase, "#999999"),
+                alpha=0.10,
+                linewidth=0,
+                label=None if phase in named else phase,
+            )
+            named.add(phase)
+        at += n
+
+
+def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -> str:
+    device = capture.device.name if capture.device else "device not named"
+    n = len(several[0].value)
+    first = f"{device}; {capture.name}; n = {n} kernel launches"
+    return "\n".join(textwrap.wrap("; ".join([first, *notes]), 150))

@@ -1,0 +1,130 @@
+"""One metric over the launches of a capture, as arrays and files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from layerline.core.errors import InputError
+from layerline.core.files import replacing
+
+from ..counters_rules import base_unit
+from ..counters_sums import durations
+
+# Neither measured nor the kernel's: the device and the tool.
+STATIC = ("device__", "numa__", "nvlink__", "c2clink__", "pcie__", "profiler__")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric's values in the order of launches, in base units.
+
+    `value`: float64, NaN where unknown. `cumulative_time_ns`: ncu's kernel durations summed up to
+    and including each launch, NaN from the first unknown one on; not a latency, since kernels
+    ran replayed and serialised. `kernel_id`: int64, the launch's number.
+    """
+
+    metric: str
+    unit: str | None
+    value: npt.NDArray[np.float64]
+    cumulative_time_ns: npt.NDArray[np.float64]
+    kernel_id: npt.NDArray[np.int64]
+    layers: tuple[str | None, ...]
+    kernels: tuple[str, ...]
+
+    @property
+    def known(self) -> int:
+        """How many launches have a value."""
+        return int(np.isfinite(self.value).sum())
+
+
+def names(counters: pa.Table, *, static: bool = False) -> list[str]:
+    """The metrics of a capture that are numbers, sorted; with `static` those of device and tool."""
+    numbers = counters.filter(pc.is_valid(counters["value"]))
+    found = sorted(numbers["metric"].unique().to_pylist())
+    return [m for m in found if static or not m.startswith(STATIC)]
+
+
+def series(counters: pa.Table, metrics: Sequence[str]) -> list[Series]:
+    """The series of the metrics named. InputError where the capture lacks one."""
+    ids, first = np.unique(counters["launch"].to_numpy(), return_index=True)
+    about = counters.select(["layer", "kernel"]).take(pa.array(first)).to_pylist()
+    time = durations(counters)
+    cumulative = np.cumsum([time.get(int(i), np.nan) for i in ids])
+    chosen = counters.filter(pc.is_in(counters["metric"], pa.array(list(metrics), pa.string())))
+    rows: dict[str, list[tuple[int, float | None, str | None]]] = {}
+    columns = (chosen[c].to_pylist() for c in ("metric", "launch", "value", "unit"))
+    for metric, launch, value, unit in zip(*columns, strict=True):
+        rows.setdefault(metric, []).append((launch, value, unit))
+    found = []
+    for metric in metrics:
+        if metric not in rows:
+            raise InputError(f"has no metric {metric}", fix=_near(metric, names(counters)))
+        values = np.full(len(ids), np.nan)
+        units: set[str | None] = set()
+        for launch, value, unit in rows[metric]:
+            factor, base = base_unit(unit)
+            if value is not None:
+                values[np.searchsorted(ids, launch)] = value * factor
+                units.add(base)
+        if len(units) > 1:
+            said = ", ".join(sorted(str(u) for u in units))
+            raise InputError(f"gives {metric} in units that cannot be compared ({said})")
+        found.append(
+            Series(
+                metric,
+                units.pop() if units else None,
+                values,
+                cumulative,
+                ids.astype(np.int64),
+                tuple(a["layer"] for a in about),
+                tuple(a["kernel"] or "" for a in about),
+            )
+        )
+    return found
+
+
+def file_name(metric: str) -> str:
+    """``metric_submetric``: dots become underscores, and what no file name may hold as well."""
+    return re.sub(r"[^\w-]", "_", metric)
+
+
+def write(one: Series, path: Path) -> None:
+    """An .npz with the arrays value, cumulative_time_ns, kernel_id, unit (text, "" if none) and
+    metric; it loads without pickle."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            value=one.value,
+            cumulative_time_ns=one.cumulative_time_ns,
+            kernel_id=one.kernel_id,
+            unit=np.str_(one.unit or ""),
+            metric=np.str_(one.metric),
+        )
+
+
+def write_all(found: Sequence[Series], folder: Path) -> list[Path]:
+    """One file per series; InputError where two metrics would share a name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{file_name(one.metric)}.npz" for one in found]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError("two metrics would be written to one file", file=path)
+    for one, path in zip(found, paths, strict=True):
+        write(one, path)
+    return paths
+
+
+def _near(metric: str, known: list[str]) -> str:
+    import difflib
+
+    stem = [k for k in known if k.startswith(metric.split(".")[0])]
+    near = stem[:3] or difflib.get_close_matches(metric, known, 3)
+    return f"it has {', '.join(near)}" if near else "list them with `layerline metrics extract`"

@@ -1,0 +1,79 @@
+"""Captures for the metrics commands: counters, ranges, rules and the device of one file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from layerline.core.errors import InputError
+from layerline.core.tables import read_parquet
+
+from .. import devices
+from ..devices import Device
+from ..readers import registry
+
+PHASE_RANGE = "layerline/phase/"
+# ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
+_LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
+
+
+@dataclass(frozen=True)
+class Capture:
+    """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated."""
+
+    name: str
+    counters: pa.Table
+    device: Device | None
+    phases: dict[int, str] = field(default_factory=dict)
+    rules: list[dict[str, Any]] = field(default_factory=list)
+
+
+def load(path: Path) -> Capture:
+    """A report, ncu's CSV, or the counters.parquet of a run with a single ncu capture.
+
+    InputError for other kinds of files.
+    """
+    if path.suffix == ".parquet":
+        counters = read_parquet(path, "counters")
+        sources = counters["source"].unique().to_pylist()
+        if len(sources) != 1:
+            raise InputError(
+                f"holds {len(sources)} captures ({', '.join(map(str, sources))})",
+                file=path,
+                fix="name one of these files instead",
+            )
+        return Capture(str(sources[0]), counters, devices.of_capture(counters))
+    reader = registry.identify(path)
+    if not reader.KIND.startswith("ncu-"):
+        raise InputError(
+            f"is of kind {reader.KIND}, which has no counters",
+            file=path,
+            fix="name an ncu capture (.ncu-rep, or .csv of ncu --csv)",
+        )
+    found = registry.read(path)
+    rules = found.tables.get("rules")
+    return Capture(
+        path.name,
+        found.main,
+        devices.of_capture(found.main),
+        _phases(found.tables["launches"]),
+        [] if rules is None else rules.to_pylist(),
+    )
+
+
+def plain(text: str) -> str:
+    """A rule's text without ncu's links."""
+    return _LINK.sub(lambda m: m[2] if m[1] == "url" else m[3], text)
+
+
+def _phases(launches: pa.Table) -> dict[int, str]:
+    found = {}
+    for row in launches.select(["launch", "ranges"]).to_pylist():
+        for name in row["ranges"] or ():
+            if name.startswith(PHASE_RANGE):
+                found[row["launch"]] = name.removeprefix(PHASE_RANGE)
+    return found

@@ -1,0 +1,160 @@
+"""`layerline metrics`: counters of an ncu capture as files, charts, text and rooflines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layerline.core import nodes as nodes_file
+from layerline.core.errors import InputError
+from layerline.core.files import write_text
+from layerline.core.progress import log, progress
+from layerline.core.resolve import load_network
+
+_PATH: Any = click.Path(path_type=Path)
+_capture = click.argument("capture", type=_PATH)
+_metric = click.option("-m", "--metric", "chosen", multiple=True, help="A metric; repeat it.")
+_nodes = click.option("--nodes", type=_PATH, help="nodes.json of the exported model.")
+_network = click.option("--network", type=_PATH, help="network.json of the engine's build.")
+
+
+@click.group()
+def metrics() -> None:
+    """Counters of an Nsight Compute capture as files, charts and text.
+
+    CAPTURE is a report (.ncu-rep), ncu's CSV, or a run's tables/counters.parquet.
+    """
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the .npz files.")
+def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) -> None:
+    """Write every metric to METRIC_SUBMETRIC.npz.
+
+    Arrays: value (base units, NaN where unknown), cumulative_time_ns, kernel_id, unit, metric.
+    """
+    from .metrics import series, source
+
+    found = source.load(capture)
+    wanted = chosen or series.names(found.counters, static=static)
+    paths = series.write_all(series.series(found.counters, wanted), output)
+    log(f"{len(paths)} metrics in {output}")
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option(
+    "--format", "suffix", type=click.Choice(["pdf", "svg", "png"]), default="pdf", show_default=True
+)
+@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the charts.")
+def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> None:
+    """Draw one chart per metric over the kernels of the capture."""
+    from .metrics import plots, series, source
+
+    found = source.load(capture)
+    wanted = chosen or [m for m in series.names(found.counters) if not m.startswith("launch__")]
+    with progress(f"drawing {len(wanted)} charts"):
+        for one in series.series(found.counters, wanted):
+            plots.plot(one, found, output / f"{series.file_name(one.metric)}.{suffix}")
+    log(f"{len(wanted)} charts in {output}")
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option("-o", "--output", type=_PATH, required=True, help="Chart: .pdf, .svg or .png.")
+def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
+    """Draw several metrics on one logarithmic axis, in base units."""
+    from .metrics import plots, series, source
+
+    plots.check(output)
+    found = source.load(capture)
+    plots.overlay(series.series(found.counters, chosen), found, output)
+    log(f"{output}")
+
+
+@metrics.command()
+@_capture
+@click.option("-m", "--metric", required=True, help="The metric.")
+@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_nodes
+@_network
+@click.option("-o", "--output", type=_PATH, help="Text file; default: standard output.")
+def attribute(
+    capture: Path,
+    metric: str,
+    by: str,
+    nodes: Path | None,
+    network: Path | None,
+    output: Path | None,
+) -> None:
+    """One metric per layer, or per module, as text."""
+    from .metrics import source, text
+
+    found = source.load(capture)
+    made = text.attribute(found, metric, _launches(found, nodes, network), by)
+    if output is None:
+        click.echo(made, nl=False)
+    else:
+        write_text(output, made)
+
+
+@metrics.command()
+@click.argument("capture", type=_PATH, required=False)
+@_metric
+def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
+    """What metrics mean, and what their values in CAPTURE suggest."""
+    from .metrics import explain as explained
+    from .metrics import source
+
+    if capture is None and not chosen:
+        raise InputError("nothing to explain", fix="name a capture, or a metric with --metric")
+    if capture is None:
+        lines = explained.of_names(chosen)
+    else:
+        lines = explained.of_capture(source.load(capture), chosen)
+    for line in lines:
+        click.echo(line)
+
+
+@metrics.command()
+@_capture
+@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_nodes
+@_network
+@click.option("-o", "--output", type=_PATH, help="Write the table: .csv, .parquet or .json.")
+def roofline(
+    capture: Path, by: str, nodes: Path | None, network: Path | None, output: Path | None
+) -> None:
+    """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
+    from layerline.core.files import read_json
+
+    from .metrics import source, text
+    from .roofline_floor import shapes_of
+
+    found = source.load(capture)
+    launches = _launches(found, nodes, network)
+    shapes = None if nodes is None else shapes_of(read_json(nodes))
+    graph = None if nodes is None else nodes_file.load(nodes)
+    table = text.roofline_table(found, launches, by, graph, shapes)
+    if output is not None:
+        text.write_table(output, table)
+    for line in text.roofline_lines(found, table):
+        click.echo(line)
+
+
+def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
+    from . import counters
+
+    if nodes is None:
+        return counters.known(found.counters)
+    graph = nodes_file.load(nodes)
+    return counters.launches(
+        found.counters, graph, None if network is None else load_network(network)
+    )
