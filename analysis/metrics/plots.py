@@ -58,7 +58,7 @@ def _draw(
     check(path)
     matplotlib, figure_of = _matplotlib()
     with matplotlib.rc_context(_STYLE):
-        figure = figure_of(figsize=(6.3, 3.4), layout="constrained")
+        figure = figure_of(figsize=(6.3, 3.0 + 0.15 * len(several)), layout="constrained")
         axes = figure.add_subplot()
         edges, across = _edges(several[0])
         notes: list[str] = []
@@ -75,7 +75,13 @@ def _draw(
         _mark_phases(axes, several[0], capture.phases, edges)
         axes.set_title(title, loc="left")
         if axes.get_legend_handles_labels()[0]:
-            figure.legend(loc="outside lower center", ncols=1 + (len(several) == 1), fontsize=7)
+            # Of the axes, not of the figure: there it would lie on the line about the source.
+            axes.legend(
+                loc="upper left",
+                bbox_to_anchor=(0, -0.17),
+                fontsize=7,
+                ncols=1 + (len(several) < 2),
+            )
         figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
         with replacing(path) as temporary:
@@ -170,4 +176,4 @@ def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -
     device = capture.device.name if capture.device else "device not named"
     n = len(several[0].value)
     first = f"{device}; {capture.name}; n = {n} kernel launches"
-    return "\n".join(textwrap.wrap("; ".join([first, *notes]), 150))
+    return "\n".join(textwrap.wrap("; ".join([first, *notes]), 120))

@@ -1,0 +1,181 @@
+"""`layerline metrics`: files, charts, text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from layerline.analysis.metrics import explain, meanings, plots, series, source
+from layerline.analysis.metrics_command import metrics
+from layerline.core.errors import InputError, ToolMissing
+from layerline.core.tables import table
+
+DATA = Path(__file__).parent / "data" / "ncu"
+TINY = DATA / "h100_tiny.counters.parquet"
+CSV = DATA / "two_kernels.raw.csv"
+TIME = "gpu__time_duration.sum"
+IPC = "sm__inst_executed.avg.per_cycle_active"
+HMMA = "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active"
+
+
+def run(*arguments):
+    return CliRunner().invoke(metrics, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def capture_of(unit, values, phases=None, device=None):
+    rows = [
+        {"source": "a", "kernel": "k", "launch": i, "metric": m, "unit": u, "value": v}
+        for i, value in enumerate(values)
+        for m, u, v in (("dram__bytes.sum", unit, value), (TIME, "us", 2.0))
+    ]
+    return source.Capture("made.ncu-rep", table("counters", rows), device, phases or {})
+
+
+def test_extract_writes_each_metric_with_its_arrays(tmp_path):
+    assert run("extract", TINY, "-o", tmp_path).exit_code == 0
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [
+        "gpu__time_duration_sum.npz",
+        "launch__registers_per_thread.npz",
+        "sm__inst_executed_avg_per_cycle_active.npz",
+        "sm__inst_executed_pipe_tensor_op_hmma_avg_pct_of_peak_sustained_active.npz",
+    ]
+    with np.load(tmp_path / "gpu__time_duration_sum.npz") as found:
+        assert sorted(found) == ["cumulative_time_ns", "kernel_id", "metric", "unit", "value"]
+        assert str(found["unit"]) == "ns" and str(found["metric"]) == TIME
+        assert found["kernel_id"].tolist() == list(range(84))
+        assert found["value"][:2].tolist() == [4352, 4512]
+        assert found["cumulative_time_ns"][:2].tolist() == [4352, 8864]
+
+
+def test_units_are_normalised_and_gaps_stay_gaps():
+    capture = capture_of("Kbyte", [1.5, None, 2.0])
+    one = series.series(capture.counters, ["dram__bytes.sum"])[0]
+    assert one.unit == "byte" and one.known == 2
+    assert one.value[[0, 2]].tolist() == [1500, 2000] and np.isnan(one.value[1])
+    assert one.cumulative_time_ns.tolist() == [2000, 4000, 6000]
+
+
+def test_values_in_units_that_do_not_compare_are_refused():
+    rows = [
+        {"launch": i, "kernel": "k", "metric": "m.sum", "unit": u, "value": 1.0}
+        for i, u in enumerate(("byte", "inst"))
+    ]
+    with pytest.raises(InputError, match="cannot be compared"):
+        series.series(table("counters", rows), ["m.sum"])
+
+
+def test_a_metric_that_is_not_there_names_near_ones():
+    with pytest.raises(InputError, match=r"sm__inst_executed\.avg\.per_cycle_active"):
+        series.series(source.load(TINY).counters, ["sm__inst_executed.sum"])
+
+
+def test_attribute_is_a_line_per_layer(tmp_path):
+    path = tmp_path / "time.txt"
+    assert run("attribute", TINY, "-m", TIME, "-o", path).exit_code == 0
+    lines = path.read_text().splitlines()
+    assert lines[:2] == [f"# {TIME}", "# unit: ns; over launches: sum"]
+    assert "NVIDIA H100 80GB HBM3; iterations: 3" in lines[2]
+    assert len(lines) == 4 + 28
+    value, low, high, kernels, *_ = lines[4].split("\t")
+    assert (value, low, high, kernels) == ("4352", "4352", "4384", "1")
+
+
+def test_explain_says_what_it_is_and_what_the_value_suggests():
+    found = run("explain", TINY).output
+    assert "84 of 84 kernels" in found
+    assert "84 kernels: most cycles issue nothing" in found  # at most 0.8 a cycle
+    assert "Tensor cores" in found
+    alone = run("explain", "-m", "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active")
+    assert "Transcendental" in alone.output
+    assert "no explanation here" in run("explain", "-m", "sm__nonsense.sum").output
+
+
+def test_explain_tells_the_rules_that_ncu_evaluated():
+    rules = [
+        {"rule": "Bottleneck", "text": "Look at @section:SchedulerStats:Scheduler Statistics@."}
+    ] * 2
+    capture = source.load(TINY)
+    capture = source.Capture(capture.name, capture.counters, capture.device, {}, rules)
+    lines = list(explain.of_capture(capture, [TIME]))
+    assert lines[-1] == "  Bottleneck (2 kernels): Look at Scheduler Statistics."
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "value", "said"),
+    [
+        ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", 90.0, "bandwidth bounds"),
+        ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", 10.0, "latency"),
+        ("launch__waves_per_multiprocessor", None, 0.5, "does not fill"),
+        ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", 50.0, "between"),
+    ],
+)
+def test_judgements(metric, unit, value, said):
+    assert said in meanings.judgement(metric, unit, value)
+
+
+def test_a_percentage_limit_is_not_applied_to_a_count():
+    assert meanings.judgement("sm__inst_executed_pipe_fma.sum", "inst", 5.0) is None
+    assert meanings.judgement("dram__bytes.sum", "byte", 5.0) is None
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ToolMissing, match=r"layerline\[plots\]") as e:
+        run("overlay", TINY, "-m", TIME, "-m", IPC, "-o", tmp_path / "a.png")
+    assert e.value.exit_code == 3
+
+
+def test_a_suffix_that_cannot_be_drawn_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"\.pdf, \.svg, \.png"):
+        run("overlay", TINY, "-m", TIME, "-m", IPC, "-o", tmp_path / "a.gif")
+
+
+def test_other_captures_are_refused(tmp_path):
+    path = DATA.parent / "h100_train_l2.trace.json.gz"
+    with pytest.raises(InputError, match="no counters"):
+        run("extract", path, "-o", tmp_path)
+
+
+def test_charts_are_drawn_in_each_format(tmp_path):
+    pytest.importorskip("matplotlib")
+    for suffix, magic in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
+        assert run("plot", TINY, "-m", HMMA, "--format", suffix, "-o", tmp_path).exit_code == 0
+        path = tmp_path / f"{series.file_name(HMMA)}.{suffix}"
+        assert path.read_bytes().startswith(magic)
+    text = (tmp_path / f"{series.file_name(HMMA)}.svg").read_text()
+    for said in (HMMA, "NVIDIA H100 80GB HBM3", "n = 84 kernel launches", "h100_tiny.ncu-rep", "%"):
+        assert said in text
+
+
+def test_an_overlay_marks_phases_and_the_l2_and_counts_what_it_leaves_out(tmp_path):
+    pytest.importorskip("matplotlib")
+    device = source.load(TINY).device
+    capture = capture_of("Mbyte", [1.0, 0.0, 80.0], {0: "forward", 2: "backward"}, device)
+    path = tmp_path / "a.svg"
+    plots.overlay(series.series(capture.counters, ["dram__bytes.sum", TIME]), capture, path)
+    text = path.read_text()
+    for said in ("forward", "backward", "50 MiB", "1 of 3 values of dram__bytes.sum are 0"):
+        assert said in text
+    again = tmp_path / "b.svg"
+    plots.overlay(series.series(capture.counters, ["dram__bytes.sum", TIME]), capture, again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_phases_of_a_capture_come_from_its_ranges(tmp_path):
+    text = CSV.read_text().replace("layerline/module/outer", "layerline/phase/forward")
+    path = tmp_path / "phases.csv"
+    path.write_text(text)
+    assert source.load(path).phases == {0: "forward", 1: "forward"}
+
+
+def test_roofline_says_what_the_capture_lacks(tmp_path):
+    output = tmp_path / "r.csv"
+    found = run("roofline", TINY, "-o", output)
+    assert found.exit_code == 0
+    assert "not in this capture: dram__bytes.sum" in found.output
+    assert output.read_text().splitlines()[0].startswith("name,kernels,duration_ns,flop_tensor")
