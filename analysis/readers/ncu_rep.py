@@ -119,9 +119,12 @@ def _nvtx(action: Any) -> tuple[list[Any], list[Any]]:
     push_pop, start_end = [], []
     for domain_id in state.domains() if state is not None else ():
         domain = state.domain_by_id(domain_id)
-        label = valid_text(domain.name())
-        push_pop += [(label, valid_text(name)) for name in domain.push_pop_ranges()]
-        start_end += [(label, valid_text(name)) for name in domain.start_end_ranges()]
+        if domain is None:
+            continue
+        # The library gives None for a text that a damaged report lacks.
+        label = valid_text(domain.name() or "")
+        push_pop += [(label, valid_text(name or "")) for name in domain.push_pop_ranges()]
+        start_end += [(label, valid_text(name or "")) for name in domain.start_end_ranges()]
     return push_pop, start_end
 
 
@@ -134,7 +137,7 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
         "source": source,
         "launch": number,
         "layer": innermost,
-        "kernel": valid_text(action.name(action.NameBase_DEMANGLED)),
+        "kernel": _text(action.name(action.NameBase_DEMANGLED)),
         "process": None,
         "process_name": None,
         "time": None,

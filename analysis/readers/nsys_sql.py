@@ -78,14 +78,14 @@ class SqliteSource:
     def _connect(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
-        except sqlite3.Error as e:
+        except (sqlite3.Error, UnicodeDecodeError) as e:  # sqlite3 decodes its own messages
             raise InputError(f"cannot be opened ({e})", file=self.path) from None
         # A name that is not UTF-8 is shown with replacement characters, not refused.
         connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
         try:
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
-        except sqlite3.Error as e:
+        except (sqlite3.Error, UnicodeDecodeError) as e:
             connection.close()
             raise InputError(f"is not a usable SQLite file ({e})", file=self.path) from None
         return connection

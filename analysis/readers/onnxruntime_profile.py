@@ -40,12 +40,16 @@ KIND = "onnxruntime-profile"
 DESCRIPTION = "ONNX Runtime profile (enable_profiling)"
 
 MAX_EVENTS = 1_000_000  # profiler.h: max_num_events_
+MOST_EVENTS = 3 * MAX_EVENTS  # kernels of a GPU come on top
+MOST_DAMAGE = 10_000  # entries that are none of the profiler's
 MAX_EVENT_CHARS = 4 * MIB
+MAX_REPEATED = 64 * MIB  # characters that are looked at again after damage
 _CATEGORY = re.compile(r'"cat"\s*:\s*"(?:Session|Node)"')
 _EVENT = re.compile(
     r'"(?:model_loading_\w+|session_initialization|model_run|\w+Executor::Execute'
     r'|[^"]*_kernel_time|[^"]*_fence_before)"'
 )
+_BETWEEN = re.compile("[ \\t\\r\\n,[\ufeff]*")
 _SUFFIX = "_kernel_time"
 _FENCES = ("_fence_before", "_fence_after")
 _SLACK_NS = 1_000  # ends are sums of two numbers that were rounded down
@@ -74,10 +78,12 @@ def read(path: Path, warmup: int = 0) -> Artefact:
     `warmup` of them are warm-up, with a null iteration, and are not in `latency`. InputError for a
     file without any event.
     """
-    events = _Events()
+    events = _Events(damage=_Damage(path))
     with open_text(path) as stream:
         for event in _events(stream, events.damage):
             events.add(event)
+            if events.count > MOST_EVENTS:
+                raise InputError(f"holds more than {MOST_EVENTS:,} events", file=path)
     if not events.count:
         raise InputError("holds no profile event", file=path, fix="was the session closed?")
     windows, notes = events.windows(warmup)
@@ -115,11 +121,24 @@ def read(path: Path, warmup: int = 0) -> Artefact:
 
 @dataclass
 class _Damage:
-    """What could not be read: events left out, and characters after the last whole one."""
+    """What could not be read: events left out, and characters after the last whole one.
 
+    InputError where it is so much that the file is something else, or made to take for ever.
+    """
+
+    path: Path
     events: int = 0
+    repeated: int = 0
     cut: bool = False
     unclosed: bool = False
+
+    def add(self, characters: int = 0) -> None:
+        """One more entry that is no event, after `characters` that have to be read again."""
+        self.events += 1
+        self.repeated += characters
+        if self.events > MOST_DAMAGE or self.repeated > MAX_REPEATED:
+            what = f"is no profile of ONNX Runtime ({self.events:,} entries are no events)"
+            raise InputError(what, file=self.path, fix="is it damaged?")
 
 
 def _events(stream: IO[str], damage: _Damage) -> Iterator[dict[str, Any]]:
@@ -127,27 +146,30 @@ def _events(stream: IO[str], damage: _Damage) -> Iterator[dict[str, Any]]:
     decoder = json.JSONDecoder()
     text, at, ended = "", 0, False
     while True:
-        while at < len(text) and text[at] in " \t\r\n,[\ufeff":
-            at += 1
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         if at < len(text) and text[at] == "]":
             return
         if at < len(text):
             try:
                 event, at = decoder.raw_decode(text, at)
-            except (json.JSONDecodeError, RecursionError):
+            except RecursionError:
+                raise InputError("is nested too deeply", file=damage.path) from None
+            except json.JSONDecodeError as e:
                 next_event = text.find("\n{", at + 1)
                 if next_event >= 0:  # ONNX Runtime writes one event on each line
-                    damage.events += 1
+                    damage.add(max(e.pos - next_event, 0))
                     at = next_event
                     continue
                 if ended or len(text) - at > MAX_EVENT_CHARS:
                     damage.cut = True
                     return
+            except ValueError as e:  # an integer of thousands of digits
+                raise InputError(f"is not usable JSON ({e})", file=damage.path) from None
             else:
-                if isinstance(event, dict):
+                if isinstance(event, dict) and "name" in event:
                     yield event
                 else:
-                    damage.events += 1
+                    damage.add()
                 continue
         if ended:
             damage.unclosed = True
@@ -160,6 +182,7 @@ def _events(stream: IO[str], damage: _Damage) -> Iterator[dict[str, Any]]:
 class _Events:
     """The columns, filled event by event."""
 
+    damage: _Damage
     count: int = 0
     kinds: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -175,7 +198,6 @@ class _Events:
     fences: int = 0
     fence_ns: int = 0
     nested: bool = False
-    damage: _Damage = field(default_factory=_Damage)
     _seen: dict[str, str] = field(default_factory=dict)
 
     def add(self, event: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,12 +29,18 @@ from layerline.core.errors import InputError
 from .base import MIB, open_bytes
 
 CHUNK = 4 * MIB
-MOST_HEAD = 64 * MIB  # of what stands before the events, and behind them
-MOST_EVENT = 64 * MIB
+MOST_HEAD = 16 * MIB  # of what stands before the events, and behind them
+MOST_EVENT = 16 * MIB
+MOST_DEPTH = 64  # of nested lists and objects; real traces reach 8
+MOST_LOOSE = 1_500_000  # events that only the slow parser takes
+LEAST_EVENT = 8  # bytes of an event on average: `{"ph":1}`
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 # A string that the chunk cuts off reaches to its end.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_LIST_FOLLOWS = re.compile(rb"\s*:?\s*(\[)?")
+_OPENING, _CLOSING = (b"{", b"["), (b"}", b"]")
+_BETWEEN = b" \t\r\n,"
 _BARE = re.compile(r"(?<=[:\[,])(\s*)(-?)(?:inf(?:inity)?|nan(?:\(\w*\))?)(?=\s*[,}\]])", re.I)
 _ESCAPE = re.compile(r'\\(?![\\"/bfnrtu])')
 
@@ -80,6 +87,7 @@ class Chunks:
     path: Path
     head: dict[str, Any] = field(default_factory=dict)
     repaired: int = 0
+    _loose: int = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
         with open_bytes(self.path) as stream:
@@ -98,16 +106,15 @@ class Chunks:
             return data.lstrip()[1:], False
         if start != b"{":
             raise InputError("is not a profiler trace (no JSON object or list)", file=self.path)
-        while True:
-            at = _member(data, b"traceEvents")
-            if at is not None:
-                break
+        scan = _Scan(self.path)
+        while (at := scan.member(data, b"traceEvents")) is None:
             more = self._more(stream)
             if not more:
                 raise self._not_a_trace(data)
             data += more
             if len(data) > MOST_HEAD:
-                raise InputError("no traceEvents in the first 64 MiB", file=self.path)
+                what = f"no traceEvents in the first {MOST_HEAD // MIB} MiB"
+                raise InputError(what, file=self.path)
         before = data[: at[0]].rstrip().rstrip(b",") + b"}"
         self._take_head(before)
         return data[at[1] :], True
@@ -133,16 +140,20 @@ class Chunks:
 
     def _events(self, stream: IO[bytes], rest: bytes, enclosed: bool) -> Iterator[list[Event]]:
         count, ended = 0, False
+        scan = _Scan(self.path)
+        rest = rest.lstrip(_BETWEEN)
         while True:
             more = self._more(stream)
             ended = not more
-            rest = (rest + more).lstrip(b" \t\r\n,")
+            rest = rest + more if rest else more.lstrip(_BETWEEN)
             if len(rest) > MOST_EVENT + CHUNK:
-                raise InputError(f"an event of more than 64 MiB after {count:,}", file=self.path)
-            cut = None if ended else _quick_border(rest)
+                what = f"an event of more than {MOST_EVENT // MIB} MiB after {count:,}"
+                raise InputError(what, file=self.path)
+            # A scan that has begun found an event that is longer than a chunk: it goes on.
+            cut = None if ended or scan.at else _quick_border(rest)
             events = None if cut is None else _strict(rest[:cut])
             if events is None or cut is None:
-                cut, close = _true_border(rest)
+                cut, close = scan.border(rest)
                 if close is not None:
                     last = rest[:close].strip().rstrip(b",")
                     yield self._parse(last, count) if last else []
@@ -154,9 +165,11 @@ class Chunks:
                 if cut is None:
                     continue  # one event, longer than what was read
                 events = self._parse(rest[:cut], count)
+            if len(events) > len(rest) // LEAST_EVENT + 1:
+                raise InputError("is not a profiler trace: its events are empty", file=self.path)
             count += len(events)
             yield events
-            rest = rest[cut:]  # the comma goes with the next chunk
+            rest, scan = rest[cut:].lstrip(_BETWEEN), _Scan(self.path)
 
     def _cut_short(
         self, rest: bytes, cut: int | None, enclosed: bool, count: int
@@ -176,7 +189,8 @@ class Chunks:
         while more := self._more(stream):
             rest += more
             if len(rest) > MOST_HEAD:
-                raise InputError("more than 64 MiB follow the events", file=self.path)
+                what = f"more than {MOST_HEAD // MIB} MiB follow the events"
+                raise InputError(what, file=self.path)
         if not enclosed:
             return
         rest = rest.strip()
@@ -196,28 +210,14 @@ class Chunks:
                 fix="is it cut short?",
             )
         self.repaired += 1
+        self._loose += len(values)
+        if self._loose > MOST_LOOSE:
+            what = f"holds over {MOST_LOOSE:,} events in chunks that are no strict JSON"
+            raise InputError(what, file=self.path, fix="export it again")
         return [_loose(value) for value in values]
 
     def _more(self, stream: IO[bytes]) -> bytes:
         return stream.read(CHUNK)
-
-
-def _member(data: bytes, key: bytes) -> tuple[int, int] | None:
-    """Where a top-level member of an object with a list as value stands: its start, and the
-    place after the ``[``; null when it is not in `data`."""
-    depth = 0
-    wanted = b'"' + key + b'"'
-    for token in _TOKEN.finditer(data):
-        text = token.group()
-        if text in (b"{", b"["):
-            depth += 1
-        elif text in (b"}", b"]"):
-            depth -= 1
-        elif depth == 1 and text == wanted:
-            after = re.compile(rb"\s*:\s*\[").match(data, token.end())
-            if after:
-                return token.start(), after.end()
-    return None
 
 
 def _quick_border(data: bytes) -> int | None:
@@ -232,21 +232,55 @@ def _quick_border(data: bytes) -> int | None:
         window *= 8
 
 
-def _true_border(data: bytes) -> tuple[int | None, int | None]:
-    """By counting brackets outside of strings: the place after the last whole event, and the
-    place of the ``]`` that ends the list, each null when not in `data`."""
-    depth, border = 0, None
-    for token in _TOKEN.finditer(data):
-        text = token.group()
-        if text in (b"{", b"["):
-            depth += 1
-        elif text in (b"}", b"]"):
-            depth -= 1
-            if depth < 0:
-                return border, token.start()
-            if depth == 0:
-                border = token.end()
-    return border, None
+class _Scan:
+    """Counts brackets outside of strings in data that grows at its end: each byte is looked at
+    once. InputError where they nest deeper than `MOST_DEPTH`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.at = 0  # what lies before has been looked at
+        self._depth = 0
+        self._border: int | None = None
+
+    def border(self, data: bytes) -> tuple[int | None, int | None]:
+        """The place after the last whole event, and the place of the ``]`` that ends the list,
+        each null when not in `data`."""
+        for start, end, text in self._tokens(data):
+            if text == b"]" or text == b"}":
+                if self._depth < 0:
+                    return self._border, start
+                if self._depth == 0:
+                    self._border = end
+        return self._border, None
+
+    def member(self, data: bytes, key: bytes) -> tuple[int, int] | None:
+        """Where a top-level member of an object with a list as value stands: its start, and the
+        place after the ``[``; null when it is not in `data`."""
+        wanted = b'"' + key + b'"'
+        for start, end, text in self._tokens(data):
+            if self._depth == 1 and text == wanted:
+                after = _LIST_FOLLOWS.match(data, end)
+                if after and after.group(1):
+                    return start, after.end()
+                if after and after.end() == len(data):  # cut off: look again with more
+                    self.at = start
+                    return None
+        return None
+
+    def _tokens(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        for token in _TOKEN.finditer(data, self.at):
+            text = token.group()
+            if text in _OPENING:
+                self._depth += 1
+                if self._depth > MOST_DEPTH:
+                    raise InputError("is nested deeper than any profiler trace", file=self.path)
+            elif text in _CLOSING:
+                self._depth -= 1
+            elif len(text) < 2 or not text.endswith(b'"') or token.end() == len(data):
+                self.at = token.start()  # a string that may go on
+                return
+            yield token.start(), token.end(), text
+        self.at = len(data)
 
 
 def _strict(text: bytes) -> list[Event] | None:
@@ -259,12 +293,17 @@ def _strict(text: bytes) -> list[Event] | None:
 def _lenient(data: bytes) -> Any:
     """Parse with repairs; null where that fails too."""
     text = data.decode("utf-8", errors="replace")
-    for repaired in (text, _BARE.sub(r"\1null", text)):
-        for escaped in (repaired, _ESCAPE.sub(r"\\\\", repaired)):
-            try:
-                return json.loads(escaped, strict=False)
-            except (ValueError, RecursionError):
-                continue
+    tried = None
+    for repair in (lambda t: t, partial(_ESCAPE.sub, r"\\\\"), partial(_BARE.sub, r"\1null")):
+        text = repair(text)
+        if text == tried:
+            continue
+        try:
+            return json.loads(text, strict=False)
+        except RecursionError:
+            return None
+        except ValueError:
+            tried = text
     return None
 
 
