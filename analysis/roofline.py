@@ -1,7 +1,8 @@
 """Roofline: measured FLOP and bytes of each layer and module against the device's peaks.
 
 What bounds a layer (`bound`), by the share of its measured time that each resource would need
-alone, at the device's peak:
+alone, at the device's peak. Compute peaks are those at the clock the kernels ran at, where it was
+measured: under load a GPU lowers it, and ncu may lock it.
 
 - tensor: tensor-core FLOP / tensor peak of their precision; fp32: FLOP of the ordinary cores
   (half precision at its own rate) / their peak; memory: DRAM bytes / DRAM bandwidth;
@@ -16,7 +17,7 @@ serialised kernels. Counts: https://docs.nvidia.com/nsight-compute/ProfilingGuid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,26 +32,30 @@ BOUND = 0.6
 SHORT_NS = 5_000
 
 BYTES = "dram__bytes.sum"
+CLOCK = "sm__cycles_elapsed.avg.per_second"
 _SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 # FLOP per thread instruction. Half-precision instructions work on pairs (HADD2, HMUL2, HFMA2), as
-# in NVIDIA's SpeedOfLight_HierarchicalHalfRooflineChart.
+# in NVIDIA's SpeedOfLight_HierarchicalHalfRooflineChart. A conversion of half to float is an HADD2
+# too, so kernels that read half and compute in float show half-precision FLOP: an upper bound.
 _FP32 = {"fadd": 1, "fmul": 1, "ffma": 2}
 _FP16 = {"hadd": 2, "hmul": 2, "hfma": 4}
-# "# of math ops executed in Tensor path": a multiply-add is two.
-TENSOR = {
-    "sm__ops_path_tensor_src_tf32_dst_fp32.sum": "tf32",
-    "sm__ops_path_tensor_src_bf16_dst_fp32.sum": "bf16",
-    "sm__ops_path_tensor_src_fp16_dst_fp32.sum": "fp16",
-    "sm__ops_path_tensor_src_fp16_dst_fp16.sum": "fp16",
+# "# of math ops executed in Tensor path": a multiply-add is two. Chips differ in the names: of each
+# precision the first group that the capture has whole counts.
+TENSOR: dict[str, tuple[tuple[str, ...], ...]] = {
+    "tf32": (("sm__ops_path_tensor_src_tf32_dst_fp32.sum",),),
+    "bf16": (("sm__ops_path_tensor_src_bf16_dst_fp32.sum",),),
+    "fp16": (
+        ("sm__ops_path_tensor_src_fp16.sum",),  # 9.0
+        ("sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum"),
+    ),
 }
-# For a capture to ask for. Those of TENSOR exist from compute capability 8.0 on: ncu refuses a
-# name that the chip does not have, so ask for those that `ncu --query-metrics` lists.
+# For a capture to ask for. ncu 2025.3 leaves out, without a word, what the chip does not have.
 METRICS: tuple[str, ...] = (
     DURATION,
     BYTES,
     *(_SASS.format(op) for op in (*_FP32, *_FP16)),
-    *TENSOR,
-    "sm__cycles_elapsed.avg.per_second",
+    *(metric for groups in TENSOR.values() for group in groups for metric in group),
+    CLOCK,
 )
 
 TABLE = pa.schema(
@@ -58,6 +63,7 @@ TABLE = pa.schema(
         ("name", pa.string()),  # layer label, or module path
         ("kernels", pa.int64()),
         ("duration_ns", pa.float64()),  # ncu's, never a latency
+        ("clock_hz", pa.float64()),
         ("flop_tensor", pa.float64()),
         ("flop_fp32", pa.float64()),
         ("flop_fp16", pa.float64()),
@@ -88,34 +94,50 @@ class Work:
     fp32: float | None
     fp16: float | None
     kernels: int | None = None
+    clock_hz: float | None = None  # of the SMs while the kernels ran
 
 
 def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work:
     """FLOP and bytes from metric values in base units (sums over the layer's kernels).
 
-    A precision of the tensor cores that was not asked for is unknown only where all are: a chip
-    has fewer of them than the list.
+    Tensor FLOP are known where those of each precision are: one that was not measured may be all
+    there is.
     """
 
     def added(weights: Mapping[str, int]) -> float | None:
         parts = [(values.get(_SASS.format(op)), w) for op, w in weights.items()]
         return None if any(v is None for v, _ in parts) else sum((v or 0) * w for v, w in parts)
 
-    tensor: dict[str, float | None] = {}
-    for metric, precision in TENSOR.items():
-        if metric in values:
-            value, before = values[metric], tensor.get(precision, 0.0)
-            tensor[precision] = None if value is None or before is None else before + value
+    def first(groups: tuple[tuple[str, ...], ...]) -> float | None:
+        sums = (_sum([values.get(m) for m in group]) for group in groups)
+        return next((s for s in sums if s is not None), None)
+
+    tensor = {precision: first(groups) for precision, groups in TENSOR.items()}
     return Work(
-        values.get(DURATION), values.get(BYTES), tensor, added(_FP32), added(_FP16), kernels
+        duration_ns=values.get(DURATION),
+        bytes=values.get(BYTES),
+        tensor=tensor,
+        fp32=added(_FP32),
+        fp16=added(_FP16),
+        kernels=kernels,
+        clock_hz=values.get(CLOCK),
     )
+
+
+def missing(known: Collection[str]) -> list[str]:
+    """The metrics that a capture lacks for a roofline; of alternatives, those of the first."""
+    needed = [DURATION, BYTES, *(_SASS.format(op) for op in (*_FP32, *_FP16))]
+    for groups in TENSOR.values():
+        if not any(all(m in known for m in group) for group in groups):
+            needed += groups[0]
+    return [m for m in needed if m not in known]
 
 
 def row(name: str, done: Work, device: Device | None, floor: Floor | None = None) -> dict[str, Any]:
     """One row of `TABLE`."""
     shares = _shares(done, device)
     bound, why = _bound(done, shares)
-    tensor = _sum(done.tensor.values()) if done.tensor else None
+    tensor = _sum(done.tensor.values())
     flop = _sum((tensor, done.fp32, done.fp16))
     known = flop is not None and done.duration_ns
     floor_ns = None if floor is None or device is None else roofline_floor.time_ns(floor, device)
@@ -123,6 +145,7 @@ def row(name: str, done: Work, device: Device | None, floor: Floor | None = None
         "name": name,
         "kernels": done.kernels,
         "duration_ns": done.duration_ns,
+        "clock_hz": done.clock_hz,
         "flop_tensor": tensor,
         "flop_fp32": done.fp32,
         "flop_fp16": done.fp16,
@@ -179,12 +202,16 @@ def _shares(done: Work, device: Device | None) -> dict[str, float | None]:
     if device is None or not done.duration_ns:
         return dict.fromkeys(("tensor", "fp32", "memory"))
     seconds = done.duration_ns / 1e9
-    tensor = [_over(v, device.tensor.get(p)) for p, v in done.tensor.items()]
+    slower = done.clock_hz / device.clock_hz if done.clock_hz and device.clock_hz else 1.0
+
+    def compute(flop: float | None, peak: float | None) -> float | None:
+        return _over(flop, None if peak is None else peak * slower)
+
     # Data sheets do not list half precision outside tensor cores; it is at least that of fp32.
-    half = _over(done.fp16, device.fp16 or device.fp32)
+    half = compute(done.fp16, device.fp16 or device.fp32)
     needs = {
-        "tensor": _sum(tensor) if tensor else None,
-        "fp32": _sum((_over(done.fp32, device.fp32), half)),
+        "tensor": _sum(compute(v, device.tensor.get(p)) for p, v in done.tensor.items()),
+        "fp32": _sum((compute(done.fp32, device.fp32), half)),
         "memory": _over(done.bytes, device.bandwidth),
     }
     return {k: None if v is None else v / seconds for k, v in needs.items()}

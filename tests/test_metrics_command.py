@@ -178,4 +178,4 @@ def test_roofline_says_what_the_capture_lacks(tmp_path):
     found = run("roofline", TINY, "-o", output)
     assert found.exit_code == 0
     assert "not in this capture: dram__bytes.sum" in found.output
-    assert output.read_text().splitlines()[0].startswith("name,kernels,duration_ns,flop_tensor")
+    assert output.read_text().splitlines()[0].startswith("name,kernels,duration_ns,clock_hz,flop_")

@@ -10,6 +10,7 @@ import pytest
 from layerline.analysis import devices, roofline
 from layerline.analysis.counters_sums import PER_LAYER, PER_MODULE
 from layerline.analysis.devices import Device
+from layerline.analysis.readers import ncu_csv
 from layerline.analysis.roofline import work
 from layerline.analysis.roofline_floor import Floor, floor, shapes_of, time_ns
 from layerline.core.nodes import Node, NodeGraph
@@ -30,7 +31,9 @@ def values(ns, *, tensor=0.0, ffma=0.0, hfma=0.0, dram=0.0):
         "dram__bytes.sum": dram,
         SASS.format("ffma"): ffma,
         SASS.format("hfma"): hfma,
-        "sm__ops_path_tensor_src_fp16_dst_fp32.sum": tensor,
+        "sm__ops_path_tensor_src_fp16.sum": tensor,
+        "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 0.0,
+        "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 0.0,
     }
 
 
@@ -67,6 +70,53 @@ def test_shares_and_intensity_by_hand():
     assert found["share_memory"] == pytest.approx(0.2)
     assert found["intensity"] == pytest.approx(400)
     assert found["flop_per_second"] == pytest.approx(8e13)
+
+
+def test_a_slower_clock_lowers_the_peaks_of_compute_alone():
+    measured = values(10_000.0, tensor=4e8, dram=2e6) | {roofline.CLOCK: 0.5e9}
+    found = roofline.row("a", work(measured, 1), SIMPLE)
+    assert found["share_tensor"] == pytest.approx(0.8)
+    assert found["share_memory"] == pytest.approx(0.2)
+
+
+def launch(number, without=()):
+    """Work of one launch of known_flop.raw.csv."""
+    counters = ncu_csv.read(DATA / "known_flop.raw.csv").main
+    rows = (r for r in counters.to_pylist() if r["launch"] == number)
+    return work({r["metric"]: r["value"] for r in rows if r["metric"] not in without}, 1)
+
+
+def test_measured_flop_of_products_of_known_size():
+    """GIVEN ncu on an H100 over torch: half, bfloat16 (2048), float without and with TF32 (1024)
+    matrix products, then elementwise kernels."""
+    half, bfloat, float32, tf32 = (launch(i) for i in range(4))
+    assert half.tensor == {"tf32": 0, "bf16": 0, "fp16": 2 * 2048**3}
+    assert bfloat.tensor == {"tf32": 0, "bf16": 2 * 2048**3, "fp16": 0}
+    assert tf32.tensor == {"tf32": 2 * 1024**3, "bf16": 0, "fp16": 0}
+    assert sum(float32.tensor.values()) == 0
+    # The epilogue multiplies each element of the result once more.
+    assert float32.fp32 == 2 * (1024**3 + 1024**2)
+    assert launch(5).fp32 == 1024**2  # float * float
+
+
+def test_halves_converted_to_float_count_as_half_precision():
+    """half * half in torch: two conversions (HADD2.F32) and one float product an element."""
+    product = launch(4)
+    assert product.fp32 == 2048**2
+    assert product.fp16 == 2 * (2 * 2048**2)
+
+
+def test_a_large_product_is_bound_by_tensor_cores_at_the_clock_it_ran():
+    device = devices.of_capture(ncu_csv.read(DATA / "known_flop.raw.csv").main)
+    found = roofline.row("a", launch(0), device)
+    assert found["bound"] == "tensor" and found["clock_hz"] < device.clock_hz
+    assert found["share_tensor"] < 1
+
+
+def test_a_precision_that_was_not_counted_is_not_zero():
+    """A chip that lacks the name, or a capture that did not ask: the half product is unknown."""
+    found = roofline.row("a", launch(0, without=("sm__ops_path_tensor_src_fp16.sum",)), SIMPLE)
+    assert found["flop_tensor"] is None and found["flop"] is None and found["bound"] is None
 
 
 def test_what_was_not_measured_is_unknown_and_not_zero():

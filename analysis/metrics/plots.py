@@ -58,7 +58,7 @@ def _draw(
     check(path)
     matplotlib, figure_of = _matplotlib()
     with matplotlib.rc_context(_STYLE):
-        figure = figure_of(figsize=(6.3, 3.0 + 0.15 * len(several)), layout="constrained")
+        figure = figure_of(figsize=(6.3, 3.0), layout="constrained")
         axes = figure.add_subplot()
         edges, across = _edges(several[0])
         notes: list[str] = []
@@ -76,12 +76,9 @@ def _draw(
         axes.set_title(title, loc="left")
         if axes.get_legend_handles_labels()[0]:
             # Of the axes, not of the figure: there it would lie on the line about the source.
-            axes.legend(
-                loc="upper left",
-                bbox_to_anchor=(0, -0.17),
-                fontsize=7,
-                ncols=1 + (len(several) < 2),
-            )
+            axes.legend(loc="upper left", bbox_to_anchor=(0, -0.19), fontsize=7)
+            entries = len(axes.get_legend_handles_labels()[0])
+            figure.set_size_inches(6.3, 3.0 + 0.15 * entries)
         figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
         with replacing(path) as temporary:

@@ -81,7 +81,7 @@ def roofline_lines(capture: Capture, table: pa.Table) -> Iterator[str]:
         fp32 = "?" if device.fp32 is None else f"{device.fp32 / 1e12:.1f} TFLOP/s"
         yield f"{device.name}: fp32 {fp32}, memory {memory} ({device.source})"
     known = {r["metric"] for r in capture.counters.select(["metric"]).to_pylist()}
-    missing = [m for m in roofline.METRICS if m not in known]
+    missing = roofline.missing(known)
     if missing:
         yield f"not in this capture: {', '.join(missing)}"
     yield f"{'us':>9} {'FLOP':>10} {'bytes':>10} {'FLOP/B':>8} {'x floor':>8}  bound     name"
