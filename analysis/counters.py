@@ -62,7 +62,9 @@ def launches(
     rows = counters.select(["layer", "kernel"]).take(pa.array(first)).to_pylist()
     ranges = [_range(row["layer"]) for row in rows]
     kernels = [row["kernel"] or "" for row in rows]
-    period = repeats(list(zip(ranges, kernels, strict=True)))
+    # Without engine ranges equal blocks of a model would look like iterations.
+    named = any(r != NO_LAYER and not r.startswith(OWN_RANGE) for r in ranges)
+    period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(ids)
     found, executions = _label(ids.tolist(), ranges, kernels, period)
     if graph is None:
         return found

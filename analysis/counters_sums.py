@@ -53,10 +53,9 @@ def per_layer(counters: pa.Table, found: list[Launch]) -> pa.Table:
     `counters` as read or joined, `found` its launches. A layer that lacks a value, or for a mean
     a duration, in any of its launches has a null value, as has a metric without a rule.
     """
-    rows = _values(counters, found)
-    if rows.empty:
+    if not len(counters):
         return PER_LAYER.empty_table()
-    made = _of_iterations(rows)
+    made = _of_iterations(_values(counters, found))
     groups = made.groupby(["place", "metric"], sort=True)
     whole = groups["value"].agg(["median", "min", "max", "size", "count"])
     # One iteration without a value leaves the layer without one.
@@ -127,7 +126,9 @@ def per_module(layers: pa.Table) -> pa.Table:
 
 def durations(counters: pa.Table) -> dict[int, float]:
     """ns per launch that ncu measured, of launches that have it."""
-    chosen = counters.filter(pc.equal(counters["metric"], DURATION))
+    # A details page prints its own name for it.
+    names = pa.array([DURATION, "Duration"])
+    chosen = counters.filter(pc.is_in(counters["metric"], names))
     return {
         r["launch"]: r["value"] * base_unit(r["unit"])[0]
         for r in chosen.select(["launch", "value", "unit"]).to_pylist()

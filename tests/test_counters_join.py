@@ -125,6 +125,19 @@ def test_a_sequence_that_repeats_is_as_many_iterations(once, times, tail):
     assert all(whole[i] == whole[i + period] for i in range(len(whole) - period))
 
 
+def test_equal_blocks_without_engine_ranges_are_no_iterations():
+    found = counters.launches(made(*[(None, "a"), (None, "b")] * 12))
+    assert {x.iteration for x in found} == {0}
+
+
+def test_a_details_page_weighs_by_its_own_duration():
+    pct = "Compute (SM) Throughput"
+    metrics = {"Duration": ("us", [10.0, 30.0]), pct: ("%", [20.0, 60.0])}
+    data = made(("a", "k1"), ("a", "k2"), metrics=metrics)
+    layers = counters_sums.per_layer(data, counters.launches(data))
+    assert {r["metric"]: r["value"] for r in layers.to_pylist()}[pct] == 50
+
+
 def test_a_sequence_that_does_not_repeat_twice_is_one_iteration():
     assert counters.repeats([]) == 0
     assert counters.repeats([1, 2, 3, 1]) == 4

@@ -85,6 +85,27 @@ def test_attribute_is_a_line_per_layer(tmp_path):
     assert (value, low, high, kernels) == ("4352", "4352", "4384", "1")
 
 
+@pytest.mark.parametrize("by", ["layer", "module"])
+def test_attributing_a_metric_that_the_capture_lacks_is_one_line(by):
+    for path in (TINY, DATA / "tensorrt.details.csv"):
+        with pytest.raises(InputError, match="no metric sm__nonsense"):
+            run("attribute", path, "-m", "sm__nonsense.sum", "--by", by)
+
+
+def test_a_details_page_has_no_roofline_and_says_so():
+    found = run("roofline", DATA / "tensorrt.details.csv")
+    assert found.exit_code == 0
+    assert "does not name its device" in found.output and "dram__bytes.sum" in found.output
+
+
+def test_metrics_without_units_are_attributed(tmp_path):
+    found = run("attribute", DATA / "known_flop.raw.csv", "-m", "launch__grid_size")
+    assert "# unit: none; over launches: constant" in found.output
+    tensor = "sm__ops_path_tensor_src_fp16.sum"
+    lines = run("attribute", DATA / "known_flop.raw.csv", "-m", tensor).output.splitlines()
+    assert lines[-1].split("\t")[0] == str(2 * 2048**3)
+
+
 def test_explain_says_what_it_is_and_what_the_value_suggests():
     found = run("explain", TINY).output
     assert "84 of 84 kernels" in found

@@ -113,7 +113,7 @@ def _only(capture: Capture, metrics: Sequence[str]) -> pa.Table:
 
 
 def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.10g}"
+    return "-" if value is None else f"{value:.15g}"
 
 
 def _short(value: float | None) -> str:
