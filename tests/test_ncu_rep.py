@@ -99,3 +99,40 @@ def test_myelins_range_is_inside_tensorrts_whatever_the_order():
 
         push_pop, _ = ncu_rep._nvtx(Action())
         assert ncu_rep._innermost(push_pop) == "m/Gemm+r"
+
+
+def test_texts_that_a_damaged_report_lacks_are_unknown():
+    """Found by fuzzing: NVIDIA's library gives None for the name of a kernel, range or domain."""
+
+    class Domain:
+        def name(self):
+            return None
+
+        def push_pop_ranges(self):
+            return [None, "inner"]
+
+        def start_end_ranges(self):
+            return []
+
+    class State:
+        def domains(self):
+            return [0, 1]
+
+        def domain_by_id(self, number):
+            return Domain() if number else None
+
+    class Action:
+        NameBase_DEMANGLED = 0
+
+        def name(self, base):
+            return None
+
+        def nvtx_state(self):
+            return State()
+
+        def metric_by_name(self, name):
+            return None
+
+    launch = ncu_rep._launch(Action(), "a", 0)
+    assert launch["kernel"] is None
+    assert (launch["ranges"], launch["range_domains"]) == (["", "inner"], ["", ""])

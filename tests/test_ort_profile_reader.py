@@ -241,3 +241,27 @@ def test_a_cut_anywhere_gives_a_prefix_or_one_error(
         assert "\n" not in e.line()
         return
     assert ["a", "é\n", "c"][: found.main.num_rows] == found.main["name"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "says"),
+    [
+        (",{}" * 50, {"MOST_DAMAGE": 9}, "10 entries are no events"),
+        (",\n1" * 50, {"MOST_DAMAGE": 9}, "10 entries are no events"),
+        (',{"name":1}' * 50, {"MOST_EVENTS": 20}, "more than 20 events"),
+        ("," + '{"a":' * 200_000, {}, "nested too deeply"),
+        (",{" + '"a":[1,\n{},2,\n{},3,4,5 !' * 9, {"MAX_REPEATED": 5}, "are no events"),
+        (',{"a":' + "9" * 5000 + "}", {}, "not usable JSON"),
+    ],
+)
+def test_files_made_to_be_slow_are_refused_after_bounded_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limit: dict[str, int], says: str
+) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(onnxruntime_profile, name, value)
+    path = tmp_path / "p"
+    path.write_text('[{"cat":"Session","name":"model_run"}' + text + "]")
+    with pytest.raises(InputError) as e:
+        onnxruntime_profile.read(path)
+    assert says in e.value.line()
+    assert "\n" not in e.value.line()

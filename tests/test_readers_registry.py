@@ -10,7 +10,7 @@ import sqlite3
 
 import pytest
 
-from layerline.analysis.readers import base, registry
+from layerline.analysis.readers import base, nsys_sql, registry
 from layerline.core.errors import InputError
 
 PROFILE = '[ { "count" : 2 }\n, { "name" : "a", "timeMs" : 2, "averageMs" : 1 } ]'
@@ -171,3 +171,30 @@ def test_text_that_a_library_cannot_decode_is_one_line(tmp_path, monkeypatch):
     )
     with pytest.raises(InputError, match="not UTF-8"):
         registry.read(path)
+
+
+@pytest.mark.parametrize("where", ["connect", "execute"])
+def test_a_database_whose_error_is_no_text_is_one_line(tmp_path, monkeypatch, where):
+    """sqlite3 decodes SQLite's own messages, which may quote undecodable bytes of the file."""
+    broken = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    class Connection:
+        closed = False
+
+        def execute(self, _):
+            raise broken
+
+        def close(self):
+            self.closed = True
+
+    connection = Connection()
+
+    def connect(*_, **__):
+        if where == "connect":
+            raise broken
+        return connection
+
+    monkeypatch.setattr(nsys_sql.sqlite3, "connect", connect)
+    with pytest.raises(InputError, match="invalid start byte"):
+        nsys_sql.SqliteSource(tmp_path / "a.sqlite")
+    assert connection.closed is (where == "execute")

@@ -287,7 +287,10 @@ EXECUTION_TRACE = '{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1
         ('{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operator"),
         ("[" * 100_000, "nested deeper"),
         ('{"traceEvents": [' + "[" * 100_000, "nested deeper"),
-        ('{"traceEvents": [{"ph": "X", "args": ' + "[" * 100_000 + "]" * 100_000 + "}]}", "nested deeper"),
+        (
+            '{"traceEvents": [{"ph": "X", "args": ' + "[" * 100_000 + "]" * 100_000 + "}]}",
+            "nested deeper",
+        ),
         ("not json at all", "not a profiler trace"),
         ("\x00\x01\x02", "not a profiler trace"),
     ],
@@ -394,3 +397,43 @@ def test_garbage_and_cut_files_end_in_one_error_or_a_table(
         assert "\n" not in e.line()
     else:
         assert 0 < found.main.num_rows <= 40
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"traceEvents": [{"ph":"X","args":{"a":[' + "[]," * 40_000, "an event of more than"),
+        ('{"traceEvents": [{"ph":"X","name":"' + "a" * 99_999, "an event of more than"),
+        ('{"traceEvents": [{"ph":"X","args":{"a":[' + '"},{",' * 20_000, "an event of more than"),
+        ('{"schemaVersion":1,"x":[' + "{}," * 40_000, "no traceEvents in the first"),
+        ('{"schemaVersion":1,"x":"' + "a" * 99_999, "no traceEvents in the first"),
+        ('{"traceEvents": [{"ph":"X"}], "x":[' + "[]," * 40_000, "follow the events"),
+        ('{"schemaVersion":1,"x":' + '{"a":' * 40_000, "nested deeper"),
+        ('{"traceEvents": [{}' + ",{}" * 40_000 + "]}", "its events are empty"),
+        ("[" + '{"ph":"X","ts":[]},' * 5_000 + "{}]", "that are no strict JSON"),
+    ],
+)
+def test_files_made_to_be_slow_are_refused_and_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    """Each byte is cut into tokens once, and nothing is read beyond the limits."""
+    seen: list[int] = []
+
+    class Counting:
+        def finditer(self, data: bytes, at: int) -> Any:
+            seen.append(len(data) - at)
+            return TOKEN.finditer(data, at)
+
+    TOKEN = torch_chunks._TOKEN  # noqa: N806
+    monkeypatch.setattr(torch_chunks, "_TOKEN", Counting())
+    for name in ("MOST_HEAD", "MOST_EVENT"):
+        monkeypatch.setattr(torch_chunks, name, 16_384)
+    monkeypatch.setattr(torch_chunks, "CHUNK", 1024)
+    monkeypatch.setattr(torch_chunks, "MOST_LOOSE", 1000)
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as e:
+        torch_trace.read(path)
+    assert says in e.value.line()
+    # A string that is not closed begins anew with each chunk: that is the square of 16.
+    assert sum(seen) < (200_000 if "aaaa" in text else 40_000)

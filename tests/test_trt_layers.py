@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from layerline.analysis.readers import trt_layers
+from layerline.analysis.readers import trt_layers, trt_oneline
 from layerline.analysis.readers.base import Head
 from layerline.analysis.readers.trt_formats import joined, precision_of
 from layerline.core.errors import InputError
@@ -227,3 +227,29 @@ def test_partly_unknown_precisions_show_it():
     assert joined(["fp16", None, "fp16"]) == "fp16+?"
     assert joined([None, None]) is None
     assert joined([]) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "limit"),
+    [
+        ({"Layers": [layer(str(i)) for i in range(6)]}, "MAX_ROWS"),
+        ({"Layers": [layer("a", inputs=[tensor("x", "Half")] * 6)]}, "MAX_ROWS"),
+        ("".join(json.dumps({"Layers": [str(i)]}) for i in range(6)), "MAX_ENGINES"),
+    ],
+)
+def test_more_than_any_engine_holds_is_refused(tmp_path, monkeypatch, content, limit):
+    assert read(tmp_path, content)
+    monkeypatch.setattr(trt_layers, limit, 5)
+    with pytest.raises(InputError, match="more than"):
+        read(tmp_path, content)
+
+
+def test_text_that_was_made_to_be_slow_is_read_once(tmp_path, monkeypatch):
+    """Tensors that never end would each be looked for up to the end of the line; and a file of
+    layers without end is given up, not read to the end."""
+    monkeypatch.setattr(trt_layers, "MAX_ROWS", 5)
+    monkeypatch.setattr(trt_oneline, "MOST_LAYERS", 5)
+    line = "Name: a, LayerType: kgen, Inputs: [" + "{ Name: x, " * 30_000 + "]\n"
+    assert read(tmp_path, "Layers:\n" + line).main["layer"].to_pylist() == ["a"]
+    with pytest.raises(InputError, match="with 6 layers, more than"):
+        read(tmp_path, "Layers:\n" + "Name: a, LayerType: kgen\n" * 30)

@@ -35,7 +35,7 @@ MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
 RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
 
 MAX_JSON_BYTES = 512 * MIB
-MAX_JSON_VALUES = 10_000_000  # a parsed value takes up to about 100 bytes
+MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes
 
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
@@ -391,8 +391,8 @@ class _DuplicateKeyError(ValueError):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _DuplicateKeyError(f"the key {twice!r} comes twice in one object")
     return found
 

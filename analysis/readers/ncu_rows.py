@@ -127,7 +127,8 @@ class Layout:
     def _fits(self, fields: list[str]) -> bool:
         if not self._shortest <= len(fields) <= len(self.columns):
             return False
-        return all(pattern.match(fields[i]) or not fields[i] for i, pattern in self._typed)
+        cut = len(fields)  # a column that the row does not reach is empty
+        return all(i >= cut or not fields[i] or p.match(fields[i]) for i, p in self._typed)
 
     def _tolerant(self, text: str) -> list[str] | None:
         text = text.removesuffix(",")

@@ -36,6 +36,9 @@ from .trt_formats import joined, precision_of
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
 
+MAX_ENGINES = 1_000  # in one file
+MAX_ROWS = 300_000  # layers, and tensors; real engines have thousands
+
 TENSORS = pa.schema(
     [
         ("source", pa.string()),
@@ -113,6 +116,12 @@ def _engines(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         engines = _from_json(documents, path)
     else:
         engines = trt_oneline.documents(decode(data))
+    layers = sum(len(engine["Layers"]) for engine in engines)
+    if len(engines) > MAX_ENGINES or layers > MAX_ROWS:
+        raise InputError(
+            f"holds {len(engines):,} engines with {layers:,} layers, more than any real file",
+            file=path,
+        )
     distinct = []
     for engine in engines:
         if engine not in distinct:
@@ -196,6 +205,8 @@ def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Ar
             key = {**where, "index": index, "layer": layer["Name"]}
             tensors += [{**key, **tensor} for tensor in mine]
             details.append({**key, **_detail_row(layer)})
+            if len(tensors) > MAX_ROWS:
+                raise InputError(f"holds more than {MAX_ROWS:,} tensors", file=path)
     if names_only:
         notes.append(
             f"{names_only} layers are names only: the engine was not built with detailed "

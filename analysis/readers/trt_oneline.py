@@ -23,9 +23,11 @@ _KEY = re.compile(
     r"|PostPadding|Stride|Dilation|OutMaps|Groups|Weights|Bias|Activation|Mode|NbInputArgs"
     r"|ElementWiseOperation|PoolingType|weights|dimensions|HasBias|HasReLU|HasSparseWeights): ?"
 )
+MOST_LAYERS = 300_000  # what is behind them is not read: no engine is as large
+# A tensor's name ends before the next tensor, or each would be looked for up to the line's end.
 _TENSOR = re.compile(
-    r"\{ Name: (.*?)(?:, Location: (\w+))?, Dimensions: \[([-\d, ]*)\]"
-    r"(?:, Strides: \[[-\d, ]*\])?, Format/Datatype: (.*?) \}"
+    r"\{ Name: ((?:(?!\{ Name: ).)*?)(?:, Location: (\w+))?, Dimensions: \[([-\d, ]*)\]"
+    r"(?:, Strides: \[[-\d, ]*\])?, Format/Datatype: ([^{}]*?) \}"
 )
 
 
@@ -49,6 +51,8 @@ def _block(text: str) -> dict[str, Any]:
     detailed = DETAILED.search(text) is not None
     for line in text.splitlines():
         line = line.strip()
+        if len(layers) > MOST_LAYERS:
+            break
         if line == "Bindings:":
             into = bindings
         elif not line:

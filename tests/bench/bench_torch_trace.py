@@ -76,6 +76,31 @@ def with_rank(trace: Path, folder: Path) -> Path:
     return copy
 
 
+def measure(
+    trace: Path, rounds: int, hta_python: str, hta_rounds: int | None = None
+) -> dict[str, list[dict[str, float | str]]]:
+    """The figures of every run of "layerline" and, where it is installed, "HTA"."""
+    with tempfile.TemporaryDirectory(dir=trace.resolve().parent) as folder:
+        programs = {"layerline": (sys.executable, OURS, rounds)}
+        if has_hta(hta_python):
+            programs["HTA"] = (hta_python, HTA, rounds if hta_rounds is None else hta_rounds)
+            trace = with_rank(trace, Path(folder))
+        runs: dict[str, list[dict[str, float | str]]] = {name: [] for name in programs}
+        for number in range(rounds):
+            for name, (python, program, most) in programs.items():
+                if number < most:
+                    runs[name].append(run(python, program, trace))
+    return runs
+
+
+def medians(runs: dict[str, list[dict[str, float | str]]]) -> dict[str, dict[str, float]]:
+    """Median of wall and CPU seconds and of peak MiB, by side."""
+    return {
+        name: {k: statistics.median(float(f[k]) for f in found) for k in ("wall", "cpu", "mb")}
+        for name, found in runs.items()
+    }
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,36 +108,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hta-python", default=sys.executable)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.trace.resolve().parent) as folder:
-        trace = options.trace
-        programs = {"layerline": (sys.executable, OURS)}
-        if has_hta(options.hta_python):
-            programs["HTA"] = (options.hta_python, HTA)
-            trace = with_rank(options.trace, Path(folder))
-        else:
-            sys.stdout.write("HTA is not installed (pip install HolisticTraceAnalysis): skipped\n")
-        runs: dict[str, list[dict[str, float | str]]] = {name: [] for name in programs}
-        for _ in range(options.rounds):
-            for name, (python, program) in programs.items():
-                runs[name].append(run(python, program, trace))
-    sys.stdout.write(f"{options.trace} {options.trace.stat().st_size >> 20} MiB\n")
-    medians = {}
-    for name, figures in runs.items():
-        medians[name] = {
-            k: statistics.median(float(f[k]) for f in figures) for k in ("wall", "cpu", "mb")
-        }
-        m = medians[name]
-        walls = " ".join(f"{float(f['wall']):.1f}" for f in figures)
-        sys.stdout.write(
-            f"{name}: {m['wall']:.2f} s wall ({walls}), {m['cpu']:.2f} s CPU, {m['mb']:.0f} MB, "
-            f"{figures[0]['rows']} rows; {figures[0]['version']}\n"
+    runs = measure(options.trace, options.rounds, options.hta_python)
+    found = medians(runs)
+    print(f"{options.trace} {options.trace.stat().st_size >> 20} MiB")
+    for name, m in found.items():
+        walls = " ".join(f"{float(f['wall']):.1f}" for f in runs[name])
+        print(
+            f"{name}: {m['wall']:.2f} s wall ({walls}), {m['cpu']:.2f} s CPU, {m['mb']:.0f} MiB, "
+            f"{runs[name][0]['rows']} rows; {runs[name][0]['version']}"
         )
-    if "HTA" in medians:
-        ratio = {k: medians["HTA"][k] / medians["layerline"][k] for k in ("wall", "cpu", "mb")}
-        sys.stdout.write(
+    if "HTA" in found:
+        ratio = {k: found["HTA"][k] / found["layerline"][k] for k in ("wall", "cpu", "mb")}
+        print(
             f"HTA over layerline: {ratio['wall']:.1f} x wall, {ratio['cpu']:.1f} x CPU, "
-            f"{ratio['mb']:.1f} x memory\n"
+            f"{ratio['mb']:.1f} x memory"
         )
+    else:
+        print("HTA is not installed (pip install HolisticTraceAnalysis): skipped")
 
 
 if __name__ == "__main__":
