@@ -236,3 +236,11 @@ def test_the_checker_reads_long_arguments(tmp_path):
     text = "x" * 70_000
     data = b"\x80\x03]X" + struct.pack("<I", len(text)) + text.encode() + b"a."
     assert memory_pickle.load(data, tmp_path) == [text]
+
+
+def test_a_pickle_of_texts_without_end_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
+    path = tmp_path / "a.pickle"
+    path.write_bytes(b"\x80\x04}\x94(\x8c\x08segments](" + b"\x8c\x02ab" * 50 + b"eu.")
+    monkeypatch.setattr(memory_pickle, "MAX_TEXTS", 20)
+    with pytest.raises(InputError, match="over 20 texts"):
+        memory_pickle.load(path.read_bytes(), path)

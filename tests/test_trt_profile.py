@@ -216,3 +216,20 @@ def test_every_time_is_counted_once(tmp_path_factory, found):
     assert sum(artefact.main["total_ns"].to_pylist()) == sum(expected)
     for row, times in zip(artefact.main.to_pylist(), found.values(), strict=True):
         assert row["median_ns"] == summarise(round(t * 1e6) for t in times).median
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"count":1}' + ',\n{"name":"a","timeMs":1,"averageMs":1}' * 9 + "]",
+        '[{"count":1}' + '\n,{"name":"a"b","timeMs":1,"averageMs":1}' * 9 + "]",
+        '[{"latencyMs":1}' + ',{"latencyMs":1}' * 9 + "]",
+    ],
+)
+def test_more_records_than_any_run_has_are_refused(tmp_path, monkeypatch, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    assert trt_profile.read(path).main.num_rows >= 9
+    monkeypatch.setattr(trt_profile, "MAX_ROWS", 8)
+    with pytest.raises(InputError, match="more than 8"):
+        trt_profile.read(path)

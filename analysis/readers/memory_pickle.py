@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from layerline.core.errors import InputError
 
 MAX_CONTAINERS = 10_000_000
+MAX_TEXTS = 4_000_000  # texts and long integers; a snapshot writes each text once
 MAX_TUPLES = 10_000  # bounds their nesting
 MAX_INTEGER_BYTES = 16
 
@@ -96,7 +97,7 @@ def load(data: bytes, path: Path) -> Any:
 
 def check(data: bytes, path: Path) -> None:
     """Read the opcodes up to the end, or up to the first that would import or call something."""
-    at, containers, tuples = 0, 0, 0
+    at, containers, tuples, texts = 0, 0, 0, 0
     while at < len(data):
         run = _RUN.match(data, at)
         if run is not None:
@@ -114,6 +115,9 @@ def check(data: bytes, path: Path) -> None:
             if code in _INTEGERS and size > MAX_INTEGER_BYTES:
                 raise InputError("is a pickle with an integer that no snapshot has", file=path)
             at += 1 + width + size
+            texts += 1
+            if texts > MAX_TEXTS:
+                raise InputError(f"is a pickle of over {MAX_TEXTS:,} texts", file=path)
         elif code in _TUPLES:
             tuples += 1
             at += 1

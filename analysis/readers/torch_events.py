@@ -8,7 +8,9 @@ each operator spends outside of nested operators.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ _CATEGORIES = {
     "overhead": UNKNOWN,
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
+_BLOCK = 1 << 15
 MODULE_FRAME = "nn.Module: "
 
 
@@ -317,14 +320,8 @@ def nest(events: Events) -> Nesting:
     where = events.process[order].astype(np.int64) << 32 | events.thread[order].astype(np.int64)
     borders = np.flatnonzero(np.diff(where)) + 1
     for part in np.split(order, borders):
-        sweep.thread(
-            part.tolist(),
-            events.start[part].tolist(),
-            end[part].tolist(),
-            (kinds[part] == OP).tolist(),
-            is_range[part].tolist(),
-            events.name[part].tolist(),
-        )
+        columns = (part, events.start[part], end[part], kinds[part] == OP, is_range[part])
+        sweep.thread(_rows((*columns, events.name[part])))
     return Nesting(
         order=order,
         parent=np.array(sweep.parent, dtype=np.int64),
@@ -336,32 +333,33 @@ def nest(events: Events) -> Nesting:
     )
 
 
+_Row = tuple[int, int, int, bool, bool, int]  # event, start, end, operator?, range?, name
+
+
+def _rows(columns: tuple[npt.NDArray[Any], ...]) -> Iterator[_Row]:
+    """The rows of columns as Python values, not all of them at a time."""
+    for at in range(0, len(columns[0]), _BLOCK):
+        yield from zip(*(c[at : at + _BLOCK].tolist() for c in columns), strict=True)
+
+
 class _Sweep:
     """One pass over the events of a thread with a stack of those that run."""
 
     def __init__(self, n: int) -> None:
-        self.parent = [-1] * n
-        self.operator = [-1] * n
-        self.range = [-1] * n
-        self.self_ns = [0] * n
-        self.path = [-1] * n
+        self.parent = array("q", [-1]) * n
+        self.operator = array("q", [-1]) * n
+        self.range = array("q", [-1]) * n
+        self.self_ns = array("q", [0]) * n
+        self.path = array("q", [-1]) * n
         self.paths: dict[tuple[int, int], int] = {}
 
-    def thread(
-        self,
-        indices: list[int],
-        starts: list[int],
-        ends: list[int],
-        operators: list[bool],
-        ranges: list[bool],
-        names: list[int],
-    ) -> None:
+    def thread(self, rows: Iterator[_Row]) -> None:
+        """Nest one thread's events, given by start, the longer first."""
         parent, operator, range_, path = self.parent, self.operator, self.range, self.path
         self_ns, paths = self.self_ns, self.paths
         stack: list[int] = []  # indices of the events that run, outermost first
         until: list[int] = []  # and their ends
         clock = 0
-        rows = zip(indices, starts, ends, operators, ranges, names, strict=True)
         for i, start, end, is_operator, is_range, name in rows:
             while until and until[-1] <= start:
                 stopped, owner = until.pop(), operator[stack.pop()]

@@ -27,6 +27,7 @@ contain the warm-up iterations.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -68,6 +69,8 @@ _RECORD = re.compile(
     r'(?:,\s*"percentage"\s*:\s*(?P<percentage>[^,}]+?)\s*)?\}[\s\]]*\Z'
 )
 _COUNT_LINE = re.compile(r'[\s,\[]*\{\s*"count"\s*:\s*(\d{1,18})\s*\}[\s\]]*\Z')
+
+MAX_ROWS = 400_000  # layers, or iterations of --exportTimes, in one file
 
 SETTINGS = pa.schema(
     [
@@ -135,7 +138,7 @@ def read(path: Path) -> Artefact:
     try:
         documents = parse_json_documents(data, path, unique_keys=True)
     except InputError:
-        documents = _by_lines(text)
+        documents = _by_lines(text, path)
         if not documents:
             raise
     first = documents[0]
@@ -146,6 +149,8 @@ def read(path: Path) -> Artefact:
     arrays = [d for d in documents if isinstance(d, list)]
     if len(arrays) < len(documents):
         raise InputError("mixes JSON arrays and objects", file=path)
+    if sum(map(len, arrays)) > MAX_ROWS:
+        raise InputError(f"holds more than {MAX_ROWS:,} records", file=path)
     return _times(path, arrays) if _is_times(arrays) else _profile(path, arrays)
 
 
@@ -176,11 +181,13 @@ def _ns(milliseconds: float | None) -> int | None:
 # --- per layer ----------------------------------------------------------------------------------
 
 
-def _by_lines(text: str) -> list[Any]:
+def _by_lines(text: str, path: Path) -> list[Any]:
     """`--exportProfile` that is not JSON, one record per line; empty where it is something else."""
     arrays: list[list[dict[str, Any]]] = []
-    for line in text.splitlines():
-        if not line.strip(" \t[],"):
+    for number, line in enumerate(io.StringIO(text)):
+        if number > MAX_ROWS:
+            raise InputError(f"holds more than {MAX_ROWS:,} lines", file=path)
+        if not line.strip(" \t\r\n[],"):
             continue
         count, record = _COUNT_LINE.match(line), _RECORD.match(line)
         if count:
