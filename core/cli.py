@@ -24,6 +24,7 @@ COMMANDS = {
     "read": "layerline.analysis.read_command:read",
     "layers": "layerline.analysis.layers_command:layers",
     "compare": "layerline.analysis.compare_command:compare",
+    "metrics": "layerline.analysis.metrics_command:metrics",
     "scrub": "layerline.analysis.scrub_command:scrub",
 }
 

@@ -19,7 +19,8 @@ def main() -> None:
     """Run uv and split its answer."""
     command = [
         *(Path(sys.executable).parent / "uv", "pip", "compile", "pyproject.toml"),
-        *("--extra", "model", "--extra", "cpu", "--extra", "ncu", "--extra", "dev", "--universal"),
+        *("--extra", "model", "--extra", "cpu", "--extra", "ncu", "--extra", "plots"),
+        *("--extra", "dev", "--universal"),
         *("--python-version", "3.11", "--no-annotate", "--no-header", "--quiet", "--upgrade"),
         *("--constraint", "-"),
     ]
