@@ -244,3 +244,14 @@ def test_a_pickle_of_texts_without_end_is_refused_before_it_is_loaded(tmp_path, 
     monkeypatch.setattr(memory_pickle, "MAX_TEXTS", 20)
     with pytest.raises(InputError, match="over 20 texts"):
         memory_pickle.load(path.read_bytes(), path)
+
+
+def test_rows_are_counted_before_they_are_made(tmp_path, monkeypatch):
+    """A pickle of a few bytes can hold one list a million times."""
+    events = [{"action": "alloc", "addr": 1, "size": 1}] * 3
+    path = tmp_path / "a.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events] * 4}))
+    assert memory_snapshot.read(path).tables["events"].num_rows == 12
+    monkeypatch.setattr(memory_snapshot, "MAX_ROWS", 11)
+    with pytest.raises(InputError, match="holds 12 blocks and events"):
+        memory_snapshot.read(path)

@@ -76,6 +76,7 @@ EVENTS = pa.schema(
         ("frames", _frames),
     ]
 )
+MAX_ROWS = 2_000_000  # of blocks, segments and events in all
 
 
 def sniff(head: Head) -> bool:
@@ -102,7 +103,22 @@ def read(path: Path) -> Artefact:
             f"holds {type(snapshot).__name__}, not an allocator snapshot (no `segments`)",
             file=path,
         )
+    _check_size(snapshot, path)
     return _artefact(path, snapshot)
+
+
+def _check_size(snapshot: dict[str, Any], path: Path) -> None:
+    """Counts rows before any is made: a list may also be in there many times by reference."""
+    lists = [s.get("blocks") for s in snapshot["segments"] if isinstance(s, dict)]
+    traces = snapshot.get("device_traces")
+    lists += [snapshot["segments"], *(traces if isinstance(traces, list) else ())]
+    rows = sum(len(found) for found in lists if isinstance(found, list))
+    if rows > MAX_ROWS:
+        raise InputError(
+            f"holds {rows:,} blocks and events, {MAX_ROWS:,} are read",
+            file=path,
+            fix="record fewer: _record_memory_history(max_entries=...)",
+        )
 
 
 def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
