@@ -1,0 +1,50 @@
+"""Writing text as a capture had it: in its encoding's plain form and its compression."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from layerline.analysis.readers.base import read_head
+
+
+@contextlib.contextmanager
+def writing(out: Path, like: Path) -> Iterator[IO[str]]:
+    """Open `out` for text, as UTF-8, compressed as the file `like` is.
+
+    A gzip file's header holds no name and no time.
+    """
+    compression = read_head(like).compression
+    with out.open("wb") as raw, contextlib.ExitStack() as stack:
+        inner: Any = raw
+        if compression == "gzip":
+            inner = stack.enter_context(
+                gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6)
+            )
+        elif compression == "bz2":
+            inner = stack.enter_context(bz2.BZ2File(raw, "wb"))
+        elif compression == "xz":
+            inner = stack.enter_context(lzma.LZMAFile(raw, "wb"))
+        elif compression == "zstd":
+            sink = stack.enter_context(pa.PythonFile(raw, mode="w"))
+            inner = stack.enter_context(pa.CompressedOutputStream(sink, "zstd"))
+        text = io.TextIOWrapper(
+            io.BufferedWriter(inner) if compression == "zstd" else inner,
+            encoding="utf-8",
+            errors="surrogatepass",
+            newline="",
+        )
+        try:
+            yield text
+            text.flush()
+        finally:
+            with contextlib.suppress(ValueError):
+                text.detach()

@@ -1,0 +1,198 @@
+"""JSON of any kind: its strings are rewritten in place, everything else stays byte for byte.
+
+Traces are read a few megabytes at a time and never parsed whole, so numbers keep their digits,
+and what no strict parser takes (NaN, several documents, a missing end) passes through.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from layerline.analysis.readers.base import MIB, open_text
+from layerline.core.errors import InputError
+
+from . import fields
+from .files import writing
+from .text import Scrubber
+
+_CHUNK = 4 * MIB
+_MOST = 64 * MIB  # characters of one string
+_DEEPEST = 10_000
+
+# A string (one that the chunk cuts off reaches to its end) or a bracket.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+_COLON = re.compile(r"\s*(:?)")
+_PLAIN = re.compile(r"[\s:,\-+.0-9eE]*(?:true|false|null|NaN|-?Infinity|nan|inf)?\s*\Z")
+# Metadata events of a trace whose args hold a name of a process or thread.
+_METADATA = {"process_name": "process", "process_labels": "process", "thread_name": "thread"}
+_HARMLESS_THREAD = re.compile(r"thread \d+ \((?:python[\d.]*|pt_\w+)\)\Z|stream \d+ ?\Z")
+# A frame of Python in a trace: path(line): function.
+_FRAME = re.compile(r"((?:[A-Za-z]:)?[\\/][^()\n]{1,1000})(?=\(\d+\): )")
+
+
+@dataclass
+class _Level:
+    """An open object or list: the key that leads to it, the key at hand, what it is about."""
+
+    parent: str
+    key: str
+    about: str | None = None
+    child_name: str | None = None  # of an object in it, `args`, that came before
+
+
+def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
+    """Learn from the file (`out` null), or write its copy, compressed as the file is.
+
+    InputError for a string of over 64 Mi characters, nesting without end, damaged compression.
+    """
+    walk = _Walk(path, scrubber)
+    with open_text(path) as stream:
+        if out is None:
+            for _ in walk.pieces(stream):
+                pass
+            return
+        with writing(out, path) as target:
+            for piece in walk.pieces(stream):
+                target.write(piece)
+
+
+class _Walk:
+    def __init__(self, path: Path, scrubber: Scrubber) -> None:
+        self.path, self.scrubber = path, scrubber
+        self.levels = [_Level("", "")]
+
+    def pieces(self, stream: IO[str]) -> Iterator[str]:
+        """The file's text, rewritten, piece by piece."""
+        rest = ""
+        while True:
+            more = stream.read(_CHUNK)
+            rest += more
+            done, parts = self._chunk(rest, not more)
+            yield "".join(parts)
+            rest = rest[done:]
+            if not more:
+                return
+            if len(rest) > _MOST:
+                raise InputError(
+                    "has a string of over 64 MiB, which no capture has", file=self.path
+                )
+
+    def _chunk(self, text: str, last: bool) -> tuple[int, list[str]]:
+        at = 0
+        parts: list[str] = []
+        for match in _TOKEN.finditer(text):
+            start, end = match.span()
+            token = match[0]
+            is_key = False
+            if token[0] == '"':
+                closed = end - start > 1 and token[-1] == '"'
+                after = _COLON.match(text, end)
+                colon = after is not None and after[1] == ":"
+                if not last and (not closed or (after and after.end() == len(text) and not colon)):
+                    return at, parts
+                if closed:
+                    is_key = colon
+            if start > at:
+                parts.append(self._between(text[at:start]))
+            parts.append(self._string(token, is_key) if token[0] == '"' else self._bracket(token))
+            at = end
+        if last and at < len(text):
+            parts.append(self._between(text[at:]))
+            at = len(text)
+        return at, parts
+
+    def _between(self, text: str) -> str:
+        """What stands between strings: numbers, as a rule; else text of a log."""
+        if len(text) < 3 or _PLAIN.match(text):
+            return text
+        return self.scrubber.cell(text, "text outside of JSON")
+
+    def _bracket(self, token: str) -> str:
+        level = self.levels[-1]
+        if token in "{[":
+            if len(self.levels) >= _DEEPEST:
+                raise InputError("is JSON nested too deeply for any known kind", file=self.path)
+            self.levels.append(_Level(level.key, level.key if token == "[" else ""))
+        elif token in "}]" and len(self.levels) > 1:
+            self.levels.pop()
+        return token
+
+    def _string(self, token: str, is_key: bool) -> str:
+        value = _decoded(token)
+        if value is None:
+            inside = token[1:-1] if token[-1:] == '"' and len(token) > 1 else token[1:]
+            changed = self.scrubber.cell(inside, "damaged string")
+            return token.replace(inside, changed) if inside else token
+        if is_key:
+            self.levels[-1].key = value
+            new = value if _is_variable(self.levels[-1]) else self.scrubber.cell(value, "a key")
+        else:
+            new = self._value(value)
+        return token if new == value else json.dumps(new, ensure_ascii=False)
+
+    def _value(self, value: str) -> str:
+        level, scrubber = self.levels[-1], self.scrubber
+        place = f"{level.parent}.{level.key}" if level.parent else level.key or "a list"
+        if any(
+            fields.kind_of(outer.parent) == "environment"
+            for outer in self.levels[-3:]
+            if outer.parent
+        ):
+            return scrubber.variable(level.key, value, place)
+        if level.key == "name":
+            if level.parent == "args":
+                return self._name_in_args(value, place)
+            level.about = _METADATA.get(value)
+            if level.about and level.child_name is not None and scrubber.learning:
+                scrubber.remember(level.about, level.child_name)
+            if level.about:
+                return value
+            if _FRAME.match(value):
+                return self._frames(value, place)
+        kind = fields.kind_of(level.key)
+        if kind is None and fields.kind_of(level.parent) == "command":
+            kind = "command"
+        if (kind is None and "\n" in value) or level.key in ("Call stack", "callstack"):
+            return self._frames(value, place)
+        return scrubber.cell(value, place, kind, level.key)
+
+    def _name_in_args(self, value: str, place: str) -> str:
+        outer, scrubber = self.levels[-2], self.scrubber
+        if scrubber.learning:
+            if outer.about:
+                scrubber.remember(outer.about, value)
+            else:
+                outer.child_name = value
+        elif scrubber.remembers("process", value):
+            return scrubber.cell(value, place, "process")
+        elif scrubber.remembers("thread", value) and not _HARMLESS_THREAD.match(value):
+            return scrubber.cell(value, place, "thread")
+        return scrubber.cell(value, place)
+
+    def _frames(self, value: str, place: str) -> str:
+        """Frames of Python: each path by itself, so that its directory goes."""
+        cell = self.scrubber.cell
+        if self.scrubber.learning:
+            return cell(value, place)
+        return cell(_FRAME.sub(lambda m: cell(m[1], place, "path"), value), place)
+
+
+def _is_variable(level: _Level) -> bool:
+    return fields.kind_of(level.parent) == "environment"
+
+
+def _decoded(token: str) -> str | None:
+    if token[-1:] != '"' or len(token) < 2:
+        return None
+    if "\\" not in token:
+        return token[1:-1]
+    try:
+        value = json.loads(token, strict=False)
+    except ValueError:
+        return None
+    return value if isinstance(value, str) else None

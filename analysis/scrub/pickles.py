@@ -1,0 +1,67 @@
+"""Memory snapshots of PyTorch: loaded without running anything, written as a plain pickle."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+from layerline.analysis.readers import memory_pickle, memory_snapshot
+from layerline.analysis.readers.base import read_bytes, read_head
+from layerline.core.errors import InputError
+
+from . import fields
+from .text import Scrubber
+
+
+def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
+    """Learn from the snapshot (`out` null), or write its copy.
+
+    InputError for a pickle that asks to import anything, is damaged, or nested without end.
+    """
+    value = memory_pickle.load(read_bytes(path, memory_snapshot.LIMIT), path)
+    try:
+        value = _Walk(scrubber).value(value, "", "a list")
+        if out is not None:
+            data = pickle.dumps(value, protocol=4)
+            packed = read_head(path).compression == "gzip"
+            out.write_bytes(gzip.compress(data, mtime=0) if packed else data)
+    except RecursionError:
+        raise InputError("is a pickle nested too deeply for a snapshot", file=path) from None
+
+
+class _Walk:
+    """Rewrites the strings of plain values; what is shared, or refers to itself, stays so."""
+
+    def __init__(self, scrubber: Scrubber) -> None:
+        self.scrubber = scrubber
+        self.done: dict[int, Any] = {}
+        self.alive: list[Any] = []
+
+    def value(self, found: Any, key: str, place: str) -> Any:
+        if isinstance(found, str):
+            return self.scrubber.cell(found, place, fields.kind_of(key), key)
+        if isinstance(found, bytes | bytearray):
+            self.scrubber.remove(place, "binary data", 1 if found else 0)
+            return type(found)()
+        if not isinstance(found, dict | list | tuple):
+            return found
+        if id(found) in self.done:
+            return self.done[id(found)]
+        self.alive.append(found)
+        if isinstance(found, dict):
+            changed: dict[Any, Any] = {}
+            self.done[id(found)] = changed
+            for name, inner in found.items():
+                text = name if isinstance(name, str) else key
+                changed[self.value(name, "", "a key")] = self.value(inner, text, text)
+            return changed
+        if isinstance(found, list):
+            items: list[Any] = []
+            self.done[id(found)] = items
+            items.extend(self.value(inner, key, place) for inner in found)
+            return items
+        whole = tuple(self.value(inner, key, place) for inner in found)
+        self.done[id(found)] = whole
+        return whole

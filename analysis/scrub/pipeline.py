@@ -1,0 +1,98 @@
+"""From a capture to its scrubbed copy: learn, replace, check the result, and only then keep it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from layerline.core.errors import CheckFailed, InputError
+from layerline.core.files import replacing
+
+from . import kinds, rescan
+from .text import Scrubber
+
+Found = Counter[tuple[str, str]]
+
+
+def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[Path, Found]:
+    """Write the scrubbed copy of `path`; gives where it is and what was found, by place and kind.
+
+    `output` null: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
+    something is still found in what was written; InputError for what cannot be scrubbed.
+    """
+    rewrite = kinds.choose(path)
+    scrubber = Scrubber()
+    kinds.learn_from_name(path, scrubber)
+    rewrite(path, None, scrubber)
+    scrubber.start_replacing()
+    target = path if in_place else output or default_output(path, scrubber)
+    if not in_place and target.exists() and target.samefile(path):
+        raise InputError(
+            "is to be read and written", file=target, fix="name another, or --in-place"
+        )
+    if path.is_dir():
+        _directory(path, target, in_place, lambda out: _write(rewrite, path, out, scrubber))
+        return target, scrubber.found
+    with replacing(target) as temporary:
+        _write(rewrite, path, temporary, scrubber)
+    return target, scrubber.found
+
+
+def check(path: Path) -> Found:
+    """What a file or directory holds that scrubbing would remove, by place and kind."""
+    rewrite = kinds.choose(path)
+    scrubber = Scrubber()
+    kinds.learn_from_name(path, scrubber)
+    rewrite(path, None, scrubber)
+    scrubber.start_replacing()
+    with tempfile.TemporaryDirectory(prefix="layerline-scrub-") as folder:
+        rewrite(path, Path(folder) / "copy", scrubber)
+    found = Counter({k: n for k, n in scrubber.found.items() if n})
+    known = {kind for _, kind in found}
+    for kind, count in rescan.scan(path).items():
+        if kind not in known and not found:
+            found["anywhere in the file", kind] += count
+    return found
+
+
+def default_output(path: Path, scrubber: Scrubber) -> Path:
+    """NAME.scrubbed.EXT beside the input; a user or host in the name is replaced."""
+    name = scrubber.cell(path.name, "file names")
+    if path.is_dir():
+        return path.with_name(f"{name}.scrubbed")
+    parts = name.split(".")
+    at = max(1, len(parts) - (2 if parts[-1] in ("gz", "bz2", "xz", "zst") else 1))
+    return path.with_name(".".join([*parts[:at], "scrubbed", *parts[at:]]))
+
+
+def _write(rewrite: kinds.Rewrite, path: Path, out: Path, scrubber: Scrubber) -> None:
+    rewrite(path, out, scrubber)
+    left = rescan.scan(out, scrubber.literals)
+    if left:
+        what = ", ".join(f"{kind} ({count})" for kind, count in sorted(left.items()))
+        raise CheckFailed(
+            f"the scrubbed copy still holds {what} and was not kept",
+            file=path,
+            fix="report this file's kind; share nothing of it until then",
+        )
+
+
+def _directory(path: Path, target: Path, in_place: bool, write: Callable[[Path], None]) -> None:
+    if target.exists() and not in_place:
+        raise InputError("exists already", file=target, fix="name another, or remove it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{os.getpid()}.partial.{target.name}")
+    old = target.with_name(f".{os.getpid()}.partial.old.{target.name}")
+    try:
+        write(temporary)
+        if in_place:
+            target.rename(old)
+        temporary.rename(target)
+    finally:
+        for leftover in (temporary, old):
+            if leftover.exists():
+                shutil.rmtree(leftover)

@@ -1,0 +1,142 @@
+"""The check of what was written, by code that shares nothing with the code that wrote it.
+
+It searches the bytes (decompressed, and without zero bytes, which finds UTF-16), the text of
+every cell and string once more, for each value that was taken out and for what looks like one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+
+from layerline.analysis.readers.base import open_bytes
+
+_WINDOW = 8 << 20
+_OVERLAP = 8192
+
+_LOOKS_LIKE = {
+    "home": re.compile(rb"(?<![\w.-])/(?:home|Users)/(?!user\d+(?!\w))[\w.-]+"),
+    "windows home": re.compile(rb"[A-Za-z]:\\{1,4}Users\\{1,4}(?!user\d+)[\w.-]+"),
+    "uuid": re.compile(
+        rb"(?<![0-9A-Za-z])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z])"
+    ),
+    "token": re.compile(
+        rb"(?<![A-Za-z0-9])(?:AKIA[0-9A-Z]{16}|hf_[A-Za-z0-9]{16,}|ghp_[A-Za-z0-9]{20,})|"
+        rb"-----BEGIN [A-Z ]*PRIVATE KEY"
+    ),
+    "mac": re.compile(rb"(?<![0-9A-Za-z:.-])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9A-Za-z:])"),
+}
+_ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+
+def scan(path: Path, literals: Iterable[tuple[str, str]] = ()) -> Counter[str]:
+    """What is still in a file or a directory: counts by kind; empty where it is clean."""
+    search = _Search(literals)
+    for file in [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file()):
+        for data in _windows(file):
+            search.look(data)
+            if b"\x00" in data:
+                search.look(data.replace(b"\x00", b""), patterns=False)
+            if b"\\" in data:
+                search.look(_unescaped(data))
+        for text in _cells(file):
+            search.look(text)
+        search.look(file.name.encode("utf-8", "surrogateescape"))
+    return search.found
+
+
+class _Search:
+    def __init__(self, literals: Iterable[tuple[str, str]]) -> None:
+        self.found: Counter[str] = Counter()
+        self.kinds = {v.encode("utf-8", "surrogateescape"): k for k, v in literals}
+        values = sorted(self.kinds, key=len, reverse=True)
+        self.literal = (
+            re.compile(
+                rb"(?<![A-Za-z0-9])(?:" + b"|".join(map(re.escape, values)) + rb")(?![A-Za-z0-9])"
+            )
+            if values
+            else None
+        )
+
+    def look(self, data: bytes, *, patterns: bool = True) -> None:
+        """Search some bytes."""
+        if self.literal is not None:
+            self.found.update(self.kinds[m[0]] for m in self.literal.finditer(data))
+        for kind, pattern in _LOOKS_LIKE.items() if patterns else ():
+            count = sum(1 for _ in pattern.finditer(data))
+            if count:
+                self.found[kind] += count
+
+
+def _unescaped(data: bytes) -> bytes:
+    """The escapes of JSON undone, roughly: enough to find what they hide."""
+
+    def one(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16)).encode("utf-8", "replace")
+        return b"\n" if escape in b"nrt" else escape
+
+    return _ESCAPE.sub(one, data)
+
+
+def _windows(file: Path) -> Iterator[bytes]:
+    with open_bytes(file) as stream:
+        kept = b""
+        while data := stream.read(_WINDOW):
+            yield kept + data
+            kept = data[-_OVERLAP:]
+
+
+def _cells(file: Path) -> Iterator[bytes]:
+    """The texts of a database or table: in its bytes a text may lie in several pieces."""
+    with file.open("rb") as f:
+        magic = f.read(16)
+    if magic.startswith(b"SQLite format 3"):
+        yield from _sqlite_cells(file)
+    elif magic.startswith(b"PAR1"):
+        for batch in pq.ParquetFile(file).iter_batches():
+            yield from _texts(batch.to_pylist())
+    elif magic.startswith(b"ARROW1"):
+        yield from _texts(ipc.open_file(str(file)).read_all().to_pylist())
+
+
+def _texts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, str):
+        yield value.encode("utf-8", "surrogatepass")
+    elif isinstance(value, bytes):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _sqlite_cells(file: Path) -> Iterator[bytes]:
+    uri = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+        db.text_factory = bytes
+        db.execute("pragma trusted_schema = off")
+        for name, sql in db.execute("select name, sql from sqlite_master").fetchall():
+            yield sql or b""
+            table = '"' + name.decode("utf-8", "replace").replace('"', '""') + '"'
+            if not (sql or b"").upper().startswith(b"CREATE TABLE"):
+                continue
+            for info in db.execute(f"pragma table_info({table})").fetchall():
+                column = '"' + info[1].decode("utf-8", "replace").replace('"', '""') + '"'
+                query = (
+                    f"select distinct cast({column} as blob) from {table} "
+                    f"where typeof({column}) in ('text', 'blob')"
+                )
+                yield from (row[0] for row in db.execute(query))
