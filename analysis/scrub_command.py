@@ -83,7 +83,14 @@ def _check(path: Path) -> Counter[tuple[str, str]]:
 
 
 # Places whose texts name operations, layers or ranges in the tables of analysis.
-_NAMES = ("StringIds.value", "NVTX_EVENTS.text", "traceEvents.name", "name", "a key", "a row")
+_NAMES = (
+    "StringIds.value (names)",
+    "NVTX_EVENTS.text",
+    "traceEvents.name",
+    "name",
+    "a key",
+    "a row",
+)
 
 
 def _names_changed(found: Counter[tuple[str, str]]) -> bool:

@@ -7,6 +7,7 @@ without case and punctuation, so `Host Name`, `host_name` and `hostName` are one
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # Kinds of values that a field as a whole may be. `remove` and `environment` are emptied, `path`,
 # `module` and `command` shortened; all others get a numbered placeholder.
@@ -115,6 +116,7 @@ _TOKEN = re.compile(
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 
 
+@lru_cache(65536)
 def kind_of(name: str) -> str | None:
     """The kind that a field of this name holds; null for a name that says nothing."""
     plain = _PUNCTUATION.sub("", name[:200].lower())

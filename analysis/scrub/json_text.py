@@ -23,9 +23,10 @@ from .text import Scrubber
 _CHUNK = 4 * MIB
 _MOST = 64 * MIB  # characters of one string
 _DEEPEST = 10_000
+_KNOWN = 500_000
 
 # A string (one that the chunk cuts off reaches to its end) or a bracket.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _COLON = re.compile(r"\s*(:?)")
 _PLAIN = re.compile(r"[\s:,\-+.0-9eE]*(?:true|false|null|NaN|-?Infinity|nan|inf)?\s*\Z")
 # Metadata events of a trace whose args hold a name of a process or thread.
@@ -43,6 +44,7 @@ class _Level:
     key: str
     about: str | None = None
     child_name: str | None = None  # of an object in it, `args`, that came before
+    environment: bool = False
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
@@ -65,6 +67,7 @@ class _Walk:
     def __init__(self, path: Path, scrubber: Scrubber) -> None:
         self.path, self.scrubber = path, scrubber
         self.levels = [_Level("", "")]
+        self.same: set[tuple[str, str, str]] = set()  # strings that are known to stay
 
     def pieces(self, stream: IO[str]) -> Iterator[str]:
         """The file's text, rewritten, piece by piece."""
@@ -117,32 +120,41 @@ class _Walk:
         if token in "{[":
             if len(self.levels) >= _DEEPEST:
                 raise InputError("is JSON nested too deeply for any known kind", file=self.path)
-            self.levels.append(_Level(level.key, level.key if token == "[" else ""))
+            inner = _Level(level.key, level.key if token == "[" else "")
+            inner.environment = level.environment or fields.kind_of(level.key) == "environment"
+            self.levels.append(inner)
         elif token in "}]" and len(self.levels) > 1:
             self.levels.pop()
         return token
 
     def _string(self, token: str, is_key: bool) -> str:
+        level = self.levels[-1]
+        known = ("key" if is_key else level.parent, "" if is_key else level.key, token)
+        if known in self.same:
+            if is_key:
+                level.key = _decoded(token) or ""
+            return token
         value = _decoded(token)
         if value is None:
             inside = token[1:-1] if token[-1:] == '"' and len(token) > 1 else token[1:]
             changed = self.scrubber.cell(inside, "damaged string")
             return token.replace(inside, changed) if inside else token
         if is_key:
-            self.levels[-1].key = value
-            new = value if _is_variable(self.levels[-1]) else self.scrubber.cell(value, "a key")
+            level.key = value
+            new = value if level.environment else self.scrubber.cell(value, "a key")
         else:
             new = self._value(value)
-        return token if new == value else json.dumps(new, ensure_ascii=False)
+        if new != value:
+            return json.dumps(new, ensure_ascii=False)
+        stays = not level.environment and (level.key != "name" or is_key)
+        if stays and len(token) < 1000 and len(self.same) < _KNOWN:
+            self.same.add(known)
+        return token
 
     def _value(self, value: str) -> str:
         level, scrubber = self.levels[-1], self.scrubber
         place = f"{level.parent}.{level.key}" if level.parent else level.key or "a list"
-        if any(
-            fields.kind_of(outer.parent) == "environment"
-            for outer in self.levels[-3:]
-            if outer.parent
-        ):
+        if level.environment:
             return scrubber.variable(level.key, value, place)
         if level.key == "name":
             if level.parent == "args":
@@ -180,10 +192,6 @@ class _Walk:
         if self.scrubber.learning:
             return cell(value, place)
         return cell(_FRAME.sub(lambda m: cell(m[1], place, "path"), value), place)
-
-
-def _is_variable(level: _Level) -> bool:
-    return fields.kind_of(level.parent) == "environment"
 
 
 def _decoded(token: str) -> str | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from layerline.analysis.readers import nsys_schema
+
 from . import fields
 
 _NUMBER = re.compile(r"(?:true|false|-?\d{1,12}(?:\.\d{1,6})?)?\Z", re.IGNORECASE)
@@ -47,6 +49,14 @@ _COLUMNS = {
 }
 _CLEARED = {("PROCESS_STREAMS", "content"), ("ANALYSIS_FILE", "content")}
 
+# Columns with the ids of names that analysis shows, and the place they are counted under.
+NAMES = {
+    nsys_schema.KERNELS: ("shortName", "demangledName"),
+    nsys_schema.RUNTIME: ("nameId",),
+    nsys_schema.NVTX: ("textId",),
+}
+NAMED = "StringIds.value (names)"
+
 # Columns that lead to private texts in StringIds.
 _REFERENCES = {
     ("ThreadNames", "nameId"): "thread",
@@ -57,9 +67,9 @@ _REFERENCES = {
     ("PROCESSES", "nameId"): "process",
 }
 _MAY_REFER = re.compile(
-    r"(?:name|text|symbol|module|string|label|message|key|domain|file|path|content|value|type)"
-    r"\w*\Z",
-    re.IGNORECASE,
+    r"(?:\A|_)(?:name|text|symbol|module|string|label|message|content|filename|path)(?:Id)?\Z|"
+    r"(?:Name|Text|Symbol|Module|String|Label|Message|Content|Filename|Path)(?:Id)?\Z|"
+    r"(?:key|type|value)Id\Z"
 )
 
 

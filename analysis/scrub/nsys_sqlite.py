@@ -77,6 +77,7 @@ class _Copy:
         if not nsys_schema.is_nsys(names):
             raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
         self.functions = 0
+        self.names = self._names()
 
     def _tables(self) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
         """Tables with their stored columns: name, declared type, whether it is the row id."""
@@ -113,6 +114,17 @@ class _Copy:
             self._copy(table, columns, private, moved, write)
         if write and moved:
             self._add_strings(moved)
+
+    def _names(self) -> set[int]:
+        """Ids of the names that the tables of analysis show: of kernels, calls and ranges."""
+        found: set[int] = set()
+        for base, columns in rules.NAMES.items():
+            table = nsys_schema.pick({t: () for t in self.columns}, base)
+            for column in columns:
+                if table and column in (c[0] for c in self.columns[table]):
+                    query = f"select distinct {column} from src.{quoted(table)}"
+                    found.update(k for (k,) in self.db.execute(query) if isinstance(k, int))
+        return found
 
     # --- texts that only private columns lead to -------------------------------------------------
 
@@ -246,7 +258,8 @@ class _Copy:
     def _string(self, private: dict[int, str]) -> Callable[[bytes, int], bytes]:
         def text(data: bytes, key: int) -> bytes:
             value = data.decode("utf-8", errors="surrogateescape")
-            return _encoded(self.scrubber.cell(value, f"{_STRINGS}.value", private.get(key)))
+            place = rules.NAMED if key in self.names else f"{_STRINGS}.value"
+            return _encoded(self.scrubber.cell(value, place, private.get(key)))
 
         return text
 

@@ -38,6 +38,11 @@ ASSIGNMENT = re.compile(
 PRINTED = re.compile(
     rf"(?<![A-Za-z0-9_])[\"']({ENVIRONMENT.pattern})[\"'](\s*:\s*)(\"[^\"]*\"|'[^']*')"
 )
+# One variable of an environment that was printed on one line, up to the next one.
+VARIABLE = re.compile(
+    r"(?:\A|[\s;\0])([A-Za-z_]\w{0,100})=(.*?)(?=[\s;\0]+[A-Za-z_]\w*=|\Z)", re.DOTALL
+)
+_NAMED = re.compile(ENVIRONMENT.pattern)
 UUID = re.compile(
     r"(?<![0-9A-Za-z])(?:GPU-|MIG-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Za-z])",
     re.IGNORECASE,
@@ -117,6 +122,15 @@ capture iteration phase runtime launch batch sequence gpt2 bert llama vscode dev
 vagrant azureuser ec2-user oracle
 """
 COMMON = frozenset(_COMMON.split())
+
+
+def is_environment(text: str) -> bool:
+    """Whether text is a whole environment on one line: many variables, some of them well known."""
+    if text.count("=") < 4:
+        return False
+    names = [m[1] for m in VARIABLE.finditer(text[:100_000])]
+    upper = [n for n in names if len(n) > 2 and n.isupper()]
+    return len(upper) >= 4 and any(_NAMED.fullmatch(n) for n in upper)
 
 
 def is_address(match: re.Match[str]) -> bool:

@@ -118,10 +118,8 @@ class Scrubber:
         self._learn_text(value)
 
     def _learn_environment(self, value: str) -> None:
-        for part in re.split(r"[;\n\0]", value):
-            name, equals, content = part.strip().partition("=")
-            if equals and re.fullmatch(r"\w{1,200}", name):
-                self.learn_variable(name, content)
+        for match in patterns.VARIABLE.finditer(value):
+            self.learn_variable(match[1], match[2])
 
     def _learn_text(self, value: str) -> None:
         if "/" in value or "\\" in value:
@@ -130,6 +128,8 @@ class Scrubber:
                 if user:
                     self.learn("user", user)
         if "=" in value:
+            if patterns.is_environment(value):
+                self._learn_environment(value)
             for match in patterns.ASSIGNMENT.finditer(value):
                 self.learn_variable(match[1], match[match.lastindex or 0])
         if ":" in value and ('"' in value or "'" in value):
@@ -142,7 +142,8 @@ class Scrubber:
         kind = fields.kind_of_variable(name)
         if kind is not None:
             self.learn(kind, value)
-        self._learn_text(value)
+        if len(value) < _LONG and "=" not in value:
+            self._learn_text(value)
 
     def learn(self, kind: str, value: str) -> None:
         """Learn a value that is a `host`, `user`, `home`, `dir` or `token`."""
@@ -291,6 +292,9 @@ class Scrubber:
         return text
 
     def _replaced(self, text: str, version: bool) -> str:
+        if patterns.is_environment(text):
+            self._now.append("environment")
+            return REMOVED + ("\n" if text.endswith("\n") else "")
         text = patterns.TOKEN.sub(self._of("token"), text)
         if "=" in text or "--" in text:
             text = patterns.ASSIGNMENT.sub(self._variable, text)
