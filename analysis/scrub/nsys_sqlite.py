@@ -119,7 +119,7 @@ class _Copy:
         """Ids of the names that the tables of analysis show: of kernels, calls and ranges."""
         found: set[int] = set()
         for base, columns in rules.NAMES.items():
-            table = nsys_schema.pick({t: () for t in self.columns}, base)
+            table = nsys_schema.pick(dict.fromkeys(self.columns, ()), base)
             for column in columns:
                 if table and column in (c[0] for c in self.columns[table]):
                     query = f"select distinct {column} from src.{quoted(table)}"
