@@ -1,0 +1,192 @@
+"""One built engine under ncu: the launches that need replaying, and which of the others they are.
+
+Leaves ``captures/{precision}.{backend}.ncu-rep`` (``.ncu.2.ncu-rep`` … where one run could not
+take all), NVIDIA's raw page of each (``.ncu.csv``), ``.ncu.plan.json`` where an nsys capture
+tells the launches, and ``.ncu.meta.json``: how it was taken.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layerline.core import machine
+from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
+from layerline.core.files import replacing, write_json
+from layerline.core.progress import log, progress
+from layerline.engines import launch
+from layerline.engines.backend import inputs_path
+
+from . import ncu, ncu_launches, ncu_plan
+from .engine import SCHEMA_VERSION, Subject
+from .ncu_plan import Plan, Seen
+
+SUFFIXES = (".ncu-rep", ".ncu.meta.json")
+# Before a capture of chosen invocations nothing may run: they are counted from the first launch.
+WARMUP = 2
+OUTPUT = "capture"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One report of ncu: where it is now, its launches where they can be read, and its cost."""
+
+    report: Path
+    seen: list[Seen] | None
+    seconds: float
+    command: list[str]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def plan_of(of: Subject) -> Plan | None:
+    """What to replay, by the run's nsys capture; null where there is none."""
+    sqlite = of.capture(".sqlite")
+    return ncu_plan.plan(ncu_launches.of_nsys(sqlite)) if sqlite.exists() else None
+
+
+def job(of: Subject, warmup: int) -> dict[str, Any]:
+    """One inference between profiler start and stop, on an idle stream: a replay would wait
+    for a gate."""
+    plan = {"warmup": warmup, "iterations": {"min": 1, "max": 1}, "target": 1.0, "seconds": 60}
+    options = {**of.backend.job_options(of.run, of.precision), "queued": False}
+    return launch.job(
+        "trace", of.engine, inputs_path(of.run), of.precision,
+        threads=of.threads, options=options, plan=plan,
+    )  # fmt: skip
+
+
+def once(
+    of: Subject,
+    options: ncu.Options,
+    filters: list[str],
+    report: Path,
+    *,
+    timeout: float,
+    warmup: int = WARMUP,
+) -> Capture:
+    """Run the worker under ncu once; the report goes to `report`.
+
+    ToolMissing where ncu may not or cannot; InputError naming the kernel where it hung or died.
+    """
+    tool = ncu.command()
+    with tempfile.TemporaryDirectory(prefix="layerline-ncu-") as folder:
+        output = Path(folder, OUTPUT)
+        before = ncu.prefix(tool, options, output, filters)
+        started = time.perf_counter()
+        with progress(f"{of.precision} {of.backend.name} under ncu"):
+            answer = _call(of, job(of, warmup), before, output, timeout)
+        seconds = time.perf_counter() - started
+        written = ncu.check(output, answer.get("said", ""))
+        with replacing(report) as made:
+            made.write_bytes(written.read_bytes())
+    shown = ncu.prefix(tool, options, Path("NAME"), filters)
+    return Capture(report, ncu_launches.of_report(report), seconds, shown, answer.get("facts", {}))
+
+
+def _call(
+    of: Subject, what: dict[str, Any], before: list[str], output: Path, timeout: float
+) -> dict[str, Any]:
+    try:
+        return launch.call(of.backend.worker(), what, prefix=before, timeout=timeout)
+    except LayerlineError as e:
+        text = ncu.said(output)
+        ncu.refuse(text + e.what)
+        last = ncu.last_kernel(text)
+        if last is None:
+            raise
+        fix = "leave it out with --kernel-name 'regex:^(?!NAME)', or give a longer --timeout"
+        raise InputError(f"{e.what}; the last kernel that ncu began is {last}", fix=fix) from None
+
+
+def capture(of: Subject, options: ncu.Options, *, every: bool, timeout: float) -> dict[str, Any]:
+    """Capture one inference's counters; gives facts. LayerlineError on failure."""
+    before = machine.state()
+    plan = plan_of(of)
+    if plan is None:
+        log(f"{of.precision}: no nsys capture tells equal launches apart; every one is replayed")
+    if options.kernel_name or options.nvtx_include or options.replay_mode in ("range", "app-range"):
+        plan, every = None, False  # the user chooses
+    parts = _parts(of, options, plan, every=every, timeout=timeout)
+    measured = {p.report.name: _matched(p, plan, every=every) for p in parts}
+    unread = any(p.seen is None for p in parts)
+    replayed = None if unread else sum(len(p.seen or []) for p in parts)
+    if plan is not None:
+        known = {k: v for k, v in measured.items() if v is not None}
+        write_json(of.capture(".ncu.plan.json"), ncu_plan.document(plan.launches, known))
+    csvs = [_csv(p.report) for p in parts]
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "source": parts[0].report.name,
+        "reports": [p.report.name for p in parts],
+        "precision": of.precision,
+        "backend": of.backend.name,
+        "engine": of.engine.name,
+        "options": options.as_json(),
+        "every": every or plan is None,
+        "commands": [p.command for p in parts],
+        "seconds": [round(p.seconds, 3) for p in parts],
+        "launches": None if plan is None else len(plan.launches),
+        "replayed": replayed,
+        "planned": None if plan is None or every else len(plan.chosen),
+        # Null: nothing here reads reports, so what was captured is matched to the plan later.
+        "verified": None if unread or plan is None else True,
+        "csv": csvs,
+        "clock_control": options.clock_control or "base",
+        "machine": {"before": before, "after": machine.state()},
+        "facts": parts[0].facts,
+    }
+    write_json(of.capture(".ncu.meta.json"), document)
+    return {k: document[k] for k in ("launches", "replayed", "seconds", "verified")}
+
+
+def _parts(
+    of: Subject, options: ncu.Options, plan: Plan | None, *, every: bool, timeout: float
+) -> list[Capture]:
+    """The capture, and a second one by kernel names where the first missed a kind of work."""
+    report = of.capture(".ncu-rep")
+    for old in (".2.ncu-rep", ".2.ncu.csv", ".ncu.csv"):  # of an earlier capture
+        of.capture(old).unlink(missing_ok=True)
+    if plan is None or every or len(plan.chosen) == len(plan.launches):
+        return [once(of, options, [], report, timeout=timeout)]
+    try:
+        first = once(of, options, plan.filters(), report, timeout=timeout, warmup=0)
+    except InputError as e:
+        if "no kernel" not in e.what:
+            raise
+        log(f"{of.precision}: ncu found none of the chosen invocations; by names instead")
+        names = ncu_plan.names_pattern(plan.functions)
+        return [once(of, options, ["--kernel-name", f"regex:{names}"], report, timeout=timeout)]
+    if first.seen is None:
+        return [first]
+    found = ncu_plan.match(plan.launches, first.seen, every=False)
+    lacking = ncu_plan.missing(plan.launches, found.values())
+    if not lacking:
+        return [first]
+    log(f"{of.precision}: {len(lacking)} kinds of work were not captured; once more by their names")
+    names = ncu_plan.names_pattern(x.function for x in lacking)
+    more = of.capture(".2.ncu-rep")
+    second = once(of, options, ["--kernel-name", f"regex:{names}"], more, timeout=timeout)
+    return [first, second]
+
+
+def _matched(part: Capture, plan: Plan | None, *, every: bool) -> dict[int, int] | None:
+    if plan is None or part.seen is None:
+        return None
+    found = ncu_plan.match(plan.launches, part.seen, every=every)
+    if not found:
+        raise CheckFailed("ncu captured none of the planned launches", file=part.report)
+    return found
+
+
+def _csv(report: Path) -> str | None:
+    """NVIDIA's raw page beside the report; a note where ncu cannot print it."""
+    path = report.with_name(report.name.removesuffix(".ncu-rep") + ".ncu.csv")
+    try:
+        ncu.write_csv(report, path)
+    except ToolMissing as e:
+        log(e.line())
+        return None
+    return path.name

@@ -1,0 +1,137 @@
+"""`layerline ncu`: hardware counters of a run's engines, of its eager model, of its training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from layerline.core.errors import InputError
+from layerline.core.files import machine_lock
+from layerline.core.run import Step, open_run
+from layerline.engines import backend as backends
+from layerline.engines import launch
+from layerline.engines.command import precisions
+
+from . import engine, ncu_capture
+from . import ncu as tool
+
+WHAT = ("engine", "eager", "train")
+
+
+def _metrics(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(m.strip() for v in values for m in v.split(",") if m.strip())
+
+
+@click.command("ncu")
+@click.option("--run", "path", type=click.Path(path_type=Path), help="Run folder.")
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=precisions,
+    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
+)
+@click.option("--backend", default="tensorrt", show_default=True, help="Whose engine.")
+@click.option("--what", type=click.Choice(WHAT), default="engine", show_default=True)
+@click.option("--section", "sections", multiple=True, help="[default: ComputeWorkloadAnalysis]")
+@click.option("--set", "sets", multiple=True, help="A set of sections, as ncu names it.")
+@click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
+@click.option(
+    "--replay-mode", type=click.Choice(("kernel", "application", "range")), help="[default: kernel]"
+)
+@click.option("--cache-control", type=click.Choice(("all", "none")), help="[default: all]")
+@click.option("--clock-control", type=click.Choice(("base", "none")), help="[default: base]")
+@click.option("--kernel-name", help="Only kernels whose name fits this regular expression.")
+@click.option("--nvtx-include", multiple=True, help="Only inside these ranges, as ncu has it.")
+@click.option("--every", is_flag=True, help="Replay every launch, equal ones too.")
+@click.option(
+    "--batch-launches",
+    type=click.IntRange(min=1),
+    help="At most so many launches in one run of the program; what is done is not done again.",
+)
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    help="At most so many of --metrics in one run of the program.",
+)
+@click.option("--query", is_flag=True, help="Only list this GPU's metrics into a file.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1800,
+    show_default=True,
+    help="Seconds after which a run of the program is ended.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands.")
+def ncu(
+    path: Path | None,
+    wanted: tuple[str, ...],
+    backend: str,
+    what: str,
+    query: bool,
+    every: bool,
+    batch_launches: int | None,
+    passes: int | None,
+    timeout: float,
+    dry_run: bool,
+    **asked: Any,
+) -> None:
+    """Measure hardware counters with Nsight Compute, at a fraction of its cost.
+
+    Launches that are the same work are replayed once or twice, by the run's nsys capture; the
+    others are given their counters and marked. Durations in these captures are of replayed,
+    serialised kernels: they are never latencies.
+    """
+    if query:
+        _query(path, timeout)
+        return
+    if path is None:
+        raise click.UsageError("Missing option '--run'.")
+    options = _options(asked)
+    if what != "engine":
+        raise InputError(f"ncu of {what} is not there yet")
+    run = open_run(path)
+    chosen = backends.choose(backend)
+    if not chosen.traceable:
+        raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
+    for precision in wanted:
+        backends.check_precision(chosen, precision)
+    subjects = [engine.subject(run, precision, chosen) for precision in wanted]
+    for of in subjects:
+        if dry_run:
+            click.echo(_shown(of, options, every))
+            continue
+        _measure(of, options, every=every, timeout=timeout)
+
+
+def _options(asked: dict[str, Any]) -> tool.Options:
+    return tool.Options(**{k: "" if v is None else v for k, v in asked.items()})
+
+
+def _query(path: Path | None, timeout: float) -> None:
+    file = (path / "captures" if path else Path()) / "ncu-metrics.txt"
+    count = tool.query(file, timeout)
+    click.echo(f"{count} metrics in {file}")
+
+
+def _shown(of: engine.Subject, options: tool.Options, every: bool) -> str:
+    plan = None if every else ncu_capture.plan_of(of)
+    filters = [] if plan is None else plan.filters()
+    before = tool.prefix(tool.command(), options, of.capture(""), filters)
+    warmup = ncu_capture.WARMUP if plan is None else 0
+    return launch.shown([*before, *of.backend.worker().command], ncu_capture.job(of, warmup))
+
+
+def _measure(of: engine.Subject, options: tool.Options, *, every: bool, timeout: float) -> None:
+    tool.command()
+    backends.require(of.backend)
+    outputs = [of.capture(s) for s in ncu_capture.SUFFIXES]
+    keyed = {**options.as_json(), "every": every, "worker": of.worker_key()}
+    inputs = [*of.inputs(), *([of.capture(".sqlite")] if of.capture(".sqlite").exists() else [])]
+    step = Step(of.run, f"profile/{of.precision}.{of.backend.name}.ncu", keyed, inputs, outputs)
+    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
+        facts.update(ncu_capture.capture(of, options, every=every, timeout=timeout))

@@ -1,0 +1,148 @@
+"""The launches of one iteration: of an nsys export, and those that an ncu report holds."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import importlib
+import re
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import InputError
+
+from . import ncu
+from .ncu_plan import Launch, Seen
+
+_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
+PUSH_POP = 59  # NvtxPushPopRange in ENUM_NSYS_EVENT_TYPE
+_KERNELS = """
+SELECT k.start, k.end, r.start, r.globalTid, d.value, s.value, k.gridX, k.gridY, k.gridZ,
+       k.blockX, k.blockY, k.blockZ, k.registersPerThread, k.staticSharedMemory,
+       k.dynamicSharedMemory
+FROM CUPTI_ACTIVITY_KIND_KERNEL k
+JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+  ON r.correlationId = k.correlationId AND (r.globalTid >> 24) = (k.globalPid >> 24)
+JOIN StringIds d ON d.id = k.demangledName
+JOIN StringIds s ON s.id = k.shortName
+ORDER BY r.start, k.start
+"""
+_RANGES = f"""
+SELECT n.start, n.end, n.globalTid, COALESCE(n.text, t.value)
+FROM NVTX_EVENTS n LEFT JOIN StringIds t ON t.id = n.textId
+WHERE n.eventType = {PUSH_POP} AND n.end IS NOT NULL
+ORDER BY n.start
+"""
+
+
+def of_nsys(path: Path) -> list[Launch]:
+    """The kernels that one inference launched, in the order of launching, with their layers.
+
+    `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+            kernels = file.execute(_KERNELS).fetchall()
+            ranges = file.execute(_RANGES).fetchall()
+    except sqlite3.Error as e:
+        raise InputError(
+            f"has no kernels and ranges that can be read ({e})",
+            file=path,
+            fix="profile the engine again with nsys",
+        ) from None
+    inferences = [r for r in ranges if r[3] and _ENQUEUE.match(r[3])]
+    if not inferences:
+        raise InputError("holds no inference of TensorRT", file=path, fix="profile it with nsys")
+    start, end, thread, _ = inferences[0]
+    inside = [r for r in ranges if r[2] == thread and start <= r[0] and r[1] <= end]
+    layers = _Layers([r for r in inside if r[3] and not _ENQUEUE.match(r[3])])
+    chosen = [k for k in kernels if k[3] == thread and start <= k[2] <= end]
+    if not chosen:
+        raise InputError("its first inference launched no kernel", file=path)
+    return [
+        Launch(
+            index=i,
+            kernel=k[4],
+            function=k[5],
+            grid=(k[6], k[7], k[8]),
+            block=(k[9], k[10], k[11]),
+            registers=k[12],
+            static_shared=k[13],
+            dynamic_shared=k[14],
+            layer=layers.at(k[2]),
+            duration_ns=k[1] - k[0],
+        )
+        for i, k in enumerate(chosen)
+    ]
+
+
+class _Layers:
+    """Ranges of one thread, nested, in the order of their starts."""
+
+    def __init__(self, ranges: list[Any]) -> None:
+        self._ranges = ranges
+        self._starts = [r[0] for r in ranges]
+
+    def at(self, time: int) -> str | None:
+        """The name of the innermost range around `time`."""
+        for i in range(bisect.bisect_right(self._starts, time) - 1, -1, -1):
+            if self._ranges[i][1] >= time:
+                return str(self._ranges[i][3])
+        return None
+
+
+def _library() -> Any:
+    """`ncu_report`: the package, or the one that Nsight Compute brings; null without either."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("ncu_report")
+    tool = next((shutil.which(a) for a in reversed(ncu.command()) if shutil.which(a)), None)
+    if tool is None:
+        return None
+    for folder in Path(tool).resolve().parents:
+        if (folder / "extras/python/ncu_report.py").exists():
+            sys.path.append(str(folder / "extras/python"))
+            with contextlib.suppress(ImportError):
+                return importlib.import_module("ncu_report")
+    return None
+
+
+def of_report(path: Path) -> list[Seen] | None:
+    """The launches of a report in order; null where no ncu_report is here to read it."""
+    library = _library()
+    if library is None:
+        return None
+    try:
+        report = library.load_report(str(path))
+        actions = [
+            results.action_by_idx(a)
+            for results in (report.range_by_idx(r) for r in range(report.num_ranges()))
+            for a in range(results.num_actions())
+        ]
+        return [_seen(number, action) for number, action in enumerate(actions)]
+    except (RuntimeError, ValueError, TypeError, AttributeError, OSError) as e:
+        raise InputError(f"cannot be read by ncu_report ({e})", file=path) from None
+
+
+def _seen(number: int, action: Any) -> Seen:
+    push_pop: list[tuple[str, str]] = []
+    state = action.nvtx_state()
+    for domain_id in state.domains() if state is not None else ():
+        domain = state.domain_by_id(domain_id)
+        push_pop += [(domain.name(), name) for name in domain.push_pop_ranges()]
+    # A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
+    names = [n for d, n in push_pop if d == "myelin-exec"] or [n for _, n in push_pop]
+    return Seen(
+        number=number,
+        kernel=action.name(action.NameBase_DEMANGLED),
+        grid=_size(action, "grid"),
+        block=_size(action, "block"),
+        layer=names[-1] if names else None,
+    )
+
+
+def _size(action: Any, what: str) -> tuple[int, ...] | None:
+    parts = [action.metric_by_name(f"launch__{what}_dim_{axis}") for axis in "xyz"]
+    return None if None in parts else tuple(int(p.value()) for p in parts)

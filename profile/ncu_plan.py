@@ -1,0 +1,297 @@
+"""Which launches of one iteration are the same work, and which of them to replay.
+
+The launches come from the run's nsys capture. Two are the same work when grid, block, registers,
+static and dynamic shared memory are equal, and kernel and layer too but for the index of the
+instance: ``__myl_bb0_7_AddCas`` and ``__myl_bb0_5_AddCas``, ``mha0`` and ``mha1``,
+``h_3_mlp_c_fc/Gemm`` and ``h_4_mlp_c_fc/Gemm``. The layer stands for the shapes: two products of
+one tile and one grid differ in their inner dimension only, which nothing of a launch shows.
+
+ncu chooses launches with ``--kernel-id context:stream:regex:NAME:INVOCATION``. Invocations are
+counted per kernel name, grid, block and shared memory (Nsight Compute CLI, ``kernel-id``), and one
+expression serves for all names. So the plan is a set of names and a set of invocation numbers,
+and what was really captured is matched to the plan afterwards (`match`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from layerline.core.errors import CheckFailed
+
+SCHEMA_VERSION = 1
+# A second representative of each kind is replayed too, as long as no more than this is.
+FRACTION = 0.25
+_MYELIN = re.compile(r"(__myl_bb)\d+_\d+(_)|(__mye)\d+")
+_INSTANCE = re.compile(r"\b((?:mha|fmha|attn|ffn|block|layer))(\d+)\b")
+_TEMPORARY = re.compile(r"__mye\d+|_myl\d+_\d+")
+_PARTS = re.compile(r"(\+|\s_\s|\|\||[\x1e\x1f])")
+_BLOCK = re.compile(r"(?<=[_.])\d+(?=[_.]|$)")
+# Launches of one kind that nsys saw differ by more than both are not the same work.
+DIFFERENT, DIFFERENT_NS = 1.5, 3000
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch of an iteration, in the order of launching.
+
+    `function` is the name without its parameters; `grid`, `block` as (x, y, z); shared memory in
+    bytes; `duration_ns` is nsys's. `layer` is the innermost range, null where it is not known.
+    """
+
+    index: int
+    kernel: str
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int | None
+    static_shared: int | None
+    dynamic_shared: int | None
+    layer: str | None
+    duration_ns: int | None = None
+
+    @property
+    def configuration(self) -> tuple[Any, ...]:
+        """What ncu counts invocations by."""
+        shared = (self.static_shared or 0) + (self.dynamic_shared or 0)
+        return (self.function, self.grid, self.block, shared)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for launches that are the same work. Without a layer it is its own only."""
+        work = kernel_kind(self.kernel)
+        place = f"#{self.index}" if self.layer is None else layer_kind(self.layer)
+        shared = (self.static_shared, self.dynamic_shared)
+        return (work, self.grid, self.block, self.registers, *shared, place)
+
+
+Kinds = dict[int, tuple[Any, ...]]
+
+
+def kinds(launches: Sequence[Launch]) -> Kinds:
+    """The kind of work of each launch by its index: its key.
+
+    Where the durations of one key differ far beyond noise, the number in the layer's name was no
+    block's: its launches are told apart by their layers as they are.
+    """
+    members: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
+    for launch in launches:
+        members[launch.key].append(launch)
+    found: Kinds = {}
+    for key, equal in members.items():
+        times = [x.duration_ns for x in equal if x.duration_ns is not None]
+        low, high = (min(times), max(times)) if times else (0, 0)
+        apart = high > DIFFERENT * low and high - low > DIFFERENT_NS
+        for launch in equal:
+            found[launch.index] = (*key, launch.layer) if apart else key
+    return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of one iteration, and the function names and invocations to replay."""
+
+    launches: tuple[Launch, ...]
+    functions: tuple[str, ...]
+    invocations: tuple[int, ...]
+
+    @property
+    def chosen(self) -> list[Launch]:
+        """The launches that these names and invocations choose."""
+        counted = zip(self.launches, _invocations(self.launches), strict=True)
+        return [
+            x for x, n in counted if x.function in set(self.functions) and n in self.invocations
+        ]
+
+    @property
+    def share(self) -> float:
+        """Launches to replay over all launches."""
+        return len(self.chosen) / len(self.launches)
+
+    def filters(self) -> list[str]:
+        """As ncu's arguments."""
+        numbers = "|".join(str(n) for n in self.invocations)
+        return ["--kernel-id", f"::regex:{names_pattern(self.functions)}:{numbers}"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A launch that a report holds: its number there, and what tells it apart."""
+
+    number: int
+    kernel: str
+    grid: tuple[int, ...] | None
+    block: tuple[int, ...] | None
+    layer: str | None
+
+
+def kernel_kind(name: str) -> str:
+    """A kernel's name without the index of its instance."""
+    name = _MYELIN.sub(lambda m: f"{m[1]}*_*{m[2]}" if m[1] else f"{m[3]}*", name)
+    return _INSTANCE.sub(r"\1*", name)
+
+
+def layer_kind(name: str) -> str:
+    """A layer's name without the number of its block and those of temporaries.
+
+    The first number of a module's path is the block's (``h_3_attn/MatMul_1``); further ones
+    (``ln_1``), and those of operators, tell the work of one block apart and stay.
+    """
+    parts = _PARTS.split(_TEMPORARY.sub("~", name))
+    for i, part in enumerate(parts):
+        path, slash, operator = part.partition("/")
+        if slash:
+            parts[i] = _BLOCK.sub("*", path, count=1) + slash + operator
+    return _INSTANCE.sub(r"\1*", "".join(parts))
+
+
+def names_pattern(functions: Iterable[str]) -> str:
+    """A regular expression for exactly these names. Colons end a part of --kernel-id."""
+    names = sorted(set(functions))
+    return "^(" + "|".join(re.escape(n).replace(":", ".").replace(r"\_", "_") for n in names) + ")$"
+
+
+def _invocations(launches: Sequence[Launch]) -> list[int]:
+    seen: Counter[tuple[Any, ...]] = Counter()
+    numbers = []
+    for launch in launches:
+        seen[launch.configuration] += 1
+        numbers.append(seen[launch.configuration])
+    return numbers
+
+
+def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
+    """Choose names and invocations so that each kind of work is replayed at least once.
+
+    Then second representatives (of the last instance's name, and of later invocations) while no
+    more than `fraction` of the launches is replayed.
+    """
+    numbers = _invocations(launches)
+    kind_of = kinds(launches)
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for i, launch in enumerate(launches):
+        groups[kind_of[launch.index]].append(i)
+    firsts = [members[0] for members in groups.values()]
+    found = Plan(
+        tuple(launches),
+        tuple(sorted({launches[i].function for i in firsts})),
+        tuple(sorted({numbers[i] for i in firsts})),
+    )
+    return _widened(found, groups, numbers, fraction)
+
+
+def _widened(
+    found: Plan, groups: dict[tuple[Any, ...], list[int]], numbers: list[int], fraction: float
+) -> Plan:
+    for members in groups.values():
+        chosen = {x.index for x in found.chosen}
+        have = [i for i in members if found.launches[i].index in chosen]
+        if len(members) < 2 or len(have) > 1:
+            continue
+        # The cheapest of the other members, the last one first.
+        wider = [
+            Plan(
+                found.launches,
+                tuple(sorted({*found.functions, found.launches[i].function})),
+                tuple(sorted({*found.invocations, numbers[i]})),
+            )
+            for i in reversed(members)
+            if i not in have
+        ]
+        best = min(wider, key=lambda p: len(p.chosen))
+        if best.share <= fraction:
+            found = best
+    return found
+
+
+def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> dict[int, int]:
+    """The index of the planned launch of each launch in a report: number there -> index.
+
+    By kernel, grid, block and layer, equal ones in their order; where a report knows no layer, by
+    the others. CheckFailed names the first launch that is not of the plan, and with `every` the
+    first planned one that is not in the report.
+    """
+    layered = any(s.layer for s in seen) and any(x.layer for x in launches)
+
+    def identity(x: Launch | Seen) -> tuple[Any, ...]:
+        return (x.kernel, x.grid, x.block, x.layer if layered else None)
+
+    waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for launch in launches:
+        waiting[identity(launch)].append(launch.index)
+    found: dict[int, int] = {}
+    used: Counter[tuple[Any, ...]] = Counter()
+    for s in seen:
+        planned = waiting.get(identity(s), [])
+        at = used[identity(s)]
+        if at >= len(planned):
+            again = "once more than the nsys capture has it" if planned else "which nsys did not"
+            raise CheckFailed(
+                f"ncu captured {s.kernel} with grid {s.grid} in {s.layer or 'no layer'} "
+                f"(number {s.number}), {again}",
+                fix="capture both again, with nothing else changed",
+            )
+        used[identity(s)] += 1
+        found[s.number] = planned[at]
+    if every:
+        _sequence(launches, seen, found)
+    return found
+
+
+def _sequence(launches: Sequence[Launch], seen: Sequence[Seen], found: dict[int, int]) -> None:
+    for position, launch in enumerate(launches):
+        if position >= len(seen) or found[seen[position].number] != launch.index:
+            was = seen[position].kernel if position < len(seen) else "nothing"
+            raise CheckFailed(
+                f"launch {position} was {launch.kernel} under nsys and {was} under ncu",
+                fix="capture both again, with nothing else changed",
+            )
+
+
+def missing(launches: Sequence[Launch], measured: Iterable[int]) -> list[Launch]:
+    """One launch of each kind of work that none of the measured launches is."""
+    kind_of = kinds(launches)
+    have = {kind_of[i] for i in measured}
+    found: dict[tuple[Any, ...], Launch] = {}
+    for launch in launches:
+        if kind_of[launch.index] not in have:
+            found.setdefault(kind_of[launch.index], launch)
+    return list(found.values())
+
+
+def document(launches: Sequence[Launch], measured: dict[str, dict[int, int]]) -> dict[str, Any]:
+    """``ncu.plan.json``. `measured`: for each report, its launch numbers -> planned index.
+
+    Every launch has the number of its kind (`key`), whether it was `measured`, and the index of
+    the launch whose counters it is given (`representative`, its own where it was measured; null
+    where none of its kind was). Durations are nsys's, of the capture that the plan is of.
+    """
+    kind_of = kinds(launches)
+    numbers: dict[tuple[Any, ...], int] = {}
+    done = {i for found in measured.values() for i in found.values()}
+    first: dict[tuple[Any, ...], int] = {}
+    for launch in launches:
+        kind = kind_of[launch.index]
+        numbers.setdefault(kind, len(numbers))
+        if launch.index in done:
+            first.setdefault(kind, launch.index)
+    rows = [
+        {
+            **asdict(x),
+            "key": numbers[kind_of[x.index]],
+            "measured": x.index in done,
+            "representative": x.index if x.index in done else first.get(kind_of[x.index]),
+        }
+        for x in launches
+    ]
+    reports = {name: {str(n): i for n, i in found.items()} for name, found in measured.items()}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "launches": rows,
+        "keys": len(numbers),
+        "replayed": len(done),
+        "reports": reports,
+    }
