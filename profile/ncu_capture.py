@@ -110,12 +110,11 @@ def capture(of: Subject, options: ncu.Options, *, every: bool, timeout: float) -
     if options.kernel_name or options.nvtx_include or options.replay_mode in ("range", "app-range"):
         plan, every = None, False  # the user chooses
     parts = _parts(of, options, plan, every=every, timeout=timeout)
-    measured = {p.report.name: _matched(p, plan, every=every) for p in parts}
+    measured, wrong = _matched(parts, plan, every=every)
     unread = any(p.seen is None for p in parts)
     replayed = None if unread else sum(len(p.seen or []) for p in parts)
     if plan is not None:
-        known = {k: v for k, v in measured.items() if v is not None}
-        write_json(of.capture(".ncu.plan.json"), ncu_plan.document(plan.launches, known))
+        write_json(of.capture(".ncu.plan.json"), ncu_plan.document(plan.launches, measured))
     csvs = [_csv(p.report) for p in parts]
     document = {
         "schema_version": SCHEMA_VERSION,
@@ -132,13 +131,15 @@ def capture(of: Subject, options: ncu.Options, *, every: bool, timeout: float) -
         "replayed": replayed,
         "planned": None if plan is None or every else len(plan.chosen),
         # Null: nothing here reads reports, so what was captured is matched to the plan later.
-        "verified": None if unread or plan is None else True,
+        "verified": None if unread or plan is None else wrong is None,
         "csv": csvs,
         "clock_control": options.clock_control or "base",
         "machine": {"before": before, "after": machine.state()},
         "facts": parts[0].facts,
     }
     write_json(of.capture(".ncu.meta.json"), document)
+    if wrong is not None:
+        raise wrong
     return {k: document[k] for k in ("launches", "replayed", "seconds", "verified")}
 
 
@@ -161,7 +162,10 @@ def _parts(
         return [once(of, options, ["--kernel-name", f"regex:{names}"], report, timeout=timeout)]
     if first.seen is None:
         return [first]
-    found = ncu_plan.match(plan.launches, first.seen, every=False)
+    try:
+        found = ncu_plan.match(plan.launches, first.seen, every=False)
+    except CheckFailed:
+        return [first]  # said by the caller, when the capture is safe
     lacking = ncu_plan.missing(plan.launches, found.values())
     if not lacking:
         return [first]
@@ -172,13 +176,19 @@ def _parts(
     return [first, second]
 
 
-def _matched(part: Capture, plan: Plan | None, *, every: bool) -> dict[int, int] | None:
-    if plan is None or part.seen is None:
-        return None
-    found = ncu_plan.match(plan.launches, part.seen, every=every)
-    if not found:
-        raise CheckFailed("ncu captured none of the planned launches", file=part.report)
-    return found
+def _matched(
+    parts: list[Capture], plan: Plan | None, *, every: bool
+) -> tuple[dict[str, dict[int, int]], CheckFailed | None]:
+    """Of each report that can be read, its launches in the plan; and what does not fit."""
+    found: dict[str, dict[int, int]] = {}
+    for part in parts:
+        if plan is None or part.seen is None:
+            continue
+        try:
+            found[part.report.name] = ncu_plan.match(plan.launches, part.seen, every=every)
+        except CheckFailed as e:
+            return {}, CheckFailed(e.what, file=part.report, fix=e.fix)
+    return found, None
 
 
 def _csv(report: Path) -> str | None:

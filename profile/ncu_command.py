@@ -109,7 +109,8 @@ def ncu(
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
-    return tool.Options(**{k: "" if v is None else v for k, v in asked.items()})
+    given: dict[str, Any] = {k: "" if v is None else v for k, v in asked.items()}
+    return tool.Options(**given)
 
 
 def _query(path: Path | None, timeout: float) -> None:

@@ -136,7 +136,7 @@ def _seen(number: int, action: Any) -> Seen:
     names = [n for d, n in push_pop if d == "myelin-exec"] or [n for _, n in push_pop]
     return Seen(
         number=number,
-        kernel=action.name(action.NameBase_DEMANGLED),
+        function=action.name(action.NameBase_FUNCTION),
         grid=_size(action, "grid"),
         block=_size(action, "block"),
         layer=names[-1] if names else None,

@@ -122,7 +122,7 @@ class Seen:
     """A launch that a report holds: its number there, and what tells it apart."""
 
     number: int
-    kernel: str
+    function: str
     grid: tuple[int, ...] | None
     block: tuple[int, ...] | None
     layer: str | None
@@ -210,14 +210,14 @@ def _widened(
 def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> dict[int, int]:
     """The index of the planned launch of each launch in a report: number there -> index.
 
-    By kernel, grid, block and layer, equal ones in their order; where a report knows no layer, by
+    By function name (tools spell template arguments differently), grid, block and layer, equal ones in their order; where a report knows no layer, by
     the others. CheckFailed names the first launch that is not of the plan, and with `every` the
     first planned one that is not in the report.
     """
     layered = any(s.layer for s in seen) and any(x.layer for x in launches)
 
     def identity(x: Launch | Seen) -> tuple[Any, ...]:
-        return (x.kernel, x.grid, x.block, x.layer if layered else None)
+        return (x.function, x.grid, x.block, x.layer if layered else None)
 
     waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for launch in launches:
@@ -230,7 +230,7 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
         if at >= len(planned):
             again = "once more than the nsys capture has it" if planned else "which nsys did not"
             raise CheckFailed(
-                f"ncu captured {s.kernel} with grid {s.grid} in {s.layer or 'no layer'} "
+                f"ncu captured {s.function} with grid {s.grid} in {(s.layer or 'no layer')[:80]} "
                 f"(number {s.number}), {again}",
                 fix="capture both again, with nothing else changed",
             )
@@ -244,9 +244,9 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
 def _sequence(launches: Sequence[Launch], seen: Sequence[Seen], found: dict[int, int]) -> None:
     for position, launch in enumerate(launches):
         if position >= len(seen) or found[seen[position].number] != launch.index:
-            was = seen[position].kernel if position < len(seen) else "nothing"
+            was = seen[position].function if position < len(seen) else "nothing"
             raise CheckFailed(
-                f"launch {position} was {launch.kernel} under nsys and {was} under ncu",
+                f"launch {position} was {launch.function} under nsys and {was} under ncu",
                 fix="capture both again, with nothing else changed",
             )
 
