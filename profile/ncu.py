@@ -37,6 +37,7 @@ PERMISSION_FIX = (
 )
 # Collective kernels wait for their peers, which a replay never brings (NVIDIA/nccl#466).
 NO_NCCL = "regex:^(?!nccl)"
+NO_KERNEL = "ncu profiled no kernel"
 _PROFILING = re.compile(r'==PROF== Profiling "(.*?)" - (\d+)')
 _ERROR = re.compile(r"==ERROR==\s*(.*)")
 
@@ -136,6 +137,11 @@ def last_kernel(text: str) -> str | None:
     return f'"{found[-1][0]}", number {found[-1][1]}' if found else None
 
 
+def profiled(text: str) -> int:
+    """How many launches ncu began, by its progress lines."""
+    return len(_PROFILING.findall(text))
+
+
 def check(output: Path, also: str = "") -> Path:
     """See that ncu wrote its report; gives it.
 
@@ -149,9 +155,7 @@ def check(output: Path, also: str = "") -> Path:
         nsys.own(report)
         return report
     if "No kernels were profiled" in text:
-        raise InputError(
-            "ncu profiled no kernel", fix="see that --kernel-name and --nvtx-include fit the run"
-        )
+        raise InputError(NO_KERNEL, fix="see that --kernel-name and --nvtx-include fit the run")
     raise ToolMissing(f"ncu wrote no report: {_why(text)}", fix="run `layerline doctor`")
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from layerline.core.errors import InputError
+from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock
-from layerline.core.run import Step, open_run
+from layerline.core.progress import log
+from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
 from layerline.engines import launch
 from layerline.engines.command import precisions
 
-from . import engine, ncu_capture
+from . import engine, ncu_batched, ncu_batches, ncu_capture
 from . import ncu as tool
+from .eager_process import cuda_usable
+from .ncu_capture import Target
 
 WHAT = ("engine", "eager", "train")
 
@@ -92,20 +97,37 @@ def ncu(
     if path is None:
         raise click.UsageError("Missing option '--run'.")
     options = _options(asked)
-    if what != "engine":
-        raise InputError(f"ncu of {what} is not there yet")
     run = open_run(path)
+    targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
+    for of in targets:
+        if dry_run:
+            click.echo(_shown(of, options, every))
+        elif batch_launches or passes:
+            cut = ncu_batches.Cut(batch_launches, passes)
+            work = functools.partial(ncu_batched.capture, of, options, cut, timeout=timeout)
+            _measure(of, options, {"cut": vars(cut)}, [".ncu.csv"], work)
+        else:
+            work = functools.partial(ncu_capture.capture, of, options, every=every, timeout=timeout)
+            _measure(of, options, {"every": every}, list(ncu_capture.SUFFIXES), work)
+
+
+def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
     chosen = backends.choose(backend)
     if not chosen.traceable:
         raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
     for precision in wanted:
         backends.check_precision(chosen, precision)
-    subjects = [engine.subject(run, precision, chosen) for precision in wanted]
-    for of in subjects:
-        if dry_run:
-            click.echo(_shown(of, options, every))
-            continue
-        _measure(of, options, every=every, timeout=timeout)
+    found = [ncu_capture.engine_target(engine.subject(run, p, chosen)) for p in wanted]
+    tool.command()
+    backends.require(chosen)
+    return found
+
+
+def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
+    tool.command()
+    if not cuda_usable():
+        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+    return [ncu_capture.torch_target(run, what, precision) for precision in wanted]
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
@@ -119,20 +141,27 @@ def _query(path: Path | None, timeout: float) -> None:
     click.echo(f"{count} metrics in {file}")
 
 
-def _shown(of: engine.Subject, options: tool.Options, every: bool) -> str:
-    plan = None if every else ncu_capture.plan_of(of)
+def _shown(of: Target, options: tool.Options, every: bool) -> str:
+    plan = None if every else of.plan()
     filters = [] if plan is None else plan.filters()
-    before = tool.prefix(tool.command(), options, of.capture(""), filters)
+    before = tool.prefix(tool.command(), options, of.file(""), filters)
     warmup = ncu_capture.WARMUP if plan is None else 0
-    return launch.shown([*before, *of.backend.worker().command], ncu_capture.job(of, warmup))
+    return launch.shown([*before, *of.worker.command], of.job(warmup))
 
 
-def _measure(of: engine.Subject, options: tool.Options, *, every: bool, timeout: float) -> None:
-    tool.command()
-    backends.require(of.backend)
-    outputs = [of.capture(s) for s in ncu_capture.SUFFIXES]
-    keyed = {**options.as_json(), "every": every, "worker": of.worker_key()}
-    inputs = [*of.inputs(), *([of.capture(".sqlite")] if of.capture(".sqlite").exists() else [])]
-    step = Step(of.run, f"profile/{of.precision}.{of.backend.name}.ncu", keyed, inputs, outputs)
+def _measure(
+    of: Target,
+    options: tool.Options,
+    also: dict[str, Any],
+    suffixes: list[str],
+    work: Callable[[], dict[str, Any]],
+) -> None:
+    keyed = {**options.as_json(), **also}
+    sqlite = [of.sqlite] if of.sqlite is not None and of.sqlite.exists() else []
+    outputs = [of.file(s) for s in suffixes]
+    step = Step(of.run, f"profile/{of.stem}.ncu", keyed, [*of.inputs, *sqlite], outputs)
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
     with machine_lock(f"measuring {step.name}"), step.recording() as facts:
-        facts.update(ncu_capture.capture(of, options, every=every, timeout=timeout))
+        facts.update(work())

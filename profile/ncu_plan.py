@@ -210,9 +210,10 @@ def _widened(
 def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> dict[int, int]:
     """The index of the planned launch of each launch in a report: number there -> index.
 
-    By function name (tools spell template arguments differently), grid, block and layer, equal ones in their order; where a report knows no layer, by
-    the others. CheckFailed names the first launch that is not of the plan, and with `every` the
-    first planned one that is not in the report.
+    By function name (tools spell template arguments differently), grid, block and layer, equal
+    ones in their order; where a report knows no layer, by the others. CheckFailed names the first
+    launch that is not of the plan, and with `every` the first planned one that is not in the
+    report.
     """
     layered = any(s.layer for s in seen) and any(x.layer for x in launches)
 

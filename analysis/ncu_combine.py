@@ -1,0 +1,126 @@
+"""The pieces of a long ncu capture as one table, and as the raw page that ncu would print.
+
+`profile/ncu_batches.py` says which pieces there are and whether they fit; here they are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..core.errors import ToolMissing
+from ..core.files import write_text
+from ..profile import ncu_batches
+from .readers import registry
+from .readers.base import Artefact
+
+_LAUNCH = (
+    "ID",
+    "Process ID",
+    "Process Name",
+    "Host Name",
+    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+    "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+    "Kernel Name",
+    "Context",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+)
+
+
+def combine(folder: Path, output: Path) -> dict[str, Any]:
+    """Check and recombine the pieces in `folder`; writes the raw page to `output`; gives facts.
+
+    CheckFailed, InputError where pieces do not fit (`ncu_batches.check`); ToolMissing where they
+    cannot be read here.
+    """
+    manifest = ncu_batches.load(folder / "manifest.json")
+    ncu_batches.check(manifest, folder)
+    read = {t.file: _read(folder / t.file) for t in manifest.taken if t.launches}
+    tables = {file: found.tables["counters"] for file, found in read.items()}
+    whole = ncu_batches.recombine(manifest, tables, output.name)
+    launches = []
+    for t in manifest.taken:
+        if t.piece.part == 0 and t.launches:
+            rows = read[t.file].tables["launches"].sort_by("launch").to_pylist()
+            launches += [{**row, "launch": t.piece.skip + i} for i, row in enumerate(rows)]
+    write_text(output, raw_page(whole, launches))
+    return {"launches": len(launches), "metrics": len(set(whole["metric"].to_pylist()))}
+
+
+def _read(path: Path) -> Artefact:
+    """A piece: the report, else the page that ncu printed of it."""
+    try:
+        return registry.read(path)
+    except ToolMissing:
+        if path.with_suffix(".csv").exists():
+            return registry.read(path.with_suffix(".csv"))
+        raise
+
+
+def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:
+    """Counters in the form of ``ncu --csv --page raw``: a header, a row of units, a row a launch.
+
+    `launches`: rows of the readers' table `launches` with the numbers that `counters` has. Values
+    have all their digits and no separators of thousands. What is not known is empty; the process
+    and the device, which the form needs, are 0 then.
+    """
+    units: dict[str, str | None] = {}
+    values: dict[int, dict[str, str]] = {}
+    for row in counters.select(["launch", "metric", "unit", "value", "text"]).to_pylist():
+        units[row["metric"]] = row["unit"] or units.get(row["metric"])
+        text = row["text"] if row["value"] is None else _number(row["value"])
+        values.setdefault(row["launch"], {})[row["metric"]] = text or ""
+    metrics = sorted(units)
+    made = io.StringIO()
+    writer = csv.writer(made, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*_LAUNCH, *metrics])
+    writer.writerow([*("" for _ in _LAUNCH), *(units[m] or "" for m in metrics)])
+    for launch in launches:
+        own = values.get(launch["launch"], {})
+        writer.writerow([*_columns(launch), *(own.get(m, "") for m in metrics)])
+    return made.getvalue()
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _columns(launch: dict[str, Any]) -> list[Any]:
+    domains = launch["range_domains"] or []
+    ranges = launch["ranges"] or []
+    push_pop = "  ".join(
+        f'"{_domain(d)}:{n}{_PAYLOAD}"' for d, n in zip(domains, ranges, strict=True)
+    )
+    start_end = "  ".join(
+        f'"<default domain>:{n}{_PAYLOAD}"' for n in launch["start_end_ranges"] or []
+    )
+    return [
+        launch["launch"],
+        launch["process"] or 0,
+        launch["process_name"] or "",
+        "",
+        f"0  {push_pop} " if push_pop else "",
+        f"0  {start_end} " if start_end else "",
+        launch["kernel"],
+        launch["context"] or 0,
+        launch["stream"] or 0,
+        launch["block"],
+        launch["grid"],
+        launch["device"] or 0,
+        launch["compute_capability"] or "",
+    ]
+
+
+_PAYLOAD = ":none:none:none:none:none:none"
+
+
+def _domain(name: str | None) -> str:
+    return name or "<default domain>"

@@ -1,0 +1,114 @@
+"""Counters of launches that were not replayed: those of a launch that is the same work.
+
+`profile/ncu_plan.py` says which launches are the same work, and `captures/NAME.ncu.plan.json`
+which of them were measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..core.errors import InputError
+from ..core.tables import SCHEMAS
+
+_LAUNCH, _OF = (
+    SCHEMAS["counters"].get_field_index("launch"),
+    SCHEMAS["counters"].get_field_index("representative_of"),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two or more measured launches of the same work are apart in one metric:
+    ``(highest - lowest) / |mean|``, null where the mean is 0."""
+
+    key: int
+    metric: str
+    launches: tuple[int, ...]
+    low: float
+    high: float
+    relative: float | None
+
+
+def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
+    """The `counters` table with a row for every launch of the plan that has counters.
+
+    `launch` becomes the launch's index in the plan. A launch that was not replayed is given the
+    rows of one that is the same work, with its own kernel and layer, and `representative_of` is
+    the index of that one; it is null in measured rows. Launches without a measured equal have no
+    rows: unknown is not zero. InputError where a report has a launch that the plan lacks.
+    """
+    measured = _indexed(counters, plan)
+    rows_of: dict[int, list[int]] = defaultdict(list)
+    for row, index in enumerate(measured["launch"].to_pylist()):
+        rows_of[index].append(row)
+    take: list[int] = []
+    launch: list[int] = []
+    of: list[int | None] = []
+    own: list[tuple[str, str | None] | None] = []
+    for x in plan["launches"]:
+        index, given = x["index"], x["representative"]
+        if given is None:
+            continue
+        rows = rows_of.get(given, [])
+        take += rows
+        launch += [index] * len(rows)
+        of += [None if given == index else given] * len(rows)
+        own += [None if given == index else (x["kernel"], x["layer"])] * len(rows)
+    found = measured.take(pa.array(take, pa.int64()))
+    found = found.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
+    found = found.set_column(_OF, "representative_of", pa.array(of, pa.int64()))
+    for at, name in enumerate(("kernel", "layer")):
+        values = found[name].to_pylist()
+        values = [v if o is None else o[at] for v, o in zip(values, own, strict=True)]
+        where = found.column_names.index(name)
+        found = found.set_column(where, name, pa.array(values, pa.string()))
+    return found
+
+
+def differences(counters: pa.Table, plan: Mapping[str, Any]) -> list[Difference]:
+    """The spread of every metric over the measured launches of each kind of work."""
+    key_of = {x["index"]: x["key"] for x in plan["launches"]}
+    measured = _indexed(counters, plan).select(["launch", "metric", "value"]).to_pylist()
+    values: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    for row in measured:
+        if row["value"] is not None:
+            values[key_of[row["launch"]], row["metric"]][row["launch"]] = row["value"]
+    found = []
+    for (key, metric), of in sorted(values.items()):
+        if len(of) < 2:
+            continue
+        low, high, mean = min(of.values()), max(of.values()), sum(of.values()) / len(of)
+        relative = (high - low) / abs(mean) if mean else (0.0 if low == high else None)
+        found.append(Difference(key, metric, tuple(sorted(of)), low, high, relative))
+    return found
+
+
+def _indexed(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
+    """The rows of the plan's reports, by the plan's numbers of launches."""
+    reports = plan["reports"]
+    # A page that ncu printed of a report has its launches.
+    names = {**reports, **{_page(name): found for name, found in reports.items()}}
+    keep, launch = [], []
+    pairs = zip(counters["source"].to_pylist(), counters["launch"].to_pylist(), strict=True)
+    for row, (source, number) in enumerate(pairs):
+        if source not in names:
+            continue
+        index = names[source].get(str(number))
+        if index is None:
+            raise InputError(
+                f"launch {number} is not in the plan", file=source, fix="capture it again"
+            )
+        keep.append(row)
+        launch.append(index)
+    found = counters.take(pa.array(keep, pa.int64()))
+    return found.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
+
+
+def _page(report: str) -> str:
+    return report.removesuffix(".ncu-rep") + ".ncu.csv"

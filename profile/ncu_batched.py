@@ -1,0 +1,172 @@
+"""A long ncu capture in pieces, each a run of the program; restarted, resumed, put together.
+
+The pieces lie in ``captures/NAME.ncu.batches/`` with ``manifest.json``. A piece that crashed is
+tried once more; one that hung is not. What is done is not done again by the next call, as long as
+the engine and the options are the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import InputError, LayerlineError, ToolMissing
+from layerline.core.files import sha256, sha256_of, write_json
+from layerline.core.progress import log
+
+from . import ncu, ncu_launches
+from .engine import SCHEMA_VERSION
+from .ncu_batches import (
+    DONE,
+    FAILED,
+    Cut,
+    Kernel,
+    Manifest,
+    Piece,
+    Taken,
+    as_json,
+    check,
+    kernel_of,
+    last,
+    load,
+    parts,
+)
+from .ncu_capture import Target, once
+
+TRIES = 2
+
+
+def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> dict[str, Any]:
+    """Capture all pieces that are not there yet and put them together; gives facts.
+
+    CheckFailed names a piece that failed, when all others were tried; ToolMissing at once where
+    ncu may not or cannot.
+    """
+    if cut.metrics and not options.metrics:
+        raise InputError("--passes divides --metrics, and there are none", fix="give --metrics")
+    folder = of.file(".ncu.batches")
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = _manifest(of, options, cut, folder)
+    for number, metrics in enumerate(parts(options.metrics, cut.metrics)):
+        skip, ended = 0, False
+        while not ended:
+            piece = Piece(skip, cut.launches, number, metrics)
+            taken = _take(of, options, manifest, piece, folder, timeout)
+            if taken.status == FAILED and manifest.expected is None:
+                break  # where the launches end is not known
+            expected = None if manifest.expected is None else len(manifest.expected)
+            count = (cut.launches or 0) if taken.status == FAILED else taken.launches
+            ended = last(piece, count, expected)
+            skip += count
+    check(manifest, folder)
+    combine = importlib.import_module("layerline.analysis.ncu_combine")  # a later stage's reader
+    for whole in (".ncu-rep", ".2.ncu-rep", ".2.ncu.csv", ".ncu.plan.json"):
+        of.file(whole).unlink(missing_ok=True)  # of an earlier capture in one piece
+    facts: dict[str, Any] = combine.combine(folder, of.file(".ncu.csv"))
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "source": of.file(".ncu.csv").name,
+        **of.about,
+        "options": options.as_json(),
+        "every": True,
+        "pieces": [{"name": t.piece.name, "launches": t.launches} for t in manifest.taken],
+        "clock_control": options.clock_control or "base",
+        **facts,
+    }
+    write_json(of.file(".ncu.meta.json"), document)
+    return {"pieces": len(manifest.taken), **facts}
+
+
+def _manifest(of: Target, options: ncu.Options, cut: Cut, folder: Path) -> Manifest:
+    """The manifest of this very capture; one of another is begun anew."""
+    inputs = {p.name: sha256(p) for p in of.inputs}
+    key = sha256_of([inputs, options.as_json(), vars(cut)])
+    path = folder / "manifest.json"
+    if path.exists():
+        found = load(path)
+        if found.key == key:
+            return found
+        log(f"{of.stem}: the pieces there are of another capture; begun anew")
+    expected: list[Kernel] | None = None
+    if of.sqlite is not None and of.sqlite.exists() and not _filtered(options):
+        expected = [(x.function, x.grid, x.block) for x in ncu_launches.of_nsys(of.sqlite)]
+    return Manifest(key, cut, expected)
+
+
+def _filtered(options: ncu.Options) -> bool:
+    return bool(options.kernel_name or options.nvtx_include or options.replay_mode == "range")
+
+
+def _take(
+    of: Target,
+    options: ncu.Options,
+    manifest: Manifest,
+    piece: Piece,
+    folder: Path,
+    timeout: float,
+) -> Taken:
+    before = manifest.find(piece)
+    if before is not None and before.status == DONE and _whole(before, folder):
+        return before
+    taken = _tried(of, options, manifest, piece, folder, timeout)
+    manifest.put(taken)
+    write_json(folder / "manifest.json", as_json(manifest))
+    return taken
+
+
+def _whole(taken: Taken, folder: Path) -> bool:
+    path = folder / taken.file
+    return not taken.launches or (path.exists() and sha256(path) == taken.sha256)
+
+
+def _tried(
+    of: Target,
+    options: ncu.Options,
+    manifest: Manifest,
+    piece: Piece,
+    folder: Path,
+    timeout: float,
+) -> Taken:
+    file = f"{piece.name}.ncu-rep"
+    chosen = ncu.Options(**{**vars(options), "metrics": piece.metrics})
+    if not _filtered(options) and of.sqlite is None:
+        chosen = ncu.Options(**{**vars(chosen), "kernel_name": ncu.NO_NCCL})
+    error = ""
+    for attempt in range(1, TRIES + 1):
+        try:
+            made = once(of, chosen, _filters(piece), folder / file, timeout=timeout, warmup=0)
+        except ToolMissing:
+            raise
+        except LayerlineError as e:
+            if e.what == ncu.NO_KERNEL and piece.skip:
+                return Taken(piece, DONE, manifest.key, file=file, launches=0, kernels=[])
+            error = e.what
+            log(f"{of.stem}: piece {piece.name}, try {attempt}: {e.line()}")
+            if "did not end within" in error:
+                break
+            continue
+        _print(made.report)
+        return Taken(
+            piece,
+            DONE,
+            manifest.key,
+            file=file,
+            sha256=sha256(made.report),
+            launches=made.launches,
+            kernels=None if made.seen is None else [kernel_of(s) for s in made.seen],
+        )
+    return Taken(piece, FAILED, manifest.key, file=file, error=error)
+
+
+def _filters(piece: Piece) -> list[str]:
+    found = ["--launch-skip", str(piece.skip)] if piece.skip else []
+    return found + (["--launch-count", str(piece.count)] if piece.count else [])
+
+
+def _print(report: Path) -> None:
+    """NVIDIA's raw page beside a piece, for machines that cannot read reports."""
+    try:
+        ncu.write_csv(report, report.with_suffix(".csv"))
+    except ToolMissing as e:
+        log(e.line())

@@ -1,0 +1,78 @@
+"""The eager model under ncu: warm up, then one inference or one training step with NVTX ranges.
+
+``python -m layerline.profile.ncu_eager_worker JOB.json``, in a worker's protocol. Module ranges
+are push/pop ranges of the forward's thread; phases are start/end ranges, which hold for every
+thread, so for backward's too. No other profiler runs here: ncu is the only user of the counters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import LayerlineError
+from layerline.core.files import read_json, write_json
+
+
+@contextlib.contextmanager
+def _everywhere(name: str) -> Iterator[None]:
+    """An NVTX range that holds for all threads."""
+    import torch
+
+    opened = torch.cuda.nvtx.range_start(name)
+    try:
+        yield
+    finally:
+        torch.cuda.nvtx.range_end(opened)
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the job's inference or step between profiler start and stop; gives facts."""
+    import torch
+
+    from . import hooks, train_measure
+    from .eager_setup import prepare
+
+    training = job["task"] == "train"
+    subject = prepare(job, training=training)
+    trainer = train_measure.Trainer(subject, job["options"]) if training else None
+
+    def step() -> None:
+        if trainer is not None:
+            trainer.step(train_measure.Clock(subject))
+        else:
+            batch = subject.batch()
+            with torch.inference_mode(), _everywhere(hooks.PHASE + "inference"):
+                subject.model(**batch)
+        subject.synchronize()
+
+    for _ in range(int(job["options"].get("warmup", 2))):
+        step()
+    # The step opens its phases by this name; in this process they are NVTX's.
+    hooks.phase = lambda name, range_of=_everywhere: range_of(hooks.PHASE + name)
+    cuda = torch.cuda.cudart()
+    with hooks.module_ranges(subject.model, hooks.nvtx):
+        cuda.cudaProfilerStart()
+        step()
+        cuda.cudaProfilerStop()
+    return {k: v for k, v in subject.facts.items() if k != "machine"}
+
+
+def main(path: Path) -> int:
+    """Do the job; an error that the user can act on goes into the result."""
+    job: dict[str, Any] = read_json(path)
+    result: dict[str, Any]
+    try:
+        result = {"protocol": 1, "ok": True, "facts": run(job)}
+    except LayerlineError as e:
+        error = {"exit_code": e.exit_code, "what": e.line(), "fix": None}
+        result = {"protocol": 1, "ok": False, "error": error}
+    write_json(Path(job["result"]), result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
