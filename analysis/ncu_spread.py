@@ -6,15 +6,20 @@ which of them were measured.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ..core.errors import InputError
+from ..core.files import read_json
 from ..core.tables import SCHEMAS
+from ..profile import ncu_plan
+from .readers.base import Artefact
 
 _LAUNCH, _OF = (
     SCHEMAS["counters"].get_field_index("launch"),
@@ -33,6 +38,52 @@ class Difference:
     low: float
     high: float
     relative: float | None
+
+
+def of_file(read: Artefact, path: Path) -> pa.Table:
+    """The counters of one ncu capture, spread by the plan at `path`; as they are without one.
+
+    Where the capture was made on a machine that could not read it, it is matched to the plan
+    here: CheckFailed where its launches are not those of the plan.
+    """
+    if not path.exists():
+        return read.main
+    return spread(read.main, completed(read_json(path), read.tables["launches"]))
+
+
+def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
+    """The plan with the launches of a report matched, where they are not yet."""
+    rows = launches.to_pylist()
+    source = rows[0]["source"]
+    if source in plan["reports"] or source in map(_page, plan["reports"]):
+        return plan
+    planned = [_launch(x) for x in plan["launches"]]
+    seen = [
+        ncu_plan.Seen(
+            r["launch"], _base(r["kernel"]), _size(r["grid"]), _size(r["block"]), r["layer"]
+        )
+        for r in rows
+    ]
+    bare = [dataclasses.replace(x, function=_base(x.function)) for x in planned]
+    every = len(seen) == len(planned)
+    found = ncu_plan.match(bare, seen, every=every)
+    known = {name: {int(n): i for n, i in of.items()} for name, of in plan["reports"].items()}
+    return ncu_plan.document(planned, {**known, source: found})
+
+
+def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
+    names = [f.name for f in dataclasses.fields(ncu_plan.Launch)]
+    own = {n: row[n] for n in names}
+    return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
+
+
+def _base(kernel: str) -> str:
+    """A kernel's name without its result, parameters, templates and namespace."""
+    return kernel.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
+
+
+def _size(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else tuple(int(n) for n in text.strip("()").split(","))
 
 
 def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:

@@ -1,0 +1,154 @@
+"""A capture in pieces is the capture in one, or says which piece is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from layerline.analysis import ncu_combine
+from layerline.analysis.readers import registry
+from layerline.core.errors import CheckFailed
+from layerline.core.files import sha256, write_json
+from layerline.core.tables import read_parquet
+from layerline.profile import ncu_batches
+from layerline.profile.ncu_batches import DONE, FAILED, Cut, Manifest, Piece, Taken
+
+REAL = Path(__file__).parent / "data" / "ncu" / "h100_tiny.counters.parquet"
+TOTAL = 84
+
+
+def real() -> pa.Table:
+    return read_parquet(REAL, "counters").sort_by("launch")
+
+
+def kernels(counters: pa.Table) -> list[ncu_batches.Kernel]:
+    names = dict(zip(counters["launch"].to_pylist(), counters["kernel"].to_pylist(), strict=True))
+    return [(names[n], None, None) for n in sorted(names)]
+
+
+def cut(folder: Path, pieces: int) -> tuple[Manifest, dict[str, pa.Table]]:
+    """The real table in pieces, as files whose names are in the wrong order."""
+    whole, size = real(), -(-TOTAL // pieces)
+    manifest, tables = Manifest("key", Cut(size, None), kernels(whole)), {}
+    for skip in range(0, TOTAL, size):
+        inside = pc.and_(
+            pc.greater_equal(whole["launch"], skip), pc.less(whole["launch"], skip + size)
+        )
+        own = whole.filter(inside)
+        sequence = kernels(own)
+        at = own.column_names.index("launch")
+        own = own.set_column(at, "launch", pc.subtract(own["launch"], skip))
+        path = folder / f"{TOTAL - skip:02}-0.ncu-rep"
+        path.write_text(str(skip))
+        tables[path.name] = own
+        piece = Piece(skip, size, 0)
+        digest = sha256(path)
+        manifest.put(Taken(piece, DONE, "key", path.name, digest, len(sequence), sequence))
+    return manifest, tables
+
+
+def plain(counters: pa.Table) -> list[tuple[object, ...]]:
+    rows = counters.to_pylist()
+    return sorted((r["launch"], r["metric"], r["value"], r["text"], r["layer"]) for r in rows)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_pieces_recombine_to_the_table_they_were_cut_from(tmp_path: Path, pieces: int) -> None:
+    manifest, tables = cut(tmp_path, pieces)
+    assert len(tables) == pieces
+    ncu_batches.check(manifest, tmp_path)
+    found = ncu_batches.recombine(manifest, tables, "whole")
+    one, whole = cut(tmp_path, 1)
+    assert found == ncu_batches.recombine(one, whole, "whole")
+    assert plain(found) == plain(real())
+
+
+def test_parts_of_the_metrics_are_merged_by_launch(tmp_path: Path) -> None:
+    manifest, tables = cut(tmp_path, 3)
+    again, _ = cut(tmp_path, 3)
+    for t in list(again.taken):  # the same pieces once more, as another part: nothing is doubled
+        path = tmp_path / f"b-{t.file}"
+        path.write_text("other")
+        tables[path.name] = tables[t.file]
+        second = Piece(t.piece.skip, t.piece.count, 1)
+        manifest.put(Taken(second, DONE, "key", path.name, sha256(path), t.launches, t.kernels))
+    ncu_batches.check(manifest, tmp_path)
+    assert plain(ncu_batches.recombine(manifest, tables, "x")) == plain(real())
+
+
+def test_metrics_are_divided_into_parts() -> None:
+    assert ncu_batches.parts(["a", "b", "c"], 2) == [("a", "b"), ("c",)]
+    assert ncu_batches.parts([], 2) == [()]
+
+
+def test_a_killed_piece_is_named(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    piece = manifest.taken[1].piece
+    manifest.put(Taken(piece, FAILED, "key", "56-0.ncu-rep", error="ended with signal 9"))
+    with pytest.raises(CheckFailed, match=r"56-0\.ncu-rep: this piece failed: ended with signal 9"):
+        ncu_batches.check(manifest, tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    (tmp_path / manifest.taken[2].file).unlink()
+    with pytest.raises(CheckFailed, match=rf"{manifest.taken[2].file}: this piece is missing"):
+        ncu_batches.check(manifest, tmp_path)
+
+
+def test_a_piece_of_another_run_is_named(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    manifest.taken[0].capture = "other"
+    with pytest.raises(CheckFailed, match=rf"{manifest.taken[0].file}: this piece is of another"):
+        ncu_batches.check(manifest, tmp_path)
+    manifest, _ = cut(tmp_path, 3)
+    (tmp_path / manifest.taken[0].file).write_text("another run's")
+    with pytest.raises(CheckFailed, match="this is not the piece that was captured"):
+        ncu_batches.check(manifest, tmp_path)
+
+
+def test_a_gap_between_pieces_is_named(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    del manifest.taken[1]
+    with pytest.raises(CheckFailed, match="launches 28 to 55 of part 0 are missing"):
+        ncu_batches.check(manifest, tmp_path)
+
+
+def test_sequences_that_disagree_are_refused_with_the_first_difference(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    sequence = manifest.taken[1].kernels
+    assert sequence is not None
+    sequence[2] = ("other", None, None)
+    with pytest.raises(
+        CheckFailed, match=r"launch 30 is other in part 0 and .* in the nsys capture"
+    ):
+        ncu_batches.check(manifest, tmp_path)
+
+
+def test_a_manifest_survives_its_file(tmp_path: Path) -> None:
+    manifest, _ = cut(tmp_path, 3)
+    write_json(tmp_path / "manifest.json", ncu_batches.as_json(manifest))
+    assert ncu_batches.load(tmp_path / "manifest.json") == manifest
+
+
+def test_the_raw_page_is_read_back_with_the_same_counters_and_layers(tmp_path: Path) -> None:
+    raw = Path(__file__).parent / "data" / "ncu" / "two_kernels.ncu-rep"
+    found = registry.read(raw)
+    page = ncu_combine.raw_page(found.main, found.tables["launches"].to_pylist())
+    lines = page.splitlines()
+    assert lines[0].startswith('"ID","Process ID"') and lines[1].startswith('"","",')
+    (tmp_path / "x.ncu.csv").write_text(page)
+    back = registry.read(tmp_path / "x.ncu.csv")
+    ours = {
+        (r["launch"], r["metric"]): r["value"]
+        for r in found.main.to_pylist()
+        if r["value"] is not None
+    }
+    theirs = {(r["launch"], r["metric"]): r["value"] for r in back.main.to_pylist()}
+    assert len(ours) > 100
+    assert {k: theirs[k] for k in ours} == ours
+    layers = [r["layer"] for r in found.tables["launches"].to_pylist()]
+    assert [r["layer"] for r in back.tables["launches"].to_pylist()] == layers
