@@ -25,9 +25,10 @@ _MOST = 64 * MIB  # characters of one string
 _DEEPEST = 10_000
 _KNOWN = 500_000
 
-# A string (one that the chunk cuts off reaches to its end) or a bracket.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_COLON = re.compile(r"\s*(:?)")
+# A string with the colon that makes it a key, a string that the chunk cuts off, or a bracket.
+_TOKEN = re.compile(
+    r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|("[^"\\]*(?:\\.[^"\\]*)*\\?\Z)|[\[\]{}]', re.DOTALL
+)
 _PLAIN = re.compile(r"[\s:,\-+.0-9eE]*(?:true|false|null|NaN|-?Infinity|nan|inf)?\s*\Z")
 # Metadata events of a trace whose args hold a name of a process or thread.
 _METADATA = {"process_name": "process", "process_labels": "process", "thread_name": "thread"}
@@ -86,36 +87,40 @@ class _Walk:
                 )
 
     def _chunk(self, text: str, last: bool) -> tuple[int, list[str]]:
-        at = 0
+        """Rewrite as much of `text` as is whole: how many characters, and what they become."""
+        at = done = 0  # read up to here; given up to here
+        solid = len(text.rstrip())
         parts: list[str] = []
         for match in _TOKEN.finditer(text):
-            start, end = match.span()
-            token = match[0]
-            is_key = False
-            if token[0] == '"':
-                closed = end - start > 1 and token[-1] == '"'
-                after = _COLON.match(text, end)
-                colon = after is not None and after[1] == ":"
-                if not last and (not closed or (after and after.end() == len(text) and not colon)):
-                    return at, parts
-                if closed:
-                    is_key = colon
-            if start > at:
-                parts.append(self._between(text[at:start]))
-            parts.append(self._string(token, is_key) if token[0] == '"' else self._bracket(token))
-            at = end
-        if last and at < len(text):
-            parts.append(self._between(text[at:]))
-            at = len(text)
+            start = match.start()
+            group = match.lastindex
+            if not last and group is not None and (group == 3 or match.end() >= solid):
+                break  # the string, or whether it is a key, is only known with what follows
+            if start - at > 2 and not _PLAIN.match(text, at, start):
+                parts += (text[done:at], self._between(text[at:start]))
+                done = start
+            if group is None:
+                self._bracket(text[start])
+                at = start + 1
+                continue
+            token = match[3] if group == 3 else match[1]
+            new = self._string(token, group == 2)
+            at = match.end()
+            if new is not token:
+                parts += (text[done:start], new)
+                done = start + len(token)
+        if last and not _PLAIN.match(text, at, len(text)):
+            parts += (text[done:at], self._between(text[at:]))
+            done = at = len(text)
+        at = len(text) if last else at
+        parts.append(text[done:at])
         return at, parts
 
     def _between(self, text: str) -> str:
-        """What stands between strings: numbers, as a rule; else text of a log."""
-        if len(text) < 3 or _PLAIN.match(text):
-            return text
+        """What stands between strings and is no number: text of a log, as a rule."""
         return self.scrubber.cell(text, "text outside of JSON")
 
-    def _bracket(self, token: str) -> str:
+    def _bracket(self, token: str) -> None:
         level = self.levels[-1]
         if token in "{[":
             if len(self.levels) >= _DEEPEST:
@@ -125,7 +130,6 @@ class _Walk:
             self.levels.append(inner)
         elif token in "}]" and len(self.levels) > 1:
             self.levels.pop()
-        return token
 
     def _string(self, token: str, is_key: bool) -> str:
         level = self.levels[-1]
