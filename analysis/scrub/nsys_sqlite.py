@@ -77,6 +77,7 @@ class _Copy:
         if not nsys_schema.is_nsys(names):
             raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
         self.functions = 0
+        self.texts: dict[str, set[str]] = {}
         self.names = self._names()
 
     def _tables(self) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
@@ -249,11 +250,16 @@ class _Copy:
         return None
 
     def _has_text(self, table: str, column: str) -> bool:
-        name = quoted(column)
-        query = (
-            f"select 1 from src.{quoted(table)} where typeof({name}) in ('text', 'blob') limit 1"
-        )
-        return self.db.execute(query).fetchone() is not None
+        """Whether a column holds any text; one pass over the table answers for all of them."""
+        if table not in self.texts:
+            names = [c[0] for c in self.columns[table]]
+            self.texts[table] = set()
+            for at in range(0, len(names), 500):
+                part = names[at : at + 500]
+                tests = ", ".join(f"max(typeof({quoted(c)}) in ('text', 'blob'))" for c in part)
+                row = self.db.execute(f"select {tests} from src.{quoted(table)}").fetchone()
+                self.texts[table] |= {c for c, has in zip(part, row, strict=True) if has}
+        return column in self.texts[table]
 
     def _string(self, private: dict[int, str]) -> Callable[[bytes, int], bytes]:
         def text(data: bytes, key: int) -> bytes:

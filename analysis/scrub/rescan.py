@@ -22,6 +22,7 @@ from layerline.analysis.readers.base import open_bytes
 
 _WINDOW = 8 << 20
 _OVERLAP = 8192
+_MANY = 200
 
 _LOOKS_LIKE = {
     "home": re.compile(rb"(?<![\w.-])/(?:home|Users)/(?!user\d+(?!\w))[\w.-]+"),
@@ -72,12 +73,17 @@ class _Search:
 
     def look(self, data: bytes, *, patterns: bool = True) -> None:
         """Search some bytes."""
-        if self.literal is not None:
+        if self.literal is not None and self._may_hold(data):
             self.found.update(self.kinds[m[0]] for m in self.literal.finditer(data))
         for kind, pattern in _LOOKS_LIKE.items() if patterns else ():
             count = sum(1 for _ in pattern.finditer(data))
             if count:
                 self.found[kind] += count
+
+    def _may_hold(self, data: bytes) -> bool:
+        """Whether any value is in the bytes at all: for a few values much faster than asking
+        whether it stands by itself."""
+        return len(self.kinds) > _MANY or len(data) < 4096 or any(v in data for v in self.kinds)
 
 
 def _unescaped(data: bytes) -> bytes:
@@ -140,10 +146,22 @@ def _sqlite_cells(file: Path) -> Iterator[bytes]:
             table = '"' + name.decode("utf-8", "replace").replace('"', '""') + '"'
             if not (sql or b"").upper().startswith(b"CREATE TABLE"):
                 continue
-            for info in db.execute(f"pragma table_info({table})").fetchall():
-                column = '"' + info[1].decode("utf-8", "replace").replace('"', '""') + '"'
+            info = db.execute(f"pragma table_info({table})").fetchall()
+            names = ['"' + i[1].decode("utf-8", "replace").replace('"', '""') + '"' for i in info]
+            for column in _with_text(db, table, names):
                 query = (
                     f"select distinct cast({column} as blob) from {table} "
                     f"where typeof({column}) in ('text', 'blob')"
                 )
                 yield from (row[0] for row in db.execute(query))
+
+
+def _with_text(db: sqlite3.Connection, table: str, columns: list[str]) -> list[str]:
+    """The columns that hold any text, found in one pass over the table."""
+    found: list[str] = []
+    for at in range(0, len(columns), 500):
+        part = columns[at : at + 500]
+        tests = ", ".join(f"max(typeof({c}) in ('text', 'blob'))" for c in part)
+        row = db.execute(f"select {tests} from {table}").fetchone()
+        found += [c for c, has in zip(part, row, strict=True) if has]
+    return found
