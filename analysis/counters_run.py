@@ -12,7 +12,7 @@ from ..core import nodes
 from ..core.nodes import NodeGraph
 from ..core.resolve import Network, load_network
 from ..core.run import Run
-from . import counters
+from . import counters, ncu_spread
 from .readers import registry
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
@@ -56,11 +56,14 @@ def graph_of(run: Run, precision: str, backend: str) -> tuple[NodeGraph | None, 
 
 
 def _joined(run: Run, path: Path) -> pa.Table:
-    found = registry.read(path).main
+    read = registry.read(path)
     engine = _ENGINE.match(path.name)
     if engine:
+        plan = run.file("captures", f"{engine[1]}.{engine[2]}.ncu.plan.json")
+        found = ncu_spread.of_file(read, plan)
         graph, network = graph_of(run, engine[1], engine[2])
         return counters.join(found, graph, network, engine[1], f"{engine[1]}.{engine[2]}.engine")
+    found = read.main
     eager = _EAGER.match(path.name)
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
     return counters.join(found, NodeGraph(()), None, eager[2] if eager else None)

@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "layerline.export.command:export",
     "engines": "layerline.engines.command:engines",
     "profile": "layerline.profile.command:profile",
+    "ncu": "layerline.profile.ncu_command:ncu",
     "report": "layerline.analysis.report_command:report",
     "doctor": "layerline.core.doctor:doctor",
     "read": "layerline.analysis.read_command:read",
