@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import InputError
 from .files import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION = 1
 
@@ -174,6 +176,8 @@ def table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> p
 
 def frame(data: pa.Table) -> pd.DataFrame:
     """The table as pandas: Int64, Float64 and string with NA, lists as Python lists or None."""
+    import pandas as pd  # here, because reading a capture does without and it takes a second
+
     kinds = {_int: pd.Int64Dtype(), _real: pd.Float64Dtype(), _text: pd.StringDtype()}
     return data.to_pandas(types_mapper=kinds.get)
 
