@@ -8,9 +8,9 @@ import pytest
 
 from layerline.analysis.readers import trt_layers, trt_oneline
 from layerline.analysis.readers.base import Head
-from layerline.analysis.readers.trt_formats import joined, precision_of
 from layerline.core.errors import InputError
 from layerline.core.tables import SCHEMAS
+from layerline.core.tensor_types import joined, precision_of
 
 
 def tensor(name, kind, dimensions=(1, 3), **more):

@@ -28,10 +28,10 @@ import pyarrow as pa
 
 from layerline.core.errors import InputError
 from layerline.core.tables import table
+from layerline.core.tensor_types import joined, precision_of
 
 from . import trt_oneline
 from .base import Artefact, Head, decode, parse_json_documents, read_bytes
-from .trt_formats import joined, precision_of
 
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
