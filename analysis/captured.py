@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..core.run import Run
 from ..core.stats import summarise
-from . import audit, closure, engine_captures, launch, raw_sums
+from . import audit, closure, eager_device, engine_captures, launch, raw_sums
 from .layers import layers
 from .report.view import Closure
 from .run_files import optional, small
@@ -145,13 +145,19 @@ def labels(ops: pa.Table, name: str | None = None) -> pa.Array:
 @dataclass(frozen=True)
 class _Eager:
     """One eager capture as read: operations, without the rows of time outside them, and the wall
-    and outside time of phases and steps by iteration."""
+    and outside time of phases and steps by iteration.
+
+    On a device also: `before`, the time of a phase until its first launch; `events`, what CUDA
+    events around it measured in this capture; `windows`, the time that it has on the device."""
 
     path: Path
     precision: str
     ops: pa.Table
     wall: Mapping[str, Mapping[int, int]]
     outside: Mapping[str, Mapping[int, int]]
+    before: Mapping[str, Mapping[int, int]]
+    events: Mapping[str, Mapping[int, int]]
+    windows: eager_device.Windows
     steps: Mapping[int, int]
     on_device: bool
     counted: Closure
@@ -191,13 +197,19 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE), True))
     wall: dict[str, dict[int, int]] = {}
     outside: dict[str, dict[int, int]] = {}
+    before: dict[str, dict[int, int]] = {}
     for p in found.facts.get("phases", ()):
         if p["iteration"] is not None:
             for table, ns in ((wall, p["duration_ns"]), (outside, p["outside_ns"])):
                 phase = table.setdefault(p["phase"], {})
                 phase[p["iteration"]] = phase.get(p["iteration"], 0) + ns
+            if p["before_launch_ns"] is not None:
+                before.setdefault(p["phase"], {}).setdefault(p["iteration"], p["before_launch_ns"])
     raw = raw_sums.torch_trace(path) if small(path) else None
     kinds = set(pc.unique(ops["kind"]).to_pylist())
+    on_device = bool(kinds & set(DEVICE_KINDS))
+    steps = raw.steps if raw else {s["iteration"]: s["duration_ns"] for s in found.facts["steps"]}
+    places = found.facts["phases"], found.facts["steps"]
     parts = [ops.filter(pc.equal(ops["phase"], p)) for p in pc.unique(ops["phase"]).to_pylist()]
     return _Eager(
         path=path,
@@ -205,8 +217,11 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         ops=ops,
         wall=wall,
         outside=outside,
-        steps=raw.steps if raw else {},
-        on_device=bool(kinds & set(DEVICE_KINDS)),
+        before=before,
+        events={p: dict(enumerate(ns)) for p, ns in (meta.get("traced_phases_ns") or {}).items()},
+        windows=eager_device.windows(ops, *places) if on_device else {},
+        steps=steps,
+        on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         precision_run=_precision_run(meta),
     )
@@ -233,7 +248,7 @@ def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
 
 def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequence[int]) -> SideData:
     ops = read.phase(names)
-    wall = read.wall.get(phase, {})
+    wall = _traced(read, phase)
     label = f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}")
     shares, audited = _ran(read, ops, label)
     return SideData(
@@ -263,13 +278,24 @@ def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Closure:
     return closure.profiler_cost(summarise(traced.values()), summarise(unprofiled))
 
 
+def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
+    """Latency of the phase in the traced run, measured as the unprofiled one is: on a device by
+    events (else by its window there), save for inference, in which the host waits for the end."""
+    if not read.on_device or phase == "inference":
+        return read.wall.get(phase, {})
+    windows = {i: w.length for i, w in read.windows.get(phase, {}).items()}
+    return read.events.get(phase) or windows
+
+
 def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Closure:
     """Check (ii) of a phase. On a device only inference waits for its operations to end."""
     if not read.on_device:
         return closure.operators_against_phase(_operators(ops), wall, phase)
     if phase == "inference":
-        return closure.span_against_latency(closure.spans(ops), wall)
-    return closure.unchecked("ii", "on a device a phase's operations outlast the host's phase")
+        before = read.before.get(phase)
+        return closure.span_against_latency(closure.spans(ops), wall, before=before)
+    windows, events = read.windows.get(phase, {}), read.events.get(phase, {})
+    return eager_device.phase_against_events(windows, events, phase)
 
 
 def _operators(ops: pa.Table) -> dict[int, int]:
@@ -284,7 +310,7 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         for iteration, ns in phase.items():
             outside[iteration] = outside.get(iteration, 0) + ns
     if read.on_device:
-        second = closure.span_against_latency(closure.spans(read.ops), read.steps)
+        second = eager_device.step_on_device(read.windows, read.steps)
     else:
         second = closure.phases_against_step(read.steps, read.wall)
     label = f"eager {read.precision} training step"

@@ -110,7 +110,7 @@ def counted_once(
         sum(raw.values()),
         COUNTED_TOLERANCE,
         good="Every operation of the capture is counted once.",
-        bad=f"the tables and the raw capture differ by {_ns(worst)} ({names}).",
+        bad=f"the tables and the raw capture differ by {time(worst)} ({names}).",
     )
 
 
@@ -158,16 +158,25 @@ def spans(ops: pa.Table) -> list[Span]:
 
 
 def span_against_latency(
-    found: Sequence[Span], latency: Mapping[int, int] | None, floor_ns: int = SPAN_FLOOR_NS
+    found: Sequence[Span],
+    latency: Mapping[int, int] | None,
+    floor_ns: int = SPAN_FLOOR_NS,
+    before: Mapping[int, int] | None = None,
 ) -> Closure:
     """Check (ii). `latency`: nanoseconds by iteration, of the run that was traced; by device
-    events `floor_ns` is `DEVICE_FLOOR_NS`.
+    events `floor_ns` is `DEVICE_FLOOR_NS`. `before`: by iteration, the time of the latency in which
+    the host had not launched anything yet, as the capture tells; it is a term of its own.
 
     The iteration with the median residual is shown, so that its terms add up exactly.
     """
     if not latency:
         return unchecked("ii", "the capture holds no latency of the traced iterations")
-    both = [(latency[s.iteration] - s.span, s) for s in found if s.iteration in latency]
+    ahead = before or {}
+    both = [
+        (latency[s.iteration] - s.span - ahead.get(s.iteration, 0), s)
+        for s in found
+        if s.iteration in latency
+    ]
     if not both:
         return unchecked("ii", "no iteration has both operations with start times and a latency")
     both.sort(key=lambda pair: (pair[0], pair[1].iteration))
@@ -181,6 +190,11 @@ def span_against_latency(
             ("overlaps", -span.overlaps),
             ("gaps", span.gaps),
             ("span", span.span),
+            *(
+                (("before the first launch", ahead[span.iteration]),)
+                if span.iteration in ahead
+                else ()
+            ),
             ("latency", total),
         ],
         residual,
@@ -191,7 +205,7 @@ def span_against_latency(
             f"Operations, overlaps and gaps explain {1 - share:.1%} of the latency of the same "
             f"iteration."
         ),
-        bad=f"{_ns(residual)} ({share:.1%}) of the latency lie outside the operations' span.",
+        bad=f"{time(residual)} ({share:.1%}) of the latency lie outside the operations' span.",
     )
 
 
@@ -219,7 +233,7 @@ def phases_against_step(
         steps[number],
         PHASES_TOLERANCE,
         good="The phases add up to the step.",
-        bad=f"{_ns(residual)} of the step lie in no phase.",
+        bad=f"{time(residual)} of the step lie in no phase.",
     )
 
 
@@ -249,7 +263,7 @@ def operators_against_phase(
         phase[number],
         PHASES_TOLERANCE,
         good=f"Operators and the time outside them add up to the {what}.",
-        bad=f"the operators take {_ns(-excess)} longer than the {what} that they ran in.",
+        bad=f"the operators take {time(-excess)} longer than the {what} that they ran in.",
     )
 
 
@@ -281,7 +295,7 @@ def median_of(samples: Sequence[int]) -> int | None:
     return median(sorted(samples)) if samples else None
 
 
-def _ns(value: int) -> str:
+def time(value: int) -> str:
     """A time for people, three digits: 1.23 ms."""
     size = abs(value)
     for unit, scale in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):

@@ -25,6 +25,7 @@ from .readers.torch_trace import iteration_number, of_paths
 
 MODULE = "layerline/module/"
 PHASE = "layerline/phase/"
+ITERATION = "layerline/iteration/"
 EVALUATE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 SUMS = ("aten::add", "aten::add_")

@@ -17,6 +17,7 @@ import pyarrow as pa
 from layerline.core import tables
 
 from .eager_credit import (
+    ITERATION,
     MODULE,
     PHASE,
     ROWS,
@@ -34,6 +35,7 @@ from .readers.torch_trace import (
     columns,
     constant,
     facts,
+    iteration_number,
     launches,
     masked,
 )
@@ -59,10 +61,16 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     not known who should be charged.
 
     facts["phases"]: [{"iteration", "phase", "start_ns", "duration_ns", "operators_ns",
-    "outside_ns"}] for every phase range; operators_ns is the time in which some operator of the
-    process ran, and outside_ns the rest. Raises InputError as `readers.torch_trace.read` does.
+    "outside_ns", "before_launch_ns"}] for every phase range; operators_ns is the time in which some
+    operator of the process ran, outside_ns the rest, before_launch_ns the time until the first call
+    in it that launched a device operation (null where none did). facts["steps"]: [{"iteration",
+    "start_ns", "duration_ns"}]. Raises InputError as `readers.torch_trace.read` does.
     """
-    events = read_events(path)
+    return of_events(read_events(path), meta)
+
+
+def of_events(events: Events, meta: Mapping[str, Any]) -> Artefact:
+    """`eager` for events that were read already."""
     nesting = nest(events)
     launch, notes = launches(events)
     given = credit(events, nesting)
@@ -70,13 +78,14 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     data = columns(events, nesting, launch, rows)
     data |= _charged(events, launch, rows, given, data["layer"])
     ops = tables.table("ops", data)
-    phases = phase_times(events, given)
+    phases = phase_times(events, given, launch)
     ops = pa.concat_tables([ops, _outside(events, phases)])
     precision = meta.get("precision")
     at = ops.column_names.index("precision")
     ops = ops.set_column(at, ops.schema.field(at), constant(precision, len(ops)))
     found = facts(events)
     found["phases"] = phases
+    found["steps"] = _steps(events)
     return Artefact(KIND, {"ops": ops}, found, [*events.notes, *notes, *_notes(events)])
 
 
@@ -113,8 +122,25 @@ def _charged(
     }
 
 
-def phase_times(events: Events, given: Credit) -> list[dict[str, Any]]:
+def _steps(events: Events) -> list[dict[str, Any]]:
+    """The ranges of iterations, in order."""
+    numbers = [iteration_number(n) if n.startswith(ITERATION) else None for n in events.names]
+    found = [
+        {
+            "iteration": numbers[events.name[i]],
+            "start_ns": int(events.start[i]),
+            "duration_ns": int(events.duration[i]),
+        }
+        for i in np.flatnonzero(named(events, ITERATION, RANGE)).tolist()
+        if numbers[events.name[i]] is not None and events.duration[i] != UNKNOWN
+    ]
+    return sorted(found, key=lambda s: s["start_ns"])
+
+
+def phase_times(events: Events, given: Credit, launch: Ints) -> list[dict[str, Any]]:
     """Every phase range with how much of it operators of its process filled, on any thread."""
+    calls = np.unique(launch[launch != UNKNOWN])
+    calls = calls[np.argsort(events.start[calls], kind="stable")]
     busy: dict[int, tuple[Ints, Ints]] = {}
     found = []
     for i in np.flatnonzero(named(events, PHASE, RANGE)).tolist():
@@ -128,6 +154,9 @@ def phase_times(events: Events, given: Credit) -> list[dict[str, Any]]:
         start, end = int(events.start[i]), int(events.end[i])
         ran = covered(*busy[process], start, end)
         iteration = int(given.iteration[i])
+        theirs = calls[events.process[calls] == process]
+        first = int(np.searchsorted(events.start[theirs], start))
+        launched = int(events.start[theirs[first]]) if first < len(theirs) else end
         found.append(
             {
                 "iteration": None if iteration == UNKNOWN else iteration,
@@ -136,6 +165,7 @@ def phase_times(events: Events, given: Credit) -> list[dict[str, Any]]:
                 "duration_ns": end - start,
                 "operators_ns": ran,
                 "outside_ns": end - start - ran,
+                "before_launch_ns": launched - start if launched < end else None,
             }
         )
     return sorted(found, key=lambda p: p["start_ns"])

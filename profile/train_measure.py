@@ -163,7 +163,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     phases = {name: ns[plan.warmup :] for name, ns in trainer.phase_ns.items()}
     iterations = int((options.get("train") or options).get("profiled", PROFILED))
     with replacing(files["trace"]) as path:
-        classes = _profiled(trainer, iterations, path)
+        classes, traced = _profiled(trainer, iterations, path)
     measured |= {
         "schema_version": 1,
         "source": files["latency"].name,
@@ -179,6 +179,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "trace": files["trace"].name,
         "iterations": iterations,
         "phases": list(PHASES),
+        "traced_phases_ns": traced,
         "modules": classes,
         "aliases": hooks.aliases(subject.model),
         "loss": trainer.kind,
@@ -193,15 +194,23 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
 
 
-def _profiled(trainer: Trainer, iterations: int, path: Path) -> dict[str, str]:
+def _profiled(
+    trainer: Trainer, iterations: int, path: Path
+) -> tuple[dict[str, str], dict[str, list[int]]]:
+    """Trace steps; gives classes of modules, and ns of each phase of each traced step."""
     subject = trainer.subject
+    phases: dict[str, list[int]] = {phase: [] for phase in PHASES}
     with (
         hooks.module_ranges(subject.model) as classes,
         profiling(subject, iterations, path) as step,
     ):
         for number in range(-1, iterations):
+            clock = Clock(subject)
             with hooks.iteration(number):
-                trainer.step(Clock(subject))
+                trainer.step(clock)
                 subject.synchronize()
+            if number >= 0:
+                for name, ns in zip(PHASES, clock.spans(), strict=True):
+                    phases[name].append(ns)
             step()
-    return classes
+    return classes, phases
