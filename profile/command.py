@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
@@ -16,7 +17,7 @@ from layerline.engines import backend as backends
 from layerline.engines.command import precisions
 
 from . import dry_run as dry_run_
-from . import engine, engine_rebuild, engine_trace, nsys
+from . import eager_nsys, engine, engine_rebuild, engine_trace, nsys
 
 WHAT = ("engine", "eager", "train")
 # Asked for by name only: it builds again, which can take as long as the first time.
@@ -248,6 +249,22 @@ def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, An
             run, f"profile/{part}.{precision}", options, inputs, module.outputs(run, precision)
         )
         _run(step, lambda p=precision: module.capture(run, p, options) or {})  # type: ignore[misc]
+        _torch_trace(run, part, precision, inputs)
+
+
+def _torch_trace(run: Run, part: str, precision: str, inputs: list[Path]) -> None:
+    """The same under nsys where there is a GPU and nsys; otherwise a fact is left."""
+    name = f"profile/{part}.{precision}.nsys"
+    why = eager_nsys.why_not(precision, {})
+    if why is not None:
+        _skip(run, name, f"{part} {precision} under nsys", *why)
+        return
+    step = Step(run, name, {}, inputs, eager_nsys.outputs(run, precision, part))
+    try:
+        _run(step, lambda: eager_nsys.capture(run, precision, part, {}))
+    except (InputError, ToolMissing) as e:  # a second source, not asked for: the rest goes on
+        log(f"{name}: {e.line()}")
+        _skip(run, name, f"{part} {precision} under nsys", e.what, e.fix or "see nsys status")
 
 
 def _skip(run: Run, name: str, what: str, why: str, fix: str) -> None:

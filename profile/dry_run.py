@@ -8,7 +8,7 @@ from pathlib import Path
 from layerline.engines import launch
 from layerline.engines.backend import inputs_path
 
-from . import nsys
+from . import eager_nsys, nsys
 from .eager_process import why_not
 from .engine import Plan, Subject
 from .engine_trace import WARMUP
@@ -52,4 +52,9 @@ def torch_side(part: str, precision: str) -> str:
     why = why_not(precision, {})
     if why is not None:
         return f"# {part} {precision} is not measured here: {why}"
-    return launch.shown(EAGER, {"task": part, "precision": precision})
+    job = {"task": part, "precision": precision}
+    line = launch.shown(EAGER, job)
+    if eager_nsys.why_not(precision, {}) is None:
+        under = nsys.prefix(Path(f"{part}.{precision}"), eager_nsys.TRACES)
+        line += "\n" + launch.shown([*under, *eager_nsys.WORKER], job)
+    return line

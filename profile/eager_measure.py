@@ -14,7 +14,7 @@ from layerline.core.errors import CheckFailed
 from layerline.core.files import replacing, write_json
 
 from . import hooks
-from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat
+from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
 
 DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0)
 PROFILED = 7
@@ -25,7 +25,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     subject = prepare(job, training=False)
     files = {k: Path(v) for k, v in job["files"].items()}
     with torch.inference_mode():
-        measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], DEFAULTS))
+        with watched(subject) as gpu:
+            measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], DEFAULTS))
         iterations = int(job["options"].get("profiled", PROFILED))
         with replacing(files["trace"]) as path:
             classes = _profiled(subject, iterations, path)
@@ -35,7 +36,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     with replacing(files["outputs"]) as path, path.open("wb") as f:
         np.savez(f, **outputs)
     measured |= {"schema_version": 1, "source": files["latency"].name}
-    measured["precision"] = subject.precision
+    measured |= {"precision": subject.precision, **gpu.as_facts()}
     write_json(files["latency"], measured)
     meta = subject.facts | {
         "schema_version": 1,
@@ -46,6 +47,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "aliases": hooks.aliases(subject.model),
         "outputs": {k: list(v.shape) for k, v in outputs.items()},
         "finite": bool(all(np.isfinite(v).all() for v in outputs.values())),
+        **gpu.as_meta(),
     }
     meta["machine"]["after"] = machine.state()
     write_json(files["meta"], meta)

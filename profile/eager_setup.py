@@ -29,6 +29,7 @@ import torch
 from layerline.core import machine
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.stats import summarise
+from layerline.engines.workers.nvml_sampler import Sampler
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 PRECISIONS = ("fp32", "tf32", *LOW)
@@ -195,6 +196,38 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
         "relative_width": stat.relative_width if stat else None,
         "summary": stat.as_dict() if stat else None,
     }
+
+
+class Watched:
+    """What the GPU did while the block ran; nothing on the CPU."""
+
+    def __init__(self, sampler: Sampler | None, driver: int | None) -> None:
+        self._sampler, self._driver = sampler, driver
+
+    def as_facts(self) -> dict[str, Any]:
+        """{"facts": {"gpu": …}}, as other workers' latency files have it."""
+        return {} if self._sampler is None else {"facts": {"gpu": self._sampler.summary()}}
+
+    def as_meta(self) -> dict[str, Any]:
+        """`cuda_driver` ("13.0") and medians of what was sampled: sm_mhz, memory_mhz, power_mw,
+        celsius; null where NVML does not tell."""
+        if self._sampler is None or self._driver is None:
+            return {}
+        seen = self._sampler.summary()
+        version = f"{self._driver // 1000}.{self._driver % 1000 // 10}"
+        keys = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
+        return {"cuda_driver": version, **{k: (seen.get(k) or {}).get("median") for k in keys}}
+
+
+@contextlib.contextmanager
+def watched(subject: Subject) -> Iterator[Watched]:
+    """Sample the GPU's clocks, power and temperature while the block runs."""
+    if subject.device.type != "cuda":
+        yield Watched(None, None)
+        return
+    # Seldom: the sampler's thread shares the interpreter with the model.
+    with Sampler(subject.device.index or 0, period=0.2) as sampler:
+        yield Watched(sampler, torch._C._cuda_getDriverVersion())
 
 
 @contextlib.contextmanager

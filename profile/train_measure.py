@@ -11,6 +11,7 @@ The loss depends on what the model is for, and the meta file says which it was:
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from layerline.core.files import replacing, write_json
 from layerline.core.stats import summarise
 
 from . import hooks
-from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat
+from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
 
 PHASES = ("data", "forward", "loss", "backward", "optimizer")
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0)
@@ -94,10 +95,15 @@ class Clock:
 
 
 class Trainer:
-    """The model with its optimizer and loss; `step` runs one training step."""
+    """The model with its optimizer and loss; `step` runs one training step.
 
-    def __init__(self, subject: Subject, options: dict[str, Any]) -> None:
+    `range_of` marks the phases; by default the ranges of `hooks.phase`."""
+
+    def __init__(
+        self, subject: Subject, options: dict[str, Any], range_of: hooks.RangeOf | None = None
+    ) -> None:
         self.subject = subject
+        self._range_of = range_of
         self.seed = int(options.get("seed", 0))
         self.optimizer = torch.optim.AdamW(
             subject.model.parameters(), lr=float(options.get("learning_rate", 1e-5))
@@ -116,24 +122,27 @@ class Trainer:
         if self.kind != "mean":
             self.labels = labels_for(self.kind, batch["input_ids"], self.seed)
 
+    def _phase(self, name: str) -> AbstractContextManager[Any]:
+        return hooks.phase(name, self._range_of) if self._range_of else hooks.phase(name)
+
     def step(self, clock: Clock) -> None:
         """One step; the clock is marked at the borders of `PHASES`."""
         subject = self.subject
         clock.mark()
-        with hooks.phase("data"):
+        with self._phase("data"):
             batch = subject.batch()
         clock.mark()
-        with hooks.phase("forward"), subject.autocast():
+        with self._phase("forward"), subject.autocast():
             output = float_outputs(subject.model(**batch))
         clock.mark()
-        with hooks.phase("loss"):
+        with self._phase("loss"):
             loss = loss_of(self.kind, output, self.labels)
             self.losses.append(loss.detach())
         clock.mark()
-        with hooks.phase("backward"):
+        with self._phase("backward"):
             self.scaler.scale(loss).backward()
         clock.mark()
-        with hooks.phase("optimizer"):
+        with self._phase("optimizer"):
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad()
@@ -159,7 +168,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     files = {k: Path(v) for k, v in job["files"].items()}
     trainer = Trainer(subject, options)
     plan = Repeats.of(options.get("train") or options, DEFAULTS)
-    measured = repeat(trainer.timed, plan)
+    with watched(subject) as gpu:
+        measured = repeat(trainer.timed, plan)
     phases = {name: ns[plan.warmup :] for name, ns in trainer.phase_ns.items()}
     iterations = int((options.get("train") or options).get("profiled", PROFILED))
     with replacing(files["trace"]) as path:
@@ -170,6 +180,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "precision": subject.precision,
         "phases_ns": phases,
         "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
+        **gpu.as_facts(),
     }
     write_json(files["latency"], measured)
     losses = [float(x) for x in trainer.losses]
@@ -188,6 +199,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "optimizer": "AdamW",
         "optimizer_implementation": "foreach" if subject.device.type == "cuda" else "for-loop",
         "gradients_scaled": trainer.scaler.is_enabled(),
+        **gpu.as_meta(),
     }
     meta["machine"]["after"] = machine.state()
     write_json(files["meta"], meta)

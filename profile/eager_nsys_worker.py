@@ -1,0 +1,91 @@
+"""The eager worker under nsys: warm up outside of the capture, then iterations with NVTX ranges.
+
+``python -m layerline.profile.eager_nsys_worker JOB.json``, in a worker's protocol. Operators are
+PyTorch's own NVTX ranges (`torch.autograd.profiler.emit_nvtx`), on backward's thread too. No other
+profiler runs here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from layerline.core.errors import LayerlineError, ToolMissing
+from layerline.core.files import read_json, write_json
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the job's iterations between profiler start and stop; gives facts."""
+    import torch
+
+    from . import hooks
+    from .eager_setup import prepare
+
+    options = job["options"]
+    training = job["task"] == "train"
+    subject = prepare(job, training=training)
+    if subject.device.type != "cuda":
+        raise ToolMissing("no CUDA device is usable from PyTorch", fix="nsys needs a GPU")
+    step, phases = _step(subject, options, training)
+    cuda = torch.cuda.cudart()
+    with (
+        hooks.module_ranges(subject.model, hooks.nvtx) as classes,
+        torch.autograd.profiler.emit_nvtx(),
+    ):
+        for _ in range(int(options["warmup"])):
+            step()
+        subject.synchronize()
+        cuda.cudaProfilerStart()
+        for number in range(int(options["traced"])):
+            with hooks.iteration(number, hooks.nvtx):
+                step()
+        cuda.cudaProfilerStop()
+    facts = {k: v for k, v in subject.facts.items() if k != "machine"}
+    return {**facts, "phases": phases, "modules": classes}
+
+
+def _step(
+    subject: Any, options: dict[str, Any], training: bool
+) -> tuple[Callable[[], None], list[str]]:
+    """One iteration, ended by waiting for the device, and the names of its phases."""
+    import torch
+
+    from . import hooks, train_measure
+
+    if training:
+        trainer = train_measure.Trainer(subject, options, range_of=hooks.nvtx)
+
+        def train() -> None:
+            trainer.step(train_measure.Clock(subject))
+            subject.synchronize()
+
+        return train, list(train_measure.PHASES)
+
+    def infer() -> None:
+        with torch.inference_mode():
+            with hooks.phase("data", hooks.nvtx):
+                batch = subject.batch()
+            with hooks.phase("inference", hooks.nvtx):
+                subject.model(**batch)
+                subject.synchronize()
+
+    return infer, ["data", "inference"]
+
+
+def main(path: Path) -> int:
+    """Do the job; an error that the user can act on goes into the result."""
+    job: dict[str, Any] = read_json(path)
+    result: dict[str, Any]
+    try:
+        result = {"protocol": 1, "ok": True, "facts": run(job)}
+    except LayerlineError as e:
+        error = {"exit_code": e.exit_code, "what": e.line(), "fix": None}
+        result = {"protocol": 1, "ok": False, "error": error}
+    write_json(Path(job["result"]), result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
