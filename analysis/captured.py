@@ -7,13 +7,14 @@ for forward, backward and recomputation each, and one for the whole step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.errors import InputError
 from ..core.run import Run
 from ..core.stats import summarise
 from . import audit, closure, eager_device, engine_captures, launch, raw_sums
@@ -148,7 +149,8 @@ class _Eager:
     and outside time of phases and steps by iteration.
 
     On a device also: `before`, the time of a phase until its first launch; `events`, what CUDA
-    events around it measured in this capture; `windows`, the time that it has on the device."""
+    events around it measured in this capture; `windows`, the time that it has on the device;
+    `nsys`, the operations of a capture by nsys, why it cannot be read, or null for none."""
 
     path: Path
     precision: str
@@ -161,6 +163,7 @@ class _Eager:
     steps: Mapping[int, int]
     on_device: bool
     counted: Closure
+    nsys: pa.Table | Closure | None
     precision_run: Mapping[str, float]
 
     def phase(self, names: Sequence[str]) -> pa.Table:
@@ -173,7 +176,7 @@ def eager(run: Run, precision: str) -> Captured:
     read = _read(run, "eager", precision)
     latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
     side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
-    return Captured([side], read.ops)
+    return Captured([replace(side, device=launch.device(latency))], read.ops)
 
 
 def train(run: Run, precision: str) -> Captured:
@@ -183,7 +186,8 @@ def train(run: Run, precision: str) -> Captured:
     phases = latency.get("phases_ns") or {}
     present = set(pc.unique(read.ops["phase"]).to_pylist())
     sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
-    return Captured([*sides, _step_side(read, latency.get("latency_ns") or ())], read.ops)
+    step = _step_side(read, latency.get("latency_ns") or ())
+    return Captured([*sides, replace(step, device=launch.device(latency))], read.ops)
 
 
 def _read(run: Run, task: str, precision: str) -> _Eager:
@@ -223,8 +227,34 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         steps=steps,
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
+        nsys=_nsys(run, task, precision) if on_device else None,
         precision_run=_precision_run(meta),
     )
+
+
+def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
+    from . import eager_nsys
+
+    meta = optional(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
+    path = run.file("captures", f"{task}.{precision}.sqlite")
+    if not path.exists():
+        return None
+    try:
+        return eager_nsys.read(path, {"precision": precision, **meta}).main
+    except InputError as e:
+        return closure.unchecked(eager_nsys.CHECK, e.line())
+
+
+def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Closure]:
+    """Whether nsys tells the same kernel time; nothing where it was not asked."""
+    from . import eager_nsys
+
+    if read.nsys is None:
+        return []
+    if not isinstance(read.nsys, pa.Table):
+        return [read.nsys]
+    other = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
+    return [eager_nsys.agreement(ops, other)]
 
 
 def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Closure]]:
@@ -268,6 +298,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
             read.counted,
             _phase_check(read, phase, ops, wall),
             _cost(wall, latency),
+            *_sources(read, ops, phase),
             *audited,
         ],
         precision_run=shares,
@@ -328,6 +359,12 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         latency_ns=latency,
         traced_ns=read.steps,
         outside_ns={} if read.on_device else outside,
-        closure=[read.counted, second, _cost(read.steps, latency), *audited],
+        closure=[
+            read.counted,
+            second,
+            _cost(read.steps, latency),
+            *_sources(read, read.ops),
+            *audited,
+        ],
         precision_run=shares,
     )

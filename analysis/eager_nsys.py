@@ -1,0 +1,283 @@
+"""An eager capture under nsys: the same rules on another tool's file, and whether the two agree.
+
+PyTorch's NVTX ranges are ``aten::mm, seq = 12, op_id = 34`` (`getNvtxStr` in
+torch/csrc/profiler/util.cpp; no ``seq`` where the operator has none). On backward's thread a node
+is two ranges with one number: ``autograd::engine::evaluate_function: MmBackward0, seq = 12`` and
+in it ``MmBackward0, seq = 12``. So ranges and launches become the columns of a profiler trace
+(`readers.torch_events.Events`), and `eager_credit` applies as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from layerline.core.stats import median
+
+from . import closure
+from .eager_credit import EVALUATE
+from .eager_ops import of_events
+from .readers import nsys_schema, nsys_sqlite
+from .readers.base import Artefact
+from .readers.nsys_capture import Calls, Capture, Operations, Ranges, load
+from .readers.nsys_source import NULL
+from .readers.torch_events import (
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    OP,
+    RANGE,
+    RUNTIME,
+    UNKNOWN,
+    Events,
+    Ints,
+    nest,
+)
+from .report.view import Closure
+
+CHECK = "sources"
+TOLERANCE = 0.02
+ALL = "\0all"  # no module's name
+OWN = "layerline/"
+_TEXT = re.compile(
+    r"(?P<name>.*?)(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S
+)
+_DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
+
+
+def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
+    """The `ops` of an export of a capture by `profile.eager_nsys`; as `eager_ops.eager` gives them.
+
+    The operators are those that NVTX names, with the profiler's own cost in their time: only the
+    device's rows are to be compared. InputError where the file is no export of nsys.
+    """
+    with nsys_sqlite.source(path) as opened:
+        capture = load(opened)
+        calls = _calls(capture)
+    return of_events(events(capture, calls, path), meta)
+
+
+def split(text: str) -> tuple[str, int]:
+    """Name and sequence number of a range of PyTorch's; the number is `UNKNOWN` without one."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        return text, UNKNOWN
+    number = found["seq"]
+    return found["name"], UNKNOWN if number is None else int(number)
+
+
+def _calls(capture: Capture) -> Calls:
+    """Launches by name; all calls where an operation has none among them."""
+    known = capture.calls
+    wanted = [o.correlation for o in capture.operations]
+    if capture.more_calls is None or all(np.isin(w, known.correlation).all() for w in wanted):
+        return known
+    more = capture.more_calls()
+    threads = [*known.threads, *more.threads]
+    return Calls(
+        np.concatenate((more.start, known.start)),
+        np.concatenate((more.correlation, known.correlation)),
+        np.concatenate((more.thread + len(known.threads), known.thread)),
+        threads,
+    )
+
+
+class _Places:
+    """Codes of processes and threads."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, int] = {}
+
+    def codes(self, values: list[int], codes: Any) -> Ints:
+        """The codes here of a column that is coded into `values`."""
+        table = [self.known.setdefault(v, len(self.known)) for v in values]
+        found: Ints = np.array([*table, 0], dtype=np.int64)[np.asarray(codes, dtype=np.int64)]
+        return found
+
+
+def events(capture: Capture, calls: Calls, path: Path) -> Events:
+    """The push/pop ranges of the default domain, the launches and the operations as columns."""
+    places = _Places()
+    names: dict[str, int] = {}
+    parts = [
+        _ranges(capture.ranges, capture.names, names, places),
+        _launches(calls, names, places),
+        *(
+            _operations(operations, capture.names, names, places)
+            for operations in capture.operations
+            if operations.kind < len(_DEVICE)
+        ),
+    ]
+    columns: dict[str, Any] = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+    found = Events(
+        path=path,
+        index=np.full(len(columns["kind"]), UNKNOWN, dtype=np.int64),
+        names=list(names),
+        places=list(places.known),
+        head={},
+        counts={},
+        notes=list(capture.notes),
+        **columns,
+    )
+    found.forward_thread = _forward_threads(found)
+    return found
+
+
+def _column(length: int, value: int = UNKNOWN) -> Ints:
+    return np.full(length, value, dtype=np.int64)
+
+
+def _ranges(
+    ranges: Ranges, texts: list[str], names: dict[str, int], places: _Places
+) -> dict[str, Ints]:
+    domains = np.array([*(d in (0, NULL) for d in ranges.domains), True], dtype=bool)
+    kept = np.flatnonzero(
+        ~ranges.loose & (ranges.end != NULL) & (ranges.name >= 0) & domains[ranges.domain]
+    )
+    described = [split(t) for t in texts]
+    code = ranges.name[kept].astype(np.int64)
+    name = np.array([names.setdefault(n, len(names)) for n, _ in described] or [0])[code]
+    own = np.array([t.startswith(OWN) for t in texts] or [False])[code]
+    sequence = np.array([s for _, s in described] or [UNKNOWN], dtype=np.int64)[code]
+    thread = ranges.thread[kept]
+    of_thread = [t >> nsys_schema.PROCESS_SHIFT for t in ranges.threads]
+    return {
+        "kind": np.where(own, RANGE, OP),
+        "name": name.astype(np.int64),
+        "start": ranges.start[kept],
+        "duration": ranges.end[kept] - ranges.start[kept],
+        "process": places.codes(of_thread, thread),
+        "thread": places.codes(ranges.threads, thread),
+        "correlation": _column(len(kept)),
+        "sequence": sequence,
+        "forward_thread": _column(len(kept)),
+        "stream": _column(len(kept)),
+        "device": _column(len(kept)),
+    }
+
+
+def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:
+    n = len(calls)
+    of_thread = [t >> nsys_schema.PROCESS_SHIFT for t in calls.threads]
+    return {
+        "kind": _column(n, RUNTIME),
+        "name": _column(n, names.setdefault("launch", len(names))),
+        "start": calls.start,
+        "duration": _column(n, 0),
+        "process": places.codes(of_thread, calls.thread),
+        "thread": places.codes(calls.threads, calls.thread),
+        "correlation": np.where(calls.correlation == NULL, UNKNOWN, calls.correlation),
+        "sequence": _column(n),
+        "forward_thread": _column(n),
+        "stream": _column(n),
+        "device": _column(n),
+    }
+
+
+def _operations(
+    operations: Operations, texts: list[str], names: dict[str, int], places: _Places
+) -> dict[str, Ints]:
+    usable = np.flatnonzero(operations.start != NULL)
+    start, end = operations.start[usable], operations.end[usable]
+    table = [names.setdefault(t, len(names)) for t in (*texts, "unnamed")]
+    stream = np.array([*operations.streams, UNKNOWN], dtype=np.int64)[operations.stream[usable]]
+    device = np.array([*operations.devices, UNKNOWN], dtype=np.int64)[operations.device[usable]]
+    correlation = operations.correlation[usable]
+    process = places.codes(operations.processes, operations.process[usable])
+    return {
+        "kind": _column(len(usable), _DEVICE[operations.kind]),
+        "name": np.array(table, dtype=np.int64)[operations.name[usable].astype(np.int64)],
+        "start": start,
+        "duration": np.where(end == NULL, UNKNOWN, end - start),
+        "process": process,
+        "thread": process,
+        "correlation": np.where(correlation == NULL, UNKNOWN, correlation),
+        "sequence": _column(len(usable)),
+        "forward_thread": _column(len(usable)),
+        "stream": np.where(stream == NULL, UNKNOWN, stream),
+        "device": np.where(device == NULL, UNKNOWN, device),
+    }
+
+
+def _forward_threads(found: Events) -> Ints:
+    """1 for backward's nodes, as a profiler trace has it; NVTX does not say which thread it was.
+
+    A node is the engine's range with a number, and the range of the node's name with the same
+    number right in it; an operator with a number elsewhere is a forward one.
+    """
+    parent = nest(found).parent
+    engine = [n.startswith(EVALUATE) for n in found.names]
+    codes = {n: i for i, n in enumerate(found.names)}
+    inner = [
+        codes.get(n.removeprefix(EVALUATE), UNKNOWN) if e else UNKNOWN
+        for n, e in zip(found.names, engine, strict=True)
+    ]
+    is_engine = np.array(engine, dtype=bool)[found.name] & (found.sequence >= 0)
+    around = np.where(parent >= 0, parent, 0)
+    is_inner = (
+        (parent >= 0)
+        & is_engine[around]
+        & (found.sequence == found.sequence[around])
+        & (found.name == np.array(inner, dtype=np.int64)[found.name[around]])
+    )
+    return np.where(is_engine | is_inner, 1, UNKNOWN).astype(np.int64)
+
+
+def agreement(profiler: pa.Table, nsys: pa.Table) -> Closure:
+    """Whether two captures of the same work tell the same kernel time, within 2 %.
+
+    Both are `ops` of one phase, or of a step, from torch.profiler and from nsys; medians over
+    iterations of the sums of kernel durations. The largest difference of a module is told too.
+    """
+    ours, theirs = _kernel_time(profiler), _kernel_time(nsys)
+    if not ours or not theirs:
+        which = "torch.profiler" if not ours else "nsys"
+        return closure.unchecked(CHECK, f"the capture of {which} has no kernel of this phase")
+    total, other = ours.pop(ALL), theirs.pop(ALL)
+    names = {*ours, *theirs}
+    worst = max(names, key=lambda n: (abs(theirs.get(n, 0) - ours.get(n, 0)), n))
+    difference = theirs.get(worst, 0) - ours.get(worst, 0)
+    return closure.judged(
+        CHECK,
+        [
+            ("kernels by nsys", other),
+            ("kernels by torch.profiler", -total),
+            ("largest difference of a module or row", difference),
+        ],
+        other - total,
+        total,
+        TOLERANCE,
+        good=(
+            f"nsys and torch.profiler tell the same kernel time; of a single module it differs "
+            f"most for {worst or 'the model'}, by {closure.time(difference)}."
+        ),
+        bad=(
+            f"nsys tells {closure.time(other)} of kernel time and torch.profiler "
+            f"{closure.time(total)}."
+        ),
+    )
+
+
+def _kernel_time(ops: pa.Table) -> dict[str, int]:
+    """Median over iterations of the kernel time of each module or row, and of `ALL`, in ns."""
+    rows = ops.filter(
+        pc.and_(
+            pc.equal(ops["kind"], "kernel"),
+            pc.and_(pc.is_valid(ops["duration_ns"]), pc.is_valid(ops["iteration"])),
+        )
+    )
+    times: dict[str, dict[int, int]] = {}
+    columns = (rows[c].to_pylist() for c in ("modules", "layer", "iteration", "duration_ns"))
+    numbers = sorted(set(rows["iteration"].to_pylist()))
+    for modules, layer, iteration, ns in zip(*columns, strict=True):
+        name = layer if modules is None else ", ".join(modules)
+        for key in (name or "", ALL):
+            of = times.setdefault(key, {})
+            of[iteration] = of.get(iteration, 0) + ns
+    return {n: median(sorted(of.get(i, 0) for i in numbers)) for n, of in times.items()}
