@@ -240,6 +240,7 @@ _MEANINGS = {
     "i": "operations are not counted once",
     "ii": "time is outside the operations",
     "iii": "profiling changed the speed",
+    "sources": "nsys and torch.profiler tell different kernel times",
 }
 
 

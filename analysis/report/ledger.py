@@ -15,6 +15,8 @@ CHECKS = {
     "ii": "Span of the operations against latency",
     "iii": "Traced against unprofiled latency",
 }
+# Only where some side was captured by two tools.
+EXTRA = {"sources": "nsys against torch.profiler"}
 PRECISION = "precision"  # its verdict stands with the precisions
 VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
 TONES = {True: "good", False: "bad", None: "none"}
@@ -66,7 +68,8 @@ def groups(view: View) -> list[Group]:
         {"title": "Operations", "note": "median per iteration of self times", "rows": where},
     ]
     for check in _checks(sides):
-        title = f"Check {check}: {CHECKS[check]}" if check in CHECKS else f"Check {check}"
+        name = CHECKS.get(check) or EXTRA.get(check)
+        title = f"Check {check}: {name}" if name else f"Check {check}"
         result.append({"title": title, "note": "", "rows": _check(check, sides)})
     precision = [
         _row("Asked for", [_plain(s["precision"]) for s in sides]),

@@ -50,7 +50,8 @@ class Closure(TypedDict):
     """One check that can fail. `residual_ns` is what is left after all `terms`.
 
     check: "i" each operation counted once; "ii" span against latency; "iii" traced against
-    unprofiled; "precision" what ran against what was asked for (terms: kernel time). `ok` null:
+    unprofiled; "sources" the kernel time that two tools tell; "precision" what ran against what
+    was asked for (terms: kernel time). `ok` null:
     could not be checked (`text` says why).
     """
 
