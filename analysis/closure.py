@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.stats import Stat, median
+from .report.show import spoken_time as time
 from .report.view import Closure
 from .sums import timed_rows
 
@@ -293,12 +294,3 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None) -> Closure:
 def median_of(samples: Sequence[int]) -> int | None:
     """The median of unsorted samples."""
     return median(sorted(samples)) if samples else None
-
-
-def time(value: int) -> str:
-    """A time for people, three digits: 1.23 ms."""
-    size = abs(value)
-    for unit, scale in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):
-        if size >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value} ns"

@@ -157,7 +157,7 @@ def _show(found: list[Difference], *, noise_measured: bool) -> None:
 
 
 def _line(d: Difference) -> str:
-    from .headline import time
+    from .report.show import spoken_time as time
 
     text = f"{d.a.name}: {time(d.a.median)} -> {time(d.b.median)}"
     if d.change is not None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from ..core import nodes
 from ..core.nodes import NodeGraph
-from ..core.resolve import Network, load_network
 from ..core.run import Run
 from . import counters, ncu_spread
+from .engine_captures import network_of, nodes_file
 from .readers import registry
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
@@ -44,26 +44,16 @@ def counters_of_run(run: Run) -> pa.Table | None:
     return pa.concat_tables(parts) if parts else None
 
 
-def graph_of(run: Run, precision: str, backend: str) -> tuple[NodeGraph | None, Network | None]:
-    """The nodes and the network of an engine, each null where the run lacks it."""
-    own = run.file("export", f"{precision}.nodes.json")
-    path = own if own.exists() else run.file("export", "nodes.json")
-    network = run.file("engines", f"{precision}.{backend}.network.json")
-    return (
-        nodes.load(path) if path.exists() else None,
-        load_network(network) if network.exists() else None,
-    )
-
-
-def _joined(run: Run, path: Path) -> pa.Table:
-    read = registry.read(path)
-    engine = _ENGINE.match(path.name)
+def _joined(run: Run, capture: Path) -> pa.Table:
+    read = registry.read(capture)
+    engine = _ENGINE.match(capture.name)
     if engine:
-        plan = run.file("captures", f"{engine[1]}.{engine[2]}.ncu.plan.json")
-        found = ncu_spread.of_file(read, plan)
-        graph, network = graph_of(run, engine[1], engine[2])
-        return counters.join(found, graph, network, engine[1], f"{engine[1]}.{engine[2]}.engine")
+        name = f"{engine[1]}.{engine[2]}"
+        found = ncu_spread.of_file(read, run.file("captures", f"{name}.ncu.plan.json"))
+        path = nodes_file(run, name, engine[1])
+        graph = nodes.load(path) if path.exists() else None
+        return counters.join(found, graph, network_of(run, name), engine[1], f"{name}.engine")
     found = read.main
-    eager = _EAGER.match(path.name)
+    eager = _EAGER.match(capture.name)
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
     return counters.join(found, NodeGraph(()), None, eager[2] if eager else None)

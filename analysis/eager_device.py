@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import closure
+from .report.show import spoken_time as time
 from .report.view import Closure
 from .sums import DEVICE_KINDS
 
@@ -137,7 +138,7 @@ def phase_against_events(
         closure.SPAN_TOLERANCE,
         floor_ns=closure.SPAN_FLOOR_NS if number in events else 0,
         good=f"{good}.",
-        bad=f"{closure.time(residual)} of the {what} are not explained by its operations and gaps.",
+        bad=f"{time(residual)} of the {what} are not explained by its operations and gaps.",
     )
 
 
@@ -175,5 +176,5 @@ def step_on_device(found: Windows, steps: Mapping[int, int]) -> Closure:
         closure.PHASES_TOLERANCE,
         floor_ns=closure.SPAN_FLOOR_NS,
         good=f"The phases add up to the step; the device was busy for {share:.1%} of it.",
-        bad=f"{closure.time(residual)} of the step lie in no phase.",
+        bad=f"{time(residual)} of the step lie in no phase.",
     )

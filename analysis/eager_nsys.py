@@ -39,6 +39,7 @@ from .readers.torch_events import (
     Ints,
     nest,
 )
+from .report.show import spoken_time as time
 from .report.view import Closure
 
 CHECK = "sources"
@@ -255,12 +256,9 @@ def agreement(profiler: pa.Table, nsys: pa.Table) -> Closure:
         TOLERANCE,
         good=(
             f"nsys and torch.profiler tell the same kernel time; of a single module it differs "
-            f"most for {worst or 'the model'}, by {closure.time(difference)}."
+            f"most for {worst or 'the model'}, by {time(difference)}."
         ),
-        bad=(
-            f"nsys tells {closure.time(other)} of kernel time and torch.profiler "
-            f"{closure.time(total)}."
-        ),
+        bad=(f"nsys tells {time(other)} of kernel time and torch.profiler {time(total)}."),
     )
 
 

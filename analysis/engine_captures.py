@@ -77,8 +77,8 @@ def _nsys(
     from .readers.nsys_capture import load
 
     raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
-    graph = nodes_.load(_nodes_file(run, name, precision))
-    network = _network(run.file("engines", f"{name}.network.json"))
+    graph = nodes_.load(nodes_file(run, name, precision))
+    network = network_of(run, name)
     with nsys_sqlite.source(raw) as source:
         attribution = attribute(load(source))
     found = runs(attribution)
@@ -104,7 +104,7 @@ def _nsys(
     )
 
 
-def _nodes_file(run: Run, name: str, precision: str) -> Path:
+def nodes_file(run: Run, name: str, precision: str) -> Path:
     """nodes.json of the ONNX file that the engine was built from (TensorRT 8 builds fp16 from
     fp32.onnx)."""
     source = optional(run.file("engines", f"{name}.build.json")).get("source")
@@ -113,7 +113,9 @@ def _nodes_file(run: Run, name: str, precision: str) -> Path:
     return own if own.exists() else run.file("export", "nodes.json")
 
 
-def _network(path: Path) -> Network | None:
+def network_of(run: Run, name: str) -> Network | None:
+    """The engine's network.json; null where its backend leaves none."""
+    path = run.file("engines", f"{name}.network.json")
     return load_network(path) if path.exists() else None
 
 

@@ -16,6 +16,7 @@ from layerline.core.errors import InputError
 from layerline.core.files import read_json
 from layerline.core.tables import SCHEMAS
 
+from ..engines.layers import load as load_layers
 from .readers import onnxruntime_profile
 from .readers.base import Artefact
 
@@ -29,7 +30,7 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
     """
     stem = f"{precision}.{backend}"
     meta = read_json(run / "captures" / f"{stem}.profile.meta.json")
-    listed = read_layers(run / "engines" / f"{stem}.layers.json")
+    listed = load_layers(run / "engines" / f"{stem}.layers.json")
     if not isinstance(meta, dict) or not isinstance(meta.get("profile"), str):
         raise InputError(
             "does not say which profile it is of",
@@ -45,20 +46,6 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
         names = ", ".join(list(facts["unlisted"])[:3])
         notes.append(f"{len(facts['unlisted'])} names in the profile are no layer: {names}")
     return Artefact("engine", {**raw.tables, "ops": ops}, facts, notes)
-
-
-def read_layers(path: Path) -> dict[str, Any]:
-    """A layers.json as the engines stage writes it. InputError for another file."""
-    found = read_json(path)
-    if (
-        not isinstance(found, dict)
-        or found.get("schema_version") != 1
-        or not isinstance(found.get("layers"), list)
-    ):
-        raise InputError(
-            "is not a layers.json of schema version 1", file=path, fix="build the engine again"
-        )
-    return found
 
 
 def join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .report.show import spoken_time as time
 from .report.view import Kind, Side, View
 
 GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
@@ -20,19 +21,6 @@ LAUNCH_BOUND = 0.3
 PRECISION = "precision"
 # Phases of a step that are rows: they have no module.
 STEP_ROWS = ("loss", "optimizer", "data")
-
-
-def time(ns: int | float | None) -> str:
-    """A time for people, three significant digits."""
-    if ns is None:
-        return "unknown"
-    size = abs(ns)
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if size >= scale:
-            number = ns / scale
-            digits = max(0, 2 - len(str(int(abs(number)))) + 1)
-            return f"{number:.{digits}f} {unit}"
-    return f"{round(ns)} ns"
 
 
 def sentences(view: View) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +36,27 @@ def precisions(
     return tuple(dict.fromkeys(found)) or DEFAULT_PRECISIONS
 
 
+def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every stage that takes engines: --run (path), --precision (wanted),
+    --backend."""
+    folder = click.Path(path_type=Path)
+    for option in (
+        click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs]"),
+        click.option(
+            "--precision",
+            "wanted",
+            multiple=True,
+            callback=precisions,
+            help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
+        ),
+        click.option("--run", "path", type=folder, required=True, help="Run folder."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
-@click.option(
-    "--precision",
-    "wanted",
-    multiple=True,
-    callback=precisions,
-    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
-)
-@click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
+@engine_options
 @click.option(
     "--optimization-level",
     help="ONNX Runtime: disable, basic, extended or all. TensorRT: 0 to 5.",

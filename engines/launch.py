@@ -19,7 +19,7 @@ from layerline.core.files import read_json, write_json
 from .backend import Worker
 
 PROTOCOL = 1
-_ERRORS: dict[int, type[LayerlineError]] = {1: CheckFailed, 2: InputError, 3: ToolMissing}
+ERRORS: dict[int, type[LayerlineError]] = {1: CheckFailed, 2: InputError, 3: ToolMissing}
 GRACE_SECONDS = 5.0
 
 
@@ -119,8 +119,12 @@ def _result(
     if result.get("ok") is True:
         return result
     error = result.get("error") or {}
-    kind = _ERRORS.get(int(error.get("exit_code") or 2), InputError)
-    raise kind(str(error.get("what", "failed without a reason")), fix=error.get("fix"))
+    kind = ERRORS.get(int(error.get("exit_code") or 2), InputError)
+    raise kind(
+        str(error.get("what", "failed without a reason")),
+        file=error.get("file"),
+        fix=error.get("fix"),
+    )
 
 
 def shown(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:

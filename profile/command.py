@@ -14,7 +14,7 @@ from layerline.core.files import machine_lock
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
-from layerline.engines.command import precisions
+from layerline.engines.command import engine_options
 
 from . import dry_run as dry_run_
 from . import eager_nsys, engine, engine_rebuild, engine_trace, nsys
@@ -36,15 +36,7 @@ def _what(
 
 
 @click.command()
-@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
-@click.option(
-    "--precision",
-    "wanted",
-    multiple=True,
-    callback=precisions,
-    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
-)
-@click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs here]")
+@engine_options
 @click.option(
     "--what",
     multiple=True,

@@ -10,12 +10,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing, one_line
+from layerline.core.errors import CheckFailed, ToolMissing, one_line
 from layerline.core.files import read_json, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
+from layerline.engines.launch import ERRORS
 
-ERRORS: dict[int, type[LayerlineError]] = {1: CheckFailed, 2: InputError, 3: ToolMissing}
 PARTS = {
     "trace": "trace.json.gz",
     "latency": "latency.json",

@@ -10,25 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import LayerlineError
-from layerline.core.files import read_json, write_json
+from layerline.profile.worker_main import answer
 
 
-def main(path: Path) -> int:
-    """Do the job; an error that the user can act on goes into the result."""
-    job: dict[str, Any] = read_json(path)
-    try:
-        if job["task"] == "train":
-            from .train_measure import run
-        else:
-            from .eager_measure import run
-        result: dict[str, Any] = {"protocol": 1, "ok": True, "facts": run(job)}
-    except LayerlineError as e:
-        error = {"exit_code": e.exit_code, "what": e.what, "file": e.file, "fix": e.fix}
-        result = {"protocol": 1, "ok": False, "error": error}
-    write_json(Path(job["result"]), result)
-    return 0
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure training or inference, as the job says; gives facts."""
+    if job["task"] == "train":
+        from .train_measure import run as measure
+    else:
+        from .eager_measure import run as measure
+    return measure(job)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(answer(Path(sys.argv[1]), run))

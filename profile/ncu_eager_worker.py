@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import LayerlineError
-from layerline.core.files import read_json, write_json
+from layerline.profile.worker_main import answer
 
 
 @contextlib.contextmanager
@@ -61,18 +60,5 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in subject.facts.items() if k != "machine"}
 
 
-def main(path: Path) -> int:
-    """Do the job; an error that the user can act on goes into the result."""
-    job: dict[str, Any] = read_json(path)
-    result: dict[str, Any]
-    try:
-        result = {"protocol": 1, "ok": True, "facts": run(job)}
-    except LayerlineError as e:
-        error = {"exit_code": e.exit_code, "what": e.line(), "fix": None}
-        result = {"protocol": 1, "ok": False, "error": error}
-    write_json(Path(job["result"]), result)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(answer(Path(sys.argv[1]), run))

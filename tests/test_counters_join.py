@@ -210,3 +210,22 @@ def test_without_ncu_report_the_csv_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(counters_run.importlib.util, "find_spec", lambda name: None)
     found = counters_run.counters_of_run(Run(tmp_path))
     assert set(found["source"].to_pylist()) == {"eager.fp32.ncu.csv"}
+
+
+def test_counters_belong_to_the_graph_that_the_engine_was_built_from(tmp_path, monkeypatch):
+    """TensorRT 8 builds fp16 from fp32.onnx, whose nodes may differ from those of fp16.onnx."""
+    for folder in ("captures", "export", "engines"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "captures" / "fp16.tensorrt.ncu.csv").symlink_to(
+        DATA / "ncu" / "two_kernels.raw.csv"
+    )
+    build = {"source": "export/fp32.onnx"}
+    (tmp_path / "engines" / "fp16.tensorrt.build.json").write_text(json.dumps(build))
+    for stem in ("fp16", "fp32"):
+        node = {"name": f"{stem}/Gemm", "op": "Gemm", "module": stem, "inputs": [], "outputs": []}
+        document = {"schema_version": 1, "nodes": [node]}
+        (tmp_path / "export" / f"{stem}.nodes.json").write_text(json.dumps(document))
+    given = []
+    monkeypatch.setattr(counters, "join", lambda found, graph, *rest: given.append(graph) or found)
+    counters_run.counters_of_run(Run(tmp_path))
+    assert [[n.name for n in graph.nodes] for graph in given] == [["fp32/Gemm"]]

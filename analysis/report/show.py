@@ -48,6 +48,11 @@ def time(ns: float | None) -> str:
     return " ".join(_three(round(ns)))
 
 
+def spoken_time(ns: float | None) -> str:
+    """A time within a sentence: ``unknown`` as a word, and a minus that a terminal can type."""
+    return "unknown" if ns is None else time(ns).replace("−", "-")
+
+
 def time_range(low: float | None, high: float | None) -> str:
     """``1.20 – 1.85 ms``; one value where both are written alike; "–" where both are unknown."""
     if low is None or high is None or not (known(low) and known(high)):
