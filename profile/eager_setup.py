@@ -16,6 +16,7 @@ bf16      bfloat16 weights                                   float32 weights, au
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -219,6 +220,19 @@ class Watched:
         return {"cuda_driver": version, **{k: (seen.get(k) or {}).get("median") for k in keys}}
 
 
+def driver_version() -> int | None:
+    """The newest CUDA that the driver serves (13000 is 13.0); None where it does not tell.
+
+    Source: the CUDA driver API, cuDriverGetVersion. PyTorch has no public call for it.
+    """
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    return None if failed else version.value
+
+
 @contextlib.contextmanager
 def watched(subject: Subject) -> Iterator[Watched]:
     """Sample the GPU's clocks, power and temperature while the block runs."""
@@ -227,7 +241,7 @@ def watched(subject: Subject) -> Iterator[Watched]:
         return
     # Seldom: the sampler's thread shares the interpreter with the model.
     with Sampler(subject.device.index or 0, period=0.2) as sampler:
-        yield Watched(sampler, torch._C._cuda_getDriverVersion())
+        yield Watched(sampler, driver_version())
 
 
 @contextlib.contextmanager
