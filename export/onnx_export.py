@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CheckFailed, InputError
-from . import naming, opsets
+from . import naming, opsets, tensor_shapes
 from .quiet import gist, quiet
 
 if TYPE_CHECKING:
@@ -104,7 +104,10 @@ def export(
         facts["lowered_nodes"] = opsets.lower_to_17(graph)
         named = naming.rename_converted(graph, named.nodes, tree)
     naming.strip_metadata(graph)
-    return Exported(graph, naming.document(name, graph, named, tree), facts)
+    document = naming.document(name, graph, named, tree)
+    document["tensors"] = tensor_shapes.of(graph)
+    facts["tensors_without_shape"] = _without_shape(document)
+    return Exported(graph, document, facts)
 
 
 def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE) -> list[Path]:
@@ -123,6 +126,11 @@ def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE
     data = path.with_name(f"{path.name}.data")
     ir.save(exported.model, path, format="protobuf", external_data=data.name)
     return [path, data]
+
+
+def _without_shape(document: Mapping[str, Any]) -> int:
+    written = {t for n in document["nodes"] for t in n["outputs"] if t}
+    return len(written - document["tensors"].keys())
 
 
 def check_file(path: Path, opset: int) -> None:

@@ -95,6 +95,22 @@ def test_every_node_is_named_after_a_module_of_the_built_model(run: Path) -> Non
     assert (run / "export/nodes.json").read_bytes() == (run / "export/fp32.nodes.json").read_bytes()
 
 
+def test_every_tensor_of_a_file_has_its_type_and_shape(run: Path) -> None:
+    """Batch 1, 16 tokens, 64 wide, two heads; the shapes of the weights are the file's own."""
+    for precision, dtype in (("fp32", "float32"), ("fp16", "float16")):
+        document = json.loads((run / f"export/{precision}.nodes.json").read_text())
+        graph, tensors = node_files.parse(document), document["tensors"]
+        assert {*graph.inputs, *graph.initializers, *graph.producer} == set(tensors)
+        weights = onnx.load(run / f"export/{precision}.onnx").graph.initializer
+        assert {w.name: list(w.dims) for w in weights} == {
+            w.name: tensors[w.name]["shape"] for w in weights
+        }
+        assert tensors["input_ids"] == {"dtype": "int64", "shape": [1, 16]}
+        assert tensors["logits"] == {"dtype": dtype, "shape": [1, 16, 256]}
+        norm = graph.by_name["transformer.h.0.ln_2/LayerNormalization"]
+        assert tensors[norm.outputs[0]] == {"dtype": dtype, "shape": [1, 16, 64]}
+
+
 def test_model_json_lists_the_modules_and_parameters_of_the_model(run: Path) -> None:
     found = json.loads((run / "export/model.json").read_text())
     model = load_spec(run / "export/model.json").build()
