@@ -22,6 +22,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 # Name: "module:Class", imported when it is used. The order is that of preference.
 BACKENDS: dict[str, str] = {
     "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",
+    "onnxruntime-cuda": "layerline.engines.onnxruntime_cuda_backend:OnnxRuntimeCudaBackend",
     "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
     "tensorrt-rtx": "layerline.engines.tensorrt_backend:TensorRTRTXBackend",
 }
@@ -70,6 +71,8 @@ class Backend(ABC):
     profile_suffix: ClassVar[str] = ".profile.json"
     # Whether the worker has the task trace, for a capture of its kernels under nsys.
     traceable: ClassVar[bool] = False
+    # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; null: nothing.
+    trace_suffix: ClassVar[str | None] = None
 
     @abstractmethod
     def unavailable(self) -> Unavailable | None:

@@ -41,7 +41,10 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     --backend."""
     folder = click.Path(path_type=Path)
     for option in (
-        click.option("--backend", help="tensorrt or onnxruntime.  [default: the first that runs]"),
+        click.option(
+            "--backend",
+            help="tensorrt, onnxruntime-cuda or onnxruntime.  [default: the first that runs]",
+        ),
         click.option(
             "--precision",
             "wanted",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ LEVELS = ("disable", "basic", "extended", "all")
 # Protobuf ends at 2 GiB. Weights of half precision become float when casts of them are folded,
 # and shared weights are written once for each use: a wide margin.
 EXTERNAL_ABOVE_BYTES = 900_000_000
+WORKERS = Path(__file__).parent / "workers"
 
 
 class OnnxRuntimeBackend(Backend):
@@ -42,10 +43,10 @@ class OnnxRuntimeBackend(Backend):
 
     name = "onnxruntime"
     label = "ONNX Runtime"
-    precisions = ("fp32", "fp16")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
     suffix = ".onnx"
-    distributions = ("onnxruntime", "onnxruntime-gpu")
-    providers = (onnxruntime_graph.CPU,)
+    distributions: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
+    providers: ClassVar[tuple[str, ...]] = (onnxruntime_graph.CPU,)
 
     def unavailable(self) -> Unavailable | None:
         if importlib.util.find_spec("onnxruntime") is None:
@@ -81,8 +82,7 @@ class OnnxRuntimeBackend(Backend):
         return run.file("export", f"{precision}.onnx")
 
     def worker(self) -> Worker:
-        script = Path(__file__).parent / "workers" / "onnxruntime_worker.py"
-        return Worker((sys.executable, str(script)))
+        return Worker((python(), str(WORKERS / "onnxruntime_worker.py")))
 
     def job_options(self, run: Run, precision: str) -> dict[str, Any]:
         return {"providers": list(self.providers)}
@@ -109,7 +109,10 @@ class OnnxRuntimeBackend(Backend):
         with _workspace(engine) as folder:
             made = folder / engine.name
             reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
-            common = {"providers": options["providers"], "level": options["optimization_level"]}
+            common = {
+                **self.job_options(run, precision),
+                "level": options["optimization_level"],
+            }
             built = call(
                 self.worker(),
                 job(
@@ -147,7 +150,7 @@ class OnnxRuntimeBackend(Backend):
                 engine.name,
                 self.name,
                 precision,
-                onnxruntime_graph.engine_layers(model, probed["nodes"], graph),
+                self._layers(model, probed["nodes"], graph, precision),
                 graph,
             )
             domains = onnxruntime_graph.domains(model)
@@ -159,6 +162,7 @@ class OnnxRuntimeBackend(Backend):
                 "nodes_renamed": renamed,
                 "hardware_specific": onnxruntime_graph.NCHWC_DOMAIN in domains,
                 "reload_max_abs": difference,
+                **self._facts(probed["nodes"], precision),
             }
             if external is not None:
                 _move(folder / external.name, external)
@@ -179,6 +183,21 @@ class OnnxRuntimeBackend(Backend):
         write_json(self.layers(run, precision), listed)
         write_json(self.build_record(run, precision), record)
         return facts
+
+    def _layers(
+        self, model: Any, probed: Mapping[str, Any], graph: nodes.NodeGraph, precision: str
+    ) -> list[layers.EngineLayer]:
+        """The engine's layers; `probed` is the worker's record of one run by node name."""
+        return onnxruntime_graph.engine_layers(model, probed, graph)
+
+    def _facts(self, probed: Mapping[str, Any], precision: str) -> dict[str, Any]:
+        """What else build.json says."""
+        return {}
+
+
+def python() -> str:
+    """The interpreter of the workers: onnxruntime is installed beside layerline."""
+    return sys.executable
 
 
 @contextmanager

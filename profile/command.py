@@ -143,7 +143,8 @@ def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int)
         _skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
         return
     options = {**base, "iterations": iterations}
-    _step(of, name, options, engine_trace.SUFFIXES, lambda: engine_trace.trace(of, iterations))
+    left = engine_trace.suffixes(of)
+    _step(of, name, options, left, lambda: engine_trace.trace(of, iterations))
 
 
 def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> None:

@@ -23,6 +23,12 @@ WARMUP = 10
 SUFFIXES = (".nsys-rep", ".sqlite", ".trace.meta.json")
 
 
+def suffixes(of: Subject) -> list[str]:
+    """What a capture of this engine leaves; some backends write a file of their own beside it."""
+    own = of.backend.trace_suffix
+    return [*SUFFIXES, *([own] if own else [])]
+
+
 def trace(of: Subject, iterations: int) -> dict[str, Any]:
     """Capture `iterations` inferences; gives facts for the manifest. LayerlineError on failure."""
     before = machine.state()
@@ -33,6 +39,7 @@ def trace(of: Subject, iterations: int) -> dict[str, Any]:
         "target": 1.0,
         "seconds": 60,
     }
+    own = of.backend.trace_suffix
     job = launch.job(
         "trace",
         of.engine,
@@ -40,6 +47,7 @@ def trace(of: Subject, iterations: int) -> dict[str, Any]:
         of.precision,
         threads=of.threads,
         options=of.backend.job_options(of.run, of.precision),
+        raw=of.capture(own) if own else None,
         plan=plan,
     )
     report = of.capture(".nsys-rep")

@@ -1,0 +1,149 @@
+"""ONNX Runtime's CUDA provider: where inputs and outputs lie, on which stream it runs, what lacks.
+
+The provider is given this worker's own stream (``user_compute_stream``), so that events around a
+run time what the device does, as the TensorRT worker's do. Runs do not wait for the stream
+(``disable_synchronize_execution_providers``); the worker does, where it needs to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from layerline.engines.workers import onnxruntime_session as sessions
+    from layerline.engines.workers.common import Job, WorkerError
+    from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+else:
+    import onnxruntime_session as sessions
+    from common import Job, WorkerError
+    from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+
+CUDA = "CUDAExecutionProvider"
+INSTALL = 'pip uninstall onnxruntime, then pip install "layerline[gpu]"'
+LIBRARIES = (
+    'pip install "onnxruntime-gpu[cuda,cudnn]", or a torch of the same CUDA version: '
+    "CUDA and cuDNN are taken from its packages"
+)
+# ONNX's number of bfloat16 (onnx.proto, TensorProto.DataType), which numpy does not have.
+_BFLOAT16 = "tensor(bfloat16)"
+_NO_WAIT = "disable_synchronize_execution_providers"
+
+
+class Gpu(sessions.Host):
+    """Inputs and outputs in the memory of one GPU."""
+
+    def __init__(self, *, waiting: bool = False) -> None:
+        """`waiting`: every launch waits for its kernel, so that a node's time on the host holds
+        its kernels; must be known before the driver is used."""
+        if waiting:
+            os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+        try:
+            self.cuda = Cuda()
+        except NoDriver as e:
+            raise WorkerError(str(e), "run this stage on a machine with a GPU", 3) from None
+        super().__init__(sessions.load(INSTALL))
+        preload(self.ort)
+        self.stream = self.cuda.stream()
+        self.free_before = self.cuda.memory_free()
+        self.run_options = self.ort.RunOptions()
+        self.run_options.add_run_config_entry(_NO_WAIT, "1")
+
+    def provider_options(self, job: Job) -> list[dict[str, str]]:
+        providers, given = job["options"]["providers"], super().provider_options(job)
+        stream = {"user_compute_stream": str(self.stream)}
+        return [
+            {**told, **(stream if provider == CUDA else {})}
+            for provider, told in zip(providers, given, strict=True)
+        ]
+
+    def check(self, session: Any) -> None:
+        """A provider whose libraries are missing is left out of a session with a warning only."""
+        if CUDA not in session.get_providers():
+            raise WorkerError(*why_not(self.ort, self.cuda.device_facts()["cuda_driver"]), 3)
+
+    def bind_input(self, binding: Any, name: str, array: Any) -> None:
+        value = self._within_memory(lambda: self.ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+        binding.bind_ortvalue_input(name, value)
+
+    def bind_output(self, binding: Any, name: str) -> None:
+        binding.bind_output(name, "cuda", 0)
+
+    def _within_memory(self, allocate: Callable[[], Any]) -> Any:
+        try:
+            return allocate()
+        except (RuntimeError, MemoryError) as e:
+            if "memory" in str(e).lower():
+                raise out_of_memory() from e
+            raise
+
+    def wait(self) -> None:
+        try:
+            self.cuda.synchronize(self.stream)
+        except CudaError as e:
+            if e.code == OUT_OF_MEMORY:
+                raise out_of_memory() from e
+            raise WorkerError(f"the engine does not run ({e})") from None
+
+    def fetch(self, value: Any) -> Any:
+        if value.data_type() != _BFLOAT16:
+            return value.numpy()
+        half = np.empty(tuple(value.shape()), np.uint16)
+        self.cuda.to_host(half, value.data_ptr())
+        return (half.astype(np.uint32) << 16).view(np.float32)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            **super().facts(),
+            "device": self.cuda.device_facts(),
+            "cuda": getattr(self.ort, "cuda_version", None),
+            # Of the whole device: what another process allocates meanwhile is in it.
+            "device_bytes": max(self.free_before - self.cuda.memory_free(), 0),
+        }
+
+
+def out_of_memory() -> WorkerError:
+    """The error for a GPU that is full."""
+    return WorkerError("out of GPU memory", "free the GPU or use a smaller batch", 3)
+
+
+def preload(ort: Any) -> None:
+    """Load CUDA and cuDNN from NVIDIA's Python packages, wherever they are on the path (1.21 and
+    later; by itself ONNX Runtime looks for them beside its own folder only).
+
+    What is not found is left to the loader; a provider that does not load is told by `why_not`.
+    """
+    if not hasattr(ort, "preload_dlls"):
+        return
+    spec = importlib.util.find_spec("nvidia")
+    bases = spec.submodule_search_locations if spec else None
+    folders = [lib for base in bases or () for lib in sorted(Path(base).glob("*/lib"))]
+    with contextlib.redirect_stdout(sys.stderr):
+        for folder in folders:
+            ort.preload_dlls(directory=str(folder))
+        if not folders:
+            ort.preload_dlls()
+
+
+def why_not(ort: Any, driver: str) -> tuple[str, str]:
+    """What keeps the CUDA provider from loading, and what to do."""
+    folder = Path(ort.__file__).parent / "capi"
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_cuda.so"))
+    except OSError as e:
+        return f"the CUDA provider of onnxruntime does not load ({e})", LIBRARIES
+    wanted = getattr(ort, "cuda_version", None) or "unknown"
+    return (
+        f"the CUDA provider of onnxruntime does not start (built for CUDA {wanted}, "
+        f"the driver is for {driver})",
+        "update the driver, or install an onnxruntime-gpu for its CUDA version",
+    )

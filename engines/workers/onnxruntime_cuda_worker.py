@@ -1,0 +1,124 @@
+"""The worker of ONNX Runtime's CUDA provider.
+
+Tasks: build, probe, outputs as on the CPU; latency (device events around each run, host clock
+beside them); profile (ONNX Runtime's own, with every launch waiting for its kernel); trace (a few
+runs between cudaProfilerStart and Stop, for nsys and ncu around this process, with ONNX Runtime's
+profile of the same runs to `raw`, and the clock readings that join the two).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerline.engines.workers import common
+    from layerline.engines.workers import onnxruntime_session as sessions
+    from layerline.engines.workers import onnxruntime_tasks as tasks
+    from layerline.engines.workers.common import Job
+    from layerline.engines.workers.device_clock import DeviceClock
+    from layerline.engines.workers.onnxruntime_cuda import Gpu
+else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import common
+    import onnxruntime_session as sessions
+    import onnxruntime_tasks as tasks
+    from common import Job
+    from device_clock import DeviceClock
+    from onnxruntime_cuda import Gpu
+
+READINGS = 20
+
+
+def latency(job: Job) -> dict[str, Any]:
+    """Device time of each run by events on the provider's stream; see `DeviceClock.latency`."""
+    place = Gpu()
+    session, bound, loaded = tasks.load(job, place)
+    measured = DeviceClock(place.cuda, place.stream).latency(bound.run, job)
+    measured["facts"].update(
+        sessions.facts(place, session, job), load_seconds=loaded, cuda_graph=False
+    )
+    return measured
+
+
+def profile(job: Job) -> dict[str, Any]:
+    """ONNX Runtime's profile. Its times are the host's: launches alone, were they not to wait."""
+    measured = tasks.profile(job, Gpu(waiting=True))
+    measured["facts"].update(clock="host", launches_wait=True)
+    return measured
+
+
+def trace(job: Job) -> dict[str, Any]:
+    """Warm up, then `iterations.min` runs between profiler start and stop, each queued as a whole
+    where it can be, and timed by device events.
+
+    Facts: `runs_before` (model_run events of `raw` before the captured ones),
+    `profiling_start_ns` (its zero by the monotonic clock) and `clock_readings`: for calls of
+    cuEventRecord during the capture, in order, [monotonic ns before, after].
+    """
+    place = Gpu()
+    options = sessions.session_options(place.ort, job, "disable")
+    if job.get("raw"):
+        options = sessions.profiled_options(place.ort, job)
+    session = sessions.session(place, job, job["engine"], options)
+    bound = sessions.Bound(place, session, job)
+    clock = DeviceClock(place.cuda, place.stream)
+    wanted = bool(job["options"].get("queued", True))
+    queued = wanted and clock.queued(bound.run) is not None
+    for _ in range(job["warmup"]):
+        clock.timed(bound.run)
+    before = 1 + wanted + job["warmup"]
+    device: list[int] = []
+    host: list[int] = []
+    readings: list[list[int]] = []
+    place.cuda.profiler_start()
+    _read(clock, readings)
+    for _ in range(job["iterations"]["min"]):
+        begun = time.perf_counter_ns()
+        found = clock.queued(bound.run) if queued else clock.timed(bound.run)
+        if found is None:  # it could be queued before: the host was held up for a second
+            raise common.WorkerError("the run was not queued in time", "capture again")
+        device.append(found)
+        host.append(time.perf_counter_ns() - begun)
+    _read(clock, readings)
+    place.cuda.profiler_stop()
+    extra: dict[str, Any] = {}
+    if job.get("raw"):
+        extra["profiling_start_ns"] = session.get_profiling_start_time_ns()
+        Path(session.end_profiling()).replace(job["raw"])
+    return {
+        "latency_ns": device,
+        "warmup_ns": [],
+        "host_ns": host,
+        "facts": {
+            **sessions.facts(place, session, job),
+            "clock": "device events",
+            "queued": queued,
+            "runs_before": before,
+            "clock_readings": readings,
+            **extra,
+        },
+    }
+
+
+def _read(clock: DeviceClock, readings: list[list[int]]) -> None:
+    """Some calls that the tool records, between two readings of the host's clock each."""
+    for _ in range(READINGS):
+        before = time.monotonic_ns()
+        clock.cuda.record(clock.start, clock.stream)
+        readings.append([before, time.monotonic_ns()])
+
+
+TASKS: dict[str, common.Task] = {
+    "build": lambda job: tasks.build(job, Gpu()),
+    "probe": lambda job: tasks.probe(job, Gpu()),
+    "latency": latency,
+    "profile": profile,
+    "outputs": lambda job: tasks.outputs(job, Gpu()),
+    "trace": trace,
+}
+
+if __name__ == "__main__":
+    sys.exit(common.main(TASKS, sys.argv[1:]))

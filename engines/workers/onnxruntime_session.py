@@ -1,0 +1,201 @@
+"""What the ONNX Runtime workers share: sessions, their errors, bound inputs and outputs.
+
+``options.providers`` names execution providers, ``options.provider_options`` what each is told. A
+place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cuda`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from layerline.engines.workers.common import Job, WorkerError
+else:
+    from common import Job, WorkerError
+
+LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+CPU = "CPUExecutionProvider"
+_REFUSALS = (
+    "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented",
+    "RuntimeException", "EPFail",
+)  # fmt: skip
+
+
+def load(fix: str = 'pip install "layerline[cpu]"') -> Any:
+    """The onnxruntime module. WorkerError (3) where it cannot be imported."""
+    try:
+        import onnxruntime
+    except ImportError as e:
+        raise WorkerError(f"onnxruntime cannot be imported ({e})", fix, 3) from None
+    return onnxruntime
+
+
+class Host:
+    """Inputs and outputs in host memory, which ONNX Runtime runs from without a copy."""
+
+    run_options: Any = None
+
+    def __init__(self, ort: Any) -> None:
+        self.ort = ort
+
+    def provider_options(self, job: Job) -> list[dict[str, str]]:
+        """What each provider of the job is told."""
+        told = job["options"].get("provider_options")
+        return told or [{} for _ in job["options"].get("providers", [CPU])]
+
+    def check(self, session: Any) -> None:
+        """WorkerError where the session is not what was asked for."""
+
+    def bind_input(self, binding: Any, name: str, array: Any) -> None:
+        """Bind an array for all runs."""
+        binding.bind_cpu_input(name, array)
+
+    def bind_output(self, binding: Any, name: str) -> None:
+        """Let the next run allocate an output."""
+        binding.bind_output(name)
+
+    def wait(self) -> None:
+        """Until everything that was started is done."""
+
+    def fetch(self, value: Any) -> Any:
+        """An output as an array on the host."""
+        return value.numpy()
+
+    def facts(self) -> dict[str, Any]:
+        """What else is known of where it ran; memory in bytes."""
+        # Linux gives kibibytes.
+        return {"peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def session_options(ort: Any, job: Job, level: str) -> Any:
+    """SessionOptions with the job's threads and an optimisation level of `LEVELS`."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
+    options.intra_op_num_threads = job["threads"]
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; a saved graph that fits this machine only is meant
+    return options
+
+
+def profiled_options(ort: Any, job: Job) -> Any:
+    """Options of a saved engine with ONNX Runtime's profile on, written beside `raw`."""
+    options = session_options(ort, job, "disable")
+    options.enable_profiling = True
+    raw = Path(job["raw"])
+    prefix = f".{os.getpid()}.partial.{raw.name.lstrip('.')}"
+    options.profile_file_prefix = str(raw.with_name(prefix))
+    return options
+
+
+def session(place: Host, job: Job, path: str, options: Any) -> Any:
+    """The session of a model. WorkerError for a model that is refused or a provider not there."""
+    ort = place.ort
+    errors = ort.capi.onnxruntime_pybind11_state
+    refused = tuple(getattr(errors, name) for name in _REFUSALS if hasattr(errors, name))
+    providers = job["options"].get("providers", [CPU])
+    missing = [p for p in providers if p not in ort.get_available_providers()]
+    if missing:
+        raise WorkerError(
+            f"this onnxruntime has no {', '.join(missing)}",
+            'pip uninstall onnxruntime, then pip install "layerline[gpu]"',
+            3,
+        )
+    try:
+        made = ort.InferenceSession(
+            path,
+            options,
+            providers=providers,
+            provider_options=place.provider_options(job),
+            enable_fallback=0,  # another provider than the one asked for is an error
+        )
+    except refused as e:
+        raise WorkerError(
+            f"{path}: ONNX Runtime refuses it ({' '.join(str(e).split())[:500]})",
+            "export it again",
+        ) from None
+    place.check(made)
+    return made
+
+
+class Bound:
+    """A session with its inputs and outputs bound, so that a run copies nothing to Python."""
+
+    def __init__(self, place: Host, session: Any, job: Job) -> None:
+        self.place, self.session = place, session
+        with np.load(job["inputs"], allow_pickle=False) as arrays:
+            given = {name: arrays[name] for name in arrays.files}
+        wanted = [i.name for i in session.get_inputs()]
+        absent = [name for name in wanted if name not in given]
+        if absent:
+            raise WorkerError(
+                f"{job['inputs']}: has no input {', '.join(absent)}", "export it again"
+            )
+        self.binding = session.io_binding()
+        for name in wanted:
+            place.bind_input(self.binding, name, np.ascontiguousarray(given[name]))
+        self.names = [o.name for o in session.get_outputs()]
+        for name in self.names:
+            place.bind_output(self.binding, name)
+        errors = place.ort.capi.onnxruntime_pybind11_state
+        try:
+            session.run_with_iobinding(self.binding)
+        except (errors.InvalidArgument, errors.Fail) as e:
+            text = " ".join(str(e).split())[:500]
+            raise WorkerError(f"{job['engine']}: does not run ({text})") from None
+        place.wait()
+        # The outputs of that run are the buffers of all later ones.
+        self.values = self.binding.get_outputs()
+        self.binding.clear_binding_outputs()
+        for name, value in zip(self.names, self.values, strict=True):
+            self.binding.bind_ortvalue_output(name, value)
+
+    def run(self) -> None:
+        """One inference; on a device, everything of it is on the stream when this returns."""
+        self.session.run_with_iobinding(self.binding, self.place.run_options)
+
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of the last run, on the host."""
+        self.place.wait()
+        values = zip(self.names, self.values, strict=True)
+        return {name: self.place.fetch(value) for name, value in values}
+
+
+def facts(place: Host, session: Any, job: Job) -> dict[str, Any]:
+    """What ran: library, build, providers, threads, memory."""
+    return {
+        "onnxruntime": place.ort.__version__,
+        "build": place.ort.get_build_info(),
+        "providers": session.get_providers(),
+        "provider_options": told(session),
+        "threads": job["threads"],
+        **place.facts(),
+    }
+
+
+def told(session: Any) -> dict[str, Any]:
+    """The providers' options as ONNX Runtime took them, without addresses of this process."""
+    options = session.get_provider_options()
+    return {
+        provider: {k: v for k, v in values.items() if k not in _ADDRESSES}
+        for provider, values in options.items()
+    }
+
+
+_ADDRESSES = ("user_compute_stream", "gpu_external_alloc", "gpu_external_free",
+              "gpu_external_empty_cache")  # fmt: skip
+
+
+def save(path: str, arrays: dict[str, Any]) -> None:
+    """Write arrays as npz."""
+    with Path(path).open("wb") as f:
+        np.savez(f, **arrays)
