@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from layerline.core.errors import InputError, ToolMissing
-from layerline.core.files import machine_lock
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import engine_options
 
 from . import dry_run as dry_run_
-from . import eager_nsys, engine, engine_rebuild, engine_trace, nsys
+from . import eager_nsys, engine, engine_rebuild, engine_trace, nsys, steps
 
 WHAT = ("engine", "eager", "train")
 # Asked for by name only: it builds again, which can take as long as the first time.
@@ -116,7 +115,7 @@ def _show(
     lines = [dry_run_.torch_side(w, p) for w in ("eager", "train") if w in what for p in wanted]
     if "engine" in what:
         chosen = backends.choose(backend)
-        plans = _plan(limits, most=500, seconds=15.0), _plan(limits, most=60, seconds=10.0)
+        plans = steps.unprofiled(limits), steps.plan(limits, most=60, seconds=10.0)
         for precision in wanted:
             lines += dry_run_.engine(engine.subject(run, precision, chosen), *plans, traced)
     if REBUILD in what:
@@ -125,8 +124,8 @@ def _show(
 
 
 def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:
-    plan = _plan(limits, most=500, seconds=15.0)
-    _step(
+    plan = steps.unprofiled(limits)
+    steps.of_engine(
         of,
         f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
         {"worker": of.worker_key(), **plan.as_job()},
@@ -140,66 +139,29 @@ def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int)
     why = nsys.missing()
     if why is not None:
         what = f"kernels of {of.precision} {of.backend.name}"
-        _skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
+        steps.skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
         return
     options = {**base, "iterations": iterations}
     left = engine_trace.suffixes(of)
-    _step(of, name, options, left, lambda: engine_trace.trace(of, iterations))
+    steps.of_engine(of, name, options, left, lambda: engine_trace.trace(of, iterations))
 
 
 def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> None:
-    unprofiled = _plan(limits, most=500, seconds=15.0)
-    profiled = _plan(limits, most=60, seconds=10.0)
+    profiled = steps.plan(limits, most=60, seconds=10.0)
     prefix = f"profile/{of.precision}.{of.backend.name}"
     base = {"worker": of.worker_key()}
-    _step(
-        of,
-        f"{prefix}.latency",
-        {**base, **unprofiled.as_job()},
-        [".latency.json"],
-        lambda: engine.latency(of, unprofiled),
-    )
-    _step(
+    steps.latency(of, steps.unprofiled(limits))
+    steps.of_engine(
         of,
         f"{prefix}.profile",
         {**base, **profiled.as_job()},
         [of.backend.profile_suffix, ".profile.meta.json"],
         lambda: engine.profile(of, profiled),
     )
-    _step(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: engine.outputs(of))
+    steps.of_engine(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: engine.outputs(of))
     if of.backend.traceable:
         _trace(of, f"{prefix}.trace", base, traced)
     _accuracy(of, f"{prefix}.accuracy")
-
-
-def _plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:
-    return engine.Plan(
-        most=limits["iterations"] or most,
-        target=limits["target"],
-        seconds=limits["seconds"] or seconds,
-    )
-
-
-def _step(
-    of: engine.Subject,
-    name: str,
-    options: dict[str, Any],
-    suffixes: Sequence[str],
-    work: Callable[[], dict[str, Any]],
-) -> None:
-    step = Step(of.run, name, options, of.inputs(), [of.capture(s) for s in suffixes])
-    _run(step, work, lambda: backends.require(of.backend))
-
-
-def _run(
-    step: Step, work: Callable[[], dict[str, Any]], check: Callable[[], None] = lambda: None
-) -> None:
-    if step.valid():
-        log(f"{step.name}: up to date")
-        return
-    check()
-    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
-        facts.update(work())
 
 
 def _accuracy(of: engine.Subject, name: str) -> None:
@@ -207,7 +169,7 @@ def _accuracy(of: engine.Subject, name: str) -> None:
     reference = of.run.file("captures", "eager.fp32.outputs.npz")
     if not reference.exists():
         fix = "profile with --what eager"
-        _skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
+        steps.skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
         return
     inputs = [of.capture(".outputs.npz"), reference]
     step = Step(of.run, name, {}, inputs, [of.capture(".accuracy.json")])
@@ -233,7 +195,7 @@ def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, An
         else:
             able["fp32"] = None
             label = "eager" if part == "eager" else "training in"
-            _skip(run, f"profile/{part}.{precision}", f"{label} {precision}", why, "use a GPU")
+            steps.skip(run, f"profile/{part}.{precision}", f"{label} {precision}", why, "use a GPU")
     if part == "eager":
         able["fp32"] = None  # the reference that engines are compared with
     inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
@@ -241,7 +203,7 @@ def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, An
         step = Step(
             run, f"profile/{part}.{precision}", options, inputs, module.outputs(run, precision)
         )
-        _run(step, lambda p=precision: module.capture(run, p, options) or {})  # type: ignore[misc]
+        steps.perform(step, lambda p=precision: module.capture(run, p, options) or {})  # type: ignore[misc]
         _torch_trace(run, part, precision, inputs)
 
 
@@ -250,19 +212,11 @@ def _torch_trace(run: Run, part: str, precision: str, inputs: list[Path]) -> Non
     name = f"profile/{part}.{precision}.nsys"
     why = eager_nsys.why_not(precision, {})
     if why is not None:
-        _skip(run, name, f"{part} {precision} under nsys", *why)
+        steps.skip(run, name, f"{part} {precision} under nsys", *why)
         return
     step = Step(run, name, {}, inputs, eager_nsys.outputs(run, precision, part))
     try:
-        _run(step, lambda: eager_nsys.capture(run, precision, part, {}))
+        steps.perform(step, lambda: eager_nsys.capture(run, precision, part, {}))
     except (InputError, ToolMissing) as e:  # a second source, not asked for: the rest goes on
         log(f"{name}: {e.line()}")
-        _skip(run, name, f"{part} {precision} under nsys", e.what, e.fix or "see nsys status")
-
-
-def _skip(run: Run, name: str, what: str, why: str, fix: str) -> None:
-    """Leave the fact that something was not measured: a step without outputs."""
-    step = Step(run, name, {"skipped": why}, [], [])
-    if not step.valid():
-        with step.recording() as facts:
-            facts["skipped"] = {"what": what, "why": why, "fix": fix}
+        steps.skip(run, name, f"{part} {precision} under nsys", e.what, e.fix or "see nsys status")

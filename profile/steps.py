@@ -1,0 +1,79 @@
+"""Steps of the profile stage: what is valid is not measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from layerline.core.files import machine_lock
+from layerline.core.progress import log
+from layerline.core.run import Run, Step
+from layerline.engines import backend as backends
+
+from . import engine
+
+
+def plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:
+    """How long to measure; `limits` are the user's iterations, target and seconds (null: ours)."""
+    return engine.Plan(
+        most=limits["iterations"] or most,
+        target=limits["target"],
+        seconds=limits["seconds"] or seconds,
+    )
+
+
+def unprofiled(limits: dict[str, Any]) -> engine.Plan:
+    """The plan of a latency without a profiler."""
+    return plan(limits, most=500, seconds=15.0)
+
+
+def latency_step(of: engine.Subject, wanted: engine.Plan) -> Step:
+    """The step of an engine's unprofiled latency."""
+    return Step(
+        of.run,
+        f"profile/{of.precision}.{of.backend.name}.latency",
+        {"worker": of.worker_key(), **wanted.as_job()},
+        of.inputs(),
+        [of.capture(".latency.json")],
+    )
+
+
+def latency(of: engine.Subject, wanted: engine.Plan) -> None:
+    """Measure an engine's latency, or see that it is valid. Raises LayerlineError."""
+    perform(
+        latency_step(of, wanted),
+        lambda: engine.latency(of, wanted),
+        lambda: backends.require(of.backend),
+    )
+
+
+def of_engine(
+    of: engine.Subject,
+    name: str,
+    options: dict[str, Any],
+    suffixes: Sequence[str],
+    work: Callable[[], dict[str, Any]],
+) -> None:
+    """Another step of an engine, which leaves the captures of these suffixes."""
+    step = Step(of.run, name, options, of.inputs(), [of.capture(s) for s in suffixes])
+    perform(step, work, lambda: backends.require(of.backend))
+
+
+def perform(
+    step: Step, work: Callable[[], dict[str, Any]], check: Callable[[], None] = lambda: None
+) -> None:
+    """Run a step that is not valid; `check` raises where it cannot be run here."""
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
+    check()
+    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
+        facts.update(work())
+
+
+def skip(run: Run, name: str, what: str, why: str, fix: str) -> None:
+    """Leave the fact that something was not measured: a step without outputs."""
+    step = Step(run, name, {"skipped": why}, [], [])
+    if not step.valid():
+        with step.recording() as facts:
+            facts["skipped"] = {"what": what, "why": why, "fix": fix}
