@@ -1,24 +1,28 @@
 """The least work that ONNX nodes ask for: FLOP of their operators, bytes in and out once.
 
-A fused layer keeps what flows between its nodes on the chip: only tensors that enter or leave the
-set of nodes count, each once. FLOP: MatMul and Gemm 2MNK; Softmax 5 an element (maximum,
-difference, exponential, sum, quotient); LayerNormalization 8 (mean, difference, square, variance,
-product, scale, shift, with the sums); elementwise and reductions 1 an element; moving data none.
+FLOP: `roofline_flop`, of all nodes of a layer together; null where one is.
+
+Bytes: each tensor that enters or leaves the set of nodes, weights included, once, in the type that
+the ONNX file gives it. What flows between the layer's own nodes stays on the chip and does not
+count, also where it takes the way of a view (Reshape, Squeeze, ...) that no layer was said to run.
+Of a table that is looked up (Gather, Slice, Split) no more is read than is passed on. Several
+layers may name one Split: each is charged with the parts that its own nodes read.
+
+No kernel can do with less FLOP. Bytes may be served by the L2 cache, which keeps what an earlier
+layer wrote: a layer whose tensors fit there can be faster than the time at DRAM's bandwidth.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from layerline.core.nodes import Node, NodeGraph
 
 from .devices import Device
-
-# dtype and dims of a tensor: ("float16", (1, 128, 768)).
-Shapes = Mapping[str, tuple[str, Sequence[int]]]
+from .roofline_flop import DATALESS, PARTS, PRODUCTS, VIEWS, Shapes, added, flop, product
 
 _BYTES = {
     "float64": 8,
@@ -33,63 +37,6 @@ _BYTES = {
     "bool": 1,
 }
 _TENSOR = {"float16": "fp16", "bfloat16": "bf16"}
-_VIEWS = frozenset(
-    [
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Identity",
-        "Flatten",
-        "Shape",
-        "Constant",
-        "ConstantOfShape",
-    ]
-)
-# What reads no more of its first input than it writes.
-_PARTS = frozenset(["Gather", "GatherElements", "GatherND", "Slice", "Split"])
-_MOVES = (
-    _VIEWS
-    | _PARTS
-    | frozenset(["Transpose", "Concat", "Cast", "Expand", "Pad", "Tile", "Where", "Range"])
-)
-_ELEMENTWISE = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Pow",
-        "Sqrt",
-        "Exp",
-        "Log",
-        "Tanh",
-        "Erf",
-        "Sigmoid",
-        "Relu",
-        "Neg",
-        "Abs",
-        "Reciprocal",
-        "Max",
-        "Min",
-        "Not",
-        "And",
-        "Or",
-        "Equal",
-        "Greater",
-        "Less",
-        "GreaterOrEqual",
-        "LessOrEqual",
-        "IsNaN",
-        "Sin",
-        "Cos",
-        "Gelu",
-        "Softplus",
-        "Clip",
-        "Mod",
-    ]
-)
-_REDUCTIONS = frozenset(["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"])
-_PER_ELEMENT = {"Softmax": 5, "LogSoftmax": 6, "LayerNormalization": 8}
 
 
 @dataclass(frozen=True)
@@ -122,51 +69,36 @@ def shapes_of(document: Any) -> dict[str, tuple[str, tuple[int, ...]]] | None:
 
 
 def floor(names: Iterable[str] | None, graph: NodeGraph, shapes: Shapes | None) -> Floor | None:
-    """The floor of the nodes named; null without nodes or shapes."""
+    """The floor of the nodes named; null without nodes or shapes, or where one is not known."""
     if names is None or shapes is None:
         return None
-    nodes = [graph.by_name[n] for n in names if n in graph.by_name]
-    if not nodes:
+    chosen = list(dict.fromkeys(names))
+    if not chosen or any(n not in graph.by_name for n in chosen):
         return None
-    parts = [flop(n, shapes) for n in nodes]
-    products = [(p, n) for p, n in zip(parts, nodes, strict=True) if n.op in ("MatMul", "Gemm")]
-    dtypes = {shapes[n.inputs[0]][0] for _, n in products if n.inputs[0] in shapes}
+    nodes = [graph.by_name[n] for n in chosen]
+    products = [n for n in nodes if n.op in PRODUCTS]
+    dtypes = {shapes[n.inputs[0]][0] for n in products if n.inputs[0] in shapes}
     return Floor(
-        _sum(parts),
-        _bytes(nodes, graph, shapes),
-        _sum([p for p, _ in products]),
+        added([flop(n, shapes) for n in nodes]),
+        _Traffic(nodes, graph, shapes).bytes(),
+        added([product(n, shapes) for n in products]),
         dtypes.pop() if len(dtypes) == 1 else None,
     )
 
 
-def flop(node: Node, shapes: Shapes) -> float | None:
-    """FLOP of one node; null for an operator or a shape that is not known."""
-    if node.op in _MOVES:
-        return 0.0
-    out = _elements(node.outputs[0], shapes) if node.outputs else None
-    if node.op in ("MatMul", "Gemm"):
-        return _product(node, shapes, out)
-    if node.op in _ELEMENTWISE:
-        return out
-    if node.op in _REDUCTIONS:
-        return _elements(node.inputs[0], shapes)
-    if node.op in _PER_ELEMENT and out is not None:
-        return _PER_ELEMENT[node.op] * out
-    return None
+def time_ns(work: Floor, device: Device, *, tf32: bool = True) -> float | None:
+    """The least time in ns: the slowest of matrix products, the other FLOP and DRAM traffic.
 
-
-def time_ns(work: Floor, device: Device) -> float | None:
-    """The least time in ns: the slowest of matrix products, the other FLOP and memory.
-
-    fp32 products count at the rate of the ordinary cores, unless tensor cores take TF32 and are
-    faster: a floor is what the device could do.
+    fp32 products count at the rate of the ordinary cores, unless tensor cores take TF32 (`tf32`:
+    they may) and are faster: a floor is what the device could do.
     """
     if work.flop is None or work.bytes is None or work.matmul is None:
         return None
     if work.dtype in _TENSOR:
         rate = device.tensor.get(_TENSOR[work.dtype])
     else:
-        rate = max(filter(None, (device.fp32, device.tensor.get("tf32"))), default=None)
+        also = device.tensor.get("tf32") if tf32 else None
+        rate = max(filter(None, (device.fp32, also)), default=None)
     needs = [
         (work.matmul, rate),
         (work.flop - work.matmul, device.fp32),
@@ -177,61 +109,83 @@ def time_ns(work: Floor, device: Device) -> float | None:
     return max(amount / per_second * 1e9 for amount, per_second in needs if per_second)
 
 
-def _product(node: Node, shapes: Shapes, out: float | None) -> float | None:
-    first = shapes.get(node.inputs[0])
-    if out is None or first is None or not first[1]:
-        return None
-    if node.op == "MatMul":
-        return 2.0 * out * first[1][-1]
-    # Gemm: A may be transposed, B as well, and the attributes are not known here. K is what A
-    # has beside M, the rows of the output.
-    rows = shapes[node.outputs[0]][1][0]
-    total = math.prod(first[1])
-    if not rows or total % rows:
-        return None
-    bias = out if len(node.inputs) > 2 and node.inputs[2] else 0.0
-    return 2.0 * out * (total // rows) + bias
+class _Traffic:
+    """What enters and leaves a set of nodes."""
 
+    def __init__(self, nodes: Sequence[Node], graph: NodeGraph, shapes: Shapes) -> None:
+        self._nodes, self._graph, self._shapes = nodes, graph, shapes
+        self._inside = {n.name for n in nodes}
 
-def _bytes(nodes: Sequence[Node], graph: NodeGraph, shapes: Shapes) -> float | None:
-    inside = {n.name for n in nodes}
-    if all(n.op in _VIEWS for n in nodes):
-        return 0.0
-    read: dict[str, float | None] = {}
-    written: dict[str, float | None] = {}
-    for node in nodes:
+    def bytes(self) -> float | None:
+        """Bytes of the tensors that cross the border, each once; null where one is unknown."""
+        read: dict[str, float | None] = {}
+        written: dict[str, float | None] = {}
+        for node in self._nodes:
+            if node.op in VIEWS or node.op in DATALESS:
+                continue
+            for tensor, size in self._inputs(node):
+                if not self._made_inside(tensor):
+                    before = read.get(tensor, 0.0)
+                    read[tensor] = None if size is None or before is None else max(before, size)
+            for tensor in self._taken(node):
+                if self._leaves(tensor):
+                    written[tensor] = self._size(tensor)
+        return added([*read.values(), *written.values()])
+
+    def _inputs(self, node: Node) -> Iterator[tuple[str, float | None]]:
+        """Each input by the tensor behind its views, and the bytes that are read of it."""
         for i, tensor in enumerate(node.inputs):
-            producer = graph.producer.get(tensor)
-            if not tensor or (producer is not None and producer.name in inside):
+            if not tensor:
                 continue
-            whole = _size(tensor, shapes)
-            if node.op in _PARTS and i == 0:
-                sizes = [_size(t, shapes) for t in node.outputs if t]
-                part = _sum(sizes)
-                whole = part if whole is None or part is None else min(part, whole)
-            # A shape or an axis: constants of a few bytes that live in the kernel's code.
-            elif node.op in _VIEWS and i > 0:
-                continue
-            before = read.get(tensor)
-            read[tensor] = whole if before is None or whole is None else max(before, whole)
-        for tensor in filter(None, node.outputs):
-            users = graph.consumers.get(tensor, ())
-            if tensor in graph.outputs or any(u.name not in inside for u in users):
-                written[tensor] = _size(tensor, shapes)
-    return _sum([*read.values(), *written.values()])
+            size = self._size(tensor)
+            if node.op in PARTS and i == 0:
+                part = added([self._size(t) for t in self._taken(node)])
+                size = part if size is None or part is None else min(part, size)
+            yield self._behind_views(tensor), size
 
+    def _behind_views(self, tensor: str) -> str:
+        """The tensor that this one is a view of, if not itself."""
+        made = self._graph.producer.get(tensor)
+        while made is not None and made.op in VIEWS and made.inputs and made.inputs[0]:
+            tensor = made.inputs[0]
+            made = self._graph.producer.get(tensor)
+        return tensor
 
-def _elements(tensor: str, shapes: Shapes) -> float | None:
-    known = shapes.get(tensor)
-    return None if known is None else float(math.prod(known[1]))
+    def _made_inside(self, tensor: str) -> bool:
+        made = self._graph.producer.get(tensor)
+        return made is not None and (made.name in self._inside or made.op in DATALESS)
 
+    def _taken(self, node: Node) -> list[str]:
+        """The outputs of a node that this layer makes: of a Split those that its own nodes read,
+        because other layers may run it for theirs."""
+        outputs = [t for t in node.outputs if t]
+        own = [t for t in outputs if self._used_inside(t)] if node.op == "Split" else []
+        return own or outputs
 
-def _size(tensor: str, shapes: Shapes) -> float | None:
-    known = shapes.get(tensor)
-    if known is None or known[0] not in _BYTES:
-        return None
-    return float(math.prod(known[1]) * _BYTES[known[0]])
+    def _used_inside(self, tensor: str) -> bool:
+        return any(
+            u.name in self._inside
+            or (u.op in VIEWS and u.inputs[0] == tensor and self._used_inside(u.outputs[0]))
+            for u in self._users(tensor)
+        )
 
+    def _users(self, tensor: str) -> tuple[Node, ...]:
+        return self._graph.consumers.get(tensor, ())
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    return None if any(v is None for v in values) else float(sum(v for v in values if v))
+    def _leaves(self, tensor: str) -> bool:
+        """Whether a tensor is needed outside: a view of it is, only if somebody reads that."""
+        if tensor in self._graph.outputs:
+            return True
+        for user in self._users(tensor):
+            if user.op in VIEWS:
+                if user.inputs[0] == tensor and self._leaves(user.outputs[0]):
+                    return True
+            elif user.name not in self._inside and user.op not in DATALESS:
+                return True
+        return False
+
+    def _size(self, tensor: str) -> float | None:
+        known = self._shapes.get(tensor)
+        if known is None or known[0] not in _BYTES:
+            return None
+        return float(math.prod(known[1]) * _BYTES[known[0]])
