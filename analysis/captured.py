@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ..core.errors import InputError
 from ..core.run import Run
 from ..core.stats import summarise
-from . import audit, closure, eager_device, engine_captures, launch, raw_sums
+from . import audit, closure, eager_device, engine_captures, floors, launch, raw_sums
 from .layers import layers
 from .report.view import Closure
 from .run_files import optional, small
@@ -61,6 +61,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
     ran = audit.kernel_time(ops)
     claims = backend in audit.CLAIMING
     checks += filter(None, [audit.check(precision, ran, claims=claims, label=label)])
+    table = layers(ops, name, capture.described)
     side = SideData(
         key=f"engine/{name}/inference",
         side="engine",
@@ -78,7 +79,8 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         closure=checks,
         parity=parity(run, name),
         precision_run=ran.share if ran and ran.told() else None,
-        layers=layers(ops, name, capture.described),
+        layers=table,
+        floors=floors.of_engine(run, precision, backend, table),
         nodes=capture.nodes,
         rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
             "relative_difference"

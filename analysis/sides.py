@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..core.stats import Stat
 from . import modules
+from .floors import LayerFloor
 from .report import view as contract
 from .sums import Sums, stat, sums
 
@@ -26,6 +27,7 @@ class SideData:
     operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
     the medians of two builds of it were, over the first; null where it was not built again.
     `queued_ns`: unprofiled device times of inferences that were queued whole before they began.
+    `floors`: by layer label, what the layer's nodes ask for at least.
     `device`: what else was measured beside the latency, by the names of `report.view.Side`.
     """
 
@@ -49,6 +51,7 @@ class SideData:
     rebuild_noise: float | None = None
     queued_ns: Sequence[int] = ()
     device: Mapping[str, Any] = field(default_factory=dict)
+    floors: Mapping[str, LayerFloor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from ..core.stats import ratio, summarise
 from . import blocks as blocks_
 from . import headline, launch
 from . import modules as modules_
+from .floors import LayerFloor
+from .layers import MOVEMENT
 from .report import view as contract
 from .sides import (
     UNRESOLVED,
@@ -282,6 +284,7 @@ def _layers(
                         "n": len(column.sums.iterations) if median is not None else 0,
                     },
                     "share": median / column.total if median is not None and column.total else None,
+                    "floor": _floor(column.data.floors.get(row["layer"]), row["kind"]),
                     "precision_in": row["precision_in"],
                     "precision_out": row["precision_out"],
                     "compute_precision": row["compute_precision"],
@@ -289,6 +292,19 @@ def _layers(
                 }
             )
     return rows, by_unit
+
+
+def _floor(found: LayerFloor | None, kind: str | None) -> contract.Floor | None:
+    """The layer's floor; movement has that of nobody, also where it shares a layer's name."""
+    if found is None or kind == MOVEMENT:
+        return None
+    return {
+        "flop": found.flop,
+        "bytes": found.bytes,
+        "ns": found.ns,
+        "times": found.times,
+        "limit": found.limit,
+    }
 
 
 def _node(side: SideData, node: Mapping[str, Any]) -> contract.Node:

@@ -37,6 +37,10 @@ COLUMNS = (
     "precision_out",
     "compute_precision",
     "tactic",
+    "floor_flop",
+    "floor_bytes",
+    "floor_ns",
+    "over_floor",
 )
 
 
@@ -48,6 +52,7 @@ def render(view: View) -> str:
     writer.writerow(COLUMNS)
     for r in view["layers"]:
         side = sides.get(r["side"])
+        floor: Any = r.get("floor") or {}
         row: dict[str, Any] = {
             **r,
             "source": side["source"] if side else None,
@@ -57,6 +62,10 @@ def render(view: View) -> str:
             "ci_low_ns": r["time"]["low"],
             "ci_high_ns": r["time"]["high"],
             "n": r["time"]["n"],
+            "floor_flop": floor.get("flop"),
+            "floor_bytes": floor.get("bytes"),
+            "floor_ns": floor.get("ns"),
+            "over_floor": floor.get("times"),
         }
         writer.writerow([_field(row[c]) for c in COLUMNS])
     return out.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")

@@ -12,12 +12,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import ledger, show
-from .view import Cost, ModuleRow, View
+from .view import Cost, Floor, ModuleRow, View
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
 UNRESOLVED_SHOWN = 60
 PADDED = 60
+FLOOR = (
+    "Floor: the measured time over the least that the layer's FLOP, or its bytes from memory, need "
+    "at the device's peaks. Below 1: its tensors came from the cache. – : not known."
+)
 _MARKUP = "\\`*[]<>&|~#!"
 
 
@@ -223,20 +227,26 @@ def _layers(view: View) -> str:
             show.time(r["time"]["median"]),
             show.interval(r["time"]),
             show.percent(r["share"]),
+            _floor(r.get("floor")),
             f"{name(r['precision_in'], 20)} → {name(r['precision_out'], 20)}",
             name(r["compute_precision"], 20),
             name(r["tactic"], 40),
         ]
         for r in ordered[:LAYERS_SHOWN]
     ]
-    head = ["layer", "side", "kind", "rule", "calls", "kernels", "time", "95 %", "share"]
+    head = ["layer", "side", "kind", "rule", "calls", "kernels", "time", "95 %", "share", "floor"]
     head += ["in → out", "compute", "tactic"]
     left = len(ordered) - len(rows)
     return _section(
         "Layers",
-        _table(head, rows, (4, 5, 6, 7, 8)),
+        FLOOR if any(r.get("floor") for r in ordered) else "",
+        _table(head, rows, (4, 5, 6, 7, 8, 9)),
         f"The costliest {len(rows)}; {left:,} more are in layers.csv." if left else "",
     )
+
+
+def _floor(found: Floor | None) -> str:
+    return show.ratio(found["times"] if found else None)
 
 
 def _unresolved(view: View) -> str:

@@ -416,7 +416,13 @@
         el("dt", {}, "Rule"), el("dd", {}, el("bdi", {}, short(r.rule, 40)), rules.has(r.rule) ? `: ${rules.get(r.rule)}` : ""),
         el("dt", {}, "Modules"), el("dd", {}, r.modules.length ? modulesList : "none"),
         el("dt", {}, "Nodes"), el("dd", {}, r.nodes.length ? nodes : "none"),
+        el("dt", {}, "Floor"), el("dd", { class: "num" }, floorOf(r.floor)),
         el("dt", {}, "Exactly"), el("dd", { class: "num" }, `${exact(r.time[0])}, 95 % ${exact(r.time[1])} to ${exact(r.time[2])}, n ${r.time[3]}`))));
+    }
+    function floorOf(f) {
+      if (!f) return "–";
+      const work = `${known(f.flop) ? f.flop.toLocaleString("en-US") : "–"} FLOP, ${known(f.bytes) ? f.bytes.toLocaleString("en-US") : "–"} bytes`;
+      return known(f.times) && known(f.ns) ? `${f.times.toFixed(2)}× the ${time(f.ns)} that its ${f.limit} need at least (${work})` : work;
     }
     function line(i) {
       const r = layers[i];

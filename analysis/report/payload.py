@@ -42,6 +42,7 @@ def build(view: View) -> dict[str, Any]:
             "kernels": r["kernels"],
             "time": [r["time"][k] for k in ("median", "low", "high", "n")],
             "share": r["share"],
+            "floor": r.get("floor"),
             "in": r["precision_in"],
             "out": r["precision_out"],
             "compute": r["compute_precision"],

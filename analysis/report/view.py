@@ -90,6 +90,19 @@ class ModuleRow(TypedDict):
     layers: list[str]  # ids of engine layers wholly or partly inside, leaves and blocks only
 
 
+class Floor(TypedDict):
+    """The least that a layer's nodes ask for; ns at the device's peaks, null where one is unknown.
+
+    times: the measured median over ns. limit: what ns is of, "FLOP" or "bytes".
+    """
+
+    flop: float | None
+    bytes: float | None
+    ns: float | None
+    times: float | None
+    limit: str | None
+
+
 class LayerRow(TypedDict):
     """One engine layer."""
 
@@ -108,6 +121,7 @@ class LayerRow(TypedDict):
     precision_out: str | None
     compute_precision: str | None
     tactic: str | None
+    floor: NotRequired[Floor | None]  # null: no shapes, no nodes, or it only moves data
 
 
 class Node(TypedDict):

@@ -1,0 +1,81 @@
+"""Floors of layers as a run has them: which layers have one, against what device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layerline.analysis import floors
+from layerline.core import tables
+from layerline.core.nodes import Node, NodeGraph
+
+GRAPH = NodeGraph((Node("m/MatMul", "MatMul", "m", ("x", "w"), ("y",)),), outputs=("y",))
+SHAPES = {
+    "x": ("float32", (512, 768)),
+    "w": ("float32", (768, 3072)),
+    "y": ("float32", (512, 3072)),
+}
+# What the worker of TensorRT wrote of an H100 (SXM): 1.98 GHz, HBM3 at 2.619 GHz on 5120 lines.
+H100 = {
+    "facts": {
+        "device": {
+            "name": "NVIDIA H100 80GB HBM3",
+            "multiprocessors": 132,
+            "clock_khz": 1_980_000,
+            "memory_clock_khz": 2_619_000,
+            "memory_bus_bits": 5120,
+            "l2_bytes": 52_428_800,
+            "capability_major": 9,
+            "capability_minor": 0,
+        }
+    }
+}
+BANDWIDTH = 2.619e9 * 2 * 5120 / 8
+HALF = 132 * 1.98e9 * 4096
+FP32 = 132 * 1.98e9 * 256
+
+
+def layers(*rows: dict[str, Any]) -> Any:
+    return tables.table("layers", [{"precision": "fp16", "kind": "gemm", **r} for r in rows])
+
+
+def row(**more: Any) -> dict[str, Any]:
+    return {"layer": "L", "nodes": ["m/MatMul"], "median_ns": 10_000, **more}
+
+
+def test_a_half_precision_layer_against_the_h100_it_ran_on() -> None:
+    """4,325,376 elements of two bytes take 2.6 us of memory, 2.4 GFLOP 2.3 us of tensor cores."""
+    shapes = floors.in_precision(SHAPES, "fp16")
+    found = floors.of_layers(layers(row()), GRAPH, shapes, floors.device_of(H100))["L"]
+    assert (found.flop, found.bytes) == (2_415_919_104, 2 * 4_325_376)
+    assert found.ns == pytest.approx(2 * 4_325_376 / BANDWIDTH * 1e9)
+    assert found.ns is not None and found.ns > 2_415_919_104 / HALF * 1e9
+    assert found.limit == "bytes"
+    assert found.times == pytest.approx(10_000 / found.ns)
+
+
+def test_fp32_without_tf32_is_bound_by_the_ordinary_cores() -> None:
+    table = layers(row(precision="fp32"))
+    found = floors.of_layers(table, GRAPH, SHAPES, floors.device_of(H100))["L"]
+    assert found.ns == pytest.approx(2_415_919_104 / FP32 * 1e9)
+    assert found.limit == "FLOP"
+    tf32 = floors.of_layers(layers(row(precision="tf32")), GRAPH, SHAPES, floors.device_of(H100))
+    assert tf32["L"].ns == pytest.approx(4 * 4_325_376 / BANDWIDTH * 1e9)
+
+
+def test_what_only_moves_data_or_has_no_nodes_has_no_floor() -> None:
+    table = layers(row(layer="R", kind="movement"), row(layer="?", nodes=None))
+    assert floors.of_layers(table, GRAPH, SHAPES, None) == {}
+
+
+def test_a_cpu_has_work_and_no_least_time() -> None:
+    device = floors.device_of({"facts": {"threads": 4}})
+    found = floors.of_layers(layers(row()), GRAPH, SHAPES, device)["L"]
+    assert found.flop and found.ns is None and found.times is None and found.limit is None
+
+
+def test_a_layer_that_was_not_timed_keeps_its_floor() -> None:
+    table = layers(row(median_ns=None))
+    found = floors.of_layers(table, GRAPH, SHAPES, floors.device_of(H100))["L"]
+    assert found.ns and found.times is None
