@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "layerline.export.command:export",
     "engines": "layerline.engines.command:engines",
     "profile": "layerline.profile.command:profile",
+    "sweep": "layerline.profile.sweep_command:sweep",
     "ncu": "layerline.profile.ncu_command:ncu",
     "report": "layerline.analysis.report_command:report",
     "doctor": "layerline.core.doctor:doctor",

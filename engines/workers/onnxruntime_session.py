@@ -7,7 +7,6 @@ place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cu
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +72,23 @@ class Host:
 
     def facts(self) -> dict[str, Any]:
         """What else is known of where it ran; memory in bytes."""
-        # Linux gives kibibytes.
-        return {"peak_host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        return {"peak_host_bytes": _peak_host_bytes()}
+
+
+def _peak_host_bytes() -> int | None:
+    """The most memory this process had; null where Linux does not tell.
+
+    Not getrusage: its maximum is that of the parent too, which was forked (getrusage(2)).
+    """
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) * 1024
+    return None
 
 
 def session_options(ort: Any, job: Job, level: str) -> Any:

@@ -1,0 +1,176 @@
+"""The batch sweep in the view, and as rows of text for the renderers."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from . import show
+from .view import Estimate, View
+
+TITLE = "Batch sweep"
+LEAD = (
+    "Each batch is an engine of its own, measured without a profiler. Throughput is the batch "
+    "over the median latency, one inference at a time; with a full queue: as many inferences as "
+    "the device takes without waiting for each. The interval is that of the median, at 95 %."
+)
+HEAD = ("engine", "batch", "latency", "95 %", "p90", "p99", "sequences/s", "tokens/s",
+        "tokens/s, 95 %", "tokens/s, full queue", "memory", "clock")  # fmt: skip
+TEXT_COLUMNS = (0, 11)
+_MEMORY = {
+    "device_bytes": "on the device, all",
+    "context_bytes": "on the device, beside the weights",
+    "peak_host_bytes": "of the process, at most",
+}
+
+
+class SweepPoint(TypedDict):
+    """One engine at one batch. Rates are per second; null where unknown."""
+
+    key: str  # "fp16.onnxruntime"
+    label: str
+    precision: str
+    backend: str
+    batch: int
+    sequence: int
+    source: str  # the latency.json, from the run's folder
+    latency: Estimate
+    p90_ns: int | None
+    p99_ns: int | None
+    sequences_per_second: float | None
+    tokens_per_second: float | None
+    tokens_low: float | None
+    tokens_high: float | None
+    queue_tokens_per_second: float | None
+    clock: str  # "host" or "device events"
+    ended_by: str | None
+    target_met: bool | None
+    memory_bytes: int | None
+    memory_of: str | None  # device_bytes, context_bytes or peak_host_bytes
+
+
+class SweepBest(TypedDict):
+    """The batch of an engine with the most tokens per second, of `of` that were measured.
+
+    alike: batches not distinguishable from it; last: whether it is the largest measured."""
+
+    key: str
+    label: str
+    batch: int
+    tokens_per_second: float | None
+    tokens_low: float | None
+    tokens_high: float | None
+    of: int
+    alike: list[int]
+    last: bool
+
+
+class Sweep(TypedDict):
+    """The whole sweep."""
+
+    points: list[SweepPoint]
+    best: list[SweepBest]
+    skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]
+
+
+class Row(TypedDict):
+    """A line of the table: a cell per heading, in the order of `HEAD`; `best` marks the most."""
+
+    cells: list[str]
+    source: str
+    best: bool
+
+
+def shown(view: View) -> dict[str, Any] | None:
+    """Head, rows, sentences and notes as text; null where the run has no sweep."""
+    sweep = view.get("sweep")
+    if sweep is None:
+        return None
+    best = {(b["key"], b["batch"]) for b in sweep["best"]}
+    return {
+        "title": TITLE,
+        "lead": LEAD,
+        "head": HEAD,
+        "text_columns": TEXT_COLUMNS,
+        "rows": [
+            {
+                "cells": _cells(p),
+                "source": p["source"],
+                "best": (p["key"], p["batch"]) in best,
+            }
+            for p in sweep["points"]
+        ],
+        "sentences": [sentence(b) for b in sweep["best"]],
+        "notes": _notes(sweep),
+    }
+
+
+def _cells(p: SweepPoint) -> list[str]:
+    latency = p["latency"]
+    interval = show.interval(latency)
+    if p["target_met"] is False:
+        interval += ", wider than asked"
+    return [
+        p["label"],
+        f"{p['batch']:,}",
+        show.time(latency["median"]),
+        interval,
+        show.time(p["p90_ns"]),
+        show.time(p["p99_ns"]),
+        show.number(p["sequences_per_second"]),
+        rate(p["tokens_per_second"]),
+        rates(p["tokens_low"], p["tokens_high"]),
+        rate(p["queue_tokens_per_second"]),
+        _bytes(p["memory_bytes"]),
+        p["clock"],
+    ]
+
+
+def rate(value: float | None) -> str:
+    """``1234567.8`` → ``1.23 M``."""
+    if value is None or not show.known(value):
+        return show.UNKNOWN
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1, "")):
+        if value >= size * 0.9995:
+            scaled = value / size
+            decimals = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+            return f"{scaled:.{decimals}f}{unit}"
+    return f"{value:.3g}"
+
+
+def rates(low: float | None, high: float | None) -> str:
+    """An interval of rates; "–" where there is none."""
+    if low is None or high is None:
+        return show.UNKNOWN
+    return f"{rate(low)} – {rate(high)}"
+
+
+def _bytes(value: int | None) -> str:
+    return show.UNKNOWN if value is None else f"{value / 2**20:,.0f} MiB"
+
+
+def sentence(best: SweepBest) -> str:
+    """Which batch does the most, and how sure that is."""
+    text = f"{best['label']}: {rate(best['tokens_per_second'])} tokens/s at batch {best['batch']}"
+    interval = rates(best["tokens_low"], best["tokens_high"])
+    if interval != show.UNKNOWN:
+        text += f" (95 % interval {interval})"
+    if best["of"] == 1:
+        return f"{text}, the only batch that was measured."
+    if best["alike"]:
+        others = ", ".join(str(b) for b in best["alike"])
+        return f"{text}, the most; not distinguishable from batch {others}."
+    if best["last"]:
+        return f"{text}, the most, and the largest that was measured: a larger one may do more."
+    return f"{text}, the most of {best['of']} batches."
+
+
+def _notes(sweep: Sweep) -> list[str]:
+    kinds = dict.fromkeys(p["memory_of"] for p in sweep["points"] if p["memory_of"])
+    told = []
+    for kind in kinds:
+        labels = dict.fromkeys(p["label"] for p in sweep["points"] if p["memory_of"] == kind)
+        told.append(f"Memory of {', '.join(labels)}: {_MEMORY[kind]}.")
+    for s in sweep["skipped"]:
+        fix = f" To have it: {s['fix']}." if s.get("fix") else ""
+        told.append(f"Not measured: {s['what']}: {s['why']}.{fix}")
+    return told

@@ -1,0 +1,114 @@
+"""`layerline sweep`: the run's engines at other batch sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from layerline.core.run import open_run
+from layerline.engines import backend as backends
+from layerline.engines.command import DEFAULT_PRECISIONS, precisions
+
+from . import sweep as sweep_
+
+
+def _batches(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[int, ...]:
+    found = [b.strip() for value in values for b in value.split(",") if b.strip()]
+    for batch in found:
+        if not batch.isdecimal() or not int(batch):
+            raise click.BadParameter(f"{batch!r} is no batch size; give whole numbers from 1")
+    return tuple(sorted({int(b) for b in found}))
+
+
+def _precisions(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those given; none is the run's own."""
+    return precisions(context, parameter, values) if values else ()
+
+
+@click.command()
+@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
+@click.option(
+    "--batches",
+    multiple=True,
+    required=True,
+    callback=_batches,
+    metavar="N,N,…",
+    help="Batch sizes; repeat it or join with commas.",
+)
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=_precisions,
+    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  "
+    "[default: of the run's engines]",
+)
+@click.option(
+    "--backend",
+    "names",
+    multiple=True,
+    help="tensorrt, onnxruntime-cuda or onnxruntime; repeat it or join with commas.  "
+    "[default: of the run's engines]",
+)
+@click.option("--iterations", type=click.IntRange(min=1), help="At most so many, for each point.")
+@click.option(
+    "--target",
+    type=click.FloatRange(min=0, min_open=True, max=1),
+    default=0.02,
+    show_default=True,
+    help="Stop when the median's 95 % interval is this narrow (half width over median).",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=None,
+    help="At most so long, for each point.  [default: 15]",
+)
+def sweep(
+    path: Path,
+    batches: tuple[int, ...],
+    wanted: tuple[str, ...],
+    names: tuple[str, ...],
+    iterations: int | None,
+    target: float,
+    seconds: float | None,
+) -> None:
+    """Latency and throughput of the run's engines at several batch sizes.
+
+    Each batch is exported, built and measured in RUN/sweep/batch-N, with the run's own model,
+    sequence length, seed and build options; RUN/captures/sweep.json holds the results, and
+    `layerline report` shows them. What is valid is not made again; a point that fails is listed
+    with its reason.
+    """
+    run = open_run(path)
+    sweep_.exported(run)  # a run without an export is told before anything is looked for
+    engines = []
+    for precision, name in _engines(sweep_.built(run), wanted, _split(names)):
+        backend = backends.load(name)
+        backends.check_precision(backend, precision)
+        engines.append(sweep_.asked(run, precision, backend))
+    limits = {"iterations": iterations, "target": target, "seconds": seconds}
+    sweep_.sweep(run, batches, engines, limits)
+
+
+def _split(names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [n.strip() for value in names for n in value.split(",") if n.strip()]
+    return tuple(dict.fromkeys(found))
+
+
+def _engines(
+    built: list[tuple[str, str]], wanted: tuple[str, ...], names: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """(precision, backend) to measure: what was asked for, filled up from the run's engines."""
+    if wanted and names:
+        return [(p, n) for n in names for p in wanted]
+    kept = [e for e in built if (not wanted or e[0] in wanted) and (not names or e[1] in names)]
+    if kept and {p for p, _ in kept} >= set(wanted) and {n for _, n in kept} >= set(names):
+        return kept
+    chosen = names or tuple(dict.fromkeys(n for _, n in built)) or (backends.choose(None).name,)
+    return [(p, n) for n in chosen for p in wanted or DEFAULT_PRECISIONS]
