@@ -29,7 +29,7 @@ from .sums import iterations_of, stat
 CHECK = "precision"
 UNKNOWN = "unknown"
 # Backends whose engines are claimed to run in the precision that they were built for.
-CLAIMING = ("tensorrt", "tensorrt-rtx")
+CLAIMING = ("tensorrt", "tensorrt-rtx", "onnxruntime-cuda")
 _ORDER = ("fp8", "int8", "fp16", "bf16", "tf32", "fp32", "fp64")
 
 

@@ -26,6 +26,7 @@ from .sums import DEVICE_KINDS, iterations_of, sums, timed_rows
 
 BACKENDS = {
     "onnxruntime": "ONNX Runtime",
+    "onnxruntime-cuda": "ONNX Runtime CUDA",
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT for RTX",
 }

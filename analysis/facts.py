@@ -130,11 +130,12 @@ def machine(state: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _tf32(side: SideData, device: str | None) -> bool | None:
-    """CPUs have none. TensorRT fp32 engines are built without it; half ones leave it to the
-    layers that they keep in float."""
+    """CPUs have none. Engines for a GPU are built without it in fp32 alone; half ones leave it to
+    the layers that they keep in float."""
     if device == "cpu":
         return False
-    return side.precision != "fp32" if side.backend.startswith("tensorrt") else None
+    known = side.backend.startswith("tensorrt") or side.backend == "onnxruntime-cuda"
+    return side.precision != "fp32" if known else None
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
-from . import captured, comparability, facts, modules, record
+from . import captured, comparability, facts, modules, record, sweep
 from .counters_run import counters_of_run
 from .report.view import View
 from .run_files import optional
@@ -43,7 +43,8 @@ class Result:
 def analyse(run: Run) -> Result:
     """Read every capture of the run. InputError where there is none, or one is broken."""
     sides, parts, skipped = _sides(run)
-    if not sides:
+    batches = sweep.load(run, captured.BACKENDS)
+    if not sides and batches is None:
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
@@ -59,10 +60,12 @@ def analyse(run: Run) -> Result:
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+    if batches is not None:
+        view["sweep"] = batches
     return Result(
         view,
         {
-            "ops": pa.concat_tables(parts),
+            "ops": pa.concat_tables(parts or [tables.table("ops", [])]),
             "layers": _layers(sides),
             "latency": _latency(sides),
             "modules": _modules(sides, model),

@@ -2,7 +2,7 @@
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS,
-"modules": {side key: {path: COST}}}``. `facts` is run.json's: what must agree before two runs are
+"modules": {side key: {path: COST}}, "sweep": {"points": [...], "best": {...}} or null}``. `facts` is run.json's: what must agree before two runs are
 compared. All times are integer nanoseconds; unknown is null.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import sweep
 from .report.view import Side, View
 
 SCHEMA_VERSION = 1
@@ -39,6 +40,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "ratios": view["ratios"],
         "facts": view["manifest"].get("facts"),
         "modules": modules(view),
+        "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
     }
 
 

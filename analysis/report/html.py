@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import bars, ledger, payload, show
+from . import bars, ledger, payload, show, sweep
 from .view import Cost, Side, View
 
 _HERE = Path(__file__).parent
@@ -56,6 +56,7 @@ def render(view: View) -> str:
                 :LAYERS_WITHOUT_SCRIPT
             ],
             rules=payload.RULES,
+            sweep=sweep.shown(view),
             manifest=show.flatten(show.clean(view["manifest"])) if view["manifest"] else [],
             # The package's own files, and JSON that `embedded` left no markup in.
             css=Markup(_asset("page.css")),

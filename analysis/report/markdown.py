@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import ledger, show
+from . import ledger, show, sweep
 from .view import Cost, Floor, ModuleRow, View
 
 MODULES_SHOWN = 150
@@ -35,6 +35,7 @@ def render(view: View) -> str:
         _modules(view),
         _kinds(view),
         _layers(view),
+        _sweep(view),
         _unresolved(view),
         _comparability(view),
         _skipped(view),
@@ -247,6 +248,24 @@ def _layers(view: View) -> str:
 
 def _floor(found: Floor | None) -> str:
     return show.ratio(found["times"] if found else None)
+
+
+def _sweep(view: View) -> str:
+    found = sweep.shown(view)
+    if found is None:
+        return ""
+    rows = [
+        [f"**{text(c)}**" if row["best"] and i == 1 else text(c) for i, c in enumerate(row["cells"])]
+        for row in found["rows"]
+    ]
+    right = [i for i in range(len(found["head"])) if i not in found["text_columns"]]
+    return _section(
+        found["title"],
+        found["lead"],
+        "\n".join(f"- {text(s)}" for s in found["sentences"]),
+        _table(found["head"], rows, right) if rows else "No point was measured.",
+        "\n\n".join(text(n) for n in found["notes"]),
+    )
 
 
 def _unresolved(view: View) -> str:

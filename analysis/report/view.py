@@ -7,7 +7,10 @@ as 0. Every string may come from a file and is escaped where it is shown.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+if TYPE_CHECKING:
+    from .sweep import Sweep
 
 
 class Estimate(TypedDict):
@@ -161,3 +164,4 @@ class View(TypedDict):
     comparability: list[dict[str, Any]]  # [{"what", "engine", "eager", "effect", "sides"}]
     skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]: missing and not asked for
     manifest: dict[str, Any]  # run.json
+    sweep: NotRequired[Sweep]  # other batch sizes; absent: not measured
