@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..core.run import Run
-from .report.sweep import Sweep, SweepBest, SweepPoint
+from .report.sweep import Sweep, SweepBest, SweepPoint, sentence
 from .report.view import Estimate
 from .run_files import optional
 
@@ -134,3 +134,8 @@ def figures(sweep: Sweep) -> dict[str, Any]:
         "best": {b["key"]: {k: v for k, v in b.items() if k != "key"} for b in sweep["best"]},
         "skipped": sweep["skipped"],
     }
+
+
+def headline(sweep: Sweep) -> list[dict[str, Any]]:
+    """What the sweep says where nothing else was measured, in the view's form."""
+    return [{"text": sentence(b), "tone": "neutral"} for b in sweep["best"]]

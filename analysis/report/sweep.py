@@ -116,7 +116,7 @@ def _cells(p: SweepPoint) -> list[str]:
         interval,
         show.time(p["p90_ns"]),
         show.time(p["p99_ns"]),
-        show.number(p["sequences_per_second"]),
+        rate(p["sequences_per_second"]),
         rate(p["tokens_per_second"]),
         rates(p["tokens_low"], p["tokens_high"]),
         rate(p["queue_tokens_per_second"]),

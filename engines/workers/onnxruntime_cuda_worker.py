@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,9 @@ def trace(job: Job) -> dict[str, Any]:
     where it can be, and timed by device events.
 
     Facts: `runs_before` (model_run events of `raw` before the captured ones),
-    `profiling_start_ns` (its zero by the monotonic clock) and `clock_readings`: for calls of
-    cuEventRecord during the capture, in order, [monotonic ns before, after].
+    `profiling_start_ns` (the zero of `raw`) and `clock_readings`: for the first and the last
+    `READINGS` calls of cuEventRecord in the capture, [ns before, ns after] by the clock of `raw`;
+    between them each run has two such calls.
     """
     place = Gpu()
     options = sessions.session_options(place.ort, job, "disable")
@@ -73,8 +75,13 @@ def trace(job: Job) -> dict[str, Any]:
     device: list[int] = []
     host: list[int] = []
     readings: list[list[int]] = []
+    extra: dict[str, Any] = {}
+    now = time.monotonic_ns
+    if job.get("raw"):
+        zero = session.get_profiling_start_time_ns()
+        extra["profiling_start_ns"], now = zero, _clock_of(zero)
     place.cuda.profiler_start()
-    _read(clock, readings)
+    _read(clock, now, readings)
     for _ in range(job["iterations"]["min"]):
         begun = time.perf_counter_ns()
         found = clock.queued(bound.run) if queued else clock.timed(bound.run)
@@ -82,11 +89,9 @@ def trace(job: Job) -> dict[str, Any]:
             raise common.WorkerError("the run was not queued in time", "capture again")
         device.append(found)
         host.append(time.perf_counter_ns() - begun)
-    _read(clock, readings)
+    _read(clock, now, readings)
     place.cuda.profiler_stop()
-    extra: dict[str, Any] = {}
     if job.get("raw"):
-        extra["profiling_start_ns"] = session.get_profiling_start_time_ns()
         Path(session.end_profiling()).replace(job["raw"])
     return {
         "latency_ns": device,
@@ -103,12 +108,18 @@ def trace(job: Job) -> dict[str, Any]:
     }
 
 
-def _read(clock: DeviceClock, readings: list[list[int]]) -> None:
-    """Some calls that the tool records, between two readings of the host's clock each."""
+def _clock_of(zero: int) -> Callable[[], int]:
+    """The clock whose time `zero` is, of a moment ago: the standard library's of this platform
+    decides which one ONNX Runtime has (on Linux the wall clock, whatever its manual says)."""
+    return min((time.time_ns, time.monotonic_ns), key=lambda clock: abs(clock() - zero))
+
+
+def _read(clock: DeviceClock, now: Callable[[], int], readings: list[list[int]]) -> None:
+    """Some calls that the tool records, between two readings of a clock each."""
     for _ in range(READINGS):
-        before = time.monotonic_ns()
+        before = now()
         clock.cuda.record(clock.start, clock.stream)
-        readings.append([before, time.monotonic_ns()])
+        readings.append([before, now()])
 
 
 TASKS: dict[str, common.Task] = {
