@@ -76,7 +76,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         latency_ns=unprofiled,
         traced_ns=traced,
         queued_ns=launch.queued(latency),
-        device=launch.device(latency),
+        device={**launch.device(latency), **engine_captures.on_cpu(run, name)},
         closure=checks,
         parity=parity(run, name),
         precision_run=ran.share if ran and ran.told() else None,

@@ -18,6 +18,7 @@ from ..core import nodes as nodes_
 from ..core import tables
 from ..core.errors import InputError
 from ..core.files import read_json
+from ..core.progress import log
 from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
 from . import raw_sums
@@ -26,6 +27,7 @@ from .layers import by_label
 from .run_files import optional, small
 
 FOREIGN = "{ForeignNode["
+ORT_CUDA = "onnxruntime-cuda"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ def read(run: Run, precision: str, backend: str) -> EngineCapture:
     name = f"{precision}.{backend}"
     described = optional(run.file("engines", f"{name}.layers.json"))
     trace = run.file("captures", f"{name}.trace.meta.json")
+    if trace.exists() and backend == ORT_CUDA:
+        return _onnxruntime_trace(run, name, precision, described, optional(trace))
     if trace.exists():
         return _nsys(run, name, precision, described, optional(trace))
     meta = optional(run.file("captures", f"{name}.profile.meta.json"))
@@ -64,7 +68,33 @@ def read(run: Run, precision: str, backend: str) -> EngineCapture:
     ops = engine_ops(run.path, precision, backend).main
     warmup = int((meta.get("facts") or {}).get("warmup_runs") or 0)
     again = raw_sums.onnxruntime(raw, warmup) if small(raw) else None
-    return EngineCapture(ops, raw, meta.get("latency_ns"), again, layers, nodes)
+    # On a GPU every launch waited for its kernel: that run's latency is of another execution.
+    times = None if backend == ORT_CUDA else meta.get("latency_ns")
+    return EngineCapture(ops, raw, times, again, layers, nodes)
+
+
+def on_cpu(run: Run, name: str) -> dict[str, dict[str, int]]:
+    """``{"on_cpu": {operator: nodes}}`` of a GPU engine with nodes on the CPU; else empty."""
+    found = optional(run.file("engines", f"{name}.build.json")).get("on_cpu") or {}
+    return {"on_cpu": dict(Counter(str(op) for op in found.values()))} if found else {}
+
+
+def _onnxruntime_trace(
+    run: Run, name: str, precision: str, described: Mapping[str, Any], meta: Mapping[str, Any]
+) -> EngineCapture:
+    from . import onnxruntime_trace
+
+    raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
+    profile = run.file("captures", f"{name}.trace.profile.json")
+    layers, nodes = described.get("layers", ()), described.get("nodes", ())
+    ops, notes = onnxruntime_trace.operations(raw, profile, meta, layers, precision)
+    for note in notes:
+        log(f"{raw.name}: {note}")
+    times = meta.get("latency_ns")
+    queued = (meta.get("facts") or {}).get("queued") is True
+    return EngineCapture(
+        ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued
+    )
 
 
 def _nsys(

@@ -28,14 +28,16 @@ def sentences(view: View) -> list[dict[str, Any]]:
     sides = {s["key"]: s for s in view["sides"]}
     found = []
     for r in view["ratios"]:
-        if sides[r["over"]]["side"] == "eager":
-            found.append(speed(r, sides[r["over"]], sides[r["under"]]))
-            where = savings(view["kinds"], sides[r["over"]], sides[r["under"]])
+        over, under = sides[r["over"]], sides[r["under"]]
+        if over["side"] == "eager" or over["backend"] != under["backend"]:
+            found.append(speed(r, over, under))
+            where = savings(view["kinds"], over, under)
             if where:
                 found.append(where)
     if not found:
         found += [_alone(s) for s in view["sides"] if s["latency"]["median"] is not None]
     found += [p for s in view["sides"] if (p := _precision(s))]
+    found += [p for s in view["sides"] if (p := _placement(s))]
     found += [p for s in view["sides"] if (p := _launches(s))]
     step = _step(view)
     if step:
@@ -157,6 +159,17 @@ def _precision(side: Side) -> dict[str, Any] | None:
         f"{side['label']} was asked for {side['precision']} and computed, by time, {ran}.",
         BAD if sum(other.values()) > 0.5 else NEUTRAL,
     )
+
+
+def _placement(side: Side) -> dict[str, Any] | None:
+    """A sentence where a GPU engine has nodes on the CPU."""
+    on_cpu = side.get("device", {}).get("on_cpu")
+    if not on_cpu:
+        return None
+    ops = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in on_cpu.items())
+    count = sum(on_cpu.values())
+    runs = "node runs" if count == 1 else "nodes run"
+    return _say(f"{side['label']}: {count} {runs} on the CPU ({ops}), with copies around them.")
 
 
 def _launches(side: Side) -> dict[str, Any] | None:

@@ -62,6 +62,8 @@ def analyse(run: Run) -> Result:
     )
     if batches is not None:
         view["sweep"] = batches
+        if not sides:
+            view["headline"] = sweep.headline(batches)
     return Result(
         view,
         {

@@ -351,8 +351,9 @@ def _unresolved(column: Column) -> list[dict[str, Any]]:
 def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
     """Latency of the slower kind of side over the engine's, with intervals.
 
-    Each engine against eager inference of the same precision, else fp32; and each engine against
-    the same backend's fp32. The noise of building, where it was measured, is in the interval.
+    Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
+    Runtime's CUDA provider in the same precision; and each engine against the same backend's
+    fp32. The noise of building, where it was measured, is in the interval.
     """
     by_key = {s.key: widened(summarise(s.latency_ns), s.rebuild_noise) for s in sides}
     eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
@@ -362,6 +363,14 @@ def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
         reference = eager.get(s.precision) or eager.get("fp32")
         if reference:
             pairs.append((reference, s.key))
+    pairs += [
+        (other.key, s.key)
+        for s in engines
+        for other in engines
+        if other.backend == "onnxruntime-cuda"
+        and s.backend.startswith("tensorrt")
+        and other.precision == s.precision
+    ]
     for s in engines:
         pairs += [
             (other.key, s.key)

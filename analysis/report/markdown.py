@@ -255,7 +255,10 @@ def _sweep(view: View) -> str:
     if found is None:
         return ""
     rows = [
-        [f"**{text(c)}**" if row["best"] and i == 1 else text(c) for i, c in enumerate(row["cells"])]
+        [
+            f"**{text(c)}**" if row["best"] and i == 1 else text(c)
+            for i, c in enumerate(row["cells"])
+        ]
         for row in found["rows"]
     ]
     right = [i for i in range(len(found["head"])) if i not in found["text_columns"]]
