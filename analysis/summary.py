@@ -2,8 +2,9 @@
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS,
-"modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null}``. `facts` is run.json's: what must agree before two runs are
-compared. All times are integer nanoseconds; unknown is null.
+"modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null}``.
+`facts` is run.json's: what must agree before two runs are compared. All times are integer
+nanoseconds; unknown is null.
 """
 
 from __future__ import annotations
