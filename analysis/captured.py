@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from ..core.errors import InputError
 from ..core.run import Run
 from ..core.stats import summarise
-from . import audit, closure, eager_device, engine_captures, floors, launch, raw_sums
+from . import audit, closure, eager_device, engine_captures, floors, host_run, launch, raw_sums
 from .layers import layers
-from .report.view import Closure
+from .readers.nsys_host import Host
+from .report.view import Closure, HostSide
 from .run_files import optional, small
 from .sides import UNRESOLVED, SideData
 from .sums import DEVICE_KINDS, iterations_of, sums, timed_rows
@@ -82,6 +83,13 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         precision_run=ran.share if ran and ran.told() else None,
         layers=table,
         floors=floors.of_engine(run, precision, backend, table),
+        host=host_run.block(
+            host_run.read(capture.raw, optional(run.file("captures", f"{name}.trace.meta.json"))),
+            ops,
+            unprofiled,
+            launch.queued(latency),
+            cuda_graph=bool((latency.get("facts") or {}).get("cuda_graph")),
+        ),
         nodes=capture.nodes,
         rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
             "relative_difference"
@@ -167,6 +175,7 @@ class _Eager:
     on_device: bool
     counted: Closure
     nsys: pa.Table | Closure | None
+    host: Host | None
     precision_run: Mapping[str, float]
 
     def phase(self, names: Sequence[str]) -> pa.Table:
@@ -231,6 +240,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         nsys=_nsys(run, task, precision) if on_device else None,
+        host=_host(run, task, precision) if on_device else None,
         precision_run=_precision_run(meta),
     )
 
@@ -246,6 +256,19 @@ def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
         return eager_nsys.read(path, {"precision": precision, **meta}).main
     except InputError as e:
         return closure.unchecked(eager_nsys.CHECK, e.line())
+
+
+def _host(run: Run, task: str, precision: str) -> Host | None:
+    meta = optional(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
+    return host_run.read(run.file("captures", f"{task}.{precision}.sqlite"), meta)
+
+
+def _host_block(read: _Eager, latency: Sequence[int], phase: str | None = None) -> HostSide | None:
+    """What the host did in a phase, or in the whole step."""
+    if not isinstance(read.nsys, pa.Table):
+        return None
+    ops = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
+    return host_run.block(read.host, ops, latency)
 
 
 def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Closure]:
@@ -305,6 +328,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
             *audited,
         ],
         precision_run=shares,
+        host=_host_block(read, latency, phase),
     )
 
 
@@ -370,4 +394,5 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
             *audited,
         ],
         precision_run=shares,
+        host=_host_block(read, latency),
     )

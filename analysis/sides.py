@@ -27,6 +27,7 @@ class SideData:
     operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
     the medians of two builds of it were, over the first; null where it was not built again.
     `queued_ns`: unprofiled device times of inferences that were queued whole before they began.
+    `host`: what the host did in a capture by nsys; null without one.
     `floors`: by layer label, what the layer's nodes ask for at least.
     `device`: what else was measured beside the latency, by the names of `report.view.Side`.
     """
@@ -51,6 +52,7 @@ class SideData:
     rebuild_noise: float | None = None
     queued_ns: Sequence[int] = ()
     device: Mapping[str, Any] = field(default_factory=dict)
+    host: contract.HostSide | None = None
     floors: Mapping[str, LayerFloor] = field(default_factory=dict)
 
 

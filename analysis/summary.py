@@ -61,6 +61,7 @@ def figures(side: Side, rebuild_noise: float | None) -> dict[str, Any]:
         "rebuild_noise": rebuild_noise,
         "queued_median_ns": side["queued"]["median"] if "queued" in side else None,
         "launch_bound": side.get("launch_bound"),
+        "host": side.get("host"),
         "device": side.get("device") or {},
         "traced_median_ns": traced["median"],
         "operation_ns": side["operation_ns"],

@@ -95,6 +95,7 @@ def _side(column: Column) -> contract.Side:
         "queued": estimate(summarise(data.queued_ns)),
         "launch_bound": launch.bound(data.latency_ns, data.queued_ns),
         "device": dict(data.device),
+        "host": data.host,
         "rebuild_noise": data.rebuild_noise,
     }
 

@@ -17,7 +17,8 @@ from layerline.core.tables import write_csv, write_parquet
 from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION
-from ..roofline_floor import Shapes, floor
+from ..roofline_floor import floor
+from ..roofline_flop import Shapes
 from .source import Capture
 
 

@@ -167,6 +167,11 @@ def _sentences(view: View) -> list[dict[str, Any]]:
         for c in s["closure"]
         if c["text"]
     ]
+    for s in view["sides"]:
+        host = s.get("host")
+        if host:
+            tone = "bad" if host["confirmed"] is False else "none"
+            found.append({"side": s["label"], "check": "host", "text": host["text"], "tone": tone})
     order = {"bad": 0, "none": 1, "good": 2}
     return sorted(found, key=lambda f: order[f["tone"]])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from . import show
-from .view import Closure, Side, View
+from .view import Closure, HostSide, Side, View
 
 CHECKS = {
     "i": "Each operation counted once",
@@ -23,6 +23,7 @@ TONES = {True: "good", False: "bad", None: "none"}
 
 
 MOSTLY = 0.5
+HOST_NOTE = "per iteration under nsys, which makes calls dearer"
 
 
 class Cell(TypedDict):
@@ -67,6 +68,8 @@ def groups(view: View) -> list[Group]:
         {"title": "Latency", "note": "median, 95 % interval and count", "rows": latency},
         {"title": "Operations", "note": "median per iteration of self times", "rows": where},
     ]
+    if any(s.get("host") for s in sides):
+        result.append({"title": "Host side", "note": HOST_NOTE, "rows": _host(sides)})
     for check in _checks(sides):
         name = CHECKS.get(check) or EXTRA.get(check)
         title = f"Check {check}: {name}" if name else f"Check {check}"
@@ -190,6 +193,56 @@ def _device(sides: list[Side]) -> list[Row]:
         _row("GPU slowed down", [_throttled(a.get("throttled")) for a in about]),
     ]
     return [r for r in rows if any(c["text"] != show.UNKNOWN for c in r["cells"])]
+
+
+# Names of `analysis.host_side`, in the order they are shown.
+_HOST = {
+    "launches": "Launches",
+    "issue": "Issuing, first to last launch",
+    "launch": "Calls that launch",
+    "copy": "Copies and sets",
+    "synchronise": "Synchronising",
+    "other": "Other calls into CUDA",
+    "cuBLAS": "In cuBLAS",
+    "cuDNN": "In cuDNN",
+    "waits": "Waiting in the system",
+    "busy": "Device busy",
+    "idle": "Device idle between operations",
+    "idle_for_host": "of it, for the next launch",
+    "gaps": "Gaps between operations",
+}
+_COUNTS = ("launches", "gaps")
+
+
+def _host(sides: list[Side]) -> list[Row]:
+    """What the host did; the verdict in its last row. Rows that no side has are left out."""
+    about = [s.get("host") for s in sides]
+    rows = []
+    for key, label in _HOST.items():
+        cells = [_host_cell(key, h) for h in about]
+        if any(c["text"] != show.UNKNOWN or c["sub"] for c in cells):
+            rows.append(_row(label, cells))
+    verdicts = [_bound(h) for h in about]
+    return [*rows, _row("Bound by launches", verdicts, total=True)]
+
+
+def _host_cell(key: str, host: HostSide | None) -> Cell:
+    found = host["values"].get(key) if host else None
+    if found is None:
+        missing = (host["missing"].get(key) if host else None) or ""
+        return _cell(show.UNKNOWN, exact=missing)
+    if key in _COUNTS:
+        return _cell(show.number(found["median"]))
+    return _cell(show.time(found["median"]), show.interval(found), show.exact(found["median"]))
+
+
+def _bound(host: HostSide | None) -> Cell:
+    if host is None or host["launch_bound"] is None:
+        return _cell(show.UNKNOWN)
+    text = "yes" if host["launch_bound"] else "no"
+    said = {True: "the capture agrees", False: "the capture does not", None: ""}[host["confirmed"]]
+    share = f"{show.percent(host['unprofiled_share'])} of the latency"
+    return _cell(text, ", ".join(filter(None, (share, said))), tone="bad" if text == "yes" else "")
 
 
 def _queued(side: Side) -> Cell:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import ledger, show, sweep
-from .view import Cost, Floor, ModuleRow, View
+from .view import Cost, Floor, ModuleRow, Side, View
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
@@ -147,8 +147,22 @@ def _ledger(view: View) -> str:
         for c in s["closure"]
         if c["text"]
     ]
+    sentences += [f"- {text(s['label'], 60)}, host side: {text(_host(s))}" for s in _hosts(view)]
     table = _table(["", *_sides(view)], rows, _columns(view, 1))
     return _section("Ledger", table, "\n".join(sentences))
+
+
+def _hosts(view: View) -> list[Side]:
+    return [s for s in view["sides"] if s.get("host")]
+
+
+def _host(side: Side) -> str:
+    """The verdict, and what the capture lacks."""
+    host = side.get("host")
+    if not host:
+        return ""
+    lacking = "; ".join(f"{what} unknown ({why})" for what, why in host["missing"].items())
+    return f"{host['text']} {lacking}".strip()
 
 
 _MARK = {"good": "✓ ", "bad": "✗ ", "none": "? ", "": ""}

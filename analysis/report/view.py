@@ -46,7 +46,28 @@ class Side(TypedDict):
     queued: NotRequired[Estimate]  # device engines: of inferences queued before they began
     launch_bound: NotRequired[float | None]  # 1 - queued / latency
     device: NotRequired[dict[str, Any]]  # throughput_per_second, cuda_graph, clocks, power, ...
+    host: NotRequired[HostSide | None]  # of a capture by nsys
     rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
+
+
+class HostSide(TypedDict):
+    """What the host did per iteration of a capture by nsys (`analysis.host_side`).
+
+    `values`: ns, and counts for launches, operations and gaps; null where the capture lacks it,
+    with the reason in `missing`. Shares are of time in which the device waits for the host;
+    unprofiled_source: "queued" or "busy". `confirmed`: the capture agrees with what was measured
+    without it; null: it cannot tell.
+    """
+
+    iterations: int
+    values: dict[str, Estimate | None]
+    missing: dict[str, str]
+    traced_share: float | None
+    unprofiled_share: float | None
+    unprofiled_source: str | None
+    launch_bound: bool | None
+    confirmed: bool | None
+    text: str
 
 
 class Closure(TypedDict):
