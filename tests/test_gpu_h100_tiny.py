@@ -177,3 +177,40 @@ def test_the_report_of_the_fp32_engine_alone_ends_with_0(run: Run) -> None:
             path.unlink()
     done = CliRunner().invoke(cli, ["report", "--run", str(run.path)])
     assert done.exit_code == 0, done.output
+
+
+def test_the_host_needs_longer_to_launch_than_the_device_to_run(run: Run) -> None:
+    """fp16: first call 15,444,833 ns, last one ends 15,742,442 + 5,574; first kernel 15,498,810,
+    last one ends 15,750,048 + 2,720. Read off the file with sqlite3."""
+    host = captured.engine(run, "fp16", "tensorrt").sides[0].host
+    assert host is not None
+    values = {k: v["median"] for k, v in host["values"].items() if v}
+    assert values["launches"] == values["operations"] == 28
+    assert values["issue"] == 15_748_016 - 15_444_833
+    assert values["span"] == 15_752_768 - 15_498_810
+    assert values["busy"] + values["idle"] == values["span"]
+    assert host["values"]["cuBLAS"] is None and "CUBLAS_EVENTS" in host["missing"]["cuBLAS"]
+    # Latency 438 us in the trace, and without it most of the time no kernel runs.
+    assert host["launch_bound"] is True and host["confirmed"] is True
+
+
+def test_every_layer_of_the_capture_has_its_floor(run: Run) -> None:
+    """The same model exported anew, with shapes: batch 1, 64 tokens, 64 wide, four heads.
+
+    c_fc: 64 x 64 by 64 x 256, without the bias that the exporter left out because it is zero.
+    Scores: four heads of 64 x 64 read and written, and the causal mask (Add, Softmax, IsNaN, Where).
+    """
+    shaped = json.loads(gzip.decompress((DATA / "shaped.nodes.json.gz").read_bytes()))
+    write_json(run.file("export", "fp32.nodes.json"), shaped)
+    for precision, size in (("fp32", 4), ("fp16", 2)):  # built from the fp32 file both
+        side = captured.engine(run, precision, "tensorrt").sides[0]
+        assert side.layers is not None
+        assert set(side.layers["layer"].to_pylist()) == set(side.floors)
+        c_fc = side.floors["transformer_h_0_mlp_c_fc/Gemm_matrix_multiply"]
+        assert c_fc.flop == 2 * 64 * 64 * 256
+        assert c_fc.bytes == size * (64 * 64 + 64 * 256 + 64 * 256)
+        assert c_fc.ns == pytest.approx(c_fc.bytes / (2.619e9 * 2 * 5120 / 8) * 1e9)
+        (scores,) = (f for n, f in side.floors.items() if n.startswith("transformer_h_1_attn/Add"))
+        assert scores.flop == (1 + 5 + 1) * 4 * 64 * 64
+        assert scores.bytes == pytest.approx(size * (2 * 4 * 64 * 64 + 64 * 64), rel=0.001)
+        assert all(f.times is not None and f.times > 1 for f in side.floors.values())
