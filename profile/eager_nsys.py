@@ -22,8 +22,8 @@ from layerline.engines.backend import Worker
 from . import eager_process, nsys
 
 WORKER = (sys.executable, "-P", "-m", "layerline.profile.eager_nsys_worker")
-# Calls of libraries and of the system would only slow down what is measured.
-TRACES = "cuda,nvtx"
+# Libraries and the system too, for the host side: they slow the host down, not the kernels.
+TRACES = nsys.TRACES
 WARMUP = 3
 ITERATIONS = 6
 SECONDS = 600.0  # of the whole run, loading the model included

@@ -198,7 +198,7 @@ def test_every_layer_of_the_capture_has_its_floor(run: Run) -> None:
     """The same model exported anew, with shapes: batch 1, 64 tokens, 64 wide, four heads.
 
     c_fc: 64 x 64 by 64 x 256, without the bias that the exporter left out because it is zero.
-    Scores: four heads of 64 x 64 read and written, and the causal mask (Add, Softmax, IsNaN, Where).
+    Scores (Add, Softmax, IsNaN, Where): four heads of 64 x 64 read and written, and the mask.
     """
     shaped = json.loads(gzip.decompress((DATA / "shaped.nodes.json.gz").read_bytes()))
     write_json(run.file("export", "fp32.nodes.json"), shaped)
