@@ -42,7 +42,8 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
             return [*lines, f"# kernels are not captured: {why}"]
         report = of.capture(".nsys-rep")
         under = [*nsys.prefix(report.with_suffix("")), *worker]
-        lines.append(launch.shown(under, job("trace", None, trace)))
+        own = of.backend.trace_suffix
+        lines.append(launch.shown(under, job("trace", of.capture(own) if own else None, trace)))
         lines.append(launch.shown(nsys.export_command(report, of.capture(".sqlite"))))
     return lines
 

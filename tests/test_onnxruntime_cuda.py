@@ -203,6 +203,7 @@ class Library:
     def __init__(self, *, available: bool = True, starts: bool = True, kind: str = "") -> None:
         self.available, self.starts = available, starts
         self.kind = kind or "tensor(float)"
+        self.full = False
         self.sessions: list[dict[str, Any]] = []
         self.bound: list[tuple[Any, ...]] = []
         self.runs: list[Any] = []
@@ -214,6 +215,11 @@ class Library:
         self.OrtValue = SimpleNamespace(
             ortvalue_from_numpy=lambda a, device, number: ("value", a.dtype.name, device, number)
         )
+
+    def run(self, binding: Any, options: Any = None) -> None:
+        if self.full:
+            raise self.capi.onnxruntime_pybind11_state.Fail("Failed to allocate memory for 9 bytes")
+        self.runs.append(options)
 
     def RunOptions(self) -> Any:  # noqa: N802
         entries: dict[str, str] = {}
@@ -254,7 +260,7 @@ class Library:
                 CPU: {},
             },
             io_binding=Binding,
-            run_with_iobinding=lambda binding, options=None: self.runs.append(options),
+            run_with_iobinding=self.run,
         )
 
 
@@ -348,6 +354,16 @@ def test_cpu_wheel_is_exit_3(stand_in: Any, job: dict[str, Any]) -> None:
         module.latency(job)
     assert e.value.exit_code == 3
     assert "pip uninstall onnxruntime" in e.value.fix
+
+
+def test_full_gpu_is_exit_3_and_speaks_of_the_batch(stand_in: Any, job: dict[str, Any]) -> None:
+    library = Library()
+    library.full = True
+    module = stand_in(library, Driver())
+    with pytest.raises(module.common.WorkerError) as e:
+        module.latency(job)
+    assert (e.value.exit_code, e.value.what) == (3, "out of GPU memory")
+    assert "smaller batch" in e.value.fix
 
 
 def test_no_driver_is_exit_3(worker: Any) -> None:

@@ -70,6 +70,9 @@ class Gpu(sessions.Host):
         if CUDA not in session.get_providers():
             raise WorkerError(*why_not(self.ort, self.cuda.device_facts()["cuda_driver"]), 3)
 
+    def out_of_memory(self) -> WorkerError:
+        return out_of_memory()
+
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         value = self._within_memory(lambda: self.ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
         binding.bind_ortvalue_input(name, value)

@@ -55,6 +55,10 @@ class Host:
     def check(self, session: Any) -> None:
         """WorkerError where the session is not what was asked for."""
 
+    def out_of_memory(self) -> WorkerError:
+        """The error where memory ran out."""
+        return WorkerError("out of memory", "use a smaller batch or sequence")
+
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         """Bind an array for all runs."""
         binding.bind_cpu_input(name, array)
@@ -114,8 +118,6 @@ def profiled_options(ort: Any, job: Job) -> Any:
 def session(place: Host, job: Job, path: str, options: Any) -> Any:
     """The session of a model. WorkerError for a model that is refused or a provider not there."""
     ort = place.ort
-    errors = ort.capi.onnxruntime_pybind11_state
-    refused = tuple(getattr(errors, name) for name in _REFUSALS if hasattr(errors, name))
     providers = job["options"].get("providers", [CPU])
     missing = [p for p in providers if p not in ort.get_available_providers()]
     if missing:
@@ -132,13 +134,27 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
             provider_options=place.provider_options(job),
             enable_fallback=0,  # another provider than the one asked for is an error
         )
-    except refused as e:
-        raise WorkerError(
-            f"{path}: ONNX Runtime refuses it ({' '.join(str(e).split())[:500]})",
-            "export it again",
-        ) from None
+    except _refusals(ort) as e:
+        text = " ".join(str(e).split())[:500]
+        if _for_want_of_memory(text):
+            raise place.out_of_memory() from e
+        what = f"{path}: ONNX Runtime refuses it ({text})"
+        raise WorkerError(what, "export it again") from None
     place.check(made)
     return made
+
+
+def _refusals(ort: Any) -> tuple[type[Exception], ...]:
+    """ONNX Runtime's exceptions, as far as this version has them."""
+    errors = ort.capi.onnxruntime_pybind11_state
+    return tuple(getattr(errors, name) for name in _REFUSALS if hasattr(errors, name))
+
+
+def _for_want_of_memory(text: str) -> bool:
+    """onnxruntime/core/framework/bfc_arena.cc and CUDA's own words."""
+    low = text.lower()
+    return any(w in low for w in ("failed to allocate memory", "out of memory", "bad_alloc",
+                                  "cublas_status_alloc_failed"))  # fmt: skip
 
 
 class Bound:
@@ -160,11 +176,12 @@ class Bound:
         self.names = [o.name for o in session.get_outputs()]
         for name in self.names:
             place.bind_output(self.binding, name)
-        errors = place.ort.capi.onnxruntime_pybind11_state
         try:
             session.run_with_iobinding(self.binding)
-        except (errors.InvalidArgument, errors.Fail) as e:
+        except _refusals(place.ort) as e:
             text = " ".join(str(e).split())[:500]
+            if _for_want_of_memory(text):
+                raise place.out_of_memory() from e
             raise WorkerError(f"{job['engine']}: does not run ({text})") from None
         place.wait()
         # The outputs of that run are the buffers of all later ones.
