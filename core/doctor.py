@@ -88,15 +88,15 @@ def diagnose() -> list[Finding]:
     model = "pip install 'layerline[model]'"
     cpu = "pip install 'layerline[cpu]' (or [gpu]: one of the two, never both)"
     runtime = _package("onnxruntime", "engines on the CPU, parity", cpu)
-    if runtime.found is None:
-        gpu = _package("onnxruntime-gpu", "engines on CPU and GPU, parity", cpu)
-        runtime = gpu if gpu.found else runtime
+    swap = "pip uninstall onnxruntime, then pip install 'layerline[gpu]'"
+    gpu = _package("onnxruntime-gpu", "BACKEND=onnxruntime-cuda; also what onnxruntime is", swap)
+    runtimes = [gpu] if gpu.found else [runtime, gpu]
     return [
         _package("torch", "export, eager profiles", model, (2, 9)),
         _package("transformers", "export, eager profiles", model, (5,)),
         _package("onnx", "export", model),
         _package("onnxscript", "export", model),
-        runtime,
+        *runtimes,
         _gpu(),
         _tensorrt(),
         _package("polygraphy", "TensorRT engines", "pip install 'layerline[gpu]'"),
@@ -140,5 +140,7 @@ def doctor(as_json: bool) -> None:
         can.append("make report with ONNX Runtime on this CPU")
     if not missing & {"NVIDIA GPU", "tensorrt", "nsys"}:
         can.append("make report with TensorRT and nsys")
+    if not missing & {"NVIDIA GPU", "onnxruntime-gpu"}:
+        can.append("make report with ONNX Runtime on the GPU")
     can.append("read, layers, compare and scrub on captures from anywhere")
     console.print("\nThis machine can: " + "; ".join(can) + ".", markup=False)
