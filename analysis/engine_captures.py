@@ -144,9 +144,10 @@ def nodes_file(run: Run, name: str, precision: str) -> Path:
 
 
 def network_of(run: Run, name: str) -> Network | None:
-    """The engine's network.json; null where its backend leaves none."""
+    """The engine's network.json; null where its backend leaves none, or it was built elsewhere."""
     path = run.file("engines", f"{name}.network.json")
-    return load_network(path) if path.exists() else None
+    found = load_network(path) if path.exists() else None
+    return found if found is not None and found.layers else None
 
 
 def _iprofiler(

@@ -73,6 +73,8 @@ class Backend(ABC):
     traceable: ClassVar[bool] = False
     # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; null: nothing.
     trace_suffix: ClassVar[str | None] = None
+    # Whether `take` takes engines that were built elsewhere.
+    takes_engines: ClassVar[bool] = False
 
     @abstractmethod
     def unavailable(self) -> Unavailable | None:
@@ -95,6 +97,10 @@ class Backend(ABC):
 
         `options` is what `options()` gave. Raises LayerlineError.
         """
+
+    def take(self, run: Run, precision: str, file: Path) -> dict[str, Any]:
+        """Make `file`, built elsewhere, the run's engine, with all that `build` leaves."""
+        raise NotImplementedError
 
     def plan(self, run: Run, precision: str, options: Mapping[str, Any]) -> list[str]:
         """The commands that `build` would run, as text; none where it builds in this process."""

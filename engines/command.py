@@ -21,6 +21,7 @@ from .backend import (
     choose,
     require,
 )
+from .foreign import take
 
 DEFAULT_PRECISIONS = ("fp32", "fp16")
 
@@ -75,6 +76,12 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="CC",
     help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
 )
+@click.option(
+    "--engine",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TensorRT: take this engine, built elsewhere from the run's ONNX file, instead of "
+    "building one. Needs one --precision.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all usable]")
 def engines(
@@ -84,6 +91,7 @@ def engines(
     optimization_level: str | None,
     threads: int | None,
     dry_run: bool,
+    engine: Path | None,
     **builder: Any,
 ) -> None:
     """Build one engine per precision from the exported ONNX files.
@@ -92,6 +100,14 @@ def engines(
     it was built. An engine that is still valid is not built again.
     """
     run = open_run(path)
+    if engine is not None:
+        if len(wanted) != 1 or dry_run:
+            raise InputError(
+                "--engine is one engine of one precision, and is copied, not built",
+                fix="give one --precision and no --dry-run",
+            )
+        take(run, wanted[0], choose(backend or "tensorrt"), engine)
+        return
     chosen = choose(backend)
     wanted_of_builder = {k: str(v) if isinstance(v, Path) else v for k, v in builder.items()}
     asked = BuildOptions(

@@ -42,6 +42,7 @@ class TensorRTBackend(Backend):
     precisions = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".engine"
     traceable = True
+    takes_engines = True
     module = "tensorrt"
     distribution = "tensorrt"
 
@@ -176,20 +177,48 @@ class TensorRTBackend(Backend):
                 load_network(named),
             )
         write_json(self.layers(run, precision), listed)
+        self._record(run, precision, {"options": dict(options), **facts})
+        return facts
+
+    def take(self, run: Run, precision: str, file: Path) -> dict[str, Any]:
+        engine, inspector = self.engine(run, precision), self.inspector(run, precision)
+        with replacing(engine) as made, replacing(inspector) as seen:
+            shutil.copyfile(file, made)
+            told = self.job_options(run, precision)
+            given = inputs_path(run)
+            asked = job("inspect", made, given, precision, threads=1, options=told, raw=seen)
+            facts = {
+                **call(self.worker(), asked)["facts"],
+                "built_elsewhere": True,
+                "file": file.name,
+                "engine_bytes": file.stat().st_size,
+            }
+            listed = layers.document(
+                engine.name,
+                self.name,
+                precision,
+                tensorrt_layers.engine_layers(read_json(seen)),
+                nodes.load(self.nodes(run, precision)),
+            )
+        write_json(self.network(run, precision), {"schema_version": 1, "layers": []})
+        write_json(self.layers(run, precision), listed)
+        self._record(run, precision, {"options": {}, **facts})
+        return facts
+
+    def _record(self, run: Run, precision: str, about: Mapping[str, Any]) -> None:
+        """Write build.json."""
         write_json(
             self.build_record(run, precision),
             {
                 "schema_version": 1,
-                "engine": engine.name,
+                "engine": self.engine(run, precision).name,
                 "backend": self.name,
                 "precision": precision,
                 "source": self.source(run, precision).relative_to(run.path).as_posix(),
-                "options": dict(options),
                 "machine": state(),
-                **facts,
+                **about,
             },
         )
-        return facts
 
 
 class TensorRTRTXBackend(TensorRTBackend):

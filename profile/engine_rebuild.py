@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+from layerline.core.errors import InputError
 from layerline.core.files import sha256, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
@@ -24,6 +25,12 @@ from .engine import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject
 
 def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
     """Build again, measure both engines; gives facts for the manifest. LayerlineError."""
+    if of.record.get("built_elsewhere"):
+        raise InputError(
+            f"the {of.precision} engine was built elsewhere: how is not known, so it cannot be "
+            "built again",
+            fix="leave --what rebuild out for it",
+        )
     folder = of.run.file("rebuild")
     shutil.rmtree(folder, ignore_errors=True)
     second = Run(folder)
