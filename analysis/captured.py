@@ -188,7 +188,22 @@ def eager(run: Run, precision: str) -> Captured:
     read = _read(run, "eager", precision)
     latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
     side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
-    return Captured([replace(side, device=launch.device(latency))], read.ops)
+    checks = side.closure
+    if read.on_device and (alone := _kernels_alone(side.ops, latency)):
+        checks = [alone if c["check"] == "iii" else c for c in checks]
+    side = replace(
+        side,
+        closure=checks,
+        device=launch.device(latency),
+        queued_ns=launch.queued(latency),
+    )
+    return Captured([side], read.ops)
+
+
+def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Closure | None:
+    counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
+    counts = {row["values"]: row["counts"] for row in counted}
+    return launch.kernels_alone(closure.spans(ops), counts, latency)
 
 
 def train(run: Run, precision: str) -> Captured:

@@ -15,6 +15,10 @@ from ..core.stats import summarise
 from . import closure
 from .report.view import Closure
 
+# The device's own time between two kernels of one stream that are both queued: 1 to 1.5 us between
+# the end of one and the start of the next in captures of queued engines on an H100.
+BETWEEN_NS = 1_500
+
 
 def queued(latency: Mapping[str, Any]) -> Sequence[int]:
     """Device times of queued inferences, from a latency.json; empty where none were measured."""
@@ -38,6 +42,40 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
             "iii", "the traced inferences were queued before they began, unprofiled ones were not"
         )
     return closure.profiler_cost(under, summarise(latency["queued_ns"]))
+
+
+def kernels_alone(
+    found: Sequence[closure.Span], counts: Mapping[int, int], latency: Mapping[str, Any]
+) -> Closure | None:
+    """Check (iii) of a model that launches as it goes: its traced kernels, without the gaps that
+    the tracer's host cost makes, against the same work queued whole without a tracer.
+
+    A kernel takes `BETWEEN_NS` of the queued time besides its own. `found` and `counts`
+    (operations) are by traced iteration. Null where nothing was queued.
+    """
+    alone = summarise(queued(latency))
+    busy = sorted((s.operations - s.overlaps, counts.get(s.iteration, 0)) for s in found)
+    if alone is None or not busy:
+        return None
+    traced, count = busy[(len(busy) - 1) // 2]
+    rest = alone.median - traced
+    idle = min(max(rest, 0), count * BETWEEN_NS)
+    residual = idle - rest
+    word = "more" if residual > 0 else "less"
+    return closure.judged(
+        "iii",
+        [
+            ("kernels while traced", traced),
+            ("between queued kernels", idle),
+            ("queued without a tracer", -alone.median),
+        ],
+        residual,
+        alone.median,
+        closure.TRACED_TOLERANCE,
+        good="Tracing slowed the host, not the kernels: they take what the device alone needs.",
+        bad=f"the traced kernels take {abs(residual) / alone.median:.1%} {word} than the device "
+        f"alone needs, so their times are those of another speed.",
+    )
 
 
 def bound(latency: Sequence[int], device: Sequence[int]) -> float | None:

@@ -4,6 +4,8 @@ TensorRT marks its work with NVTX ranges (profiling verbosity DETAILED names the
 ``TensorRT`` one ``ExecutionContext::enqueue`` per inference and one range per layer in it; in
 ``myelin-exec`` one push/pop range per fused operation inside a ``{ForeignNode[...]}`` layer,
 which is finer. Myelin's start/end ranges (``myelinGraphExecute``) are phases, no layers.
+In an eager capture of this project the ranges of modules are the layers; in anybody else's the
+innermost ranges, without the numbers that PyTorch gives every call (``aten::mm, op_id = 34``).
 
 The layer of an operation is the innermost such range around its launch (of a CUDA graph's node:
 around its capture). An iteration is the outermost range of the iteration's name around the
@@ -28,6 +30,9 @@ from .timeline import Flags, Indices
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 OWN_ITERATION = "layerline/iteration/*"
+OWN_MODULE = "layerline/module/"
+# As torch/csrc/profiler/util.cpp (getNvtxStr) writes them.
+_CALL_NUMBERS = re.compile(r"(, seq = \d+)?(, op_id = \d+)?(, sizes = .*)?\Z", re.S)
 NO_LAYER = "(no layer range)"
 
 
@@ -173,6 +178,8 @@ class _Kinds:
         named = self._name >= 0
         if self.tensorrt:
             named &= (self._trt | self._myelin) & ~self._enqueue & ~self._loose
+        elif (modules := self._named(lambda n: n.startswith(OWN_MODULE))).any():
+            named &= modules
         chosen: Flags = named & ~is_iteration
         return chosen
 
@@ -226,10 +233,11 @@ def _layers(
     runs_of = _executions(piece, number, len(found.forest.start), count)
     del piece, number
     ranges = found.capture.ranges
+    names, plain = _plain(found.capture.names)
     name = np.full(len(runs_of.piece), -1, np.int32)
     layered = runs_of.piece >= 0
-    name[layered] = ranges.name[found.forest.owner[runs_of.piece[layered]]]
-    width = len(found.capture.names) + 1
+    name[layered] = plain[ranges.name[found.forest.owner[runs_of.piece[layered]]]]
+    width = len(names) + 1
     occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
     distinct, layer = _dense(occurrence * np.int64(width) + name + 1)
     place = _execution_order(layer, runs_of.iteration, len(distinct))
@@ -239,8 +247,21 @@ def _layers(
     layer = moved[layer]
     calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
     per_operation = np.append(layer, np.int32(-1))[runs_of.of]
-    layers = _labelled(distinct[by_place].tolist(), width, found.capture.names)
+    layers = _labelled(distinct[by_place].tolist(), width, names)
     return layers, np.split(per_operation, cuts) if pieces else [], calls
+
+
+def _plain(texts: list[str]) -> tuple[list[str], Indices]:
+    """Names of layers, and the name of each text: without PyTorch's numbers of single calls."""
+    known: dict[str, int] = {}
+    codes = []
+    for text in texts:
+        if text.startswith(OWN_MODULE):
+            text = text.removeprefix(OWN_MODULE) or "(model)"
+        elif ", op_id = " in text or ", seq = " in text:
+            text = _CALL_NUMBERS.sub("", text)
+        codes.append(known.setdefault(text, len(known)))
+    return list(known), np.asarray([*codes, -1], np.int32)
 
 
 def _labelled(codes: list[int], width: int, texts: list[str]) -> list[Layer]:

@@ -14,9 +14,10 @@ from layerline.core.errors import CheckFailed
 from layerline.core.files import replacing, write_json
 
 from . import hooks
+from .eager_queued import queued
 from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
 
-DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0)
+DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0, settle=1.0)
 PROFILED = 7
 
 
@@ -27,6 +28,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     with torch.inference_mode():
         with watched(subject) as gpu:
             measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], DEFAULTS))
+            measured |= _device_alone(subject)
         iterations = int(job["options"].get("profiled", PROFILED))
         with replacing(files["trace"]) as path:
             classes = _profiled(subject, iterations, path)
@@ -66,6 +68,15 @@ def _timed(subject: Subject) -> int:
     subject.model(**batch)
     subject.synchronize()
     return time.perf_counter_ns() - started
+
+
+def _device_alone(subject: Subject) -> dict[str, Any]:
+    """`queued_ns`, or `queued_missing` (why); nothing on the CPU."""
+    if subject.device.type != "cuda":
+        return {}
+    batch = subject.batch()
+    found, why = queued(lambda: subject.model(**batch))
+    return {"queued_ns": found} if found else {"queued_missing": why}
 
 
 def _profiled(subject: Subject, iterations: int, path: Path) -> dict[str, str]:

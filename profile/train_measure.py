@@ -26,7 +26,7 @@ from . import hooks
 from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
 
 PHASES = ("data", "forward", "loss", "backward", "optimizer")
-DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0)
+DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
 PROFILED = 6
 MASKED_SHARE = 0.15
 IGNORED = -100  # of torch.nn.functional.cross_entropy
@@ -170,7 +170,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     plan = Repeats.of(options.get("train") or options, DEFAULTS)
     with watched(subject) as gpu:
         measured = repeat(trainer.timed, plan)
-    phases = {name: ns[plan.warmup :] for name, ns in trainer.phase_ns.items()}
+    warmed = len(measured["warmup_ns"])
+    phases = {name: ns[warmed:] for name, ns in trainer.phase_ns.items()}
     iterations = int((options.get("train") or options).get("profiled", PROFILED))
     with replacing(files["trace"]) as path:
         classes, traced = _profiled(trainer, iterations, path)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from layerline.analysis import audit, launch
+from layerline.analysis.closure import Span
 from layerline.core import tables
 
 HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64"
@@ -110,3 +111,28 @@ def test_how_launch_bound_an_engine_is() -> None:
 def test_what_was_not_sampled_of_the_device_is_absent() -> None:
     facts = {"throughput_per_second": 9.5, "gpu": {"samples": 0, "missing": "no nvml"}}
     assert launch.device({"facts": facts}) == {"throughput_per_second": 9.5, "samples": 0}
+
+
+def span(iteration: int, operations: int) -> Span:
+    """A traced iteration whose kernels do not overlap, most of it gaps."""
+    return Span(iteration, operations, 0, 9 * operations, 10 * operations)
+
+
+def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -> None:
+    latency = {"latency_ns": [9_000_000] * 9, "queued_ns": [1_200_000] * 9}
+    # 100 kernels: up to 1.5 us lie between two that are queued, so 1.05 to 1.2 ms is explained.
+    for busy, ok, residual in (
+        (1_100_000, True, 0),
+        (1_210_000, True, 10_000),
+        (1_400_000, False, 200_000),  # slower kernels
+        (800_000, False, -250_000),  # faster ones, or some are missing
+    ):
+        found = launch.kernels_alone([span(0, busy)], {0: 100}, latency)
+        assert found is not None
+        assert (found["check"], found["ok"], found["residual_ns"]) == ("iii", ok, residual)
+        assert sum(t["ns"] for t in found["terms"]) == residual
+
+
+def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
+    assert launch.kernels_alone([span(0, 5)], {0: 1}, {"latency_ns": [5] * 9}) is None
+    assert launch.kernels_alone([], {}, {"queued_ns": [5] * 9}) is None

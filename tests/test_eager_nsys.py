@@ -12,6 +12,7 @@ from nsys_build import Export, pid
 
 from layerline.analysis import captured, eager_nsys
 from layerline.analysis.eager_ops import eager
+from layerline.analysis.layers_command import read_layers
 from layerline.core import tables
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
@@ -285,3 +286,29 @@ def test_a_capture_leaves_report_export_and_how_it_was_taken(
     assert kept["w"] == "layerline.profile.eager_nsys_worker"
     assert (kept["iterations"], kept["source"]) == (2, "train.fp16.sqlite")
     assert "--capture-range=cudaProfilerApi" in kept["command"]
+
+
+def test_layers_of_an_eager_capture_are_its_modules(tmp_path: Path) -> None:
+    made = Export()
+    for step in (0, 1000):
+        made.range(f"layerline/iteration/{step // 1000}", step, step + 900)
+        made.range(f"{MODULE}fc", step + 10, step + 500)
+        made.range(f"aten::mm, op_id = {step + 7}", step + 20, step + 100)
+        made.launch(step + 30, 10)
+    found = layers_of(made.write(tmp_path / "own.sqlite"))
+    assert [(r["layer"], r["calls"], r["total_ns"]) for r in found] == [("fc", 2, 20)]
+
+
+def test_layers_of_anybodys_eager_capture_are_operators_without_call_numbers(
+    tmp_path: Path,
+) -> None:
+    made = Export()
+    for at in (0, 1000):
+        made.range(f"aten::mm, seq = {at}, op_id = {at + 7}, sizes = [[2, 2], []]", at, at + 100)
+        made.launch(at + 30, 10)
+    found = layers_of(made.write(tmp_path / "other.sqlite"))
+    assert {r["layer"] for r in found} == {"aten::mm #1", "aten::mm #2"}
+
+
+def layers_of(path: Path) -> list[dict[str, Any]]:
+    return list(read_layers(path, None, None)[0].to_pylist())

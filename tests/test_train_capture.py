@@ -17,7 +17,7 @@ from layerline.core.errors import CheckFailed, InputError, ToolMissing  # noqa: 
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
-from layerline.profile import eager, eager_process, train  # noqa: E402
+from layerline.profile import eager, eager_process, eager_setup, train  # noqa: E402
 from layerline.profile.eager_setup import Repeats, float_outputs, repeat  # noqa: E402
 from layerline.profile.train_measure import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
 
@@ -225,6 +225,16 @@ def test_repeat_stops_when_the_interval_is_narrow_or_says_why_not() -> None:
     assert noisy["relative_width"] > plan.target
     slow = repeat(lambda: next(wild), Repeats(0, 6, 50, 0.02, seconds=-1))
     assert (slow["ended_by"], len(slow["latency_ns"])) == ("seconds", 6)
+
+
+def test_warming_up_goes_on_until_clocks_have_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 10_000, 100))  # each look at the clock, from the second step on, is 100 s
+    monkeypatch.setattr(eager_setup.time, "perf_counter", lambda: next(now))
+    found = repeat(lambda: 7, Repeats(2, 6, 6, 0.02, seconds=1e9, settle=450))
+    assert (len(found["warmup_ns"]), len(found["latency_ns"])) == (6, 6)
+    job = {"warmup": 1, "iterations": {"min": 6, "max": 6}}
+    told = Repeats.of(job, Repeats(2, 6, 6, 0.02, 1.0, settle=1.0))
+    assert (told.warmup, told.settle) == (1, 0.0)  # who names a count gets that count
 
 
 class BertForMaskedLM(torch.nn.Module):  # type: ignore[misc,name-defined]

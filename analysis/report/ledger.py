@@ -156,8 +156,12 @@ def _precisions(side: Side) -> Cell:
         show.short(name, 40) if share == 1 else f"{show.short(name, 40)} {show.percent(share)}"
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
-    asked = {side["precision"], "fp32" if side["precision"] == "tf32" else side["precision"]}
-    wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
+    audit = closure(side, PRECISION)
+    if audit is not None and audit["ok"] is not None:
+        wrong = not audit["ok"]  # "unknown" of kernels whose name tells nothing is no verdict
+    else:
+        asked = {side["precision"], "fp32" if side["precision"] == "tf32" else side["precision"]}
+        wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
     return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
 
 

@@ -145,15 +145,20 @@ def repeat(
     job: Job,
     clock: Callable[[], int] = time.perf_counter_ns,
     sample: Callable[[], int] | None = None,
+    settle: float = 0.0,
 ) -> dict[str, Any]:
     """Warm up, then run until the median's interval is narrower than the target.
 
+    Warming up takes at least `settle` seconds: clocks and caches settle by time, not by count.
     Ends by "target", "iterations" (max reached) or "seconds", never before iterations.min unless
     the seconds ran out, and never without a sample. Times are host-clock nanoseconds around
     `run`, which must not return before its work is done; with `sample`, what that says after
     each run (device events, say).
     """
-    warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]
+    begun = clock()
+    warmup: list[int] = []
+    while len(warmup) < job["warmup"] or clock() - begun < settle * 1e9:
+        warmup.append(_timed(run, clock, sample))
     least, most = job["iterations"]["min"], job["iterations"]["max"]
     started, allowed = clock(), int(job["seconds"] * 1e9)
     samples: list[int] = []

@@ -22,6 +22,7 @@ else:
 
 Work = Callable[[], None]
 MOST_QUEUED = 50
+SETTLE_SECONDS = 0.3  # a GPU's clocks rise with load: trtexec's --warmUp is 0.2 s
 
 
 class DeviceClock:
@@ -76,7 +77,7 @@ class DeviceClock:
             host.append(time.perf_counter_ns() - begun)
 
         with Sampler() as sampler:
-            result = common.repeat(run, job, sample=lambda: last[0])
+            result = common.repeat(run, job, sample=lambda: last[0], settle=SETTLE_SECONDS)
             queued = self._queued(work, min(MOST_QUEUED, len(result["latency_ns"])))
             count = max(10, min(200, len(result["latency_ns"])))
             begun = time.perf_counter()
