@@ -196,6 +196,7 @@ def eager(run: Run, precision: str) -> Captured:
         closure=checks,
         device=launch.device(latency),
         queued_ns=launch.queued(latency),
+        host=_host_block(read, side.latency_ns, "inference", launch.queued(latency)),
     )
     return Captured([side], read.ops)
 
@@ -278,12 +279,14 @@ def _host(run: Run, task: str, precision: str) -> Host | None:
     return host_run.read(run.file("captures", f"{task}.{precision}.sqlite"), meta)
 
 
-def _host_block(read: _Eager, latency: Sequence[int], phase: str | None = None) -> HostSide | None:
+def _host_block(
+    read: _Eager, latency: Sequence[int], phase: str | None = None, queued: Sequence[int] = ()
+) -> HostSide | None:
     """What the host did in a phase, or in the whole step."""
     if not isinstance(read.nsys, pa.Table):
         return None
     ops = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
-    return host_run.block(read.host, ops, latency)
+    return host_run.block(read.host, ops, latency, queued)
 
 
 def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Closure]:

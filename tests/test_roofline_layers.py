@@ -123,7 +123,7 @@ def test_a_tensor_and_a_view_of_it_are_read_once() -> None:
 
 
 def test_three_layers_share_one_split_and_each_moves_its_third() -> None:
-    """Queries, keys and values: each layer reads its third of c_attn's output and turns it round."""
+    """Queries, keys and values: each layer turns its third of c_attn's output round."""
     split = Node("a/Split", "Split", "a", ("qkv",), ("q", "k", "v"))
     turn = [Node(f"a/Transpose_{t}", "Transpose", "a", (t,), (f"{t}t",)) for t in "qkv"]
     use = [Node(f"a/Relu_{t}", "Relu", "a", (f"{t}t",), (f"{t}y",)) for t in "qkv"]
