@@ -121,7 +121,9 @@ def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
     told = rows["process"].null_count == 0
     if not told and len(np.unique(theirs)) > 1:
         return None
-    ours = rows["process"].to_numpy() if told else np.full(len(rows), theirs[0])
+    ours = np.full(len(rows), theirs[0])
+    if told:  # with or without the machine's bits of globalPid
+        ours = rows["process"].to_numpy() & schema.PROCESS_MASK
     found = np.full(len(rows), -1, np.int64)
     for process in np.unique(ours).tolist():
         mine = np.flatnonzero(ours == process)

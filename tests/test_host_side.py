@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nsys_build import PROCESS, Export, tid
 
-from layerline.analysis import host_run, host_side, host_verdict
+from layerline.analysis import eager_nsys, host_run, host_side, host_verdict
 from layerline.analysis.readers import nsys_host
 from layerline.core import tables
 from layerline.core.errors import InputError
@@ -157,6 +157,27 @@ def test_an_iteration_with_an_operation_that_nobody_launched_is_left_out(tmp_pat
     ops = operations().to_pylist()
     ops[0]["correlation"] = 77
     assert measured(capture(tmp_path), tables.table("ops", ops)).iterations == [1]
+
+
+def test_eager_captures_have_the_same_block(tmp_path: Path) -> None:
+    """Two launches at 100 and 600, of 5 ns each; kernels [300, 350] and [700, 750]."""
+    made = Export()
+    for n in range(3):
+        begin = 10_000 * n
+        made.range(f"layerline/iteration/{n}", begin, begin + 5000)
+        made.range("layerline/phase/inference", begin + 1, begin + 4999)
+        made.range("layerline/module/fc", begin + 10, begin + 1000)
+        made.range("aten::mm, op_id = 3", begin + 20, begin + 900)
+        made.launch(begin + 100, 50, start=begin + 300)
+        made.launch(begin + 600, 50, start=begin + 700)
+    path = made.write(tmp_path / "eager.sqlite")
+    ops = eager_nsys.read(path, {"precision": "fp32"}).main
+    found = host_run.block(host_run.read(path, {}), ops, [1000] * 7)
+    assert found is not None and found["iterations"] == 3
+    medians = {k: v["median"] for k, v in found["values"].items() if v}
+    assert (medians["issue"], medians["launch"]) == (505, 10)
+    assert (medians["busy"], medians["idle"], medians["idle_for_host"]) == (100, 350, 255)
+    assert (found["unprofiled_share"], found["unprofiled_source"]) == (pytest.approx(0.9), "busy")
 
 
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
