@@ -91,8 +91,9 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     views = _views(host)
     found: dict[str, list[int]] = {}
     numbers = []
-    for number in np.unique(iteration).tolist():
-        here = np.flatnonzero(iteration == number)
+    order = np.argsort(iteration, kind="stable")
+    names, first = np.unique(iteration[order], return_index=True)
+    for number, here in zip(names.tolist(), np.split(order, first[1:]), strict=True):
         if (launch[here] < 0).any():
             continue  # an iteration with an operation that nobody launched has no known begin
         numbers.append(number)
