@@ -2,8 +2,9 @@
 the device had to wait for it.
 
 An iteration lasts, here, from the first call that launched one of its operations to the end of the
-last of these calls or of the last operation, whichever is later. All times are unions of intervals
-within it, on the threads that launched, so that nothing is counted twice:
+last of these calls or of the last operation, whichever is later, but not beyond the first launch of
+the next iteration, which the host may issue before the device is done. All times are unions of
+intervals within it, on the threads that launched, so that nothing is counted twice:
 
 - issue: from the first launching call to the end of the last;
 - launches: calls into CUDA whose name has "launch"; copies: "memcpy" or "memset"; synchronising:
@@ -20,6 +21,7 @@ bound, the busy time is not affected.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -89,26 +91,29 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     end = start + rows["duration_ns"].to_numpy()
     iteration = rows["iteration"].to_numpy()
     views = _views(host)
-    found: dict[str, list[int]] = {}
-    numbers = []
+    known: list[tuple[int, _Iteration, Integers]] = []
     order = np.argsort(iteration, kind="stable")
     names, first = np.unique(iteration[order], return_index=True)
     for number, here in zip(names.tolist(), np.split(order, first[1:]), strict=True):
         if (launch[here] < 0).any():
             continue  # an iteration with an operation that nobody launched has no known begin
-        numbers.append(number)
         one = _iteration(start[here], end[here], launch[here], calls)
-        window, threads = one.window, np.unique(calls.thread[launch[here]])
+        known.append((number, one, np.unique(calls.thread[launch[here]])))
+    if not known:
+        return None
+    begins = sorted(one.window[0] for _, one, _ in known)
+    found: dict[str, list[int]] = {}
+    for _, one, threads in known:
+        begin, last = one.window
+        window = (begin, min([last, *begins[bisect_right(begins, begin) :][:1]]))
         one.values.update({k: v.within(window, threads) for k, v in views.items()})
         for name, value in one.values.items():
             found.setdefault(name, []).append(value)
-    if not numbers:
-        return None
     missing = dict(host.missing)
     absent = {k: None for k in (*LIBRARIES, "waits") if k not in found}
     if SYSTEM in missing:
         missing["waits"] = missing.pop(SYSTEM)
-    return Measured(numbers, {**found, **absent}, missing)
+    return Measured([number for number, _, _ in known], {**found, **absent}, missing)
 
 
 def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:

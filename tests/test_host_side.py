@@ -134,6 +134,15 @@ def test_operations_that_overlap_are_busy_once(tmp_path: Path) -> None:
     assert (found.values["busy"], found.values["gaps"]) == ([13, 13], [0, 0])
 
 
+def test_launches_of_the_next_iteration_are_not_this_ones(tmp_path: Path) -> None:
+    """The first iteration's second kernel runs until 2000; the next is issued from 1000 on."""
+    ops = operations().to_pylist()
+    ops[1]["duration_ns"] = 2000 - 62
+    found = measured(capture(tmp_path), tables.table("ops", ops))
+    assert (found.values["launch"], found.values["copy"]) == ([20, 20], [4, 4])
+    assert found.values["synchronise"] == [37, 7]  # the whole call now lies in the iteration
+
+
 def test_a_graph_is_one_launch_of_many_operations(tmp_path: Path) -> None:
     ops = operations().to_pylist()
     for row in ops:
