@@ -80,6 +80,7 @@ class ModelSpec:
             try:
                 if self.weights == "random":
                     model = model_class._from_config(config, **chosen)
+                    _unfold(model)
                 else:
                     model = model_class.from_pretrained(
                         self.location, revision=self.revision or "main", config=config, **chosen
@@ -117,6 +118,20 @@ class ModelSpec:
         config = CONFIG_MAPPING[self.config["model_type"]].from_dict(dict(self.config))
         config.use_cache = False
         return config
+
+
+def _unfold(model: nn.Module) -> None:
+    """Move vectors (biases, factors of norms) a little off their initial zeros and ones.
+
+    Exporters and engines leave out an addition of zeros and a product with ones, and store equal
+    vectors once; eager PyTorch computes them all, and no trained model has them.
+    """
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.02)
 
 
 def load_spec(path: Path) -> ModelSpec:

@@ -52,6 +52,13 @@ def test_the_same_seed_gives_the_same_weights_in_another_process(tmp_path: Path)
     assert digest(replace(spec, seed=1)) != other.stdout
 
 
+def test_no_vector_of_random_weights_can_be_left_out_or_stored_once() -> None:
+    vectors = [p.detach() for p in tiny().build().parameters() if p.dim() == 1]
+    assert len(vectors) == 2 * 8 + 2  # per block two norms of two and four biases; a last norm
+    assert all(len(v.unique()) > len(v) // 2 for v in vectors)
+    assert len({tuple(v.tolist()) for v in vectors}) == len(vectors)
+
+
 def test_building_leaves_the_callers_random_state_alone() -> None:
     import torch
 
