@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
-from . import captured, comparability, facts, modules, record, sweep
+from . import bound_run, captured, comparability, facts, modules, record, sweep
 from .counters_run import counters_of_run
 from .report.view import View
 from .run_files import optional
@@ -60,6 +60,9 @@ def analyse(run: Run) -> Result:
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+    counted = bound_run.load(run, sides, counters, view)
+    if counted is not None:
+        view["counters"] = counted
     if batches is not None:
         view["sweep"] = batches
         if not sides:

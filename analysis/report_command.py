@@ -12,7 +12,7 @@ from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 
 TABLES = ("ops", "layers", "latency", "modules")
-REPORT = ("index.html", "report.md", "layers.csv", "summary.json")
+REPORT = ("index.html", "report.md", "layers.csv", "counters.csv", "summary.json")
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
 _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 
@@ -27,7 +27,8 @@ _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 )
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
 def report(run_path: Path, force: bool) -> None:
-    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json.
+    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, counters.csv,
+    summary.json.
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
     on another machine is reported on this one. Ends with 1 where an engine of a backend that
@@ -69,7 +70,7 @@ def _write(run: Run) -> None:
     from ..core.tables import write_parquet
     from . import record
     from .pipeline import analyse
-    from .report import html, layers_csv, markdown
+    from .report import counters_csv, html, layers_csv, markdown
     from .summary import summary
 
     result = analyse(run)
@@ -83,6 +84,7 @@ def _write(run: Run) -> None:
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
+    write_text(run.file("report", "counters.csv"), counters_csv.render(result.view))
     write_json(run.file("report", "summary.json"), summary(result.view, result.rebuild_noise))
     written = [*_outputs(run)[:-1], *([counters] if counters.exists() else [])]
     record.add_files(result.record, run, written)

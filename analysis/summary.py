@@ -2,7 +2,8 @@
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS,
-"modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null}``.
+"modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null,
+"counters": {side key: COUNTERS}}``.
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
 nanoseconds; unknown is null.
 """
@@ -16,6 +17,20 @@ from . import sweep
 from .report.view import Side, View
 
 SCHEMA_VERSION = 1
+_COUNTED = (
+    "sources",
+    "device",
+    "clock_control",
+    "launches",
+    "measured",
+    "uncounted",
+    "missing",
+    "spread",
+)
+_BOUND = (
+    "bound", "why", "shares", "intensity", "flop", "bytes", "floor", "times_flop", "times_bytes",
+    "launches", "measured", "share", "text",
+)  # fmt: skip
 _PARITY = ("max_abs", "max_rel", "cosine", "top1", "random_weights")
 
 
@@ -42,6 +57,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "facts": view["manifest"].get("facts"),
         "modules": modules(view),
         "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
+        "counters": counters(view),
     }
 
 
@@ -96,3 +112,25 @@ def modules(view: View) -> dict[str, dict[str, Any]]:
                     "shared_ns": cost["shared"],
                 }
     return found
+
+
+def counters(view: View) -> dict[str, dict[str, Any]]:
+    """Side key -> how much of it was counted, and what bounds each module. A side without
+    counters says why, and has no modules."""
+    found = view.get("counters")
+    if found is None:
+        return {}
+    told: dict[str, dict[str, Any]] = {
+        u["key"]: {"why": u["why"], "fix": u["fix"], "modules": {}} for u in found["uncounted"]
+    }
+    for side in found["sides"]:
+        about = {k: side[k] for k in _COUNTED}  # type: ignore[literal-required]
+        rows = {r["name"]: r for r in side["rows"] if r["kind"] == "module"}
+        told[side["key"]] = {
+            **about,
+            "modules": {
+                path: {k: r[k] for k in _BOUND}  # type: ignore[literal-required]
+                for path, r in rows.items()
+            },
+        }
+    return told

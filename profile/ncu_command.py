@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layerline.core.errors import InputError, ToolMissing
-from layerline.core.files import machine_lock
+from layerline.core.files import machine_lock, write_json
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -163,5 +163,12 @@ def _measure(
     if step.valid():
         log(f"{step.name}: up to date")
         return
+    refused = of.file(".ncu.refused.json")
+    refused.unlink(missing_ok=True)
     with machine_lock(f"measuring {step.name}"), step.recording() as facts:
-        facts.update(work())
+        try:
+            facts.update(work())
+        except ToolMissing as e:
+            # The report says why this side has no counters, also where it is made elsewhere.
+            write_json(refused, {"schema_version": 1, "why": e.what, "fix": e.fix})
+            raise

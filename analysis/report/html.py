@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import bars, ledger, payload, show, sweep
+from . import bars, counted, ledger, payload, roofline_plot, show, sweep
 from .view import Cost, Side, View
 
 _HERE = Path(__file__).parent
@@ -57,6 +57,8 @@ def render(view: View) -> str:
             ],
             rules=payload.RULES,
             sweep=sweep.shown(view),
+            why=_why(view),
+            counted=payload.counted_rows(view),
             manifest=show.flatten(show.clean(view["manifest"])) if view["manifest"] else [],
             # The package's own files, and JSON that `embedded` left no markup in.
             css=Markup(_asset("page.css")),
@@ -174,6 +176,16 @@ def _sentences(view: View) -> list[dict[str, Any]]:
             found.append({"side": s["label"], "check": "host", "text": host["text"], "tone": tone})
     order = {"bad": 0, "none": 1, "good": 2}
     return sorted(found, key=lambda f: order[f["tone"]])
+
+
+def _why(view: View) -> dict[str, Any] | None:
+    """The counters as text, with a drawing for each side."""
+    found, shown = view.get("counters"), counted.shown(view)
+    if found is None or shown is None:
+        return None
+    drawn = [roofline_plot.drawing(s) for s in found["sides"]]
+    sides = [{**s, "plot": d} for s, d in zip(shown["sides"], drawn, strict=True)]
+    return {**shown, "sides": sides}
 
 
 def _bars(view: View, sides: list[Side]) -> tuple[list[dict[str, Any]], list[str]]:

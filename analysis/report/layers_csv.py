@@ -67,11 +67,12 @@ def render(view: View) -> str:
             "floor_ns": floor.get("ns"),
             "over_floor": floor.get("times"),
         }
-        writer.writerow([_field(row[c]) for c in COLUMNS])
+        writer.writerow([field(row[c]) for c in COLUMNS])
     return out.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _field(value: Any) -> Any:
+def field(value: Any) -> Any:
+    """A value as a cell: unknown is empty, a list is JSON."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, (list, tuple)):

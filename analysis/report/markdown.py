@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import ledger, show, sweep
+from . import counted, ledger, show, sweep
 from .view import Cost, Floor, ModuleRow, Side, View
 
 MODULES_SHOWN = 150
@@ -35,6 +35,7 @@ def render(view: View) -> str:
         _modules(view),
         _kinds(view),
         _layers(view),
+        _counters(view),
         _sweep(view),
         _unresolved(view),
         _comparability(view),
@@ -262,6 +263,28 @@ def _layers(view: View) -> str:
 
 def _floor(found: Floor | None) -> str:
     return show.ratio(found["times"] if found else None)
+
+
+def _counters(view: View) -> str:
+    found = counted.shown(view)
+    if found is None:
+        return ""
+    parts = [found["lead"]]
+    for side in found["sides"]:
+        lines = [f"- {name(n)} ({share}): {text(said)}" for n, share, said in side["sentences"]]
+        rows = [
+            [name(row["cells"][0], 60), *(text(c) for c in row["cells"][1:])]
+            for row in side["rows"]
+        ]
+        right = [i for i in range(len(found["head"])) if i not in found["text_columns"]]
+        parts += [
+            f"### {text(side['label'], 60)}",
+            "\n".join(lines),
+            _table(found["head"], rows, right) if rows else "No module is known.",
+            f"{side['left']:,} more modules are in counters.csv." if side["left"] else "",
+            "\n".join(f"- {text(f)}" for f in side["facts"]),
+        ]
+    return _section(found["title"], *parts, *(text(u["text"], 600) for u in found["uncounted"]))
 
 
 def _sweep(view: View) -> str:

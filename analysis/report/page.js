@@ -156,10 +156,11 @@
     const moduleItem = (i, level, trail) => ({ key: `m${i}`, type: "module", i, level, hit: trail || (matched !== null && matched.has(i)) });
     function inner(item) {
       const level = item.level + 1;
-      if (item.type === "node") return [];
+      if (item.type === "node" || item.type === "kernel") return [];
       if (item.type === "group") return item.nodes.map((n) => ({ ...n, level }));
       if (item.type === "layer") {
-        return layers[item.i].nodes.map((node, k) => ({ key: `${item.key}/n${k}`, type: "node", node, level, base: item.base }));
+        const kernels = kernelsOf(item.i).map((kernel, k) => ({ key: `${item.key}/k${k}`, type: "kernel", kernel, level }));
+        return [...kernels, ...layers[item.i].nodes.map((node, k) => ({ key: `${item.key}/n${k}`, type: "node", node, level, base: item.base }))];
       }
       const m = modules[item.i];
       const base = m.kind === "module" ? m.path : m.parent === null ? "" : modules[m.parent].path;
@@ -178,7 +179,8 @@
       if (loose.length <= 3) return [...list, ...own, ...loose];
       return [...list, ...own, { key: `${item.key}/f`, type: "group", nodes: loose, level }];
     }
-    const hasInner = (item) => (item.type === "group" ? true : item.type === "layer" ? layers[item.i].nodes.length > 0
+    const kernelsOf = (i) => (layers[i].counters ? layers[i].counters.kernels : []);
+    const hasInner = (item) => (item.type === "group" ? true : item.type === "layer" ? layers[item.i].nodes.length > 0 || kernelsOf(item.i).length > 0
       : item.type === "module" && ((children.get(item.i) || []).length > 0 || modules[item.i].layers.some((i) => sideShown(layers[i].side)) || modules[item.i].loose.some((n) => sideShown(n[3]))));
     function isOpen(item) {
       if (within !== null && item.type === "module" && within.has(item.i)) return !closed.has(item.key);
@@ -234,14 +236,23 @@
         if (r.modules.length > 1) parts.push(" ", el("span", { class: "muted" }, `in ${r.modules.length} modules`));
         return parts;
       }
+      if (item.type === "kernel") {
+        const [name, launches, measured, text] = item.kernel;
+        const given = measured < launches ? `, ${launches - measured} of ${launches} launches by a representative` : "";
+        return [nameOf(name, 90), el("span", { class: "kind" }, "kernel"), " ", el("bdi", { class: "muted" }, `${text}${given}`)];
+      }
       if (item.type === "group") return [el("span", { class: "muted" }, `${item.nodes.length} nodes that no layer runs`)];
       const [name, op, status, side] = item.node;
       const facts = [op, status || "status unknown", known(side) ? sides[side].label : null];
       const text = facts.filter((x) => x).map((x) => short(x, 40)).join(", ");
       return [inside(name, item.base), el("span", { class: "kind" }, "node"), " ", el("bdi", { class: "muted" }, text)];
     }
-    function costCell(c) {
-      const cell = el("td", { class: "cost", role: "gridcell", title: costExact(c) }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
+    function boundOf(w) {
+      const of = w.peak ? `, ${percent(w.peak[1])}${w.peak[0] === w.bound ? "" : ` of ${w.peak[0]}`}` : "";
+      return el("small", { class: `b-${w.bound || "unknown"}` }, `${w.bound || "unknown"}${of}`);
+    }
+    function costCell(c, w) {
+      const cell = el("td", { class: "cost", role: "gridcell", title: costExact(c) + (w ? `. ${w.text}` : "") }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
       if (c && known(c[0])) {
         const all = whole(c);
         const width = known(c[4]) && all > 0 ? Math.min(100, 100 * c[4]) : 0;
@@ -249,6 +260,7 @@
         cell.append(el("span", { class: "share" }, known(c[4]) ? percent(c[4]) : ""),
           el("span", { class: "meter", "aria-hidden": "true" }, el("i", { style: `width:${own.toFixed(2)}%` }), el("i", { class: "shared", style: `width:${(width - own).toFixed(2)}%` })));
       }
+      if (w) cell.append(boundOf(w));
       return cell;
     }
     function row(item) {
@@ -259,13 +271,13 @@
       });
       const twist = item.more ? el("span", { class: "twist", "aria-hidden": "true" }, "▶") : null;
       // A node has no time of its own: its name may use the whole line.
-      const span = item.type === "node" || item.type === "group" ? shown.size + 1 : null;
+      const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + 1 : null;
       tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item))));
       for (const side of span ? [] : [...shown].sort((a, b) => a - b)) {
-        if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null));
+        if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side]));
         else if (item.type === "layer" && layers[item.i].side === side) {
           const r = layers[item.i];
-          tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share]));
+          tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share], r.counters));
         } else tr.append(el("td", { class: "cost", role: "gridcell" }));
       }
       return tr;
@@ -396,9 +408,11 @@
   // ---- Layers ----
   const table = $("layer-table");
   if (table) {
+    const counted = layers.some((r) => r.counters);
     const columns = [
       ["name", (r) => r.name], ["side", (r) => sideLabel(r)], ["kind", (r) => r.kind], ["rule", (r) => r.rule],
       ["calls", (r) => r.calls], ["kernels", (r) => r.kernels], ["time", (r) => r.time[0]], ["share", (r) => r.share],
+      ...(counted ? [["bound", (r) => r.counters && r.counters.bound], ["peak", (r) => r.counters && r.counters.peak && r.counters.peak[1]], ["bytes", (r) => r.counters && r.counters.bytes]] : []),
       ["in", (r) => r.in], ["out", (r) => r.out], ["compute", (r) => r.compute], ["tactic", (r) => r.tactic],
     ];
     const haystack = layers.map((r) => [r.name, r.kind, r.rule, r.tactic || "", r.compute || "", ...r.modules].map(visible).join("\n").toLowerCase());
@@ -417,13 +431,20 @@
         el("dt", {}, "Modules"), el("dd", {}, r.modules.length ? modulesList : "none"),
         el("dt", {}, "Nodes"), el("dd", {}, r.nodes.length ? nodes : "none"),
         el("dt", {}, "Floor"), el("dd", { class: "num" }, floorOf(r.floor)),
+        ...(r.counters ? countersOf(r.counters) : []),
         el("dt", {}, "Exactly"), el("dd", { class: "num" }, `${exact(r.time[0])}, 95 % ${exact(r.time[1])} to ${exact(r.time[2])}, n ${r.time[3]}`))));
     }
+    function countersOf(w) {
+      const kernels = w.kernels.map(([name, launches, measured, text]) => el("li", {}, nameOf(name, 400), " ", el("span", { class: "muted" }, `${measured} of ${launches} launches measured; ${text}`)));
+      return [el("dt", {}, "Why"), el("dd", {}, w.text), el("dt", {}, "Counters"), el("dd", {}, w.facts.join(", ")), el("dt", {}, "Kernels"), el("dd", {}, el("ul", {}, ...kernels))];
+    }
+    const ratio = (v) => (known(v) ? `${v.toFixed(v < 9.995 ? 2 : v < 99.95 ? 1 : 0)}×` : "–");
     function floorOf(f) {
       if (!f) return "–";
       const work = `${known(f.flop) ? f.flop.toLocaleString("en-US") : "–"} FLOP, ${known(f.bytes) ? f.bytes.toLocaleString("en-US") : "–"} bytes`;
       return known(f.times) && known(f.ns) ? `${f.times.toFixed(2)}× the ${time(f.ns)} that its ${f.limit} need at least (${work})` : work;
     }
+    const boundCells = (w) => [el("td", { title: w ? w.text : null }, maybe(w && w.bound, 20)), el("td", { class: "right num" }, percent(w && w.peak && w.peak[1])), el("td", { class: "right num" }, ratio(w && w.bytes))];
     function line(i) {
       const r = layers[i];
       const button = el("button", { type: "button", class: "open", "aria-expanded": String(opened.has(i)), "data-layer": i }, nameOf(r.name, 120));
@@ -443,6 +464,7 @@
         count(r.calls), count(r.kernels),
         el("td", { class: "right", title: exact(median) }, el("span", { class: "num" }, time(median)), el("small", {}, sub)),
         el("td", { class: "right num" }, percent(r.share)),
+        ...(counted ? boundCells(r.counters) : []),
         text(r.in, 20), text(r.out, 20), text(r.compute, 20), text(r.tactic, 60));
     }
     function draw() {

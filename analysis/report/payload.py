@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from . import show
+from . import counted, show
 from .view import Cost, View
 
 RULES = {
@@ -30,6 +30,7 @@ FIRST_ROWS = 6
 def build(view: View) -> dict[str, Any]:
     """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
     sides = {s["key"]: i for i, s in enumerate(view["sides"])}
+    rows = counted_rows(view)
     layers = [
         {
             "side": sides.get(r["side"]),
@@ -43,6 +44,7 @@ def build(view: View) -> dict[str, Any]:
             "time": [r["time"][k] for k in ("median", "low", "high", "n")],
             "share": r["share"],
             "floor": r.get("floor"),
+            "counters": rows.get((r["side"], "layer", r["layer"])),
             "in": r["precision_in"],
             "out": r["precision_out"],
             "compute": r["compute_precision"],
@@ -81,6 +83,12 @@ def build(view: View) -> dict[str, Any]:
                 "kind": m["kind"],
                 "members": m["members"],
                 "costs": [_cost(m["costs"].get(key)) for key in sides],
+                "counters": [
+                    rows.get((key, "module", m["path"])) if m["kind"] == "module" else None
+                    for key in sides
+                ]
+                if rows
+                else [],
                 "layers": list(dict.fromkeys(own)),
                 "loose": [],
             }
@@ -96,6 +104,29 @@ def build(view: View) -> dict[str, Any]:
     }
     result["open"] = _opened(modules)
     return result
+
+
+def counted_rows(view: View) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Counters by side, kind (module, layer) and name, those of layers with their kernels."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    counters = view.get("counters")
+    for side in counters["sides"] if counters else ():
+        by_id: dict[str, dict[str, Any]] = {}
+        for r in side["rows"]:
+            if r["kind"] == "kernel":
+                kernel = [r["name"], r["launches"], r["measured"], r["text"]]
+                by_id[r["parent"] or ""]["kernels"].append(kernel)
+                continue
+            made = {
+                "bound": r["bound"],
+                "peak": counted.peak(r),
+                "bytes": r["times_bytes"],
+                "text": r["text"],
+                "facts": counted.details(r),
+                "kernels": [],
+            }
+            by_id[r["id"]] = found[side["key"], r["kind"], r["name"]] = made
+    return found
 
 
 def visible_rows(data: dict[str, Any]) -> list[int]:

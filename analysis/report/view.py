@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 if TYPE_CHECKING:
+    from .counted import Counted
     from .sweep import Sweep
 
 
@@ -186,3 +187,4 @@ class View(TypedDict):
     skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]: missing and not asked for
     manifest: dict[str, Any]  # run.json
     sweep: NotRequired[Sweep]  # other batch sizes; absent: not measured
+    counters: NotRequired[Counted]  # by ncu; absent: no side runs kernels

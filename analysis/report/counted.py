@@ -1,0 +1,313 @@
+"""Hardware counters in the view: what bounds each module, layer and kernel, and in words.
+
+Counters are of kernels that ncu replayed, one at a time. Their durations are no latencies and
+stand beside none: `share` is that of the side's own capture or unprofiled run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from . import show
+from .view import View
+
+TITLE = "Why it costs that"
+LEAD = (
+    "Hardware counters, from Nsight Compute. They are of kernels that were replayed one at a time, "
+    "with caches flushed and clocks as said below: they tell what bounds a kernel, not how long it "
+    "takes in the model. The share of time beside them is from the runs without ncu."
+)
+HEAD = ("module", "share of time", "bound by", "of peak", "FLOP/byte", "FLOP", "× floor",
+        "bytes", "× floor", "kernels", "measured", "spread", "IPC", "occupancy")  # fmt: skip
+TEXT_COLUMNS = (0, 2)
+ROWS_SHOWN = 40
+PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
+# Ratios of bytes or FLOP to their floor within this are not worth a word.
+CLOSE = 0.05
+
+
+class CountedFloor(TypedDict):
+    """The least FLOP and DRAM bytes of the ONNX nodes; null where a shape is unknown."""
+
+    flop: float | None
+    bytes: float | None
+
+
+class Spread(TypedDict):
+    """How far launches of the same work that were both measured are apart: (highest - lowest) /
+    mean, the largest over duration, bytes and FLOP; `metric` is where."""
+
+    relative: float | None
+    metric: str
+    launches: int
+
+
+class CountedRow(TypedDict):
+    """A module (what runs wholly inside it), a layer or a kernel. Amounts are per iteration.
+
+    launches: of the whole capture; `measured` of them have counters of their own, the others were
+    given those of a launch that is the same work. bound: tensor, fp32, memory, launch, latency;
+    null where a counter that decides is missing (`why`). shares: part of the replayed time that
+    each resource needs at its peak. times: measured over floor. metrics: means over time, in
+    percent, ipc in instructions per cycle and SM. pipes: percent of the peak, busiest first.
+    """
+
+    id: str
+    parent: str | None
+    kind: str  # module, layer, kernel
+    name: str
+    modules: list[str]
+    depth: int
+    launches: int
+    measured: int
+    replay_ns: float | None  # ncu's duration, of serialised replays: never a latency
+    clock_hz: float | None
+    flop: float | None
+    bytes: float | None
+    intensity: float | None  # FLOP per DRAM byte
+    flop_per_second: float | None  # over replay_ns
+    shares: dict[str, float | None]  # tensor, fp32, memory
+    bound: str | None
+    why: str
+    floor: CountedFloor | None
+    times_flop: float | None
+    times_bytes: float | None
+    metrics: dict[str, float | None]  # ipc, issue_busy, sm_busy, occupancy, dram
+    pipes: dict[str, float]
+    spread: Spread | None
+    share: float | None  # of the side's time, without ncu
+    text: str
+
+
+class CountedSide(TypedDict):
+    """The counters of one side. peaks: FLOP/s and byte/s at the clock that ran, where known."""
+
+    key: str
+    label: str
+    sources: list[str]
+    device: str | None
+    peaks: dict[str, float]
+    peaks_source: str | None
+    clock_control: str | None
+    iterations: int
+    launches: int
+    measured: int
+    uncounted: int  # launches of the capture's plan that have no counters
+    missing: list[str]  # metrics without which no bound can be told
+    rows: list[CountedRow]
+    spread: Spread | None
+
+
+class Uncounted(TypedDict):
+    """A side without counters: why, and how to get them. refused: the driver did."""
+
+    key: str
+    label: str
+    why: str
+    fix: str
+    refused: bool
+
+
+class Counted(TypedDict):
+    """All sides that run kernels."""
+
+    sides: list[CountedSide]
+    uncounted: list[Uncounted]
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """What bounds a row and how its work compares with the floor, in plain words."""
+    parts = [_bound(row), *_against(row)]
+    return "; ".join(parts)
+
+
+def _bound(row: Mapping[str, Any]) -> str:
+    bound, shares = row["bound"], row["shares"]
+    if bound is None:
+        said = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
+        busy = next(iter(row["pipes"].items()), None)
+        return f"{said}; busiest pipe: {busy[0]}, {show.percent(busy[1] / 100)}" if busy else said
+    if bound in PEAKS:
+        return f"{bound}-bound, {show.percent(shares[bound])} of {PEAKS[bound]}"
+    near = max((k for k, v in shares.items() if v is not None), key=lambda k: shares[k] or 0)
+    most = f"at most {show.percent(shares[near])} of {PEAKS[near]}"
+    if bound == "launch":
+        return f"launch-bound, its kernels are too short to reach a peak: {most}"
+    return f"latency-bound, it waits: {most}"
+
+
+def _against(row: Mapping[str, Any]) -> list[str]:
+    found = []
+    times = row["times_bytes"]
+    if times is not None:
+        if times > 1 + CLOSE:
+            found.append(f"moves {show.ratio(times)} the bytes it must")
+        elif times < 1 - CLOSE:
+            found.append(f"moves {show.ratio(times)} the bytes of its tensors, the rest is cached")
+        else:
+            found.append("moves the bytes it must")
+    elif row["bytes"] is not None and row["kind"] != "kernel":
+        found.append("the bytes it must move are unknown")
+    times = row["times_flop"]
+    if times is not None and abs(times - 1) > CLOSE:
+        found.append(f"computes {show.ratio(times)} the FLOP of its nodes")
+    return found
+
+
+def shown(view: View) -> dict[str, Any] | None:
+    """Text for the renderers; null where no side of the view runs kernels."""
+    found: Counted | None = view.get("counters")
+    if found is None or not (found["sides"] or found["uncounted"]):
+        return None
+    return {
+        "title": TITLE,
+        "lead": LEAD if found["sides"] else "",
+        "head": HEAD,
+        "text_columns": TEXT_COLUMNS,
+        "sides": [_side(s) for s in found["sides"]],
+        "uncounted": [{"text": uncounted(u), "refused": u["refused"]} for u in found["uncounted"]],
+    }
+
+
+def uncounted(side: Uncounted) -> str:
+    """One line: why there are none, and how to get them."""
+    return f"{side['label']}: {side['why']}. To have them: {side['fix']}"
+
+
+def _side(side: CountedSide) -> dict[str, Any]:
+    modules = [r for r in side["rows"] if r["kind"] == "module"]
+    ordered = sorted(modules, key=lambda r: -(r["share"] or 0))[:ROWS_SHOWN]
+    kept = {r["id"] for r in ordered}
+    return {
+        "key": side["key"],
+        "label": side["label"],
+        "facts": facts(side),
+        "rows": [
+            {"cells": cells(r), "text": r["text"], "depth": r["depth"], "path": r["name"]}
+            for r in modules
+            if r["id"] in kept
+        ],
+        "left": len(modules) - len(ordered),
+        "sentences": costliest(side),
+    }
+
+
+def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
+    """(module, share of time, text) of the modules with most time that have no module inside."""
+    inner = {r["parent"] for r in side["rows"] if r["kind"] == "module"}
+    leaves = [
+        r
+        for r in side["rows"]
+        if r["kind"] == "module" and r["id"] not in inner and r["share"] is not None
+    ]
+    leaves.sort(key=lambda r: -(r["share"] or 0))
+    return [(r["name"] or "(model)", show.percent(r["share"]), r["text"]) for r in leaves[:most]]
+
+
+def peak(row: CountedRow) -> list[Any] | None:
+    """[resource, share of its peak] of what bounds a row, else of what is nearest to its peak."""
+    known = {k: v for k, v in row["shares"].items() if v is not None}
+    if row["bound"] in PEAKS:
+        return [row["bound"], known[row["bound"]]]
+    top = max(known, key=known.__getitem__, default=None)
+    return None if top is None else [top, known[top]]
+
+
+def details(row: CountedRow) -> list[str]:
+    """What else is known of a row, in short."""
+    given = row["launches"] - row["measured"]
+    told = [f"{row['measured']:,} of {row['launches']:,} launches measured"]
+    if given:
+        told[0] += f", {given:,} by a representative"
+    if row["spread"] is not None:
+        told.append(f"twins differ by {show.percent(row['spread']['relative'])}")
+    if row["intensity"] is not None:
+        told.append(f"{amount(row['intensity'])} FLOP/byte")
+    names = {"issue_busy": "issue slots busy", "sm_busy": "SM busy", "occupancy": "occupancy",
+             "dram": "DRAM busy"}  # fmt: skip
+    ipc = row["metrics"]["ipc"]
+    if ipc is not None:
+        told.append(f"executed IPC {ipc:.2f}")
+    told += [
+        f"{text} {_of_hundred(row['metrics'][k])}"
+        for k, text in names.items()
+        if row["metrics"][k] is not None
+    ]
+    told += [f"pipe {name} {_of_hundred(value)}" for name, value in row["pipes"].items()]
+    return told
+
+
+def cells(row: CountedRow) -> list[str]:
+    """A row of the table, in the order of `HEAD`; the name is shortened by who shows it."""
+    top = peak(row)
+    return [
+        row["name"] or "(model)",
+        show.percent(row["share"]),
+        row["bound"] or "unknown",
+        f"{show.percent(top[1])} {top[0]}" if top else show.UNKNOWN,
+        amount(row["intensity"]),
+        amount(row["flop"]),
+        show.ratio(row["times_flop"]),
+        amount(row["bytes"]),
+        show.ratio(row["times_bytes"]),
+        show.number(row["launches"]),
+        show.number(row["measured"]),
+        show.UNKNOWN if row["spread"] is None else show.percent(row["spread"]["relative"]),
+        show.UNKNOWN if row["metrics"]["ipc"] is None else f"{row['metrics']['ipc']:.2f}",
+        _of_hundred(row["metrics"]["occupancy"]),
+    ]
+
+
+def facts(side: CountedSide) -> list[str]:
+    """What the capture is, as sentences."""
+    given = side["launches"] - side["measured"]
+    text = f"{side['measured']:,} of {side['launches']:,} launches have counters of their own"
+    if side["iterations"] > 1:
+        text += f", of {side['iterations']:,} iterations; amounts are per iteration"
+    if given:
+        text += f"; {given:,} were given those of a launch that is the same work (a representative)"
+    if side["spread"] is not None and side["spread"]["relative"] is not None:
+        spread = side["spread"]
+        text += (
+            f". Measured launches of the same work differ by at most "
+            f"{show.percent(spread['relative'])} ({spread['metric']})"
+        )
+    told = [text + "."]
+    if side["uncounted"]:
+        told.append(f"{side['uncounted']:,} launches have no counters; what holds them is unknown.")
+    clock = {"base": "locked to their base", "none": "not locked"}
+    on = side["device"] or "an unnamed device"
+    told.append(
+        f"{on}, clocks {clock.get(side['clock_control'] or '', 'as ncu chose')}; "
+        f"from {', '.join(side['sources'])}."
+    )
+    if side["peaks"]:
+        rates = ", ".join(f"{k} {_rate(k, v)}" for k, v in side["peaks"].items())
+        told.append(f"Peaks: {rates} ({side['peaks_source']}).")
+    else:
+        told.append("The device's peaks are not known: no share of them, no bound.")
+    if side["missing"]:
+        told.append(
+            f"Not in this capture: {', '.join(side['missing'])}. "
+            "`layerline ncu --roofline` measures them."
+        )
+    return told
+
+
+def _rate(name: str, value: float) -> str:
+    return f"{amount(value)}{chr(98) + 'yte' if name == 'memory' else 'FLOP'}/s"
+
+
+def amount(value: float | None) -> str:
+    """``1234567.0`` → ``1.23 M``; three digits."""
+    if value is None or not show.known(value):
+        return show.UNKNOWN
+    for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def _of_hundred(value: float | None) -> str:
+    return show.percent(None if value is None else value / 100)
