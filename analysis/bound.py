@@ -12,66 +12,28 @@ the layer's sums, and those of the modules above it, are unknown.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
-from . import counters, counters_sums, devices, modules, ncu_spread, roofline
+from . import counters, counters_sums, modules, roofline
+from .bound_facts import HEADLINES, About, Capture, largest, peaks, peaks_source, values_of
 from .counters import Launch
-from .floors import LayerFloor
-from .layers import MOVEMENT
 from .report import counted
 from .report.view import View
 
-# The first that a capture has is shown. Names: `metrics/meanings.py`.
-HEADLINES: dict[str, tuple[str, ...]] = {
-    "ipc": ("sm__inst_executed.avg.per_cycle_active", "sm__inst_executed.avg.per_cycle_elapsed"),
-    "issue_busy": (
-        "sm__inst_issued.avg.pct_of_peak_sustained_active",
-        "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "sm_busy": (
-        "sm__instruction_throughput.avg.pct_of_peak_sustained_active",
-        "sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active",),
-    "dram": ("dram__throughput.avg.pct_of_peak_sustained_elapsed",),
-}
-_PIPE = (
-    r"^sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active$"
-)
-# What twins are compared by; other metrics say how a kernel ran, not how much it did.
-SPREAD = (DURATION, BYTES, *(m for groups in TENSOR.values() for g in groups for m in g),
-          *(SASS.format(op) for op in (*FP32, *FP16)))  # fmt: skip
+__all__ = ["Capture", "side"]
+
 PIPES_SHOWN = 4
-
-
-@dataclass(frozen=True)
-class Capture:
-    """An ncu capture of one side: its joined `counters`, with representatives' rows.
-
-    `plan`: the document of ``….ncu.plan.json``, null where every launch was replayed without one.
-    `floors`: by layer label, as the side has them.
-    """
-
-    key: str
-    counters: pa.Table
-    floors: Mapping[str, LayerFloor] = field(default_factory=dict)
-    plan: Mapping[str, Any] | None = None
-    clock_control: str | None = None
 
 
 def side(capture: Capture, view: View) -> counted.CountedSide:
     """The counters of one side of the view. The view gives shares of time and the label."""
     found = counters.known(capture.counters)
-    about = _About(capture, found, view)
+    about = About(capture, found, view)
     rows = _rows(about)
-    peaks = _peaks(about)
     device = about.device
     names = set(pc.unique(capture.counters["metric"]).to_pylist())
     planned = len(capture.plan["launches"]) if capture.plan else len(found)
@@ -80,8 +42,8 @@ def side(capture: Capture, view: View) -> counted.CountedSide:
         "label": next(s["label"] for s in view["sides"] if s["key"] == capture.key),
         "sources": sorted(pc.unique(capture.counters["source"]).to_pylist()),
         "device": device.name if device else None,
-        "peaks": peaks,
-        "peaks_source": _peaks_source(about),
+        "peaks": peaks(about),
+        "peaks_source": peaks_source(about),
         "clock_control": capture.clock_control,
         "iterations": about.iterations,
         "launches": len(found),
@@ -89,79 +51,16 @@ def side(capture: Capture, view: View) -> counted.CountedSide:
         "uncounted": max(0, planned - len(found)),
         "missing": roofline.missing(names),
         "rows": rows,
-        "spread": _spread(about.twins.values()),
+        "spread": largest(about.twins.values()),
     }
 
 
-class _About:
-    """What rows are made of."""
-
-    def __init__(self, capture: Capture, found: Sequence[Launch], view: View) -> None:
-        self.capture, self.launches = capture, found
-        self.device = devices.of_capture(capture.counters)
-        self.iterations = max((x.iteration for x in found), default=0) + 1
-        known = capture.counters.select(["launch", "representative_of"])
-        given = known.filter(pc.is_valid(known["representative_of"]))
-        self._given = set(given["launch"].to_pylist())
-        self.table = _chosen(capture.counters)
-        self.twins = _twins(capture)
-        everything = counters_sums.per_layer(self.table, [replace(x, layer="") for x in found])
-        self.whole = _values(everything, "layer", "value").get("", {})
-        self.key_of = (
-            {x["index"]: x["key"] for x in capture.plan["launches"]} if capture.plan else {}
-        )
-        self.layers = [r for r in view["layers"] if r["side"] == capture.key]
-        self.costs = {
-            m["path"]: m["costs"].get(capture.key) for m in view["modules"] if m["kind"] == "module"
-        }
-        self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
-        self.lacking = self._lacking()
-
-    def is_measured(self, launch: Launch) -> bool:
-        """Whether a launch has counters of its own."""
-        return launch.launch not in self._given
-
-    def kinds(self, launches: Iterable[Launch]) -> list[int]:
-        """The kinds of work of launches, of those with several measured."""
-        numbers = {self.key_of.get(x.launch) for x in launches}
-        return sorted(n for n in numbers if n in self.twins and n is not None)
-
-    def _lacking(self) -> dict[str, tuple[tuple[str, ...], float]]:
-        """By label of a layer: its modules, and how many kernels per iteration, that the capture
-        of time has of it, have no counters."""
-        expected: dict[str, float] = defaultdict(float)
-        of: dict[str, tuple[str, ...]] = {}
-        for r in self.layers:
-            if r["kernels"] and r["time"]["n"] and r["modules"]:
-                expected[r["layer"]] += r["kernels"] / r["time"]["n"]
-                of[r["layer"]] = tuple(r["modules"])
-        have = Counter(x.layer for x in self.launches)
-        return {
-            name: (of[name], number - have[name] / self.iterations)
-            for name, number in expected.items()
-            if number - have[name] / self.iterations > 0.5
-        }
-
-    def moves_only(self, label: str) -> bool:
-        """Whether a layer does nothing but move data for others."""
-        kinds = {r["kind"] for r in self.layers if r["layer"] == label}
-        return kinds == {MOVEMENT}
-
-
-def _chosen(table: pa.Table) -> pa.Table:
-    """The rows of the metrics that are shown."""
-    wanted = pa.array([*METRICS, *(m for names in HEADLINES.values() for m in names)])
-    metric = table["metric"]
-    keep = pc.or_(pc.is_in(metric, wanted), pc.match_substring_regex(metric, _PIPE))
-    return table.filter(keep)
-
-
-def _rows(about: _About) -> list[counted.CountedRow]:
+def _rows(about: About) -> list[counted.CountedRow]:
     """Modules in preorder, each followed by the layers whose closest common module it is, and
     these by their kernels; layers without a module last."""
     layers = counters_sums.per_layer(about.table, list(about.launches))
-    of_layer = _values(layers, "layer", "value")
-    of_module = _values(counters_sums.per_module(layers), "module", "own")
+    of_layer = values_of(layers, "layer", "value")
+    of_module = values_of(counters_sums.per_module(layers), "module", "own")
     owner = {x.layer: _common(x.modules) for x in about.launches}
     kernels = _kernels(about)
     by_layer: dict[str, list[Launch]] = defaultdict(list)
@@ -186,7 +85,7 @@ def _rows(about: _About) -> list[counted.CountedRow]:
 
 
 def _layers_of(
-    about: _About,
+    about: About,
     path: str | None,
     owner: Mapping[str, str | None],
     by_layer: Mapping[str, list[Launch]],
@@ -208,11 +107,11 @@ def _layers_of(
     return found
 
 
-def _kernels(about: _About) -> dict[str, dict[str, dict[str, float | None]]]:
+def _kernels(about: About) -> dict[str, dict[str, dict[str, float | None]]]:
     """Metric values by layer and kernel, by the same rules as a layer's."""
     names = {(x.layer, x.kernel): str(i) for i, x in enumerate(about.launches)}
     split = [replace(x, layer=names[x.layer, x.kernel]) for x in about.launches]
-    values = _values(counters_sums.per_layer(about.table, split), "layer", "value")
+    values = values_of(counters_sums.per_layer(about.table, split), "layer", "value")
     found: dict[str, dict[str, dict[str, float | None]]] = defaultdict(dict)
     for (layer, kernel), name in names.items():
         found[layer][kernel] = values.get(name, {})
@@ -220,7 +119,7 @@ def _kernels(about: _About) -> dict[str, dict[str, dict[str, float | None]]]:
 
 
 def _module(
-    about: _About,
+    about: About,
     path: str,
     launches: list[Launch],
     values: dict[str, float | None],
@@ -241,7 +140,7 @@ def _module(
 
 
 def _layer(
-    about: _About,
+    about: About,
     label: str,
     launches: list[Launch],
     values: dict[str, float | None],
@@ -249,8 +148,7 @@ def _layer(
     depth: int,
 ) -> counted.CountedRow:
     lacking = about.lacking[label][1] if label in about.lacking else 0
-    shares = [r["share"] for r in about.layers if r["layer"] == label]
-    share = sum(s or 0 for s in shares) if shares and None not in shares else None
+    share = about.share(label)
     given = _Row("layer", f"layer:{label}", label, parent, depth, launches, lacking, share)
     floor = about.capture.floors.get(label)
     least = None if floor is None else _floor(floor.flop, floor.bytes)
@@ -258,7 +156,7 @@ def _layer(
 
 
 def _kernel(
-    about: _About,
+    about: About,
     layer: counted.CountedRow,
     kernel: str,
     launches: list[Launch],
@@ -282,7 +180,7 @@ class _Row:
 
 
 def _row(
-    about: _About,
+    about: About,
     of: _Row,
     values: dict[str, float | None],
     floor: counted.CountedFloor | None,
@@ -323,7 +221,7 @@ def _row(
             for k, names in HEADLINES.items()
         },
         "pipes": _pipes(values),
-        "spread": _spread(about.twins[k] for k in about.kinds(of.launches)),
+        "spread": largest(about.twins[k] for k in about.kinds(of.launches)),
         "share": of.share,
         "text": "",
     }
@@ -331,14 +229,7 @@ def _row(
     return row
 
 
-def _values(table: pa.Table, by: str, column: str) -> dict[str, dict[str, float | None]]:
-    found: dict[str, dict[str, float | None]] = defaultdict(dict)
-    for r in table.select([by, "metric", column]).to_pylist():
-        found[r[by]][r["metric"]] = r[column]
-    return found
-
-
-def _summed(about: _About, labels: Iterable[str]) -> counted.CountedFloor | None:
+def _summed(about: About, labels: Iterable[str]) -> counted.CountedFloor | None:
     """The floors of layers added up; layers that only move data ask for nothing."""
     parts = [about.capture.floors.get(x) for x in labels if not about.moves_only(x)]
     if not parts or any(p is None for p in parts):
@@ -384,71 +275,6 @@ def _pipe(metric: str) -> str | None:
         if name.startswith(prefix):
             return name.removeprefix(prefix).removesuffix("_cycles_active")
     return None
-
-
-def _twins(capture: Capture) -> dict[int, counted.Spread]:
-    """By kind of work, how far its measured launches are apart."""
-    if capture.plan is None:
-        return {}
-    table = capture.counters
-    own = table.filter(
-        pc.and_(pc.is_null(table["representative_of"]), pc.is_in(table["metric"], pa.array(SPREAD)))
-    )
-    pairs = {(r["source"], r["launch"]) for r in own.select(["source", "launch"]).to_pylist()}
-    reports: dict[str, dict[str, int]] = defaultdict(dict)
-    for source, launch in pairs:
-        reports[source][str(launch)] = launch
-    plan = {"launches": capture.plan["launches"], "reports": reports}
-    found: dict[int, counted.Spread] = {}
-    for d in ncu_spread.differences(own, plan):
-        made: counted.Spread = {
-            "relative": d.relative,
-            "metric": d.metric,
-            "launches": len(d.launches),
-        }
-        before = found.get(d.key)
-        if before is None or (d.relative or 0) > (before["relative"] or 0):
-            found[d.key] = made
-    return found
-
-
-def _spread(parts: Iterable[counted.Spread]) -> counted.Spread | None:
-    return max(parts, key=lambda s: s["relative"] or 0, default=None)
-
-
-def _clock(about: _About) -> float | None:
-    """The mean clock that the kernels ran at, where it was measured and the highest is known."""
-    clock = about.whole.get(CLOCK)
-    return clock if about.device and about.device.clock_hz else None
-
-
-def _peaks_source(about: _About) -> str | None:
-    if about.device is None:
-        return None
-    clock = _clock(about)
-    return about.device.source + (
-        f"; compute peaks lowered to the {clock / 1e9:.3g} GHz that the kernels ran at"
-        if clock
-        else ""
-    )
-
-
-def _peaks(about: _About) -> dict[str, float]:
-    """Peaks at the clock that the kernels ran at, of memory, fp32 and each tensor precision that
-    they used."""
-    device, clock = about.device, _clock(about)
-    if device is None:
-        return {}
-    slower = clock / device.clock_hz if clock and device.clock_hz else 1.0
-    found = {}
-    if device.bandwidth:
-        found["memory"] = device.bandwidth
-    if device.fp32:
-        found["fp32"] = device.fp32 * slower
-    for precision, flop in roofline.work(about.whole).tensor.items():
-        if flop and precision in device.tensor:
-            found[f"tensor {precision}"] = device.tensor[precision] * slower
-    return found
 
 
 def _common(paths: Sequence[str] | None) -> str | None:

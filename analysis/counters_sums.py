@@ -100,7 +100,8 @@ def per_module(layers: pa.Table) -> pa.Table:
     time = grid[DURATION].to_numpy(float) if DURATION in grid else np.full(len(grid), np.nan)
     about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
     values = grid.to_numpy(float)
-    is_sum = np.asarray([about.loc[m, "rule"] == SUM for m in grid.columns])
+    facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
+    is_sum = np.asarray([how == SUM for _, how in facts.values()])
     rows: list[dict[str, Any]] = []
     for module in _tree(modules):
         inside = [[_within(m, module) for m in of] for of in modules.values()]
@@ -113,8 +114,8 @@ def per_module(layers: pa.Table) -> pa.Table:
                 {
                     "module": module,
                     "metric": metric,
-                    "unit": _none(about.loc[metric, "unit"]),
-                    "rule": about.loc[metric, "rule"],
+                    "unit": facts[metric][0],
+                    "rule": facts[metric][1],
                     "own": _none(mine[i]),
                     "shared": _none(others[i]),
                     "own_layers": int(own.sum()),

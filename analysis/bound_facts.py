@@ -1,0 +1,200 @@
+"""What the rows of a side's hardware counters are made of: launches, values, twins, peaks."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
+from . import counters_sums, devices, ncu_spread, roofline
+from .counters import Launch
+from .floors import LayerFloor
+from .layers import MOVEMENT
+from .report import counted
+from .report.view import LayerRow, View
+
+# The first that a capture has is shown. Names: `metrics/meanings.py`.
+HEADLINES: dict[str, tuple[str, ...]] = {
+    "ipc": ("sm__inst_executed.avg.per_cycle_active", "sm__inst_executed.avg.per_cycle_elapsed"),
+    "issue_busy": (
+        "sm__inst_issued.avg.pct_of_peak_sustained_active",
+        "sm__inst_issued.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "sm_busy": (
+        "sm__instruction_throughput.avg.pct_of_peak_sustained_active",
+        "sm__instruction_throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "occupancy": ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+    "dram": ("dram__throughput.avg.pct_of_peak_sustained_elapsed",),
+}
+_PIPE = (
+    r"^sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active$"
+)
+# What twins are compared by; other metrics say how a kernel ran, not how much it did.
+SPREAD = (DURATION, BYTES, *(m for groups in TENSOR.values() for g in groups for m in g),
+          *(SASS.format(op) for op in (*FP32, *FP16)))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Capture:
+    """An ncu capture of one side: its joined `counters`, with representatives' rows.
+
+    `plan`: the document of ``….ncu.plan.json``, null where every launch was replayed without one.
+    `floors`: by layer label, as the side has them.
+    """
+
+    key: str
+    counters: pa.Table
+    floors: Mapping[str, LayerFloor] = field(default_factory=dict)
+    plan: Mapping[str, Any] | None = None
+    clock_control: str | None = None
+
+
+class About:
+    """What rows are made of."""
+
+    def __init__(self, capture: Capture, found: Sequence[Launch], view: View) -> None:
+        self.capture, self.launches = capture, found
+        self.device = devices.of_capture(capture.counters)
+        self.iterations = max((x.iteration for x in found), default=0) + 1
+        known = capture.counters.select(["launch", "representative_of"])
+        given = known.filter(pc.is_valid(known["representative_of"]))
+        self._given = set(given["launch"].to_pylist())
+        self.table = _chosen(capture.counters)
+        self.twins = _twins(capture)
+        everything = counters_sums.per_layer(self.table, [replace(x, layer="") for x in found])
+        self.whole = values_of(everything, "layer", "value").get("", {})
+        self.key_of = (
+            {x["index"]: x["key"] for x in capture.plan["launches"]} if capture.plan else {}
+        )
+        self.layers = [r for r in view["layers"] if r["side"] == capture.key]
+        self._of: dict[str, list[LayerRow]] = defaultdict(list)
+        for r in self.layers:
+            self._of[r["layer"]].append(r)
+        self.costs = {
+            m["path"]: m["costs"].get(capture.key) for m in view["modules"] if m["kind"] == "module"
+        }
+        self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
+        self.lacking = self._lacking()
+
+    def is_measured(self, launch: Launch) -> bool:
+        """Whether a launch has counters of its own."""
+        return launch.launch not in self._given
+
+    def kinds(self, launches: Iterable[Launch]) -> list[int]:
+        """The kinds of work of launches, of those with several measured."""
+        numbers = {self.key_of.get(x.launch) for x in launches}
+        return sorted(n for n in numbers if n in self.twins and n is not None)
+
+    def _lacking(self) -> dict[str, tuple[tuple[str, ...], float]]:
+        """By label of a layer: its modules, and how many kernels per iteration, that the capture
+        of time has of it, have no counters."""
+        expected: dict[str, float] = defaultdict(float)
+        of: dict[str, tuple[str, ...]] = {}
+        for r in self.layers:
+            if r["kernels"] and r["time"]["n"] and r["modules"]:
+                expected[r["layer"]] += r["kernels"] / r["time"]["n"]
+                of[r["layer"]] = tuple(r["modules"])
+        have = Counter(x.layer for x in self.launches)
+        return {
+            name: (of[name], number - have[name] / self.iterations)
+            for name, number in expected.items()
+            if number - have[name] / self.iterations > 0.5
+        }
+
+    def moves_only(self, label: str) -> bool:
+        """Whether a layer does nothing but move data for others."""
+        return {r["kind"] for r in self._of.get(label, ())} == {MOVEMENT}
+
+    def share(self, label: str) -> float | None:
+        """A layer's share of the side's time, movement under its name too."""
+        shares = [r["share"] for r in self._of.get(label, ())]
+        return sum(s or 0 for s in shares) if shares and None not in shares else None
+
+
+def _chosen(table: pa.Table) -> pa.Table:
+    """The rows of the metrics that are shown."""
+    wanted = pa.array([*METRICS, *(m for names in HEADLINES.values() for m in names)])
+    metric = table["metric"]
+    keep = pc.or_(pc.is_in(metric, wanted), pc.match_substring_regex(metric, _PIPE))
+    return table.filter(keep)
+
+
+def values_of(table: pa.Table, by: str, column: str) -> dict[str, dict[str, float | None]]:
+    """`column` of a table of `counters_sums`, by layer or module and metric."""
+    found: dict[str, dict[str, float | None]] = defaultdict(dict)
+    for r in table.select([by, "metric", column]).to_pylist():
+        found[r[by]][r["metric"]] = r[column]
+    return found
+
+
+def _twins(capture: Capture) -> dict[int, counted.Spread]:
+    """By kind of work, how far its measured launches are apart."""
+    if capture.plan is None:
+        return {}
+    table = capture.counters
+    own = table.filter(
+        pc.and_(pc.is_null(table["representative_of"]), pc.is_in(table["metric"], pa.array(SPREAD)))
+    )
+    pairs = {(r["source"], r["launch"]) for r in own.select(["source", "launch"]).to_pylist()}
+    reports: dict[str, dict[str, int]] = defaultdict(dict)
+    for source, launch in pairs:
+        reports[source][str(launch)] = launch
+    plan = {"launches": capture.plan["launches"], "reports": reports}
+    found: dict[int, counted.Spread] = {}
+    for d in ncu_spread.differences(own, plan):
+        made: counted.Spread = {
+            "relative": d.relative,
+            "metric": d.metric,
+            "launches": len(d.launches),
+        }
+        before = found.get(d.key)
+        if before is None or (d.relative or 0) > (before["relative"] or 0):
+            found[d.key] = made
+    return found
+
+
+def largest(parts: Iterable[counted.Spread]) -> counted.Spread | None:
+    """The widest of some spreads; null where there is none."""
+    return max(parts, key=lambda s: s["relative"] or 0, default=None)
+
+
+def _clock(about: About) -> float | None:
+    """The mean clock that the kernels ran at, where it was measured and the highest is known."""
+    clock = about.whole.get(CLOCK)
+    return clock if about.device and about.device.clock_hz else None
+
+
+def peaks_source(about: About) -> str | None:
+    """Where the peaks are from, and that they are lower than at the highest clock."""
+    if about.device is None:
+        return None
+    clock = _clock(about)
+    return about.device.source + (
+        f"; compute peaks lowered to the {clock / 1e9:.3g} GHz that the kernels ran at"
+        if clock
+        else ""
+    )
+
+
+def peaks(about: About) -> dict[str, float]:
+    """Peaks at the clock that the kernels ran at, of memory, fp32 and each tensor precision that
+    they used."""
+    device, clock = about.device, _clock(about)
+    if device is None:
+        return {}
+    slower = clock / device.clock_hz if clock and device.clock_hz else 1.0
+    found = {}
+    if device.bandwidth:
+        found["memory"] = device.bandwidth
+    if device.fp32:
+        found["fp32"] = device.fp32 * slower
+    for precision, flop in roofline.work(about.whole).tensor.items():
+        if flop and precision in device.tensor:
+            found[f"tensor {precision}"] = device.tensor[precision] * slower
+    return found
