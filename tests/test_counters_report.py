@@ -303,7 +303,7 @@ def test_a_refused_capture_is_remembered_until_one_succeeds(tmp_path: Path) -> N
 
     told = file(".ncu.refused.json")
     with pytest.raises(ToolMissing):
-        ncu_command._measure(of, Options(), {}, [".ncu.meta.json"], refused)
+        ncu_command.measure(of, Options(), {}, [".ncu.meta.json"], refused)
     assert json.loads(told.read_text())["fix"] == "be root"
-    ncu_command._measure(of, Options(), {}, [".ncu.meta.json"], measured)
+    ncu_command.measure(of, Options(), {}, [".ncu.meta.json"], measured)
     assert not told.exists()
