@@ -26,7 +26,7 @@ def load(
     run: Run, sides: Sequence[SideData], counters: pa.Table | None, view: View
 ) -> Counted | None:
     """The counters of every side that runs kernels; null where none does."""
-    captures = _captures(counters)
+    captures = by_name(counters)
     found: Counted = {"sides": [], "uncounted": []}
     for side in sides:
         if side.phase not in ("inference", "step"):
@@ -44,7 +44,7 @@ def load(
     return found if found["sides"] or found["uncounted"] else None
 
 
-def _captures(counters: pa.Table | None) -> dict[str, tuple[str, pa.Table]]:
+def by_name(counters: pa.Table | None) -> dict[str, tuple[str, pa.Table]]:
     """By engine or task and precision, the capture that tells most: its stem and its counters."""
     if counters is None:
         return {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,22 @@ _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 
 @dataclass(frozen=True)
 class Result:
-    """The view, the tables by name, run.json without the files still to be written, and the noise
-    of building by side key (null where it was not measured)."""
+    """The view, the tables by name, run.json without the files still to be written, the noise
+    of building by side key (null where it was not measured), the captures as read, and the
+    counters (null for none)."""
 
     view: View
     tables: dict[str, pa.Table]
     record: dict[str, Any]
     rebuild_noise: dict[str, float | None]
+    captures: list[captured.Captured] = field(default_factory=list)
+    counters: pa.Table | None = None
 
 
 def analyse(run: Run) -> Result:
     """Read every capture of the run. InputError where there is none, or one is broken."""
-    sides, parts, skipped = _sides(run)
+    found, skipped = captures(run)
+    sides, parts = [s for c in found for s in c.sides], [c.ops for c in found]
     batches = sweep.load(run, captured.BACKENDS)
     if not sides and batches is None:
         raise InputError(
@@ -78,6 +82,8 @@ def analyse(run: Run) -> Result:
         },
         document,
         {s.key: s.rebuild_noise for s in sides},
+        found,
+        counters,
     )
 
 
@@ -90,7 +96,8 @@ def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
         return None
 
 
-def _sides(run: Run) -> tuple[list[SideData], list[pa.Table], list[dict[str, Any]]]:
+def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
+    """Every engine and eager capture of the run, and what is missing: what, why, and the fix."""
     found: list[captured.Captured] = []
     skipped = _left_out(run)
     for precision, backend in engines(run):
@@ -109,7 +116,7 @@ def _sides(run: Run) -> tuple[list[SideData], list[pa.Table], list[dict[str, Any
     for task, precision in traces(run):
         found.append((captured.eager if task == "eager" else captured.train)(run, precision))
     skipped += [dict(s) for c in found for s in c.skipped]
-    return [s for c in found for s in c.sides], [c.ops for c in found], skipped
+    return found, skipped
 
 
 def engines(run: Run) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "sweep": "layerline.profile.sweep_command:sweep",
     "ncu": "layerline.profile.ncu_command:ncu",
     "report": "layerline.analysis.report_command:report",
+    "timeline": "layerline.analysis.timeline_command:timeline",
     "doctor": "layerline.core.doctor:doctor",
     "read": "layerline.analysis.read_command:read",
     "layers": "layerline.analysis.layers_command:layers",

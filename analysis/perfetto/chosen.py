@@ -1,0 +1,110 @@
+"""The one iteration of a capture that a timeline shows, and what of it can be drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..sums import DEVICE_KINDS, iterations_of, timed_rows
+
+_NAMED = 5  # names told of what is not drawn
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """`drawn`: the rows of iteration `number` (null: the capture marks none and is one) that have
+    a start and a duration, by start. `kinds`: those of the measured operations, device operations
+    where there are any. `notes`: what is left out, a line each."""
+
+    drawn: pa.Table
+    number: int | None
+    of: int
+    kinds: tuple[str, ...]
+    notes: tuple[str, ...]
+    undrawn: int = 0
+    undrawn_ns: int = 0
+    median: bool = True
+
+    def measured(self) -> pa.Table:
+        """The rows whose times the tables add up."""
+        return self.drawn.filter(pc.is_in(self.drawn["kind"], pa.array(self.kinds)))
+
+    def others(self) -> pa.Table:
+        """The other rows: host operators of a capture on a device."""
+        return self.drawn.filter(pc.invert(pc.is_in(self.drawn["kind"], pa.array(self.kinds))))
+
+
+def choose(ops: pa.Table, iteration: int | None = None) -> Chosen:
+    """Choose the iteration whose operation time is the median (of two, the shorter; of equal
+    ones, the first), or take `iteration`.
+
+    Rows without a start or duration are not drawn; they are counted, named and summed.
+    """
+    kinds = _kinds(ops)
+    marked = ops["iteration"].null_count < len(ops)
+    totals = _totals(ops)
+    number = None
+    notes = []
+    rows = ops
+    if marked:
+        number = _median(totals) if iteration is None else iteration
+        rows = ops.filter(pc.fill_null(pc.equal(ops["iteration"], number), False))
+        outside = ops["iteration"].null_count
+        if outside:
+            notes.append(f"{_count(outside)} in no iteration (start-up, end): not drawn")
+    whole = pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["duration_ns"]))
+    lacking, drawn = rows.filter(pc.invert(whole)), rows.filter(whole)
+    lost = int(pc.sum(lacking["duration_ns"]).as_py() or 0)
+    if len(lacking):
+        names = Counter(lacking["name"].fill_null("(no name)").to_pylist()).most_common()
+        told = ", ".join(f"{n} ({c})" for n, c in names[:_NAMED])
+        more = f" and {len(names) - _NAMED} other names" if len(names) > _NAMED else ""
+        notes.append(
+            f"{_count(len(lacking))} without a start or a duration, {lost} ns: "
+            f"not drawn: {told}{more}"
+        )
+    drawn = drawn.take(pc.sort_indices(drawn, [("start_ns", "ascending")]))
+    return Chosen(
+        drawn,
+        number,
+        max(1, len(totals)),
+        kinds,
+        tuple(notes),
+        len(lacking),
+        lost,
+        iteration is None,
+    )
+
+
+def _kinds(ops: pa.Table) -> tuple[str, ...]:
+    present = set(pc.unique(ops["kind"]).to_pylist())
+    device = (*DEVICE_KINDS, "graph")
+    if present & set(device):
+        return device
+    return ("node",) if "node" in present else ("op",)
+
+
+def _totals(ops: pa.Table) -> dict[int, int]:
+    rows, column = timed_rows(ops)
+    rows, numbers = iterations_of(rows)
+    if not len(rows):
+        # Operations of other kinds (graphs as a whole) mark iterations too.
+        return dict.fromkeys(pc.unique(ops["iteration"].drop_null()).to_pylist(), 0)
+    distinct, at = np.unique(numbers, return_inverse=True)
+    times = np.zeros(len(distinct), np.int64)
+    np.add.at(times, at, pc.fill_null(rows[column], 0).to_numpy())
+    return dict(zip(distinct.tolist(), times.tolist(), strict=True))
+
+
+def _median(totals: dict[int, int]) -> int:
+    ordered = sorted((ns, i) for i, ns in totals.items())
+    middle = ordered[(len(ordered) - 1) // 2][0]
+    return next(i for ns, i in ordered if ns == middle)
+
+
+def _count(n: int) -> str:
+    return f"{n} operation" + ("" if n == 1 else "s")

@@ -1,0 +1,144 @@
+"""Grid, block, registers and shared memory of kernels, from the raw capture.
+
+The table of operations has none of them: kernels are found in the capture again, by start and
+correlation id. nsys: gridX … of CUPTI_ACTIVITY_KIND_KERNEL; torch.profiler: ``grid``, ``block``,
+``registers per thread``, ``shared memory`` of a kernel's ``args`` (libkineto, output_json.cpp).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ...core.errors import InputError
+from ..readers import nsys_schema as schema
+from ..readers import nsys_sqlite
+from ..readers.base import open_bytes
+from ..readers.nsys_source import NULL as NO_VALUE
+from ..readers.torch_events import nanoseconds
+from ..run_files import small
+from .columns import combined
+from .model import About, Ints
+from .operations import Extra
+
+_SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+_MORE = {
+    "registersPerThread": "registers_per_thread",
+    "staticSharedMemory": "static_shared_bytes",
+    "dynamicSharedMemory": "dynamic_shared_bytes",
+}
+
+
+def read(path: Path, start: Ints, correlation: Ints) -> Extra | None:
+    """The geometry of the operations with these starts (ns) and correlation ids; null where the
+    capture tells none, or is a trace too large to be read once more."""
+    if path.suffix == ".sqlite":
+        found = _nsys(path, start)
+    elif ".trace.json" in path.name and small(path):
+        found = _torch(path)
+    else:
+        return None
+    return None if found is None else _matched(*found, start, correlation)
+
+
+def _matched(
+    at: Ints, ids: Ints, code: Ints, values: list[About], start: Ints, correlation: Ints
+) -> Extra:
+    n = len(at)
+    keys, _ = combined(
+        [
+            np.unique(np.concatenate(pair), return_inverse=True)[1].astype(np.int64)
+            for pair in ((at, start), (ids, correlation))
+        ]
+    )
+    order = np.argsort(keys[:n], kind="stable")
+    place = np.searchsorted(keys[:n][order], keys[n:])
+    inside = order[np.minimum(place, n - 1)]
+    fits = (keys[:n][inside] == keys[n:]) & (place < n)
+    return Extra(np.where(fits, code[inside], -1), values)
+
+
+def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | None:
+    try:
+        with nsys_sqlite.source(path) as source:
+            table = schema.pick(source.tables, schema.KERNELS)
+            have = source.tables.get(table or "", ())
+            if table is None or not {*_SIZES, "start", "correlationId"} <= set(have):
+                return None
+            sizes = [*_SIZES, *(c for c in _MORE if c in have)]
+            raw = source.read(table, ("start", "correlationId"), sizes)
+    except InputError:
+        return None
+    # Only what can be asked for: a capture has many iterations.
+    rows = np.flatnonzero(np.isin(raw["start"], start))
+    if not len(rows):
+        return None
+    code, first = combined([raw[c][rows].astype(np.int64) for c in sizes])
+    values = [_named({c: raw.values[c][int(raw[c][rows[r]])] for c in sizes}) for r in first]
+    return raw["start"][rows], raw["correlationId"][rows], code, values
+
+
+def _named(of: dict[str, Any]) -> About:
+    found: dict[str, Any] = {}
+    for name in ("grid", "block"):
+        sizes = [of[f"{name}{axis}"] for axis in "XYZ"]
+        if NO_VALUE not in sizes:
+            found[name] = "x".join(map(str, sizes))
+    found |= {_MORE[c]: int(v) for c, v in of.items() if c in _MORE and v != NO_VALUE}
+    return found
+
+
+class _Args(msgspec.Struct, gc=False):
+    correlation: int | None = None
+    grid: list[int] | None = None
+    block: list[int] | None = None
+    registers: int | None = msgspec.field(default=None, name="registers per thread")
+    shared: int | None = msgspec.field(default=None, name="shared memory")
+
+
+class _Event(msgspec.Struct, gc=False):
+    ts: float | int | str | None = None
+    args: _Args | None = None
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[msgspec.Raw] = []  # noqa: N815 (the format's name)
+
+
+def _torch(path: Path) -> tuple[Ints, Ints, Ints, list[About]] | None:
+    try:
+        with open_bytes(path) as stream:
+            events = msgspec.json.decode(stream.read(), type=_Trace).traceEvents
+    except msgspec.DecodeError:
+        return None
+    decoder = msgspec.json.Decoder(_Event)
+    known: dict[tuple[Any, ...], int] = {}
+    rows: list[tuple[Any, int, int]] = []
+    for event in events:
+        try:
+            found = decoder.decode(event)
+        except msgspec.ValidationError:
+            continue  # another writer's event, of other types: it tells no geometry
+        a = found.args
+        if a is None or a.grid is None or a.block is None or a.correlation is None:
+            continue
+        key = (tuple(a.grid), tuple(a.block), a.registers, a.shared)
+        rows.append((found.ts, a.correlation, known.setdefault(key, len(known))))
+    if not rows:
+        return None
+    times, ids, code = zip(*rows, strict=True)
+    at, _ = nanoseconds(list(times))
+    return at, np.asarray(ids, np.int64), np.asarray(code, np.int64), [_told(k) for k in known]
+
+
+def _told(key: tuple[Any, ...]) -> About:
+    grid, block, registers, shared = key
+    found: dict[str, Any] = {"grid": "x".join(map(str, grid)), "block": "x".join(map(str, block))}
+    if registers is not None:
+        found["registers_per_thread"] = registers
+    if shared is not None:
+        found["shared_bytes"] = shared
+    return found

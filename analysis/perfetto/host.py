@@ -1,0 +1,217 @@
+"""What the host did for the chosen iteration: calls, ranges, and which call launched what.
+
+From an nsys export (runtime and library calls, NVTX ranges) or a trace of torch.profiler (runtime
+calls, record_function ranges). Shown is the time from the first launch of the iteration (or its
+first host operator) to its last operation's end, on the threads that launched something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import InputError
+from ..readers import nsys_host, nsys_schema, nsys_sqlite, torch_events
+from .columns import combined, integers
+from .lanes import lanes
+from .model import NULL, About, Flows, Ints, Slices, Track
+from .operations import Operations
+
+_CUT = {"cut": "reaches beyond what is shown; duration_ns and capture_ns are those of the whole"}
+
+
+@dataclass(frozen=True)
+class HostEvents:
+    """Calls or ranges of a capture. ns; `process` and `correlation` are `NULL` where unknown."""
+
+    what: str
+    start: Ints
+    end: Ints
+    process: Ints
+    thread: Ints
+    correlation: Ints
+    name: Ints
+    names: Sequence[str]
+
+    def take(self, rows: Ints) -> HostEvents:
+        """These rows."""
+        columns = ("start", "end", "process", "thread", "correlation", "name")
+        return HostEvents(
+            self.what, **{c: getattr(self, c)[rows] for c in columns}, names=self.names
+        )
+
+
+def read(path: Path) -> list[HostEvents]:
+    """Calls and ranges of a capture; nothing for a file that has none of either."""
+    if path.suffix == ".sqlite":
+        return _nsys(path)
+    if ".trace.json" in path.name:
+        return _torch(path)
+    return []
+
+
+def _nsys(path: Path) -> list[HostEvents]:
+    from ..readers.nsys_capture import load
+
+    try:
+        with nsys_sqlite.source(path) as source:
+            host = nsys_host.load(source)
+            ranges = load(source, described=False)
+    except InputError:
+        return []  # who read the operations said what is wrong
+    found = []
+    for kind, calls in host.calls.items():
+        process, thread = _split(calls.thread)
+        times = calls.start, calls.end
+        name = calls.name.astype(np.int64)
+        found.append(
+            HostEvents(
+                f"{kind} calls", *times, process, thread, calls.correlation, name, calls.names
+            )
+        )
+    held = ranges.ranges
+    if len(held):
+        process, thread = _split(np.asarray(held.threads, np.int64)[held.thread])
+        unknown = np.full(len(held), NULL)
+        names = [*ranges.names, "(no name)"]
+        name = np.where(held.name < 0, len(names) - 1, held.name).astype(np.int64)
+        every = HostEvents("ranges", held.start, held.end, process, thread, unknown, name, names)
+        found.append(every.take(np.flatnonzero(held.end != NULL)))
+    return found
+
+
+def _split(thread: Ints) -> tuple[Ints, Ints]:
+    process = thread >> nsys_schema.PROCESS_SHIFT & nsys_schema.PROCESS_MASK
+    return process, thread & nsys_schema.PROCESS_MASK
+
+
+def _torch(path: Path) -> list[HostEvents]:
+    events = torch_events.read_events(path)
+    places = [p if isinstance(p, int) else NULL for p in events.places]
+    numbers = np.asarray([*places, NULL], np.int64)
+    found = []
+    for what, kind in (("CUDA calls", torch_events.RUNTIME), ("ranges", torch_events.RANGE)):
+        at = np.flatnonzero((events.kind == kind) & (events.duration != torch_events.UNKNOWN))
+        correlation = events.correlation[at]
+        found.append(
+            HostEvents(
+                what,
+                events.start[at],
+                events.end[at],
+                numbers[events.process[at]],
+                numbers[events.thread[at]],
+                np.where(correlation == torch_events.UNKNOWN, NULL, correlation),
+                events.name[at].astype(np.int64),
+                events.names,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Launches:
+    """`call[i]`: the row of `calls` that launched operation i, -1 for none."""
+
+    calls: HostEvents
+    call: Ints
+
+
+def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
+    """Which call launched each operation, by process and correlation id; null where none did."""
+    for calls in events:
+        if calls.what == "CUDA calls" and len(calls.start):
+            found = _launched(calls, integers(ops.table["process"]), ops.own["correlation"])
+            if (found >= 0).any():
+                return Launches(calls, found)
+    return None
+
+
+def _launched(calls: HostEvents, process: Ints, correlation: Ints) -> Ints:
+    """Ids are unique within a process; one process on either side needs no telling apart."""
+    several = len(np.unique(calls.process)) > 1
+    parts = [np.concatenate([calls.correlation, correlation])]
+    if several:
+        parts.append(np.concatenate([calls.process, process]))
+    keys, _ = combined([np.unique(p, return_inverse=True)[1].astype(np.int64) for p in parts])
+    of_calls, of_ops = keys[: len(calls.start)], keys[len(calls.start) :]
+    usable = np.flatnonzero(calls.correlation != NULL)
+    # Of calls with the same id (runtime and driver) the first is the one that the program made.
+    usable = usable[np.lexsort((calls.start[usable], of_calls[usable]))]
+    at = np.searchsorted(of_calls[usable], of_ops)
+    inside = np.minimum(at, max(0, len(usable) - 1))
+    if not len(usable):
+        return np.full(len(of_ops), -1)
+    match = (of_calls[usable][inside] == of_ops) & (at < len(usable)) & (correlation != NULL)
+    return np.where(match, usable[inside], -1)
+
+
+def tracks(
+    events: Sequence[HostEvents],
+    found: Launches,
+    ops: Operations,
+    others: Ints,
+    since: int | None,
+    first_arrow: int,
+) -> list[Track]:
+    """Tracks of calls and ranges. `others`: correlation ids of other iterations' operations, whose
+    launches are not this one's; `since`: when its first host operator began."""
+    launching = np.unique(found.call[found.call >= 0])
+    own = found.calls.take(launching)
+    low = min(int(own.start.min()), int(own.start.min()) if since is None else since)
+    last_launch, high = int(own.end.max()), max(int(own.end.max()), int(ops.end.max()))
+    threads = np.unique(own.thread)
+    made = []
+    for kind in events:
+        shown = np.isin(kind.thread, threads)
+        if kind.what == "ranges":
+            shown &= (kind.start < last_launch) & (kind.end > low)
+        else:
+            shown &= (kind.start >= low) & (kind.start <= high)
+            shown &= ~np.isin(kind.correlation, others)
+        rows = np.flatnonzero(shown)
+        opens = None
+        if kind is found.calls:
+            opens = _arrows(found, rows, first_arrow)
+        made += _by_thread(kind.take(rows), low, high, opens)
+    return made
+
+
+def _arrows(found: Launches, rows: Ints, first: int) -> Flows:
+    order = np.argsort(found.call, kind="stable")
+    launched = found.call[order]
+    begin, end = np.searchsorted(launched, rows), np.searchsorted(launched, rows, side="right")
+    offsets = np.concatenate([[0], np.cumsum(end - begin)])
+    parts = [order[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
+    ids = np.concatenate([np.empty(0, np.int64), *parts]) + first
+    return Flows(offsets.astype(np.int64), ids.astype(np.int64))
+
+
+def _by_thread(kind: HostEvents, low: int, high: int, opens: Flows | None) -> list[Track]:
+    start, end = np.maximum(kind.start, low), np.minimum(kind.end, high)
+    end = np.maximum(start, end)
+    cut = ((kind.start < low) | (kind.end > high)).astype(np.int64)
+    abouts: list[About] = [{"is": kind.what}, {"is": kind.what, **_CUT}]
+    slices = Slices(
+        start=start,
+        end=end,
+        name=kind.name,
+        names=[n or "(no name)" for n in kind.names],
+        about=cut,
+        abouts=abouts,
+        own={
+            "duration_ns": kind.end - kind.start,
+            "capture_ns": kind.start,
+            "correlation": kind.correlation,
+        },
+        opens=opens,
+    )
+    made = []
+    for thread in np.unique(kind.thread).tolist():
+        chosen = np.flatnonzero(kind.thread == thread)
+        placed = lanes(start[chosen], end[chosen])
+        name = f"host {kind.what}, thread {'unknown' if thread == NULL else thread}"
+        made.append(Track(name, "", slices, [chosen[lane] for lane in placed]))
+    return made

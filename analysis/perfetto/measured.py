@@ -1,0 +1,155 @@
+"""Hardware counters over the kernels they belong to, from the run's Nsight Compute captures.
+
+ncu runs each kernel alone, several times over, at clocks of its own: its durations are never used.
+What it counts (FLOP, bytes) is divided by the time that the kernel took in this timeline's capture,
+and percentages are ncu's own. A kernel is found by its layer (eager: its range), its name and which
+one of that name in the layer it is; ncu's first iteration stands for the one that is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import counters, roofline
+from ..counters_rules import base_unit
+from ..nsys_ops import NO_LAYER
+from .lanes import apart, lanes
+from .model import About, Ints, Slices, Track, Values
+from .operations import Extra, Operations
+
+HOW = "from replayed, serialised kernels (ncu); its durations are never used"
+_TENSOR = "pipe_tensor"
+_PERCENT = ".pct_of_peak_sustained_active"
+FLOP, BYTES, TENSOR = "ncu.flop", "ncu.dram_bytes", "ncu.tensor_pipe_pct"
+_MEASURED = "ncu.measured"
+
+
+def base(kernel: str) -> str:
+    """A kernel's name without its result, parameters, templates and namespace: ncu and nsys
+    spell these differently."""
+    return kernel.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
+
+
+def read(table: pa.Table, ops: pa.Table) -> Extra:
+    """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side."""
+    values: list[About] = []
+    places: dict[tuple[str, str, int], int] = {}
+    for source in pc.unique(table["source"]).to_pylist():
+        part = table.filter(pc.equal(table["source"], source))
+        numbers = _numbers(part)
+        seen: Counter[tuple[str, str]] = Counter()
+        for launch in counters.known(part):
+            if launch.iteration:
+                continue
+            key = (launch.layer, base(launch.kernel))
+            place = (*key, seen[key])
+            seen[key] += 1
+            if place not in places:
+                places[place] = len(values)
+                values.append(_about(numbers[launch.launch]))
+    return Extra(_found(ops, places), values)
+
+
+def _found(ops: pa.Table, places: Mapping[tuple[str, str, int], int]) -> Ints:
+    engine = any(layer != NO_LAYER and not layer.startswith(counters.OWN_RANGE)
+                 for layer, _, _ in places)  # fmt: skip
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    columns = ("kind", "layer" if engine else "range", "name")
+    for kind, layer, name in zip(*(ops[c].to_pylist() for c in columns), strict=True):
+        key = (layer or NO_LAYER, base(name or ""))
+        found.append(places.get((*key, seen[key]), -1) if kind == "kernel" else -1)
+        if kind == "kernel":
+            seen[key] += 1
+    return np.asarray(found, np.int64)
+
+
+def _numbers(part: pa.Table) -> dict[int, dict[str, Any]]:
+    """Metrics by launch, in base units."""
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    columns = ("launch", "metric", "unit", "value", "representative_of")
+    for launch, metric, unit, value, of in zip(
+        *(part[c].to_pylist() for c in columns), strict=True
+    ):
+        found[launch]["of"] = of
+        if value is not None:
+            found[launch][metric] = value * base_unit(unit)[0]
+    return found
+
+
+def _about(numbers: Mapping[str, Any]) -> About:
+    of = numbers.get("of")
+    about: dict[str, Any] = {
+        _MEASURED: "itself" if of is None else f"launch {of} stands for it (the same work)",
+        "ncu.representative": of is not None,
+        "ncu.how": HOW,
+    }
+    done = roofline.work({k: v for k, v in numbers.items() if k != "of"})
+    parts = [*done.tensor.values(), done.fp32, done.fp16]
+    # FLOP are known where those of every kind are: one that was not measured may be all there is.
+    if all(p is not None for p in parts):
+        about[FLOP] = float(sum(p or 0 for p in parts))
+    if done.bytes is not None:
+        about[BYTES] = float(done.bytes)
+    pipes = [v for k, v in numbers.items() if _TENSOR in k and k.endswith(_PERCENT)]
+    if pipes:
+        about[TENSOR] = float(max(pipes))
+    return about
+
+
+def track(ops: Operations, extra: Extra) -> Track | None:
+    """The counters as tracks under one; null where nothing was measured."""
+    kernels = np.asarray(pc.equal(ops.table["kind"], "kernel").to_numpy(), bool)
+    if not (extra.code >= 0).any():
+        return None
+    wanted = (
+        (FLOP, "FLOP/s", 1e9, "FLOP counted by ncu over the kernel's time in this timeline"),
+        (BYTES, "DRAM bytes/s", 1e9, "DRAM bytes counted by ncu over the kernel's time here"),
+        (TENSOR, "tensor pipe, % of peak while active", None, "ncu's own percentage"),
+    )
+    below = []
+    for key, unit, scale, what in wanted:
+        numbers = [v.get(key) for v in extra.values]
+        each = [n if isinstance(n, float) else np.nan for n in numbers]
+        known = np.asarray([*each, np.nan], np.float64)[extra.code]
+        if np.isnan(known).all():
+            continue
+        if scale is not None:
+            length = np.maximum(ops.end - ops.start, 1)
+            known = known / length * scale
+        note = f"{what}; {HOW}. 0 where no measured kernel runs."
+        below.append(Track(unit, note, values=_steps(ops, known, unit)))
+    unmeasured = _unmeasured(ops, kernels & (extra.code < 0))
+    count, of = int((extra.code >= 0).sum()), int(kernels.sum())
+    note = f"{count} of {of} kernels have counters; {HOW}"
+    return Track("counters (ncu)", note, below=[*below, *([unmeasured] if unmeasured else [])])
+
+
+def _steps(ops: Operations, value: Any, unit: str) -> Values:
+    """A value over each kernel that has one, back to 0 at its end. Kernels that overlap (several
+    streams) are cut where the next one starts."""
+    rows = np.flatnonzero(~np.isnan(value))
+    start, end = ops.start[rows], ops.end[rows]
+    until = np.minimum(end, np.append(start[1:], np.iinfo(np.int64).max))
+    time = np.column_stack([start, until]).ravel()
+    height = np.column_stack([value[rows], np.zeros(len(rows))]).ravel()
+    # Where one kernel ends as the next starts only the next one's value is kept.
+    kept = np.append(time[1:] != time[:-1], True)
+    return Values(time[kept], height[kept], unit)
+
+
+def _unmeasured(ops: Operations, lacking: Any) -> Track | None:
+    rows = np.flatnonzero(lacking)
+    if not len(rows):
+        return None
+    same = np.zeros(len(ops), np.int64)
+    about = {"is": "ncu did not measure this kernel: the counters above say nothing here"}
+    slices = Slices(ops.start, ops.end, same, ["not measured"], same, [about])
+    placed = lanes(ops.start[rows], ops.end[rows], apart)
+    return Track("not measured", "", slices, [rows[lane] for lane in placed])

@@ -1,0 +1,191 @@
+"""From the captures of a run to the groups of its timeline, one per capture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import ToolMissing
+from ...core.progress import log
+from ...core.run import Run
+from ..captured import Captured
+from ..counters_run import counters_of_run
+from . import geometry, host, measured, spans
+from .chosen import Chosen, choose
+from .columns import integers
+from .model import NULL, Group, Ints, Track
+from .operations import Extra, Operations, operations
+
+_THREADS = (
+    "The table of operations tells the process, not the thread: of several threads one's operators "
+    "may be drawn upon another's. Times are what was measured."
+)
+_WHAT = {"node": "nodes", "op": "operators"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One capture: its operations, the raw file (null where it is not at hand), its counters."""
+
+    key: str
+    label: str
+    ops: pa.Table
+    engine: bool
+    raw: Path | None = None
+    counters: pa.Table | None = None
+
+
+def of_captured(
+    found: Captured, folder: Path, counters: dict[str, tuple[str, pa.Table]] | None = None
+) -> Source:
+    """The source of a capture whose raw file is in `folder`."""
+    # Of training the last side is the whole step.
+    side = found.sides[-1]
+    engine = side.side == "engine"
+    what = {"inference": "eager"}.get(side.phase, "train")
+    key = f"{side.precision}.{side.backend}" if engine else f"{what}.{side.precision}"
+    _, table = (counters or {}).get(key, (None, None))
+    return Source(key, side.label, found.ops, engine, folder / side.source, table)
+
+
+def group(source: Source, iteration: int | None = None, first_arrow: int = 1) -> Group:
+    """The group of one capture: of the iteration `iteration`, else of the median one."""
+    chosen = choose(source.ops, iteration)
+    facts = _facts(source, chosen)
+    notes = list(chosen.notes)
+    table = chosen.measured()
+    if not len(table):
+        return Group(source.key, source.label, 0, (), facts, (*notes, "nothing can be drawn"))
+    on_device = chosen.kinds[0] == "kernel"
+    extras, counted = _extras(source, table) if on_device else ([], None)
+    what = "kernels" if on_device else _WHAT[chosen.kinds[0]]
+    note = "" if on_device else _THREADS
+    made = operations(table, on_device=on_device, what=what, note=note, extras=extras)
+    made = replace(made, first_arrow=first_arrow)
+    tracks = [spans.modules(made)]
+    if on_device:
+        tracks.append(spans.layers(made, "layers" if source.engine else "operators with kernels"))
+    hosts, arrows = _host(source, chosen, made) if on_device else ([], None)
+    closes = [made.arrow_from_layer] if on_device else []
+    closes += [] if arrows is None else [arrows]
+    tracks += spans.streams(made, closes)
+    if counted is not None:
+        tracks.append(measured.track(made, counted))
+    tracks += _operators(chosen, on_device)
+    tracks += hosts
+    if on_device and not hosts:
+        notes.append("no call that launched an operation is known: no host calls, no arrows")
+    facts["drawn_ns"] = int((made.end - made.start).sum())
+    zero = int(made.start.min())
+    return Group(source.key, source.label, zero, [t for t in tracks if t], facts, notes)
+
+
+def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]:
+    extras, counted = [], None
+    if source.raw is not None and source.raw.exists():
+        start, correlation = integers(table["start_ns"]), integers(table["correlation"])
+        found = geometry.read(source.raw, start, correlation)
+        if found is not None:
+            extras.append(found)
+    if source.counters is not None:
+        counted = measured.read(source.counters, table)
+        extras.append(counted)
+    return extras, counted
+
+
+def _operators(chosen: Chosen, on_device: bool) -> list[Track]:
+    """Host operators of a capture on a device: they launched the kernels."""
+    rows = chosen.others()
+    if not on_device or not len(rows):
+        return []
+    made = operations(rows, on_device=False, what="host operators", note=_THREADS)
+    return spans.streams(made)
+
+
+def _host(source: Source, chosen: Chosen, made: Operations) -> tuple[list[Track], Ints | None]:
+    if source.raw is None or not source.raw.exists():
+        return [], None
+    events = host.read(source.raw)
+    found = host.launches(events, made)
+    if found is None:
+        return [], None
+    operators = integers(chosen.others()["start_ns"])
+    since = int(operators.min()) if len(operators) else None
+    first = made.first_arrow + len(made)
+    others = _elsewhere(source.ops, chosen.number)
+    arrows = np.where(found.call >= 0, np.arange(first, first + len(made)), NULL)
+    return host.tracks(events, found, made, others, since, first), arrows
+
+
+def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
+    """Correlation ids of operations that are not in the iteration."""
+    if number is None:
+        return np.empty(0, np.int64)
+    other = pc.fill_null(pc.not_equal(ops["iteration"], number), True)
+    found = integers(ops["correlation"].filter(other).drop_null())
+    here = ops["correlation"].filter(pc.invert(other)).drop_null()
+    return np.setdiff1d(found, integers(here))
+
+
+def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
+    sums = chosen.drawn.group_by("kind").aggregate(
+        [("duration_ns", "sum"), ("duration_ns", "count")]
+    )
+    facts: dict[str, Any] = {
+        "side": source.label,
+        "capture": source.raw.name if source.raw else source.key,
+        "iteration": -1 if chosen.number is None else chosen.number,
+        "iterations_in_capture": chosen.of,
+        "chosen": "the capture marks no iteration: all of it"
+        if chosen.number is None
+        else "the iteration with the median operation time"
+        if chosen.median
+        else "the iteration that was asked for",
+        "not_drawn": chosen.undrawn,
+        "not_drawn_ns": chosen.undrawn_ns,
+    }
+    for kind, ns, count in zip(
+        *(sums[c].to_pylist() for c in ("kind", "duration_ns_sum", "duration_ns_count")),
+        strict=True,
+    ):
+        facts[f"{kind}_count"], facts[f"{kind}_ns"] = count, ns
+    if chosen.number is None:
+        del facts["iteration"]
+    for i, note in enumerate(chosen.notes):
+        facts[f"note_{i + 1}"] = note
+    return facts
+
+
+def groups(sources: Sequence[Source], iteration: int | None = None) -> list[Group]:
+    """The groups of several captures; the arrows of each have numbers of their own."""
+    found = []
+    first = 1
+    for source in sources:
+        found.append(group(source, iteration, first))
+        first += 2 * len(source.ops) + 1
+    return found
+
+
+def of_run(
+    run: Run,
+    found: Sequence[Captured],
+    iteration: int | None = None,
+    counters: pa.Table | None = None,
+) -> list[Group]:
+    """The groups of a run's captures, as read; its counters are read where they are not given."""
+    from ..bound_run import by_name
+
+    if counters is None:
+        try:
+            counters = counters_of_run(run)
+        except ToolMissing as e:
+            log(f"no counters in the timeline: {e.line()}")
+    named = by_name(counters)
+    folder = run.file("captures")
+    return groups([of_captured(c, folder, named) for c in found], iteration)
