@@ -11,19 +11,28 @@ import pyarrow as pa
 from ..core import nodes
 from ..core.nodes import NodeGraph
 from ..core.run import Run
-from . import counters, ncu_spread
+from . import counters, ncu_combine, ncu_spread
 from .engine_captures import network_of, nodes_file
 from .readers import registry
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
+EVERY = ".ncu-every"
 _EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
 def captures(run: Run) -> list[Path]:
     """The ncu captures of a run; of a report and the CSV made of it, the report where it can be
-    read (its values are not rounded)."""
+    read (its values are not rounded).
+
+    Pieces that were not put together yet are, into the CSV that one capture would have left. Of two
+    captures of one engine, one of every launch and one at the fraction, the latter counts.
+    """
     folder = run.file("captures")
+    for pieces in sorted(folder.glob("*.ncu.batches")):
+        whole = pieces.with_suffix(".csv")
+        if (pieces / "manifest.json").exists() and not whole.exists():
+            ncu_combine.combine(pieces, whole)
     found: dict[str, Path] = {}
     kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
     if importlib.util.find_spec("ncu_report") is None:
@@ -32,7 +41,11 @@ def captures(run: Run) -> list[Path]:
         for path in sorted(folder.glob(pattern)):
             if not path.name.startswith("."):
                 found[path.name.removesuffix(suffix)] = path
-    return [found[stem] for stem in sorted(found)]
+    return [
+        found[s]
+        for s in sorted(found)
+        if s.removesuffix(EVERY) == s or s.removesuffix(EVERY) not in found
+    ]
 
 
 def counters_of_run(run: Run) -> pa.Table | None:
@@ -49,7 +62,8 @@ def _joined(run: Run, capture: Path) -> pa.Table:
     engine = _ENGINE.match(capture.name)
     if engine:
         name = f"{engine[1]}.{engine[2]}"
-        found = ncu_spread.of_file(read, run.file("captures", f"{name}.ncu.plan.json"))
+        own = EVERY if f"{EVERY}." in capture.name else ""
+        found = ncu_spread.of_file(read, run.file("captures", f"{name}{own}.ncu.plan.json"))
         path = nodes_file(run, name, engine[1])
         graph = nodes.load(path) if path.exists() else None
         return counters.join(found, graph, network_of(run, name), engine[1], f"{name}.engine")

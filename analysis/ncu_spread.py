@@ -65,15 +65,21 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
         for r in rows
     ]
     bare = [dataclasses.replace(x, function=_base(x.function)) for x in planned]
+    told = plan.get("chosen")
     every = len(seen) == len(planned)
-    found = ncu_plan.match(bare, seen, every=every)
+    if every or told is None:
+        found = ncu_plan.match(bare, seen, every=every)
+    else:
+        chosen = [x for x in bare if x.index in set(told)]
+        found = ncu_plan.found_in(bare, chosen, seen)
     known = {name: {int(n): i for n, i in of.items()} for name, of in plan["reports"].items()}
-    return ncu_plan.document(planned, {**known, source: found})
+    whole = ncu_plan.document(planned, {**known, source: found})
+    return {**whole, "chosen": told}
 
 
 def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
     names = [f.name for f in dataclasses.fields(ncu_plan.Launch)]
-    own = {n: row[n] for n in names}
+    own: dict[str, Any] = {n: row.get(n) for n in names}
     return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
 
 

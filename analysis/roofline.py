@@ -23,40 +23,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from layerline.core.roofline_metrics import (
+    BYTES,
+    CLOCK,
+    DURATION,
+    FP16,
+    FP32,
+    METRICS,
+    SASS,
+    TENSOR,
+)
+
 from . import roofline_floor
-from .counters_rules import DURATION
 from .devices import Device
 from .roofline_floor import Floor
 
 BOUND = 0.6
 SHORT_NS = 5_000
-
-BYTES = "dram__bytes.sum"
-CLOCK = "sm__cycles_elapsed.avg.per_second"
-_SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
-# FLOP per thread instruction. Half-precision instructions work on pairs (HADD2, HMUL2, HFMA2), as
-# in NVIDIA's SpeedOfLight_HierarchicalHalfRooflineChart. A conversion of half to float is an HADD2
-# too, so kernels that read half and compute in float show half-precision FLOP: an upper bound.
-_FP32 = {"fadd": 1, "fmul": 1, "ffma": 2}
-_FP16 = {"hadd": 2, "hmul": 2, "hfma": 4}
-# "# of math ops executed in Tensor path": a multiply-add is two. Chips differ in the names: of each
-# precision the first group that the capture has whole counts.
-TENSOR: dict[str, tuple[tuple[str, ...], ...]] = {
-    "tf32": (("sm__ops_path_tensor_src_tf32_dst_fp32.sum",),),
-    "bf16": (("sm__ops_path_tensor_src_bf16_dst_fp32.sum",),),
-    "fp16": (
-        ("sm__ops_path_tensor_src_fp16.sum",),  # 9.0
-        ("sm__ops_path_tensor_src_fp16_dst_fp16.sum", "sm__ops_path_tensor_src_fp16_dst_fp32.sum"),
-    ),
-}
-# For a capture to ask for. ncu 2025.3 leaves out, without a word, what the chip does not have.
-METRICS: tuple[str, ...] = (
-    DURATION,
-    BYTES,
-    *(_SASS.format(op) for op in (*_FP32, *_FP16)),
-    *(metric for groups in TENSOR.values() for group in groups for metric in group),
-    CLOCK,
-)
 
 TABLE = pa.schema(
     [
@@ -105,7 +88,7 @@ def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work
     """
 
     def added(weights: Mapping[str, int]) -> float | None:
-        parts = [(values.get(_SASS.format(op)), w) for op, w in weights.items()]
+        parts = [(values.get(SASS.format(op)), w) for op, w in weights.items()]
         return None if any(v is None for v, _ in parts) else sum((v or 0) * w for v, w in parts)
 
     def first(groups: tuple[tuple[str, ...], ...]) -> float | None:
@@ -117,8 +100,8 @@ def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work
         duration_ns=values.get(DURATION),
         bytes=values.get(BYTES),
         tensor=tensor,
-        fp32=added(_FP32),
-        fp16=added(_FP16),
+        fp32=added(FP32),
+        fp16=added(FP16),
         kernels=kernels,
         clock_hz=values.get(CLOCK),
     )
@@ -126,7 +109,7 @@ def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work
 
 def missing(known: Collection[str]) -> list[str]:
     """The metrics that a capture lacks for a roofline; of alternatives, those of the first."""
-    needed = [DURATION, BYTES, *(_SASS.format(op) for op in (*_FP32, *_FP16))]
+    needed = [DURATION, BYTES, *(SASS.format(op) for op in (*FP32, *FP16))]
     for groups in TENSOR.values():
         if not any(all(m in known for m in group) for group in groups):
             needed += groups[0]

@@ -16,9 +16,10 @@ from layerline.engines import backend as backends
 from layerline.engines.command import engine_options
 
 from . import dry_run as dry_run_
-from . import eager_nsys, engine, engine_rebuild, engine_trace, nsys, steps
+from . import eager_nsys, engine, engine_rebuild, engine_trace, ncu_step, nsys, steps
 
-WHAT = ("engine", "eager", "train")
+COUNTERS = "ncu"
+WHAT = ("engine", "eager", "train", COUNTERS)
 # Asked for by name only: it builds again, which can take as long as the first time.
 REBUILD = "rebuild"
 
@@ -34,14 +35,36 @@ def _what(
     return (*chosen, REBUILD) if REBUILD in found else chosen
 
 
-@click.command()
+class _WithCounters(click.Command):
+    """A command with one of its own: ``profile ncu`` is ``ncu``, and takes its options."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """The context of `ncu` where that is the first argument."""
+        if args[:1] != [COUNTERS]:
+            return super().make_context(info_name, args, parent, **extra)
+        module = importlib.import_module("layerline.profile.ncu_command")
+        command: click.Command = module.ncu
+        return command.make_context(f"{info_name} {COUNTERS}", args[1:], parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command whose context it is."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+@click.command(cls=_WithCounters)
 @engine_options
 @click.option(
     "--what",
     multiple=True,
     callback=_what,
-    help="engine, eager, train or all; rebuild: build each engine again, to know how much two "
-    "builds differ.  [default: all]",
+    help="engine, eager, train, ncu (counters of the engines) or all; rebuild: build each engine "
+    "again, to know how much two builds differ.  [default: all]",
 )
 @click.option(
     "--iterations", type=click.IntRange(min=1), help="At most so many, for each measurement."
@@ -82,6 +105,8 @@ def profile(
 
     Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
     beside a build or another measurement. What is still valid is not measured again.
+
+    `layerline profile ncu` measures hardware counters alone, with options of its own.
     """
     run = open_run(path)
     limits = {"iterations": iterations, "target": target, "seconds": seconds}
@@ -91,16 +116,30 @@ def profile(
     for part in ("eager", "train"):
         if part in what:
             _torch_side(run, part, wanted, limits)
-    if "engine" in what or REBUILD in what:
+    if {"engine", REBUILD, COUNTERS} & {*what}:
         chosen = backends.choose(backend)
+        refused = None
         for precision in wanted:
             backends.check_precision(chosen, precision)
         for precision in wanted:
             subject = engine.subject(run, precision, chosen)
             if "engine" in what:
                 _engine_side(subject, limits, trace_iterations)
+            if COUNTERS in what and _counts(chosen, what):
+                by_name = not set(WHAT) <= set(what)
+                refused = ncu_step.counters(subject, by_name=by_name, refused=refused)
             if REBUILD in what:
                 _rebuild(subject, limits)
+
+
+def _counts(backend: backends.Backend, what: Sequence[str]) -> bool:
+    """Whether a backend runs kernels whose launches are told apart; InputError where counters were
+    asked for by name and it does not."""
+    if backend.name == "tensorrt":
+        return True
+    if set(WHAT) <= set(what):
+        return False
+    raise InputError(f"counters of {backend.name} engines are not read", fix="use tensorrt")
 
 
 def _show(
@@ -113,11 +152,15 @@ def _show(
 ) -> None:
     """Print what would run."""
     lines = [dry_run_.torch_side(w, p) for w in ("eager", "train") if w in what for p in wanted]
-    if "engine" in what:
+    if {"engine", COUNTERS} & {*what}:
         chosen = backends.choose(backend)
         plans = steps.unprofiled(limits), steps.plan(limits, most=60, seconds=10.0)
         for precision in wanted:
-            lines += dry_run_.engine(engine.subject(run, precision, chosen), *plans, traced)
+            subject = engine.subject(run, precision, chosen)
+            if "engine" in what:
+                lines += dry_run_.engine(subject, *plans, traced)
+            if COUNTERS in what and _counts(chosen, what):
+                lines.append(ncu_step.shown(subject))
     if REBUILD in what:
         lines.append("# rebuild: the engines stage again in RUN/rebuild, and latency of both")
     click.echo("\n".join(lines))

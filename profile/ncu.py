@@ -25,10 +25,12 @@ from typing import Any
 
 from layerline.core.errors import InputError, ToolMissing, one_line
 from layerline.core.files import replacing
+from layerline.core.roofline_metrics import METRICS as ROOFLINE
 
 from . import nsys
 
 DEFAULT_SECTION = "ComputeWorkloadAnalysis"
+CLOCKS = "base"
 PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_FIX = (
     "run ncu as root (NCU='sudo env PATH=$PATH ncu'), or let every user read counters: "
@@ -54,6 +56,7 @@ class Options:
     clock_control: str = ""
     kernel_name: str = ""
     nvtx_include: tuple[str, ...] = ()
+    roofline: bool = False  # the roofline's metrics too
 
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""
@@ -66,21 +69,32 @@ class Options:
             sections = (DEFAULT_SECTION,)
         found = [x for s in sections for x in ("--section", s)]
         found += [x for s in self.sets for x in ("--set", s)]
-        if self.metrics:
-            found += ["--metrics", ",".join(self.metrics)]
+        metrics = dict.fromkeys((*self.metrics, *(ROOFLINE if self.roofline else ())))
+        if metrics:
+            found += ["--metrics", ",".join(metrics)]
         if self.replay_mode:
             found += ["--replay-mode", self.replay_mode]
         if self.replay_mode == "application":
             # Grids may differ between runs of the application; names and their order do not.
             found += ["--app-replay-match", "name"]
-        for name in ("cache_control", "clock_control"):
-            if getattr(self, name):
-                found += [f"--{name.replace('_', '-')}", getattr(self, name)]
+        if self.cache_control:
+            found += ["--cache-control", self.cache_control]
+        # Said always: what ncu does without it changed from base to boost between its versions.
+        found += ["--clock-control", self.clock_control or CLOCKS]
         return found + [x for n in self.nvtx_include for x in ("--nvtx-include", n)]
 
 
 def command() -> list[str]:
-    """The ncu command as the user has it; ToolMissing where there is none."""
+    """The ncu command as the user has it; ToolMissing where there is none.
+
+    InputError where the current directory is gone: ncu and what it starts need one.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise InputError(
+            "the current directory no longer exists", fix="cd to one that does"
+        ) from None
     found = shlex.split(os.environ.get("NCU") or "ncu")
     if not found or shutil.which(found[0]) is None:
         raise ToolMissing(
@@ -88,6 +102,15 @@ def command() -> list[str]:
             fix="install Nsight Compute, or name it with NCU=…",
         )
     return found
+
+
+def missing() -> ToolMissing | None:
+    """Why no counters can be read here, or null as far as can be told without trying."""
+    try:
+        command()
+    except ToolMissing as e:
+        return e
+    return None
 
 
 def prefix(
@@ -108,7 +131,8 @@ def prefix(
         *("--profile-from-start", "off"),
         *options.arguments(),
         *chosen,
-        *("--export", str(output), "--force-overwrite"),
+        # % begins a macro in the name of a report (Nsight Compute CLI, File Macros).
+        *("--export", str(output).replace("%", "%%"), "--force-overwrite"),
         *("--log-file", str(log_of(output))),
     ]
 

@@ -1,13 +1,13 @@
-"""A long ncu capture in pieces, each a run of the program; restarted, resumed, put together.
+"""A long ncu capture in pieces, each a run of the program; restarted, resumed, checked.
 
-The pieces lie in ``captures/NAME.ncu.batches/`` with ``manifest.json``. A piece that crashed is
+The pieces lie in ``captures/NAME.ncu.batches/`` with ``manifest.json``, which analysis reads as one
+capture. A piece that crashed is
 tried once more; one that hung is not. What is done is not done again by the next call, as long as
 the engine and the options are the same.
 """
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from layerline.core.errors import InputError, LayerlineError, ToolMissing
 from layerline.core.files import sha256, sha256_of, write_json
 from layerline.core.progress import log
 
-from . import ncu, ncu_launches
+from . import ncu
 from .engine import SCHEMA_VERSION
 from .ncu_batches import (
     DONE,
@@ -32,13 +32,14 @@ from .ncu_batches import (
     load,
     parts,
 )
-from .ncu_capture import Target, once
+from .ncu_capture import once
+from .ncu_target import Target
 
 TRIES = 2
 
 
 def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> dict[str, Any]:
-    """Capture all pieces that are not there yet and put them together; gives facts.
+    """Capture all pieces that are not there yet and check that they fit; gives facts.
 
     CheckFailed names a piece that failed, when all others were tried; ToolMissing at once where
     ncu may not or cannot.
@@ -60,22 +61,27 @@ def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> di
             ended = last(piece, count, expected)
             skip += count
     check(manifest, folder)
-    combine = importlib.import_module("layerline.analysis.ncu_combine")  # a later stage's reader
-    for whole in (".ncu-rep", ".2.ncu-rep", ".2.ncu.csv", ".ncu.plan.json"):
+    for whole in (".ncu-rep", ".ncu.csv", ".ncu.plan.json"):
         of.file(whole).unlink(missing_ok=True)  # of an earlier capture in one piece
-    facts: dict[str, Any] = combine.combine(folder, of.file(".ncu.csv"))
+    done = [t for t in manifest.taken if t.launches]
+    launches = sum(t.launches for t in done if t.piece.part == 0)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "source": of.file(".ncu.csv").name,
+        "source": f"{folder.name}/manifest.json",
         **of.about,
         "options": options.as_json(),
-        "every": True,
+        "inputs": {p.name: sha256(p) for p in of.inputs},
+        "every": not _filtered(options),
         "pieces": [{"name": t.piece.name, "launches": t.launches} for t in manifest.taken],
-        "clock_control": options.clock_control or "base",
-        **facts,
+        "seconds": [t.seconds for t in manifest.taken],
+        "profiled_seconds": [t.profiled_seconds for t in manifest.taken],
+        "launches": launches,
+        "replayed": sum(t.launches for t in done),
+        "share": 1.0,
+        "clock_control": options.clock_control or ncu.CLOCKS,
     }
     write_json(of.file(".ncu.meta.json"), document)
-    return {"pieces": len(manifest.taken), **facts}
+    return {"pieces": len(manifest.taken), "launches": launches}
 
 
 def _manifest(of: Target, options: ncu.Options, cut: Cut, folder: Path) -> Manifest:
@@ -88,9 +94,10 @@ def _manifest(of: Target, options: ncu.Options, cut: Cut, folder: Path) -> Manif
         if found.key == key:
             return found
         log(f"{of.stem}: the pieces there are of another capture; begun anew")
+    launches = None if _filtered(options) else of.launches()
     expected: list[Kernel] | None = None
-    if of.sqlite is not None and of.sqlite.exists() and not _filtered(options):
-        expected = [(x.function, x.grid, x.block) for x in ncu_launches.of_nsys(of.sqlite)]
+    if launches is not None:
+        expected = [(x.function, x.grid, x.block) for x in launches]
     return Manifest(key, cut, expected)
 
 
@@ -130,12 +137,14 @@ def _tried(
 ) -> Taken:
     file = f"{piece.name}.ncu-rep"
     chosen = ncu.Options(**{**vars(options), "metrics": piece.metrics})
-    if not _filtered(options) and of.sqlite is None:
+    if of.torch and not options.kernel_name:
         chosen = ncu.Options(**{**vars(chosen), "kernel_name": ncu.NO_NCCL})
     error = ""
     for attempt in range(1, TRIES + 1):
         try:
-            made = once(of, chosen, _filters(piece), folder / file, timeout=timeout, warmup=0)
+            made = once(
+                of, chosen, _filters(piece), folder / file, timeout=timeout, warmup=of.warmup
+            )
         except ToolMissing:
             raise
         except LayerlineError as e:
@@ -154,6 +163,8 @@ def _tried(
             file=file,
             sha256=sha256(made.report),
             launches=made.launches,
+            seconds=round(made.seconds, 3),
+            profiled_seconds=made.profiled_seconds,
             kernels=None if made.seen is None else [kernel_of(s) for s in made.seen],
         )
     return Taken(piece, FAILED, manifest.key, file=file, error=error)

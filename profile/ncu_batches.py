@@ -62,6 +62,8 @@ class Taken:
     launches: int = 0
     kernels: list[Kernel] | None = None
     error: str = ""
+    seconds: float | None = None  # of the whole run of the program
+    profiled_seconds: float | None = None  # of it, between profiler start and stop
 
 
 @dataclass

@@ -3,13 +3,14 @@
 Leaves ``captures/{precision}.{backend}.ncu-rep`` (``eager.{precision}.ncu-rep``, ``train.…``; a
 second one, ``….2.ncu-rep``, where the first missed a kind of work), NVIDIA's raw page of each
 (``….ncu.csv``), ``….ncu.plan.json`` where an nsys capture tells the launches, and
-``….ncu.meta.json``: how it was taken.
+``….ncu.meta.json``: how it was taken and what it cost. A capture of every launch has the same
+files with ``.ncu-every`` after the stem, so that the two lie side by side.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
+import functools
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,19 +20,16 @@ from typing import Any
 
 from layerline.core import machine
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
-from layerline.core.files import replacing, write_json
+from layerline.core.files import replacing, sha256, write_json
 from layerline.core.progress import log, progress
-from layerline.core.run import Run
 from layerline.engines import launch
-from layerline.engines.backend import Worker, inputs_path
 
 from . import ncu, ncu_launches, ncu_plan
-from .engine import SCHEMA_VERSION, Subject
-from .ncu_plan import Plan, Seen
+from .engine import SCHEMA_VERSION
+from .ncu_plan import Launch, Plan, Seen
+from .ncu_target import WARMUP, Target
 
 SUFFIXES = (".ncu-rep", ".ncu.meta.json")
-# Before a capture of chosen invocations nothing may run: they are counted from the first launch.
-WARMUP = 2
 OUTPUT = "capture"
 
 
@@ -44,72 +42,8 @@ class Capture:
     launches: int
     seconds: float
     command: list[str]
+    profiled_seconds: float | None = None  # from profiler start to stop, without program start-up
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What is captured: a worker with its job, and the names of the files.
-
-    `job` takes the number of warming iterations. `sqlite`: the nsys export of the same work.
-    `about` goes into the meta file.
-    """
-
-    run: Run
-    stem: str
-    worker: Worker
-    job: Callable[[int], dict[str, Any]]
-    inputs: list[Path]
-    sqlite: Path | None
-    about: dict[str, Any]
-
-    def file(self, suffix: str) -> Path:
-        """A file of this capture."""
-        return self.run.file("captures", self.stem + suffix)
-
-    def plan(self) -> Plan | None:
-        """What to replay, by the run's nsys capture; null where there is none."""
-        if self.sqlite is None or not self.sqlite.exists():
-            return None
-        return ncu_plan.plan(ncu_launches.of_nsys(self.sqlite))
-
-
-def engine_target(of: Subject) -> Target:
-    """One inference of an engine between profiler start and stop, on an idle stream: a replay
-    would wait for a gate."""
-
-    def job(warmup: int) -> dict[str, Any]:
-        plan = {"warmup": warmup, "iterations": {"min": 1, "max": 1}, "target": 1.0, "seconds": 60}
-        options = {**of.backend.job_options(of.run, of.precision), "queued": False}
-        return launch.job(
-            "trace", of.engine, inputs_path(of.run), of.precision,
-            threads=of.threads, options=options, plan=plan,
-        )  # fmt: skip
-
-    about = {"precision": of.precision, "backend": of.backend.name, "engine": of.engine.name}
-    sqlite = of.capture(".sqlite")
-    worker = of.backend.worker()
-    return Target(
-        of.run, f"{of.precision}.{of.backend.name}", worker, job, of.inputs(), sqlite, about
-    )
-
-
-def torch_target(run: Run, what: str, precision: str) -> Target:
-    """One inference of the eager model, or one step of its training; every launch is replayed."""
-
-    def job(warmup: int) -> dict[str, Any]:
-        model = run.file("export", "model.json")
-        return {
-            "task": what,
-            "precision": precision,
-            "model": str(model),
-            "options": {"warmup": warmup},
-        }
-
-    worker = Worker((sys.executable, "-P", "-m", "layerline.profile.ncu_eager_worker"))
-    inputs = [run.file("export", "model.json"), inputs_path(run)]
-    about = {"precision": precision, "what": what}
-    return Target(run, f"{what}.{precision}", worker, job, inputs, None, about)
 
 
 def once(
@@ -140,7 +74,16 @@ def once(
     shown = ncu.prefix(tool, options, Path("NAME"), filters)
     seen = ncu_launches.of_report(report)
     launches = launches if seen is None else len(seen)
-    return Capture(report, seen, launches, seconds, shown, answer.get("facts", {}))
+    facts = answer.get("facts", {})
+    return Capture(report, seen, launches, seconds, shown, _profiled(answer, facts), facts)
+
+
+def _profiled(answer: dict[str, Any], facts: dict[str, Any]) -> float | None:
+    """Seconds between profiler start and stop by the worker's host clock, replays included."""
+    ns = facts.get("profiled_ns")
+    if ns is None and answer.get("host_ns"):
+        ns = sum(answer["host_ns"])
+    return None if ns is None else ns / 1e9
 
 
 def _call(
@@ -148,6 +91,11 @@ def _call(
 ) -> dict[str, Any]:
     try:
         return launch.call(of.worker, what, prefix=before, timeout=timeout)
+    except PermissionError:  # a tool that runs as root does not end for its user
+        raise InputError(
+            f"ncu did not end within {timeout:g} s and cannot be ended: it runs as another user",
+            fix="end it with sudo kill, and give a longer --timeout",
+        ) from None
     except LayerlineError as e:
         text = ncu.said(output)
         ncu.refuse(text + e.what)
@@ -159,89 +107,120 @@ def _call(
 
 
 def capture(of: Target, options: ncu.Options, *, every: bool, timeout: float) -> dict[str, Any]:
-    """Capture one inference's counters; gives facts. LayerlineError on failure."""
+    """Capture one iteration's counters; gives facts. LayerlineError on failure.
+
+    With `every`, `of` should be `Target.every()`, so that both kinds of capture are kept.
+    """
     before = machine.state()
+    inputs = {p.name: sha256(p) for p in of.inputs}
     plan = of.plan()
     if plan is None:
         log(f"{of.stem}: no nsys capture tells equal launches apart; every one is replayed")
-    if options.kernel_name or options.nvtx_include or options.replay_mode in ("range", "app-range"):
+    users = bool(options.kernel_name or options.nvtx_include)
+    if users or options.replay_mode == "range":
         plan, every = None, False  # the user chooses
-    parts = _parts(of, options, plan, every=every, timeout=timeout)
-    measured, wrong = _matched(parts, plan, every=every)
+    parts, chosen = _parts(of, options, plan, every=every, timeout=timeout)
+    measured, wrong = _matched(parts, plan, chosen)
     unread = any(p.seen is None for p in parts)
     if plan is not None:
-        write_json(of.file(".ncu.plan.json"), ncu_plan.document(plan.launches, measured))
-    csvs = [_csv(p.report) for p in parts]
-    document = {
+        document = ncu_plan.document(plan.launches, measured, chosen)
+        write_json(of.file(".ncu.plan.json"), document)
+    replayed = sum(p.launches for p in parts)
+    launches = len(plan.launches) if plan else None if users else replayed
+    about = {
         "schema_version": SCHEMA_VERSION,
         "source": parts[0].report.name,
         "reports": [p.report.name for p in parts],
         **of.about,
         "options": options.as_json(),
-        "every": every or plan is None,
+        "inputs": inputs,
+        "every": chosen is None and not users,
         "commands": [p.command for p in parts],
+        # Of the whole run of the program, and of what ncu replayed in it.
         "seconds": [round(p.seconds, 3) for p in parts],
-        "launches": None if plan is None else len(plan.launches),
-        "replayed": sum(p.launches for p in parts),
-        "planned": None if plan is None or every else len(plan.chosen),
+        "profiled_seconds": [
+            None if p.profiled_seconds is None else round(p.profiled_seconds, 6) for p in parts
+        ],
+        "launches": launches,
+        "replayed": replayed,
+        "share": round(replayed / launches, 6) if launches else None,
+        "planned": None if chosen is None else len(chosen),
         # Null: nothing here reads reports, so what was captured is matched to the plan later.
         "verified": None if unread or plan is None else wrong is None,
-        "csv": csvs,
-        "clock_control": options.clock_control or "base",
+        "csv": [_csv(p.report) for p in parts],
+        "clock_control": options.clock_control or ncu.CLOCKS,
         "machine": {"before": before, "after": machine.state()},
         "facts": parts[0].facts,
     }
-    write_json(of.file(".ncu.meta.json"), document)
+    write_json(of.file(".ncu.meta.json"), about)
     if wrong is not None:
         raise wrong
-    return {k: document[k] for k in ("launches", "replayed", "seconds", "verified")}
+    return {k: about[k] for k in ("launches", "replayed", "share", "seconds", "verified")}
 
 
 def _parts(
     of: Target, options: ncu.Options, plan: Plan | None, *, every: bool, timeout: float
-) -> list[Capture]:
-    """The capture, and a second one by kernel names where the first missed a kind of work."""
+) -> tuple[list[Capture], list[Launch] | None]:
+    """The capture, and a second one by kernel names where the first missed a kind of work; with
+    the launches that it was to hold, null for every one."""
     report = of.file(".ncu-rep")
     for old in (".2.ncu-rep", ".2.ncu.csv", ".ncu.csv", ".ncu.plan.json"):  # of an earlier capture
         of.file(old).unlink(missing_ok=True)
-    if not plan and of.sqlite is None and not options.kernel_name:
+    if of.torch and not options.kernel_name:
         options = dataclasses.replace(options, kernel_name=ncu.NO_NCCL)
+    whole = functools.partial(once, of, options, timeout=timeout)
     if plan is None or every or len(plan.chosen) == len(plan.launches):
-        return [once(of, options, [], report, timeout=timeout)]
+        return [whole([], report)], None
+    chosen = plan.chosen
+    alone = dataclasses.replace(options, kernel_name="")  # the plan's names say which kernels
     try:
-        first = once(of, options, plan.filters(), report, timeout=timeout, warmup=0)
+        first = once(of, alone, plan.filters(), report, timeout=timeout, warmup=of.warmup)
     except InputError as e:
         if e.what != ncu.NO_KERNEL:
             raise
-        log(f"{of.stem}: ncu found none of the chosen invocations; by names instead")
-        names = ncu_plan.names_pattern(plan.functions)
-        return [once(of, options, ["--kernel-name", f"regex:{names}"], report, timeout=timeout)]
+        log(f"{of.stem}: ncu found none of the chosen invocations")
+        return _by_names(whole, plan, report)
     if first.seen is None:
-        return [first]
+        return [first], chosen
     try:
-        found = ncu_plan.match(plan.launches, first.seen, every=False)
-    except CheckFailed:
-        return [first]  # said by the caller, when the capture is safe
+        found = ncu_plan.found_in(plan.launches, chosen, first.seen)
+    except CheckFailed as e:
+        if not of.torch:
+            return [first], chosen  # said by the caller, when the capture is safe
+        log(f"{of.stem}: {e.what}; every launch is replayed instead")
+        return [whole([], report)], None
     lacking = ncu_plan.missing(plan.launches, found.values())
     if not lacking:
-        return [first]
+        return [first], chosen
     log(f"{of.stem}: {len(lacking)} kinds of work were not captured; once more by their names")
-    names = ncu_plan.names_pattern(x.function for x in lacking)
-    more = of.file(".2.ncu-rep")
-    second = once(of, options, ["--kernel-name", f"regex:{names}"], more, timeout=timeout)
-    return [first, second]
+    names = ncu_plan.names_filter(x.function for x in lacking)
+    second = whole(names, of.file(".2.ncu-rep"))
+    return [first, second], chosen
+
+
+def _by_names(
+    whole: Callable[..., Capture], plan: Plan, report: Path
+) -> tuple[list[Capture], list[Launch]]:
+    """All launches of the plan's kernels, whatever their number."""
+    names = set(plan.functions)
+    log("all launches of the same kernels are replayed instead")
+    made = whole(ncu_plan.names_filter(names), report)
+    return [made], [x for x in plan.launches if x.function in names]
 
 
 def _matched(
-    parts: list[Capture], plan: Plan | None, *, every: bool
+    parts: list[Capture], plan: Plan | None, chosen: list[Launch] | None
 ) -> tuple[dict[str, dict[int, int]], CheckFailed | None]:
     """Of each report that can be read, its launches in the plan; and what does not fit."""
     found: dict[str, dict[int, int]] = {}
-    for part in parts:
+    for number, part in enumerate(parts):
         if plan is None or part.seen is None:
             continue
         try:
-            found[part.report.name] = ncu_plan.match(plan.launches, part.seen, every=every)
+            if number:  # by names: which launches these were is told by their layers
+                found[part.report.name] = ncu_plan.match(plan.launches, part.seen, every=False)
+            else:
+                found[part.report.name] = ncu_plan.found_in(plan.launches, chosen, part.seen)
         except CheckFailed as e:
             return {}, CheckFailed(e.what, file=part.report, fix=e.fix)
     return found, None

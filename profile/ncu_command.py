@@ -1,4 +1,5 @@
-"""`layerline ncu`: hardware counters of a run's engines, of its eager model, of its training."""
+"""`layerline profile ncu`, also `layerline ncu`: hardware counters of a run's engines, of its eager
+model, of its training."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from layerline.engines import backend as backends
 from layerline.engines import launch
 from layerline.engines.command import precisions
 
-from . import engine, ncu_batched, ncu_batches, ncu_capture
+from . import engine, ncu_batched, ncu_batches, ncu_capture, ncu_target
 from . import ncu as tool
 from .eager_process import cuda_usable
-from .ncu_capture import Target
+from .ncu_target import Target
 
 WHAT = ("engine", "eager", "train")
 
@@ -45,6 +46,7 @@ def _metrics(
 @click.option("--section", "sections", multiple=True, help="[default: ComputeWorkloadAnalysis]")
 @click.option("--set", "sets", multiple=True, help="A set of sections, as ncu names it.")
 @click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
+@click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
 @click.option(
     "--replay-mode", type=click.Choice(("kernel", "application", "range")), help="[default: kernel]"
 )
@@ -101,14 +103,22 @@ def ncu(
     targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
     for of in targets:
         if dry_run:
-            click.echo(_shown(of, options, every))
+            click.echo(shown(of, options, every=every))
         elif batch_launches or passes:
             cut = ncu_batches.Cut(batch_launches, passes)
-            work = functools.partial(ncu_batched.capture, of, options, cut, timeout=timeout)
-            _measure(of, options, {"cut": vars(cut)}, [".ncu.csv"], work)
+            pieces = of.every()
+            work = functools.partial(ncu_batched.capture, pieces, options, cut, timeout=timeout)
+            kept = {"cut": vars(cut)}, [".ncu.batches/manifest.json", ".ncu.meta.json"]
+            measure(pieces, options, *kept, work)
         else:
-            work = functools.partial(ncu_capture.capture, of, options, every=every, timeout=timeout)
-            _measure(of, options, {"every": every}, list(ncu_capture.SUFFIXES), work)
+            measure_one(of, options, every=every, timeout=timeout)
+
+
+def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: float) -> None:
+    """The step of a capture in one run of the program; nothing where it is still valid."""
+    of = of.every() if every else of
+    work = functools.partial(ncu_capture.capture, of, options, every=every, timeout=timeout)
+    measure(of, options, {"every": every}, list(ncu_capture.SUFFIXES), work)
 
 
 def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
@@ -117,7 +127,7 @@ def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
         raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
     for precision in wanted:
         backends.check_precision(chosen, precision)
-    found = [ncu_capture.engine_target(engine.subject(run, p, chosen)) for p in wanted]
+    found = [ncu_target.engine_target(engine.subject(run, p, chosen)) for p in wanted]
     tool.command()
     backends.require(chosen)
     return found
@@ -127,7 +137,7 @@ def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
     tool.command()
     if not cuda_usable():
         raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
-    return [ncu_capture.torch_target(run, what, precision) for precision in wanted]
+    return [ncu_target.torch_target(run, what, precision) for precision in wanted]
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
@@ -141,25 +151,25 @@ def _query(path: Path | None, timeout: float) -> None:
     click.echo(f"{count} metrics in {file}")
 
 
-def _shown(of: Target, options: tool.Options, every: bool) -> str:
+def shown(of: Target, options: tool.Options, *, every: bool) -> str:
+    """The command as text, with the worker's job."""
+    of = of.every() if every else of
     plan = None if every else of.plan()
     filters = [] if plan is None else plan.filters()
     before = tool.prefix(tool.command(), options, of.file(""), filters)
-    warmup = ncu_capture.WARMUP if plan is None else 0
+    warmup = ncu_target.WARMUP if plan is None else of.warmup
     return launch.shown([*before, *of.worker.command], of.job(warmup))
 
 
-def _measure(
+def measure(
     of: Target,
     options: tool.Options,
     also: dict[str, Any],
     suffixes: list[str],
     work: Callable[[], dict[str, Any]],
 ) -> None:
-    keyed = {**options.as_json(), **also}
-    sqlite = [of.sqlite] if of.sqlite is not None and of.sqlite.exists() else []
-    outputs = [of.file(s) for s in suffixes]
-    step = Step(of.run, f"profile/{of.stem}.ncu", keyed, [*of.inputs, *sqlite], outputs)
+    """A step that leaves the files of these suffixes; nothing is done where it is valid."""
+    step = step_of(of, {**options.as_json(), **also}, suffixes)
     if step.valid():
         log(f"{step.name}: up to date")
         return
@@ -172,3 +182,10 @@ def _measure(
             # The report says why this side has no counters, also where it is made elsewhere.
             write_json(refused, {"schema_version": 1, "why": e.what, "fix": e.fix})
             raise
+
+
+def step_of(of: Target, options: dict[str, Any], suffixes: list[str]) -> Step:
+    """The step of a capture."""
+    sqlite = [of.sqlite] if of.sqlite is not None and of.sqlite.exists() else []
+    outputs = [of.file(s) for s in suffixes]
+    return Step(of.run, f"profile/{of.stem}.ncu", options, [*of.inputs, *sqlite], outputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,27 +38,31 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
     training = job["task"] == "train"
     subject = prepare(job, training=training)
-    trainer = train_measure.Trainer(subject, job["options"]) if training else None
+    options = job["options"]
+    trainer = train_measure.Trainer(subject, options, range_of=_everywhere) if training else None
 
     def step() -> None:
         if trainer is not None:
             trainer.step(train_measure.Clock(subject))
         else:
-            batch = subject.batch()
-            with torch.inference_mode(), _everywhere(hooks.PHASE + "inference"):
-                subject.model(**batch)
+            with torch.inference_mode():
+                with hooks.phase("data", _everywhere):
+                    batch = subject.batch()
+                with hooks.phase("inference", _everywhere):
+                    subject.model(**batch)
         subject.synchronize()
 
-    for _ in range(int(job["options"].get("warmup", 2))):
+    for _ in range(int(options.get("warmup", 2))):
         step()
-    # The step opens its phases by this name; in this process they are NVTX's.
-    hooks.phase = lambda name, range_of=_everywhere: range_of(hooks.PHASE + name)
     cuda = torch.cuda.cudart()
     with hooks.module_ranges(subject.model, hooks.nvtx):
         cuda.cudaProfilerStart()
+        begun = time.perf_counter_ns()
         step()
+        profiled = time.perf_counter_ns() - begun
         cuda.cudaProfilerStop()
-    return {k: v for k, v in subject.facts.items() if k != "machine"}
+    facts = {k: v for k, v in subject.facts.items() if k != "machine"}
+    return {**facts, "profiled_ns": profiled}
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import re
 import shutil
 import sqlite3
 import sys
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,24 @@ ORDER BY n.start
 """
 
 
+def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Any]]:
+    """Rows of an nsys export, in the order of launching and of opening. sqlite3.Error.
+
+    Kernels: start, end, launch, thread, name, short name, grid x y z, block x y z, registers,
+    static and dynamic shared bytes; ranges (push/pop): start, end, thread, text.
+    """
+    where = urllib.parse.quote(str(path.absolute()))  # a ? or # of its own would end the path
+    with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as file:
+        return file.execute(_KERNELS).fetchall(), file.execute(_RANGES).fetchall()
+
+
 def of_nsys(path: Path) -> list[Launch]:
     """The kernels that one inference launched, in the order of launching, with their layers.
 
     `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
     """
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
-            kernels = file.execute(_KERNELS).fetchall()
-            ranges = file.execute(_RANGES).fetchall()
+        kernels, ranges = kernels_and_ranges(path)
     except sqlite3.Error as e:
         raise InputError(
             f"has no kernels and ranges that can be read ({e})",
@@ -128,12 +138,15 @@ def of_report(path: Path) -> list[Seen] | None:
 
 def _seen(number: int, action: Any) -> Seen:
     push_pop: list[tuple[str, str]] = []
+    start_end: list[str] = []  # hold for every thread: the phase, where a thread has no module
     state = action.nvtx_state()
     for domain_id in state.domains() if state is not None else ():
         domain = state.domain_by_id(domain_id)
         push_pop += [(domain.name(), name) for name in domain.push_pop_ranges()]
+        start_end += list(domain.start_end_ranges())
     # A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
     names = [n for d, n in push_pop if d == "myelin-exec"] or [n for _, n in push_pop]
+    names = names or start_end
     return Seen(
         number=number,
         function=action.name(action.NameBase_FUNCTION),

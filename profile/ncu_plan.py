@@ -23,6 +23,8 @@ from typing import Any
 from layerline.core.errors import CheckFailed
 
 SCHEMA_VERSION = 1
+# Linux takes arguments of up to 128 KiB each (MAX_ARG_STRLEN).
+LONGEST = 100_000
 # A second representative of each kind is replayed too, as long as no more than this is.
 FRACTION = 0.25
 _MYELIN = re.compile(r"(__myl_bb)\d+_\d+(_)|(__mye)\d+")
@@ -52,6 +54,8 @@ class Launch:
     dynamic_shared: int | None
     layer: str | None
     duration_ns: int | None = None
+    # PHASE/OPERATOR/CLASS/MODULE of an eager launch, where ncu's report knows the phase only.
+    place: str | None = None
 
     @property
     def configuration(self) -> tuple[Any, ...]:
@@ -63,9 +67,14 @@ class Launch:
     def key(self) -> tuple[Any, ...]:
         """Equal for launches that are the same work. Without a layer it is its own only."""
         work = kernel_kind(self.kernel)
-        place = f"#{self.index}" if self.layer is None else layer_kind(self.layer)
         shared = (self.static_shared, self.dynamic_shared)
-        return (work, self.grid, self.block, self.registers, *shared, place)
+        return (work, self.grid, self.block, self.registers, *shared, self._place())
+
+    def _place(self) -> str:
+        if self.place is not None:
+            rest, slash, module = self.place.rpartition("/")
+            return rest + slash + _BLOCK.sub("*", module, count=1)
+        return f"#{self.index}" if self.layer is None else layer_kind(self.layer)
 
 
 Kinds = dict[int, tuple[Any, ...]]
@@ -86,7 +95,8 @@ def kinds(launches: Sequence[Launch]) -> Kinds:
         low, high = (min(times), max(times)) if times else (0, 0)
         apart = high > DIFFERENT * low and high - low > DIFFERENT_NS
         for launch in equal:
-            found[launch.index] = (*key, launch.layer) if apart else key
+            own = launch.layer if launch.place is None else launch.place
+            found[launch.index] = (*key, own) if apart else key
     return found
 
 
@@ -102,9 +112,8 @@ class Plan:
     def chosen(self) -> list[Launch]:
         """The launches that these names and invocations choose."""
         counted = zip(self.launches, _invocations(self.launches), strict=True)
-        return [
-            x for x, n in counted if x.function in set(self.functions) and n in self.invocations
-        ]
+        functions, numbers = set(self.functions), set(self.invocations)
+        return [x for x, n in counted if x.function in functions and n in numbers]
 
     @property
     def share(self) -> float:
@@ -112,9 +121,13 @@ class Plan:
         return len(self.chosen) / len(self.launches)
 
     def filters(self) -> list[str]:
-        """As ncu's arguments."""
+        """As ncu's arguments. Names that are too long for an argument are left out: the same
+        invocations of all kernels are a superset."""
         numbers = "|".join(str(n) for n in self.invocations)
-        return ["--kernel-id", f"::regex:{names_pattern(self.functions)}:{numbers}"]
+        names = names_pattern(self.functions)
+        if len(names.encode()) + len(numbers) > LONGEST:
+            return ["--kernel-id", f":::{numbers}"]
+        return ["--kernel-id", f"::regex:{names}:{numbers}"]
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,12 @@ def names_pattern(functions: Iterable[str]) -> str:
     return "^(" + "|".join(re.escape(n).replace(":", ".").replace(r"\_", "_") for n in names) + ")$"
 
 
+def names_filter(functions: Iterable[str]) -> list[str]:
+    """ncu's arguments for exactly these names; none, so all kernels, where they are too long."""
+    pattern = names_pattern(functions)
+    return [] if len(pattern.encode()) > LONGEST else ["--kernel-name", f"regex:{pattern}"]
+
+
 def _invocations(launches: Sequence[Launch]) -> list[int]:
     seen: Counter[tuple[Any, ...]] = Counter()
     numbers = []
@@ -163,48 +182,93 @@ def _invocations(launches: Sequence[Launch]) -> list[int]:
     return numbers
 
 
+class _Cover:
+    """Function names and invocation numbers, and how many launches their product chooses."""
+
+    def __init__(self, launches: Sequence[Launch], numbers: Sequence[int]) -> None:
+        self.functions: set[str] = set()
+        self.invocations: set[int] = set()
+        self.size = 0
+        self._of_function: dict[str, Counter[int]] = defaultdict(Counter)
+        self._of_number: dict[int, Counter[str]] = defaultdict(Counter)
+        for launch, number in zip(launches, numbers, strict=True):
+            self._of_function[launch.function][number] += 1
+            self._of_number[number][launch.function] += 1
+
+    def has(self, function: str, number: int) -> bool:
+        return function in self.functions and number in self.invocations
+
+    def more(self, function: str, number: int) -> int:
+        """Launches that are chosen in addition with this name and this number."""
+        found = 0
+        if number not in self.invocations:
+            counts = self._of_number[number]
+            found += sum(n for f, n in counts.items() if f in self.functions)
+        if function not in self.functions:
+            wanted = {*self.invocations, number}
+            found += sum(n for i, n in self._of_function[function].items() if i in wanted)
+        return found
+
+    def add(self, function: str, number: int) -> None:
+        self.size += self.more(function, number)
+        self.functions.add(function)
+        self.invocations.add(number)
+
+
 def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
     """Choose names and invocations so that each kind of work is replayed at least once.
 
-    Then second representatives (of the last instance's name, and of later invocations) while no
-    more than `fraction` of the launches is replayed.
+    Of each kind the launch that adds the fewest others; then second representatives (of the last
+    instance's name, and of later invocations) while no more than `fraction` of the launches is
+    replayed.
     """
     numbers = _invocations(launches)
     kind_of = kinds(launches)
-    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for i, launch in enumerate(launches):
-        groups[kind_of[launch.index]].append(i)
-    firsts = [members[0] for members in groups.values()]
-    found = Plan(
-        tuple(launches),
-        tuple(sorted({launches[i].function for i in firsts})),
-        tuple(sorted({numbers[i] for i in firsts})),
-    )
-    return _widened(found, groups, numbers, fraction)
-
-
-def _widened(
-    found: Plan, groups: dict[tuple[Any, ...], list[int]], numbers: list[int], fraction: float
-) -> Plan:
+    groups: dict[tuple[Any, ...], list[tuple[str, int]]] = defaultdict(list)
+    for launch, number in zip(launches, numbers, strict=True):
+        groups[kind_of[launch.index]].append((launch.function, number))
+    cover = _Cover(launches, numbers)
     for members in groups.values():
-        chosen = {x.index for x in found.chosen}
-        have = [i for i in members if found.launches[i].index in chosen]
-        if len(members) < 2 or len(have) > 1:
-            continue
-        # The cheapest of the other members, the last one first.
-        wider = [
-            Plan(
-                found.launches,
-                tuple(sorted({*found.functions, found.launches[i].function})),
-                tuple(sorted({*found.invocations, numbers[i]})),
-            )
-            for i in reversed(members)
-            if i not in have
-        ]
-        best = min(wider, key=lambda p: len(p.chosen))
-        if best.share <= fraction:
-            found = best
-    return found
+        if not any(cover.has(*m) for m in members):
+            cover.add(*min(members, key=lambda m: cover.more(*m)))
+    for members in groups.values():
+        rest = [m for m in reversed(members) if not cover.has(*m)]
+        if rest and len(members) - len(rest) == 1:
+            best = min(rest, key=lambda m: cover.more(*m))
+            if (cover.size + cover.more(*best)) / len(launches) <= fraction:
+                cover.add(*best)
+    return Plan(tuple(launches), tuple(sorted(cover.functions)), tuple(sorted(cover.invocations)))
+
+
+def found_in(
+    launches: Sequence[Launch], chosen: Sequence[Launch] | None, seen: Sequence[Seen]
+) -> dict[int, int]:
+    """The index of the planned launch of each launch in a report: number there -> index.
+
+    `chosen` are those that ncu was told; null is every one. Where the report is this sequence,
+    its order tells equal launches apart. Where it is another, layers of an engine still do
+    (`match`); launches that only their place tells apart do not: CheckFailed.
+    """
+    if chosen is None:
+        return match(launches, seen, every=True)
+    layered = _layered(launches, seen)
+    same = [_identity(x, layered) for x in chosen] == [_identity(s, layered) for s in seen]
+    if same:
+        return {s.number: x.index for s, x in zip(seen, chosen, strict=True)}
+    if any(x.place is not None for x in launches):
+        raise CheckFailed(
+            f"ncu captured {len(seen)} launches that are not the {len(chosen)} chosen ones",
+            fix="capture again with --every",
+        )
+    return match(launches, seen, every=False)
+
+
+def _layered(launches: Sequence[Launch], seen: Sequence[Seen]) -> bool:
+    return any(s.layer for s in seen) and any(x.layer for x in launches)
+
+
+def _identity(x: Launch | Seen, layered: bool) -> tuple[Any, ...]:
+    return (x.function, x.grid, x.block, x.layer if layered else None)
 
 
 def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> dict[int, int]:
@@ -215,10 +279,10 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
     launch that is not of the plan, and with `every` the first planned one that is not in the
     report.
     """
-    layered = any(s.layer for s in seen) and any(x.layer for x in launches)
+    layered = _layered(launches, seen)
 
     def identity(x: Launch | Seen) -> tuple[Any, ...]:
-        return (x.function, x.grid, x.block, x.layer if layered else None)
+        return _identity(x, layered)
 
     waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for launch in launches:
@@ -263,8 +327,13 @@ def missing(launches: Sequence[Launch], measured: Iterable[int]) -> list[Launch]
     return list(found.values())
 
 
-def document(launches: Sequence[Launch], measured: dict[str, dict[int, int]]) -> dict[str, Any]:
+def document(
+    launches: Sequence[Launch],
+    measured: dict[str, dict[int, int]],
+    chosen: Sequence[Launch] | None = None,
+) -> dict[str, Any]:
     """``ncu.plan.json``. `measured`: for each report, its launch numbers -> planned index.
+    `chosen`: the launches that ncu was told, null for every one.
 
     Every launch has the number of its kind (`key`), whether it was `measured`, and the index of
     the launch whose counters it is given (`representative`, its own where it was measured; null
@@ -295,4 +364,5 @@ def document(launches: Sequence[Launch], measured: dict[str, dict[int, int]]) ->
         "keys": len(numbers),
         "replayed": len(done),
         "reports": reports,
+        "chosen": None if chosen is None else [x.index for x in chosen],
     }

@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from layerline.analysis.counters_run import captures
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from layerline.core.run import open_run
 from layerline.engines.backend import Worker
-from layerline.profile import ncu, ncu_batched, ncu_capture, ncu_command, ncu_launches
+from layerline.profile import (
+    ncu,
+    ncu_batched,
+    ncu_capture,
+    ncu_command,
+    ncu_launches,
+    ncu_target,
+)
 from layerline.profile.ncu_batches import Cut, load
 from layerline.profile.ncu_plan import Seen
 
@@ -83,7 +91,7 @@ class Fake:
         worker, engine = folder / "worker.py", folder / "engine"
         worker.write_text(WORKER)
         engine.write_text("engine")
-        self.target = ncu_capture.Target(
+        self.target = ncu_target.Target(
             run,
             "fp16.tensorrt",
             Worker((sys.executable, str(worker))),
@@ -141,7 +149,7 @@ def test_only_chosen_launches_are_replayed_and_the_capture_says_so(
     assert call[:3] == ["--nvtx", "--profile-from-start", "off"]
     assert call[3:5] == ["--section", "ComputeWorkloadAnalysis"]
     assert call[call.index("--kernel-id") + 1].startswith("::regex:^(")
-    assert "--clock-control" not in call
+    assert call[call.index("--clock-control") + 1] == "base"
     meta, plan = fake.read(".ncu.meta.json"), fake.read(".ncu.plan.json")
     assert (meta["launches"], meta["replayed"]) == (21, len(fake.plan.chosen))
     assert meta["verified"] is True and meta["csv"] == ["fp16.tensorrt.ncu.csv"]
@@ -218,6 +226,7 @@ def test_a_piece_that_died_is_tried_again_and_the_pieces_become_one(
     facts = batched(fake, monkeypatch)
     assert (facts["pieces"], facts["launches"]) == (2, 6)
     assert [c.count("--launch-skip") for c in fake.calls()] == [0, 1, 1]
+    assert captures(fake.target.run) == [fake.target.file(".ncu.csv")]
     rows = fake.target.file(".ncu.csv").read_text().splitlines()
     assert [r.split(",")[0] for r in rows] == ['"ID"', '""', *(f'"{n}"' for n in range(6))]
 

@@ -14,6 +14,7 @@ from layerline.analysis.readers import ncu_csv
 from layerline.analysis.roofline import work
 from layerline.analysis.roofline_floor import Floor, floor, shapes_of, time_ns
 from layerline.core.nodes import Node, NodeGraph
+from layerline.core.roofline_metrics import CLOCK
 from layerline.core.tables import read_parquet
 
 DATA = Path(__file__).parent / "data" / "ncu"
@@ -73,7 +74,7 @@ def test_shares_and_intensity_by_hand():
 
 
 def test_a_slower_clock_lowers_the_peaks_of_compute_alone():
-    measured = values(10_000.0, tensor=4e8, dram=2e6) | {roofline.CLOCK: 0.5e9}
+    measured = values(10_000.0, tensor=4e8, dram=2e6) | {CLOCK: 0.5e9}
     found = roofline.row("a", work(measured, 1), SIMPLE)
     assert found["share_tensor"] == pytest.approx(0.8)
     assert found["share_memory"] == pytest.approx(0.2)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.nodes import NodeGraph
+from layerline.core.roofline_metrics import METRICS
 from layerline.core.tables import write_csv, write_parquet
 
 from .. import counters_sums, roofline
@@ -63,7 +64,7 @@ def roofline_table(
     shapes: Shapes | None = None,
 ) -> pa.Table:
     """`roofline.TABLE` of a capture's layers or modules."""
-    layers = counters_sums.per_layer(_only(capture, roofline.METRICS), list(launches))
+    layers = counters_sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
         return roofline.of_modules(counters_sums.per_module(layers), capture.device)
     floors = {}

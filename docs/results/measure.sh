@@ -5,43 +5,70 @@
 #                                            first two)
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; TRT_PYTHON=… for another interpreter's TensorRT.
-# Runs go to RUNS (default OUT/runs). OUT gets, per run, the report, the tables' CSV, summary.json
-# and scrubbed captures. Clocks and settings of the GPU are left as they are.
+# PRECISIONS=fp16,… only these. COUNTERS=0 without ncu, REBUILD=0 without building engines twice,
+# TIMING_CACHE=FILE to build with a timing cache (never for REBUILD). Runs go to RUNS (default
+# OUT/runs). One precision after the other, so that what is done is whole if time ends. OUT gets,
+# per run, the report, the tables' CSV, summary.json, an independent timing of each engine and a
+# .tar.gz of the captures, and steps.txt: seconds and exit code of each step. A report's exit code 1
+# says that a check in it failed, and is no failure of this script. Clocks and settings of the GPU
+# are left as they are.
 set -uo pipefail
 out=${1:?usage: measure.sh OUT [PART…]}; shift
 mkdir -p "$out"; out=$(cd "$out" && pwd)
+here=$(cd "$(dirname "$0")/../.." && pwd)
 runs=${RUNS:-$out/runs}
 layerline=(${LAYERLINE:-layerline})
 parts=(${@:-gpt2 gpt2-large})
 reference=(--set scale_attn_by_inverse_layer_idx=true --set reorder_and_upcast_attn=true --set vocab_size=32768)
+cache=(${TIMING_CACHE:+--timing-cache "$TIMING_CACHE"})
 
 step() { # step SECONDS COMMAND…: run it, note how long it took; a failure is noted, not fatal
   local limit=$1 began=$SECONDS code; shift
   timeout "$limit" "$@" >"$out/last.log" 2>&1; code=$?
-  printf '%4d s  exit %d  %s\n' $((SECONDS - began)) $code "${*: -6}" | tee -a "$out/steps.txt"
-  [ $code = 0 ] || tail -n 3 "$out/last.log" | tee -a "$out/steps.txt"
+  printf '%s %4d s  exit %d  %s\n' "$(date +%T)" $((SECONDS - began)) $code "${*: -8}" >>"$out/steps.txt"
+  [ $code = 0 ] || tail -n 3 "$out/last.log" >>"$out/steps.txt"
+}
+
+keep() { # keep NAME: the report and what the captures hold, without models and engines
+  local run=$runs/$1 to=$out/$1
+  mkdir -p "$to"
+  cp "$run"/report/{report.md,layers.csv,summary.json,index.html} "$to/" 2>/dev/null
+  tar -C "$run" -czf "$out/$1.tar.gz" --exclude='*.onnx' --exclude='*.data' --exclude='*.engine' \
+    --exclude='*.npz' --exclude='*.nsys-rep' --exclude='*.partial*' --exclude='tables' --exclude='report' .
 }
 
 measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
-  local name=$1 precisions=$2 run=$runs/$1; shift 2
+  local name=$1 precisions=${PRECISIONS:-$2} run=$runs/$1 p; shift 2
   step 600 "${layerline[@]}" export --run "$run" --precision fp32 "$@"
-  step 1200 "${layerline[@]}" engines --run "$run" --backend tensorrt --precision "$precisions"
-  step 600 "${layerline[@]}" profile --run "$run" --backend tensorrt --precision "$precisions" \
-    --what engine,eager,train --trace-iterations 10
+  mkdir -p "$out/$name"
+  for p in ${precisions//,/ }; do
+    local of=(--run "$run" --precision "$p") engine=$run/engines/$p.tensorrt.engine
+    step 1200 "${layerline[@]}" engines "${of[@]}" --backend tensorrt "${cache[@]}"
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what engine --trace-iterations 10
+    step 120 bash -c '"$0" "$1" "$2" "$3" 300 >"$4"' "${TRT_PYTHON:-python3}" \
+      "$here/tests/gpu/independent_latency.py" "$engine" "$run/export/inputs.npz" \
+      "$out/$name/independent.$p.json"
+    keep "$name"
+    if [ "${COUNTERS:-1}" = 1 ]; then
+      step 900 "${layerline[@]}" ncu "${of[@]}" --clock-control none --roofline
+      step 900 "${layerline[@]}" ncu "${of[@]}" --clock-control none --roofline --every
+      keep "$name"
+    fi
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train
+    step 300 "${layerline[@]}" report --run "$run"
+    keep "$name"
+  done
   [ "${REBUILD:-1}" = 0 ] ||
     step 1200 "${layerline[@]}" profile --run "$run" --backend tensorrt --precision "${precisions##*,}" --what rebuild
   step 300 "${layerline[@]}" report --run "$run"
-  mkdir -p "$out/$name"
-  cp "$run"/report/{report.md,layers.csv,summary.json,index.html} "$out/$name/" 2>/dev/null
-  tar -C "$run" -czf "$out/$name.tar.gz" --exclude='*.onnx' --exclude='*.data' --exclude='*.engine' \
-    --exclude='*.npz' --exclude='*.nsys-rep' --exclude='tables' --exclude='report' .
+  keep "$name"
 }
 
 for part in "${parts[@]}"; do
   case $part in
-    gpt2) measure gpt2-1x512 fp32,tf32,fp16 --model gpt2 --batch 1 --seq 512 ;;
-    gpt2-large) measure gpt2-large-1x1024 tf32,fp16 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
-    gpt2-large-batch) measure gpt2-large-4x1024 tf32 --model gpt2-large --batch 4 --seq 1024 "${reference[@]}" ;;
+    gpt2) measure gpt2-1x512 fp16,tf32,fp32 --model gpt2 --batch 1 --seq 512 ;;
+    gpt2-large) COUNTERS=0 measure gpt2-large-1x1024 fp16,tf32 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
+    gpt2-large-batch) COUNTERS=0 measure gpt2-large-4x1024 tf32 --model gpt2-large --batch 4 --seq 1024 "${reference[@]}" ;;
     *) echo "error: no part $part" >&2; exit 2 ;;
   esac
 done

@@ -1,0 +1,80 @@
+"""Counters as a part of `layerline profile`: taken where ncu may and can, else said why not."""
+
+from __future__ import annotations
+
+from layerline.core.errors import LayerlineError, ToolMissing
+from layerline.core.progress import log
+
+from . import ncu, ncu_capture, ncu_command, ncu_target, steps
+from .eager_process import cuda_usable
+from .engine import Subject
+
+OPTIONS = ncu.Options(sections=(ncu.DEFAULT_SECTION,), roofline=True)
+TIMEOUT = 1800.0
+INSTALL = "install Nsight Compute, or name it with NCU=…"
+
+
+def why_not(of: Subject) -> tuple[str, str] | None:
+    """Why an engine's counters are not read here, with what to do; null where it can be tried."""
+    found = ncu.missing()
+    if found is not None:
+        return found.what, found.fix or INSTALL
+    if not cuda_usable():
+        return "ncu reads the counters of NVIDIA GPUs, and there is none", "use a GPU"
+    if not of.capture(".sqlite").exists():
+        return "no nsys capture tells its launches", "install Nsight Systems"
+    return None
+
+
+def counters(
+    of: Subject, *, by_name: bool, refused: tuple[str, str] | None
+) -> tuple[str, str] | None:
+    """Capture an engine's counters at the fraction; gives why they were refused, or null.
+
+    A capture that is there and valid with whatever options stays. What is missing is left as a
+    fact and the rest goes on, unless the user asked for counters `by_name`: LayerlineError then.
+    `refused`: why they were refused for an engine before; it is not tried again, nor said.
+    """
+    target = ncu_target.engine_target(of)
+    if _kept(target):
+        return refused
+    name = f"profile/{target.stem}.ncu"
+    why = refused or why_not(of)
+    if why is not None:
+        if by_name:
+            raise ToolMissing(why[0], fix=why[1])
+        if refused is None:
+            log(f"{name}: {why[0]}; {why[1]}")
+        _skip(of, name, why)
+        return why
+    try:
+        ncu_command.measure_one(target, OPTIONS, every=False, timeout=TIMEOUT)
+    except LayerlineError as e:
+        if by_name:
+            raise
+        log(f"{name}: {e.line()}")
+        why = (e.what, e.fix or "run `layerline profile ncu`")
+        _skip(of, name, why)
+        return why if isinstance(e, ToolMissing) else None
+    return None
+
+
+def shown(of: Subject) -> str:
+    """The command, or why there is none, for ``--dry-run``."""
+    why = why_not(of)
+    if why is not None:
+        return f"# counters are not read: {why[0]}"
+    return ncu_command.shown(ncu_target.engine_target(of), OPTIONS, every=False)
+
+
+def _kept(target: ncu_target.Target) -> bool:
+    suffixes = list(ncu_capture.SUFFIXES)
+    last = ncu_command.step_of(target, {}, suffixes).manifest()
+    options = (last or {}).get("options")
+    if not isinstance(options, dict) or "skipped" in options:
+        return False
+    return ncu_command.step_of(target, options, suffixes).valid()
+
+
+def _skip(of: Subject, name: str, why: tuple[str, str]) -> None:
+    steps.skip(of.run, name, f"counters of {of.precision} {of.backend.name}", *why)
