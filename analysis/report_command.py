@@ -11,8 +11,9 @@ from ..core.files import read_json, write_json, write_text
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 
+TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
-REPORT = ("index.html", "report.md", "layers.csv", "counters.csv", "summary.json")
+REPORT = ("index.html", "report.md", "layers.csv", "counters.csv", "summary.json", TIMELINE)
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
 _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 
@@ -28,7 +29,7 @@ _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
 def report(run_path: Path, force: bool) -> None:
     """Compare what was captured: RUN/report/index.html, report.md, layers.csv, counters.csv,
-    summary.json.
+    summary.json, timeline.perfetto-trace (for ui.perfetto.dev).
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
     on another machine is reported on this one. Ends with 1 where an engine of a backend that
@@ -69,6 +70,7 @@ def _write(run: Run) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ..core.tables import write_parquet
     from . import record
+    from .perfetto import sides, trace
     from .pipeline import analyse
     from .report import counters_csv, html, layers_csv, markdown
     from .summary import summary
@@ -81,6 +83,10 @@ def _write(run: Run) -> None:
     counters.unlink(missing_ok=True)
     if "counters" in result.tables:
         write_parquet(counters, result.tables["counters"])
+    made = sides.of_run(run, result.captures, counters=result.counters)
+    trace.write(run.file("report", TIMELINE), made)
+    if made:
+        result.view["timeline"] = TIMELINE
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))

@@ -9,8 +9,7 @@ import click
 from ..core.errors import InputError
 from ..core.progress import log, progress
 from ..core.run import open_run
-
-FILE = "timeline.perfetto-trace"
+from .report_command import TIMELINE as FILE
 
 
 @click.command()

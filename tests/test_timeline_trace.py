@@ -256,8 +256,18 @@ def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> N
     kernels = sorted(drawn.on("TensorRT fp32", "kernels"), key=lambda k: k.start)
     metric = "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active"
     rows = table.filter(pc.equal(table["metric"], metric)).sort_by("launch").to_pylist()
-    # 28 kernels three times over; both tools saw the same order here.
-    assert [k.args["ncu.tensor_pipe_pct"] for k in kernels] == [r["value"] for r in rows[:28]]
+    # 28 kernels three times over, in the same order; but the counters are of another build, with
+    # TF32 products: a kernel that this engine does not run tells nothing of the one that it does.
+    same = {
+        i for i, k in enumerate(kernels) if "sgemm" not in k.name and "f32f32_f32" not in k.name
+    }
+    assert len(kernels) == 28 and 0 < len(same) < 28
+    for i, (kernel, row) in enumerate(zip(kernels, rows[:28], strict=True)):
+        assert kernel.args.get("ncu.tensor_pipe_pct") == (row["value"] if i in same else None)
+        assert ("ncu.measured" in kernel.args) == (i in same)
+    lacking = {s.start for s in drawn.on("TensorRT fp32", "counters (ncu)/not measured")}
+    kernels = [kernels[i] for i in sorted(same)]
+    assert lacking.isdisjoint(k.start for k in kernels) and len(lacking) == 28 - len(same)
     assert all("never used" in k.args["ncu.how"] for k in kernels)
     assert not any(k.args["ncu.representative"] for k in kernels)
     (track,) = [t for t in drawn.counters if t.startswith("TensorRT fp32")]
@@ -278,7 +288,8 @@ def test_flop_and_bytes_are_over_this_captures_time_and_stand_ins_are_named() ->
         }  # fmt: skip
 
     numbers = [row(0, "dram__bytes.sum", 4.0, None), row(0, "gpu__time_duration.sum", 9e9, None),
-               row(1, "dram__bytes.sum", 6.0, 0)]  # fmt: skip
+               row(1, "dram__bytes.sum", 6.0, 0),
+               {**row(2, "gpu__time_duration.sum", 1.0, None), "layer": "elsewhere"}]  # fmt: skip
     operations = tables.table(
         "ops", [op(0, 0, 100, layer="L"), op(0, 100, 50, layer="L"), op(0, 200, 50, layer="M")]
     )
@@ -416,6 +427,17 @@ def test_the_command_writes_a_file_and_says_what_is_in_it(h100: Run, tmp_path: P
 def test_a_precision_that_was_not_captured_is_told(h100: Run) -> None:
     result = CliRunner().invoke(cli, ["timeline", str(h100.path), "--precision", "bf16"])
     assert result.exit_code != 0 and "no capture in bf16" in str(result.exception)
+
+
+def test_the_report_has_the_timeline_and_a_link_to_it(h100: Run) -> None:
+    result = CliRunner().invoke(cli, ["report", "--run", str(h100.path)])
+    assert "report/index.html" in result.output
+    path = h100.file("report", "timeline.perfetto-trace")
+    assert read(path.read_bytes()).on("eager fp32", "kernels")
+    page = h100.file("report", "index.html").read_text()
+    assert '<a href="timeline.perfetto-trace" download>' in page
+    record = json.loads(h100.file("run.json").read_text())
+    assert "report/timeline.perfetto-trace" in json.dumps(record)
 
 
 def shell() -> str | None:

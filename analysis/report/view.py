@@ -188,3 +188,4 @@ class View(TypedDict):
     manifest: dict[str, Any]  # run.json
     sweep: NotRequired[Sweep]  # other batch sizes; absent: not measured
     counters: NotRequired[Counted]  # by ncu; absent: no side runs kernels
+    timeline: NotRequired[str]  # file beside the report, for ui.perfetto.dev
