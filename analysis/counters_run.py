@@ -59,15 +59,17 @@ def counters_of_run(run: Run) -> pa.Table | None:
 
 def _joined(run: Run, capture: Path) -> pa.Table:
     read = registry.read(capture)
-    engine = _ENGINE.match(capture.name)
+    found = read.main
+    engine, eager = _ENGINE.match(capture.name), _EAGER.match(capture.name)
+    kind = engine or eager
+    if kind:
+        own = EVERY if f"{EVERY}." in capture.name else ""
+        plan = run.file("captures", f"{kind[1]}.{kind[2]}{own}.ncu.plan.json")
+        found = ncu_spread.of_file(read, plan)
     if engine:
         name = f"{engine[1]}.{engine[2]}"
-        own = EVERY if f"{EVERY}." in capture.name else ""
-        found = ncu_spread.of_file(read, run.file("captures", f"{name}{own}.ncu.plan.json"))
         path = nodes_file(run, name, engine[1])
         graph = nodes.load(path) if path.exists() else None
         return counters.join(found, graph, network_of(run, name), engine[1], f"{name}.engine")
-    found = read.main
-    eager = _EAGER.match(capture.name)
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
     return counters.join(found, NodeGraph(()), None, eager[2] if eager else None)

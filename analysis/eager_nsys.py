@@ -2,8 +2,8 @@
 
 PyTorch's NVTX ranges are ``aten::mm, seq = 12, op_id = 34`` (`getNvtxStr` in
 torch/csrc/profiler/util.cpp; no ``seq`` where the operator has none). On backward's thread a node
-is two ranges with one number: ``autograd::engine::evaluate_function: MmBackward0, seq = 12`` and
-in it ``MmBackward0, seq = 12``. So ranges and launches become the columns of a profiler trace
+is two ranges, ``autograd::engine::evaluate_function: MmBackward0`` and in it ``MmBackward0, seq =
+12``; the number counts for both. So ranges and launches become the columns of a profiler trace
 (`readers.torch_events.Events`), and `eager_credit` applies as it is.
 """
 
@@ -26,7 +26,7 @@ from .eager_ops import of_events
 from .readers import nsys_schema, nsys_sqlite
 from .readers.base import Artefact
 from .readers.nsys_capture import Calls, Capture, Operations, Ranges, load
-from .readers.nsys_source import NULL
+from .readers.nsys_source import NULL, Integers
 from .readers.torch_events import (
     KERNEL,
     MEMCPY,
@@ -147,6 +147,8 @@ def _ranges(
     own = np.array([t.startswith(OWN) for t in texts] or [False])[code]
     sequence = np.array([s for _, s in described] or [UNKNOWN], dtype=np.int64)[code]
     thread = ranges.thread[kept]
+    evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]
+    sequence = _numbered(sequence, evaluating, thread, ranges.start[kept], ranges.end[kept])
     of_thread = [t >> nsys_schema.PROCESS_SHIFT for t in ranges.threads]
     return {
         "kind": np.where(own, RANGE, OP),
@@ -161,6 +163,18 @@ def _ranges(
         "stream": _column(len(kept)),
         "device": _column(len(kept)),
     }
+
+
+def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end: Integers) -> Ints:
+    """Sequence numbers, those of evaluated nodes from the node's own range just inside: the engine's
+    range around it has none in captures of PyTorch 2.11 (a profiler trace has it on both)."""
+    order = np.lexsort((-end, start, thread))
+    outer, inner = order[:-1], order[1:]
+    chosen = evaluating[outer] & (sequence[outer] == UNKNOWN)
+    chosen &= (thread[inner] == thread[outer]) & (end[inner] <= end[outer])
+    found = sequence.copy()
+    found[outer[chosen]] = sequence[inner[chosen]]
+    return found
 
 
 def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:

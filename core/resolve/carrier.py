@@ -212,7 +212,9 @@ class Carriers:
         outputs = set(flow.graph.outputs)
         use = [-1] * len(flow.nodes)
         for i in range(len(flow.nodes) - 1, -1, -1):
-            if not flow.consumers[i] or any(t in outputs for t in flow.nodes[i].outputs):
+            # A constant that a layer claims besides is held by no buffer: nobody moves it.
+            dangling = not flow.consumers[i] and flow.alive[i]
+            if dangling or any(t in outputs for t in flow.nodes[i].outputs):
                 use[i] = end
             for c in flow.consumers[i]:
                 ran = claims.last[c]

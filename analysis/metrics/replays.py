@@ -1,0 +1,205 @@
+"""A capture at the fraction against one of every launch of the same run: what it saved, and how far
+its counters are off.
+
+Both are brought to the launches of one plan (`ncu_spread`), so a difference is between the same
+launch of the same layer, never between two positions in two lists. Differences of launches that
+both captures replayed are the noise of replaying; those of launches that were given another's
+counters hold that noise too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from layerline.core.errors import InputError
+from layerline.core.files import read_json
+from layerline.core.stats import quantile
+
+from .. import ncu_spread
+from ..readers import registry
+from .series import STATIC
+
+LIMIT = 0.10
+NO_LAYER = "(no layer)"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One capture: its counters by the plan's numbers of launches, and its meta file."""
+
+    name: str
+    counters: pa.Table
+    meta: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's metric in both captures: the means over the launches that have it in both.
+
+    `relative`: ``|fraction - every| / |every|``, null where the metric is zero in `every` only.
+    `given`: whether any of the launches was given another's counters.
+    """
+
+    layer: str
+    metric: str
+    fraction: float
+    every: float
+    relative: float | None
+    given: bool
+
+
+def load(fraction: Path, every: Path) -> tuple[Side, Side]:
+    """Two captures with the plan and meta files beside them.
+
+    InputError where the first has no plan, or the two are of different engines or options.
+    """
+    stem = _stem(fraction)
+    plan_file = fraction.with_name(f"{stem}.ncu.plan.json")
+    if not plan_file.exists():
+        raise InputError(
+            "has no .ncu.plan.json beside it, so nothing was left out of it",
+            file=fraction,
+            fix="name the capture at the fraction first, then that of every launch",
+        )
+    plan = read_json(plan_file)
+    metas = [_meta(path) for path in (fraction, every)]
+    for key in ("inputs", "options"):
+        if metas[0].get(key) != metas[1].get(key):
+            raise InputError(
+                f"is of other {key} than {fraction.name}", file=every, fix="capture both again"
+            )
+    reports = metas[0].get("reports") or [fraction.name]
+    paths = [fraction if n == fraction.name else _readable(fraction.with_name(n)) for n in reports]
+    if fraction not in paths:  # ncu's page of the report was named
+        paths[0] = fraction
+    read = [registry.read(p) for p in paths]
+    for r in read:
+        plan = ncu_spread.completed(plan, r.tables["launches"])
+    ours = ncu_spread.spread(pa.concat_tables([r.main for r in read]), plan)
+    whole = registry.read(every)
+    own = ncu_spread.completed({**plan, "reports": {}, "chosen": None}, whole.tables["launches"])
+    theirs = ncu_spread.spread(whole.main, own)
+    return Side(fraction.name, ours, metas[0]), Side(every.name, theirs, metas[1])
+
+
+def _readable(report: Path) -> Path:
+    page = report.with_name(report.name.removesuffix(".ncu-rep") + ".ncu.csv")
+    return report if report.exists() else page
+
+
+def _stem(path: Path) -> str:
+    for suffix in (".ncu-rep", ".ncu.csv"):
+        if path.name.endswith(suffix):
+            return path.name.removesuffix(suffix)
+    raise InputError("is no capture of a run", file=path, fix="name a .ncu-rep or .ncu.csv")
+
+
+def _meta(path: Path) -> dict[str, Any]:
+    meta = path.with_name(f"{_stem(path)}.ncu.meta.json")
+    found: dict[str, Any] = read_json(meta)
+    return found
+
+
+def differences(fraction: pa.Table, every: pa.Table) -> tuple[list[Layer], list[str]]:
+    """Each layer's metrics in both captures, and the metrics that are zero in both throughout.
+
+    Layers are told by the plan's launches. A metric of a layer that is zero in both is left out
+    of relative numbers. Attributes of the device and of the tool are left out.
+    """
+    ours, theirs = _values(fraction), _values(every)
+    sums: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
+    for key, (value, layer, given) in ours.items():
+        if key in theirs:
+            sums[layer, key[1]].append((value, theirs[key][0], given))
+    layers, zero, other = [], set(), set()
+    for (layer, metric), of in sorted(sums.items()):
+        a, b = (math.fsum(v[side] for v in of) / len(of) for side in (0, 1))
+        given = any(v[2] for v in of)
+        if all(v[0] == 0 and v[1] == 0 for v in of):
+            zero.add(metric)
+            continue
+        other.add(metric)
+        relative = abs(a - b) / abs(b) if b else None
+        layers.append(Layer(layer, metric, a, b, relative, given))
+    return layers, sorted(zero - other)
+
+
+def _values(table: pa.Table) -> dict[tuple[int, str], tuple[float, str, bool]]:
+    columns = ["launch", "metric", "value", "layer", "representative_of"]
+    return {
+        (r["launch"], r["metric"]): (
+            r["value"],
+            r["layer"] or NO_LAYER,
+            r["representative_of"] is not None,
+        )
+        for r in table.select(columns).to_pylist()
+        if r["value"] is not None and not r["metric"].startswith(STATIC)
+    }
+
+
+def comparison(fraction: Side, every: Side, limit: float = LIMIT) -> dict[str, Any]:
+    """What the fraction saved and how far its counters are off, as JSON.
+
+    `median`, `p90` and `worst` are of relative differences over layers, per metric and over all;
+    `noise` are those of layers whose launches both captures replayed. Null is not known.
+    """
+    layers, zero = differences(fraction.counters, every.counters)
+    by_metric: dict[str, list[Layer]] = defaultdict(list)
+    for one in layers:
+        by_metric[one.metric].append(one)
+    beyond = sorted(
+        (x for x in layers if x.relative is None or x.relative > limit),
+        key=lambda x: (-_size(x), x.layer, x.metric),
+    )
+    return {
+        "schema_version": 1,
+        "fraction": fraction.name,
+        "every": every.name,
+        "launches": fraction.meta.get("launches"),
+        "replayed": fraction.meta.get("replayed"),
+        "replayed_share": _ratio(fraction.meta.get("replayed"), every.meta.get("replayed")),
+        "profiled_ratio": _ratio(*(_sum(s.meta, "profiled_seconds") for s in (fraction, every))),
+        "whole_ratio": _ratio(*(_sum(s.meta, "seconds") for s in (fraction, every))),
+        "layers": len({x.layer for x in layers}),
+        "differences": _summary(layers),
+        "noise": _summary([x for x in layers if not x.given]),
+        "given": _summary([x for x in layers if x.given]),
+        "metrics": {m: _summary(found) for m, found in sorted(by_metric.items())},
+        "limit": limit,
+        "beyond": [vars(x) for x in beyond],
+        "beyond_layers": sorted({x.layer for x in beyond}),
+        "zero_in_both": zero,
+    }
+
+
+def _size(x: Layer) -> float:
+    return math.inf if x.relative is None else x.relative
+
+
+def _summary(layers: Sequence[Layer]) -> dict[str, Any]:
+    known = sorted(x.relative for x in layers if x.relative is not None)
+    worst = max(layers, key=_size, default=None)
+    return {
+        "count": len(layers),
+        "median": quantile(known, 0.5) if known else None,
+        "p90": quantile(known, 0.9) if known else None,
+        "worst": None if worst is None else vars(worst),
+    }
+
+
+def _sum(meta: Mapping[str, Any], key: str) -> float | None:
+    values = meta.get(key)
+    if not values or any(v is None for v in values):
+        return None
+    return math.fsum(values)
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
