@@ -149,6 +149,34 @@ def roofline(
         click.echo(line)
 
 
+@metrics.command()
+@click.argument("fraction", type=_PATH)
+@click.argument("every", type=_PATH)
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0),
+    default=0.1,
+    show_default=True,
+    help="Name the layers whose counters differ by more.",
+)
+@click.option("-o", "--output", type=_PATH, help="Write the numbers as JSON.")
+def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> None:
+    """What a capture at the FRACTION saved against one of EVERY launch, and how far it is off.
+
+    Both are captures of one run: fp16.tensorrt.ncu-rep and fp16.tensorrt.ncu-every.ncu-rep, say.
+    """
+    from rich.console import Console
+
+    from layerline.core.files import write_json
+
+    from .metrics import replays, replays_show
+
+    found = replays.comparison(*replays.load(fraction, every), limit)
+    if output is not None:
+        write_json(output, found)
+    replays_show.show(Console(), found)
+
+
 def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
     from . import counters
 

@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from layerline.core.errors import InputError
 from layerline.core.files import read_json
-from layerline.core.stats import quantile
 
 from .. import ncu_spread
 from ..readers import registry
 from .series import STATIC
 
 LIMIT = 0.10
+# Launch attributes are what makes launches equal, or addresses.
+LEFT_OUT = (*STATIC, "launch__")
 NO_LAYER = "(no layer)"
 
 
@@ -111,7 +113,7 @@ def differences(fraction: pa.Table, every: pa.Table) -> tuple[list[Layer], list[
     """Each layer's metrics in both captures, and the metrics that are zero in both throughout.
 
     Layers are told by the plan's launches. A metric of a layer that is zero in both is left out
-    of relative numbers. Attributes of the device and of the tool are left out.
+    of relative numbers. Attributes of the launch, the device and the tool are left out.
     """
     ours, theirs = _values(fraction), _values(every)
     sums: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
@@ -140,7 +142,7 @@ def _values(table: pa.Table) -> dict[tuple[int, str], tuple[float, str, bool]]:
             r["representative_of"] is not None,
         )
         for r in table.select(columns).to_pylist()
-        if r["value"] is not None and not r["metric"].startswith(STATIC)
+        if r["value"] is not None and not r["metric"].startswith(LEFT_OUT)
     }
 
 
@@ -184,12 +186,13 @@ def _size(x: Layer) -> float:
 
 
 def _summary(layers: Sequence[Layer]) -> dict[str, Any]:
-    known = sorted(x.relative for x in layers if x.relative is not None)
+    known = [x.relative for x in layers if x.relative is not None]
     worst = max(layers, key=_size, default=None)
     return {
         "count": len(layers),
-        "median": quantile(known, 0.5) if known else None,
-        "p90": quantile(known, 0.9) if known else None,
+        "median": float(np.median(known)) if known else None,
+        # The nearest rank, as everywhere else (core.stats.percentile).
+        "p90": float(np.quantile(known, 0.9, method="inverted_cdf")) if known else None,
         "worst": None if worst is None else vars(worst),
     }
 

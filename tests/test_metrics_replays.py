@@ -1,0 +1,126 @@
+"""A capture at the fraction against one of every launch: shares, ratios, differences by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from layerline.analysis import ncu_combine
+from layerline.analysis.metrics import replays
+from layerline.core.cli import cli
+from layerline.core.errors import InputError
+from layerline.core.files import write_json
+from layerline.core.tables import table
+from layerline.profile import ncu_plan
+from layerline.profile.ncu_plan import Launch
+
+GRID, BLOCK = (2, 1, 1), (128, 1, 1)
+
+
+def launch(index: int, layer: str) -> Launch:
+    return Launch(index, "gemm", "gemm", GRID, BLOCK, 32, 0, 0, layer, 5000)
+
+
+# One product in each of four blocks, all the same work; the first and the last are replayed.
+PLANNED = [launch(i, f"h_{i}_attn/Gemm") for i in range(4)]
+
+
+def page(path: Path, layers: list[str], values: dict[str, list[float]]) -> None:
+    """NVIDIA's raw page of launches in the order given."""
+    rows = [
+        {"source": path.name, "launch": n, "kernel": "gemm", "layer": layer, "metric": metric,
+         "value": of[n]}
+        for n, layer in enumerate(layers)
+        for metric, of in values.items()
+    ]  # fmt: skip
+    launches: list[dict[str, Any]] = [
+        dict.fromkeys(("process", "process_name", "context", "stream", "device",
+                       "compute_capability", "start_end_ranges"))
+        | {"launch": n, "kernel": "gemm", "block": "(128, 1, 1)", "grid": "(2, 1, 1)",
+           "ranges": [layer], "range_domains": ["TensorRT"]}
+        for n, layer in enumerate(layers)
+    ]  # fmt: skip
+    path.write_text(ncu_combine.raw_page(table("counters", rows), launches))
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Launches 0 and 3 of four at the fraction; a second capture of all four."""
+    fraction = tmp_path / "fp16.tensorrt.ncu.csv"
+    every = tmp_path / "fp16.tensorrt.ncu-every.ncu.csv"
+    names = [x.layer or "" for x in PLANNED]
+    page(fraction, [names[0], names[3]], {"a.sum": [100, 80], "b.pct": [50, 50], "z.sum": [0, 0]})
+    page(every, names, {"a.sum": [100, 125, 100, 80], "b.pct": [50, 50, 50, 49], "z.sum": [0] * 4})
+    plan = ncu_plan.document(
+        PLANNED, {"fp16.tensorrt.ncu-rep": {0: 0, 1: 3}}, [PLANNED[0], PLANNED[3]]
+    )
+    write_json(tmp_path / "fp16.tensorrt.ncu.plan.json", plan)
+    meta = {"inputs": {"engine": "abc"}, "options": {}, "launches": 4}
+    ours = {"replayed": 2, "seconds": [6.0], "profiled_seconds": [1.0]}
+    theirs = {"replayed": 4, "seconds": [8.0], "profiled_seconds": [2.5]}
+    write_json(tmp_path / "fp16.tensorrt.ncu.meta.json", {**meta, **ours})
+    write_json(tmp_path / "fp16.tensorrt.ncu-every.ncu.meta.json", {**meta, **theirs})
+    return fraction, every
+
+
+def test_shares_ratios_and_differences_are_those_worked_out_by_hand(
+    pair: tuple[Path, Path],
+) -> None:
+    found = replays.comparison(*replays.load(*pair))
+    assert (found["replayed_share"], found["profiled_ratio"], found["whole_ratio"]) == (
+        0.5,
+        0.4,
+        0.75,
+    )
+    assert found["zero_in_both"] == ["z.sum"]
+    # a.sum: 100/100, 100/125 = 20 % off, 100/100, 80/80; b.pct: three equal, 50 for 49.
+    a, b = found["metrics"]["a.sum"], found["metrics"]["b.pct"]
+    assert (a["count"], a["median"], a["p90"]) == (4, 0.0, pytest.approx(0.2))
+    assert (a["worst"]["layer"], a["worst"]["relative"]) == ("h_1_attn/Gemm", pytest.approx(0.2))
+    assert b["worst"]["relative"] == pytest.approx(1 / 49)
+    assert [x["layer"] for x in found["beyond"]] == ["h_1_attn/Gemm"]
+    assert found["beyond_layers"] == ["h_1_attn/Gemm"]
+    # What both replayed: launches 0 and 3, two metrics each.
+    assert (found["noise"]["count"], found["given"]["count"]) == (4, 4)
+    assert found["noise"]["worst"]["relative"] == pytest.approx(1 / 49)
+
+
+def test_a_metric_that_only_the_whole_capture_has_at_zero_is_beyond_any_limit() -> None:
+    def one(value: float) -> pa.Table:
+        row = {"source": "x", "launch": 0, "kernel": "k", "layer": "l", "metric": "m"}
+        return table("counters", [{**row, "value": value}])
+
+    (found,), zero = replays.differences(one(3.0), one(0.0))
+    assert (found.relative, zero) == (None, [])
+    made = replays.comparison(replays.Side("a", one(3.0), {}), replays.Side("b", one(0.0), {}))
+    assert made["beyond_layers"] == ["l"] and made["differences"]["median"] is None
+    assert made["replayed_share"] is None and made["profiled_ratio"] is None
+
+
+def test_captures_of_different_engines_are_not_compared(pair: tuple[Path, Path]) -> None:
+    meta = pair[1].with_name("fp16.tensorrt.ncu-every.ncu.meta.json")
+    write_json(meta, {**json.loads(meta.read_text()), "inputs": {"engine": "other"}})
+    with pytest.raises(InputError, match=r"ncu-every\.ncu\.csv: is of other inputs than"):
+        replays.load(*pair)
+
+
+def test_the_capture_at_the_fraction_comes_first(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(InputError, match="nothing was left out of it"):
+        replays.load(pair[1], pair[0])
+
+
+def test_the_command_prints_and_writes_all(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    asked = ["metrics", "compare", *map(str, pair), "-o", str(out)]
+    done = CliRunner().invoke(cli, asked, env={"COLUMNS": "160"})
+    assert done.exit_code == 0, done.output
+    assert "replayed: 50.0% of the launches (2 of 4)" in done.output
+    assert "time: 40.0% from profiler start to stop, 75.0% with the start" in done.output
+    assert "1 of 4 layers have a metric beyond 10%" in done.output
+    assert "zero in both, so not in these numbers: z.sum" in done.output
+    assert json.loads(out.read_text())["beyond_layers"] == ["h_1_attn/Gemm"]
