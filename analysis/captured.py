@@ -341,8 +341,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
         closure=[
             read.counted,
             _phase_check(read, phase, ops, wall),
-            _cost(wall, latency),
-            *_sources(read, ops, phase),
+            *launch.host_slowed(_cost(wall, latency), _sources(read, ops, phase)),
             *audited,
         ],
         precision_run=shares,
@@ -407,8 +406,7 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         closure=[
             read.counted,
             second,
-            _cost(read.steps, latency),
-            *_sources(read, read.ops),
+            *launch.host_slowed(_cost(read.steps, latency), _sources(read, read.ops)),
             *audited,
         ],
         precision_run=shares,

@@ -78,6 +78,21 @@ def kernels_alone(
     )
 
 
+def host_slowed(cost: Closure, sources: Sequence[Closure]) -> list[Closure]:
+    """Check (iii) of a device side and the check of its two tracers, which say together what was
+    slowed: two tools that cost the host differently and tell the same kernel times slowed the host
+    alone, so a slower traced run is no verdict on the operations.
+    """
+    agreed = bool(sources) and all(c["ok"] is True for c in sources)
+    if cost["ok"] is not False or not agreed or cost["residual_share"] is None:
+        return [cost, *sources]
+    text = (
+        f"Tracing made the host {cost['residual_share']:.0%} slower, and this side waits for its "
+        "host; its kernels' times stand: nsys and torch.profiler tell the same."
+    )
+    return [{**cost, "ok": None, "text": text}, *sources]
+
+
 def bound(latency: Sequence[int], device: Sequence[int]) -> float | None:
     """The share of the latency in which the device waits for launches: 1 - queued / latency.
 

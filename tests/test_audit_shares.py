@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import audit, launch
+from layerline.analysis import audit, closure, launch
 from layerline.analysis.closure import Span
 from layerline.core import tables
 
@@ -136,3 +136,16 @@ def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -
 def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
     assert launch.kernels_alone([span(0, 5)], {0: 1}, {"latency_ns": [5] * 9}) is None
     assert launch.kernels_alone([], {}, {"queued_ns": [5] * 9}) is None
+
+
+def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
+    slower = launch.profiler_cost([300] * 9, {"latency_ns": [100] * 9}, queued=False)
+    agree = closure.judged("sources", [], 1, 1000, 0.02, good="the same", bad="not")
+    differ = closure.judged("sources", [], 100, 1000, 0.02, good="the same", bad="not")
+    (told, _) = launch.host_slowed(slower, [agree])
+    assert told["ok"] is None and "200% slower" in told["text"]
+    assert told["residual_ns"] == 200  # still shown
+    for sources in ([differ], [], [closure.unchecked("sources", "no nsys")]):
+        assert launch.host_slowed(slower, sources)[0] == slower
+    fits = launch.profiler_cost([100] * 9, {"latency_ns": [100] * 9}, queued=False)
+    assert launch.host_slowed(fits, [agree])[0]["ok"] is True

@@ -44,6 +44,8 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
   for p in ${precisions//,/ }; do
     local of=(--run "$run" --precision "$p") engine=$run/engines/$p.tensorrt.engine
     step 1200 "${layerline[@]}" engines "${of[@]}" --backend tensorrt "${cache[@]}"
+    # Eager first: the engine's outputs are held against it.
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train
     step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what engine --trace-iterations 10
     step 120 bash -c '"$0" "$1" "$2" "$3" 300 >"$4"' "${TRT_PYTHON:-python3}" \
       "$here/tests/gpu/independent_latency.py" "$engine" "$run/export/inputs.npz" \
@@ -54,7 +56,6 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
       step 900 "${layerline[@]}" ncu "${of[@]}" --clock-control none --roofline --every
       keep "$name"
     fi
-    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train
     step 300 "${layerline[@]}" report --run "$run"
     keep "$name"
   done

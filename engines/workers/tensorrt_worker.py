@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from layerline.engines.workers import common
+    from layerline.engines.workers import common, device_clock
     from layerline.engines.workers import tensorrt_api as api
     from layerline.engines.workers.common import Job, WorkerError
     from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
     import common
+    import device_clock
     import tensorrt_api as api
     from common import Job, WorkerError
     from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
@@ -195,7 +196,12 @@ def latency(job: Job) -> dict[str, Any]:
         last[0] = cuda.elapsed_ns(start, end)
 
     with Sampler() as sampler:
-        result = common.repeat(run, job, sample=lambda: last[0])
+        result = common.repeat(
+            run,
+            device_clock.steady(job),
+            sample=lambda: last[0],
+            settle=device_clock.SETTLE_SECONDS,
+        )
         queued = [_queued(engine, work) for _ in range(min(50, len(result["latency_ns"])))]
         # Throughput needs the queue to stay full: no wait between inferences.
         count = max(10, min(200, len(result["latency_ns"])))

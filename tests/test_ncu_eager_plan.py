@@ -1,0 +1,150 @@
+"""Equal launches of eager inference and of a training step, by an nsys capture with modules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nsys_build import Export
+
+from layerline.core.errors import CheckFailed, InputError
+from layerline.core.run import open_run
+from layerline.profile import ncu_eager_launches, ncu_plan, ncu_target
+from layerline.profile.ncu_plan import Seen
+
+BLOCKS = 6
+MODULE = "layerline/module/"
+EVALUATE = "autograd::engine::evaluate_function: "
+
+
+class Step:
+    """A training step: each block a product and an addition, their backward, one optimizer
+    kernel, on threads 1 (forward) and 2 (backward)."""
+
+    def __init__(self) -> None:
+        self.made = Export()
+        self.now = 0
+        self.number = 0
+        self.backward: list[tuple[str, int]] = []
+
+    def kernel(self, name: str, thread: int, grid: int, ns: int = 5000) -> None:
+        self.now += 10
+        more: dict[str, Any] = dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
+        more |= {"gridX": grid, "blockX": 128, "registersPerThread": 32}
+        more |= {"staticSharedMemory": 0, "dynamicSharedMemory": 0}
+        more |= {"shortName": self.made.string(name)}
+        self.made.launch(self.now, ns, name=f"void {name}<float>(int)", thread=thread, **more)
+        self.now += 10
+
+    def span(self, text: str, begun: int, thread: int) -> None:
+        self.now += 1
+        self.made.range(text, begun, self.now, thread=thread)
+
+    def operator(self, name: str, grid: int, backward: str) -> None:
+        begun = self.now = self.now + 1
+        self.kernel(name, 1, grid)
+        self.span(f"aten::{name}, seq = {self.number}, op_id = 1", begun, 1)
+        self.backward.append((backward, self.number))
+        self.number += 1
+
+    def forward(self) -> None:
+        begun = self.now = self.now + 1
+        for i in range(BLOCKS):
+            opened = self.now = self.now + 1
+            for part, grid in (("attn", 8), ("mlp", 8)):
+                inner = self.now = self.now + 1
+                self.operator("mm", grid, "MmBackward0")
+                self.operator("add", 4, "AddBackward0")
+                self.span(f"{MODULE}h.{i}.{part}", inner, 1)
+            self.span(f"{MODULE}h.{i}", opened, 1)
+        self.span("layerline/phase/forward", begun, 1)
+
+    def back(self) -> None:
+        begun = self.now = self.now + 1
+        for name, number in reversed(self.backward):
+            opened = self.now = self.now + 1
+            self.kernel("mm" if name.startswith("Mm") else "add", 2, 8)
+            self.span(f"{EVALUATE}{name}, seq = {number}, op_id = 2", opened, 2)
+        self.span("layerline/phase/backward", begun, 1)
+
+    def write(self, path: Path) -> Path:
+        begun = self.now
+        self.forward()
+        self.back()
+        opened = self.now = self.now + 1
+        self.kernel("adam", 1, 2)
+        self.kernel("adam", 1, 2)
+        self.span("layerline/phase/optimizer", opened, 1)
+        self.span("layerline/iteration/0", begun, 1)
+        self.kernel("later", 1, 1)
+        return self.made.write(path)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Path:
+    return Step().write(tmp_path / "train.fp32.sqlite")
+
+
+def test_each_launch_has_its_module_in_forward_and_in_backward(sqlite: Path) -> None:
+    found = ncu_eager_launches.of_nsys(sqlite, {"h.0.attn": "Attention"})
+    # Of each block two modules, of each two operators, forward and backward; two of the optimizer.
+    assert len(found) == BLOCKS * 2 * 2 * 2 + 2
+    assert found[0].place == "forward/aten::mm/Attention/h.0.attn"
+    assert found[0].layer == f"{MODULE}h.0.attn"
+    first_back = found[BLOCKS * 4]
+    # The last operator of forward comes first: the addition of the last block's mlp.
+    assert first_back.place == f"backward/AddBackward0//h.{BLOCKS - 1}.mlp"
+    assert first_back.layer == "layerline/phase/backward"
+    assert [x.layer for x in found[-2:]] == ["layerline/phase/optimizer"] * 2
+
+
+def test_blocks_are_equal_and_modules_phases_and_work_of_no_module_are_not(sqlite: Path) -> None:
+    found = ncu_eager_launches.of_nsys(sqlite)
+    kinds = ncu_plan.kinds(found)
+    # attn and mlp, mm and add, forward and backward; each optimizer kernel is its own.
+    assert len(set(kinds.values())) == 2 * 2 * 2 + 2
+    assert kinds[0] == kinds[4]  # h.0.attn, h.1.attn
+    assert kinds[0] != kinds[2]  # h.0.attn, h.0.mlp: one kernel and grid, another module
+
+
+def test_the_fraction_holds_every_kind_and_is_less_than_half(sqlite: Path) -> None:
+    plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
+    assert ncu_plan.missing(plan.launches, [x.index for x in plan.chosen]) == []
+    assert plan.share < 0.5
+
+
+def seen(launches: list[ncu_plan.Launch]) -> list[Seen]:
+    return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
+
+
+def test_launches_that_only_their_place_tells_apart_are_told_by_their_order(sqlite: Path) -> None:
+    plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
+    found = ncu_plan.found_in(plan.launches, plan.chosen, seen(plan.chosen))
+    assert list(found.values()) == [x.index for x in plan.chosen]
+    # One launch fewer could be any of them: the rest must not be given other modules' counters.
+    with pytest.raises(CheckFailed, match="that are not the"):
+        ncu_plan.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
+
+
+def test_the_target_of_a_training_step_takes_the_runs_eager_capture(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", create=True)
+    of = ncu_target.torch_target(run, "train", "fp32")
+    assert of.plan() is None
+    run.file("captures").mkdir()
+    Step().write(run.file("captures", "train.fp32.sqlite"))
+    about = {"modules": {"h.0.mlp": "MLP"}}
+    run.file("captures", "train.fp32.nsys.meta.json").write_text(json.dumps(about))
+    plan = of.plan()
+    assert plan is not None
+    assert plan.launches[2].place == "forward/aten::mm/MLP/h.0.mlp"
+    assert of.warmup == 2  # a first step makes the optimizer's state
+
+
+def test_a_capture_without_an_iteration_is_named(tmp_path: Path) -> None:
+    made = Step()
+    made.forward()
+    path = made.made.write(tmp_path / "x.sqlite")
+    with pytest.raises(InputError, match=r"x\.sqlite: holds no iteration"):
+        ncu_eager_launches.of_nsys(path)
