@@ -166,8 +166,8 @@ def _ranges(
 
 
 def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end: Integers) -> Ints:
-    """Sequence numbers, those of evaluated nodes from the node's own range just inside: the engine's
-    range around it has none in captures of PyTorch 2.11 (a profiler trace has it on both)."""
+    """Sequence numbers; of an evaluated node that of its own range just inside, for the engine's
+    range around it has none in PyTorch 2.11 (a profiler trace has it on both)."""
     order = np.lexsort((-end, start, thread))
     outer, inner = order[:-1], order[1:]
     chosen = evaluating[outer] & (sequence[outer] == UNKNOWN)
