@@ -9,6 +9,7 @@ files with ``.ncu-every`` after the stem, so that the two lie side by side.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import tempfile
@@ -125,7 +126,8 @@ def capture(of: Target, options: ncu.Options, *, every: bool, timeout: float) ->
     if plan is not None:
         document = ncu_plan.document(plan.launches, measured, chosen)
         write_json(of.file(".ncu.plan.json"), document)
-    replayed = sum(p.launches for p in parts)
+    pages = [_csv(p.report) for p in parts]
+    replayed = sum(_counted(p, page) for p, page in zip(parts, pages, strict=True))
     launches = len(plan.launches) if plan else None if users else replayed
     about = {
         "schema_version": SCHEMA_VERSION,
@@ -147,7 +149,7 @@ def capture(of: Target, options: ncu.Options, *, every: bool, timeout: float) ->
         "planned": None if chosen is None else len(chosen),
         # Null: nothing here reads reports, so what was captured is matched to the plan later.
         "verified": None if unread or plan is None else wrong is None,
-        "csv": [_csv(p.report) for p in parts],
+        "csv": pages,
         "clock_control": options.clock_control or ncu.CLOCKS,
         "machine": {"before": before, "after": machine.state()},
         "facts": parts[0].facts,
@@ -224,6 +226,15 @@ def _matched(
         except CheckFailed as e:
             return {}, CheckFailed(e.what, file=part.report, fix=e.fix)
     return found, None
+
+
+def _counted(part: Capture, page: str | None) -> int:
+    """Launches of a report: as it tells itself, else by the rows of its page (a header and a row of
+    units come first), else by ncu's progress lines, which not every capture has."""
+    if part.seen is not None or page is None:
+        return part.launches
+    with part.report.with_name(page).open(encoding="utf-8", newline="") as f:
+        return sum(1 for _ in csv.reader(f)) - 2
 
 
 def _csv(report: Path) -> str | None:

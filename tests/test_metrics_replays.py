@@ -99,7 +99,7 @@ def test_a_metric_that_only_the_whole_capture_has_at_zero_is_beyond_any_limit() 
     assert (found.relative, zero) == (None, [])
     made = replays.comparison(replays.Side("a", one(3.0), {}), replays.Side("b", one(0.0), {}))
     assert made["beyond_layers"] == ["l"] and made["differences"]["median"] is None
-    assert made["replayed_share"] is None and made["profiled_ratio"] is None
+    assert made["replayed_share"] == 1.0 and made["profiled_ratio"] is None
 
 
 def test_captures_of_different_engines_are_not_compared(pair: tuple[Path, Path]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from layerline.core.errors import InputError
 from layerline.core.files import read_json
@@ -30,6 +31,8 @@ LIMIT = 0.10
 # Launch attributes are what makes launches equal, or addresses.
 LEFT_OUT = (*STATIC, "launch__")
 NO_LAYER = "(no layer)"
+# Of one instance of a unit (one SM, one channel): which blocks it got differs from run to run.
+EXTREMES = frozenset({"min", "max"})
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ def differences(fraction: pa.Table, every: pa.Table) -> tuple[list[Layer], list[
     """Each layer's metrics in both captures, and the metrics that are zero in both throughout.
 
     Layers are told by the plan's launches. A metric of a layer that is zero in both is left out
-    of relative numbers. Attributes of the launch, the device and the tool are left out.
+    of relative numbers. Attributes of the launch, the device and the tool are left out, and the
+    extremes over the instances of a unit.
     """
     ours, theirs = _values(fraction), _values(every)
     sums: dict[tuple[str, str], list[tuple[float, float, bool]]] = defaultdict(list)
@@ -142,7 +146,9 @@ def _values(table: pa.Table) -> dict[tuple[int, str], tuple[float, str, bool]]:
             r["representative_of"] is not None,
         )
         for r in table.select(columns).to_pylist()
-        if r["value"] is not None and not r["metric"].startswith(LEFT_OUT)
+        if r["value"] is not None
+        and not r["metric"].startswith(LEFT_OUT)
+        and EXTREMES.isdisjoint(r["metric"].split("."))
     }
 
 
@@ -165,8 +171,8 @@ def comparison(fraction: Side, every: Side, limit: float = LIMIT) -> dict[str, A
         "fraction": fraction.name,
         "every": every.name,
         "launches": fraction.meta.get("launches"),
-        "replayed": fraction.meta.get("replayed"),
-        "replayed_share": _ratio(fraction.meta.get("replayed"), every.meta.get("replayed")),
+        "replayed": _replayed(fraction),
+        "replayed_share": _ratio(_replayed(fraction), _replayed(every)),
         "profiled_ratio": _ratio(*(_sum(s.meta, "profiled_seconds") for s in (fraction, every))),
         "whole_ratio": _ratio(*(_sum(s.meta, "seconds") for s in (fraction, every))),
         "layers": len({x.layer for x in layers}),
@@ -179,6 +185,12 @@ def comparison(fraction: Side, every: Side, limit: float = LIMIT) -> dict[str, A
         "beyond_layers": sorted({x.layer for x in beyond}),
         "zero_in_both": zero,
     }
+
+
+def _replayed(side: Side) -> int:
+    """The launches that have counters of their own."""
+    own = side.counters.filter(pc.is_null(side.counters["representative_of"]))
+    return len(pc.unique(own["launch"]))
 
 
 def _size(x: Layer) -> float:
