@@ -14,16 +14,21 @@ TIMEOUT = 1800.0
 INSTALL = "install Nsight Compute, or name it with NCU=…"
 
 
-def why_not(of: Subject) -> tuple[str, str] | None:
-    """Why an engine's counters are not read here, with what to do; null where it can be tried."""
+def why_not() -> tuple[str, str] | None:
+    """Why no counters are read here, with what to do; null where it can be tried."""
     found = ncu.missing()
     if found is not None:
         return found.what, found.fix or INSTALL
     if not cuda_usable():
         return "ncu reads the counters of NVIDIA GPUs, and there is none", "use a GPU"
-    if not of.capture(".sqlite").exists():
-        return "no nsys capture tells its launches", "install Nsight Systems"
     return None
+
+
+def _untold(of: Subject) -> tuple[str, str] | None:
+    """Why this engine's launches are not told apart, or null."""
+    if of.capture(".sqlite").exists():
+        return None
+    return "no nsys capture tells its launches", "profile it where nsys is installed"
 
 
 def counters(
@@ -39,14 +44,15 @@ def counters(
     if _kept(target):
         return refused
     name = f"profile/{target.stem}.ncu"
-    why = refused or why_not(of)
+    everywhere = refused or why_not()
+    why = everywhere or _untold(of)
     if why is not None:
         if by_name:
             raise ToolMissing(why[0], fix=why[1])
         if refused is None:
             log(f"{name}: {why[0]}; {why[1]}")
         _skip(of, name, why)
-        return why
+        return everywhere
     try:
         ncu_command.measure_one(target, OPTIONS, every=False, timeout=TIMEOUT)
     except LayerlineError as e:
@@ -61,10 +67,13 @@ def counters(
 
 def shown(of: Subject) -> str:
     """The command, or why there is none, for ``--dry-run``."""
-    why = why_not(of)
+    why = why_not()
     if why is not None:
         return f"# counters are not read: {why[0]}"
-    return ncu_command.shown(ncu_target.engine_target(of), OPTIONS, every=False)
+    line = ncu_command.shown(ncu_target.engine_target(of), OPTIONS, every=False)
+    if _untold(of) is None:
+        return line
+    return "# of equal launches one or two, by --kernel-id from the nsys capture:\n" + line
 
 
 def _kept(target: ncu_target.Target) -> bool:
