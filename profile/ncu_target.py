@@ -83,7 +83,8 @@ def engine_target(of: Subject) -> Target:
         )  # fmt: skip
 
     about = {"precision": of.precision, "backend": of.backend.name, "engine": of.engine.name}
-    sqlite = of.capture(".sqlite")
+    # Only TensorRT's captures tell inferences and layers; of others every launch is replayed.
+    sqlite = of.capture(".sqlite") if of.backend.name == "tensorrt" else None
     worker = of.backend.worker()
     return Target(
         of.run, f"{of.precision}.{of.backend.name}", worker, job, of.inputs(), sqlite, about
