@@ -178,9 +178,9 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
     Gives ``latency_ns``, ``warmup_ns``, ``ended_by`` (interval, iterations, seconds), ``target``
     and ``summary`` (`core.stats.Stat`).
     """
-    clock = time.perf_counter()
-    warmup: list[int] = []
-    while len(warmup) < plan.warmup or time.perf_counter() - clock < plan.settle:
+    warmup = [step() for _ in range(plan.warmup)]
+    clock = time.perf_counter()  # the first call can take longer than all of settling
+    while time.perf_counter() - clock < plan.settle:
         warmup.append(step())
     samples: list[int] = []
     clock = time.perf_counter()

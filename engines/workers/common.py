@@ -155,9 +155,9 @@ def repeat(
     `run`, which must not return before its work is done; with `sample`, what that says after
     each run (device events, say).
     """
-    begun = clock()
-    warmup: list[int] = []
-    while len(warmup) < job["warmup"] or clock() - begun < settle * 1e9:
+    warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]
+    begun = clock() if settle else 0
+    while settle and clock() - begun < settle * 1e9:
         warmup.append(_timed(run, clock, sample))
     least, most = job["iterations"]["min"], job["iterations"]["max"]
     started, allowed = clock(), int(job["seconds"] * 1e9)
