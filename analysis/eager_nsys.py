@@ -1,15 +1,14 @@
 """An eager capture under nsys: the same rules on another tool's file, and whether the two agree.
 
-PyTorch's NVTX ranges are ``aten::mm, seq = 12, op_id = 34`` (`getNvtxStr` in
-torch/csrc/profiler/util.cpp; no ``seq`` where the operator has none). On backward's thread a node
-is two ranges, ``autograd::engine::evaluate_function: MmBackward0`` and in it ``MmBackward0, seq =
-12``; the number counts for both. So ranges and launches become the columns of a profiler trace
+PyTorch's NVTX ranges are ``aten::mm, seq = 12, op_id = 34`` (`core.torch_ranges`; no ``seq`` where
+the operator has none). On backward's thread a node is two ranges,
+``autograd::engine::evaluate_function: MmBackward0`` and in it ``MmBackward0, seq = 12``; the number
+counts for both. So ranges and launches become the columns of a profiler trace
 (`readers.torch_events.Events`), and `eager_credit` applies as it is.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from layerline.core import torch_ranges
 from layerline.core.stats import median
 
 from . import closure
@@ -46,9 +46,6 @@ CHECK = "sources"
 TOLERANCE = 0.02
 ALL = "\0all"  # no module's name
 OWN = "layerline/"
-_TEXT = re.compile(
-    r"(?P<name>.*?)(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S
-)
 _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
 
 
@@ -66,11 +63,8 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
 
 def split(text: str) -> tuple[str, int]:
     """Name and sequence number of a range of PyTorch's; the number is `UNKNOWN` without one."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        return text, UNKNOWN
-    number = found["seq"]
-    return found["name"], UNKNOWN if number is None else int(number)
+    name, number = torch_ranges.split(text)
+    return name, UNKNOWN if number is None else number
 
 
 def _calls(capture: Capture) -> Calls:

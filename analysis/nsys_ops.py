@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.torch_ranges import split
 from .readers import nsys_schema as schema
 from .readers.nsys_attribute import Attribution, Launched
 from .readers.nsys_source import NULL, Integers
@@ -31,8 +32,6 @@ TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 OWN_ITERATION = "layerline/iteration/*"
 OWN_MODULE = "layerline/module/"
-# As torch/csrc/profiler/util.cpp (getNvtxStr) writes them.
-_CALL_NUMBERS = re.compile(r"(, seq = \d+)?(, op_id = \d+)?(, sizes = .*)?\Z", re.S)
 NO_LAYER = "(no layer range)"
 
 
@@ -259,7 +258,7 @@ def _plain(texts: list[str]) -> tuple[list[str], Indices]:
         if text.startswith(OWN_MODULE):
             text = text.removeprefix(OWN_MODULE) or "(model)"
         elif ", op_id = " in text or ", seq = " in text:
-            text = _CALL_NUMBERS.sub("", text)
+            text, _ = split(text)
         codes.append(known.setdefault(text, len(known)))
     return list(known), np.asarray([*codes, -1], np.int32)
 

@@ -8,7 +8,6 @@ number: PyTorch's ranges (``emit_nvtx``) carry these, ``aten::mm, seq = 12, op_i
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layerline.core import torch_ranges
 from layerline.core.errors import InputError
 
 from .hooks import ITERATION, MODULE, PHASE
-from .ncu_launches import kernels_and_ranges
+from .ncu_launches import kernels_and_ranges, launch_of
 from .ncu_plan import Launch
 
-_OPERATOR = re.compile(
-    r"(?P<name>.*?)(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes.*)?", re.S
-)
 _EVALUATE = "autograd::engine::evaluate_function: "
 _OWN = "layerline/"
 
@@ -65,18 +62,7 @@ def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch
     open_at = _open(inside, [(k[2], k[3]) for k in chosen])
     forwards = _forwards(inside, iteration.thread)
     return [
-        Launch(
-            index=i,
-            kernel=k[4],
-            function=k[5],
-            grid=(k[6], k[7], k[8]),
-            block=(k[9], k[10], k[11]),
-            registers=k[12],
-            static_shared=k[13],
-            dynamic_shared=k[14],
-            duration_ns=k[1] - k[0],
-            **_whose(i, k[2], stack, phases, forwards, classes or {}),
-        )
+        launch_of(i, k, **_whose(i, k[2], stack, phases, forwards, classes or {}))
         for i, (k, stack) in enumerate(zip(chosen, open_at, strict=True))
     ]
 
@@ -109,11 +95,9 @@ def _whose(
 
 
 def _split(text: str) -> tuple[str, int | None]:
-    found = _OPERATOR.fullmatch(text)
-    if found is None:
-        return text, None
-    number = found["seq"]
-    return found["name"].removeprefix(_EVALUATE), None if number is None else int(number)
+    """As `torch_ranges.split`; a node that the engine evaluates by its own name."""
+    name, number = torch_ranges.split(text)
+    return name.removeprefix(_EVALUATE), number
 
 
 def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Range]]:

@@ -72,21 +72,24 @@ def of_nsys(path: Path) -> list[Launch]:
     chosen = [k for k in kernels if k[3] == thread and start <= k[2] <= end]
     if not chosen:
         raise InputError("its first inference launched no kernel", file=path)
-    return [
-        Launch(
-            index=i,
-            kernel=k[4],
-            function=k[5],
-            grid=(k[6], k[7], k[8]),
-            block=(k[9], k[10], k[11]),
-            registers=k[12],
-            static_shared=k[13],
-            dynamic_shared=k[14],
-            layer=layers.at(k[2]),
-            duration_ns=k[1] - k[0],
-        )
-        for i, k in enumerate(chosen)
-    ]
+    return [launch_of(i, kernel, layer=layers.at(kernel[2])) for i, kernel in enumerate(chosen)]
+
+
+def launch_of(index: int, kernel: Any, *, layer: str | None, place: str | None = None) -> Launch:
+    """The launch of a row of `kernels_and_ranges`."""
+    return Launch(
+        index=index,
+        kernel=kernel[4],
+        function=kernel[5],
+        grid=(kernel[6], kernel[7], kernel[8]),
+        block=(kernel[9], kernel[10], kernel[11]),
+        registers=kernel[12],
+        static_shared=kernel[13],
+        dynamic_shared=kernel[14],
+        layer=layer,
+        duration_ns=kernel[1] - kernel[0],
+        place=place,
+    )
 
 
 class _Layers:
