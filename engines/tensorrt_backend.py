@@ -25,7 +25,7 @@ from layerline.core.machine import state
 from layerline.core.resolve import load_network
 from layerline.core.run import Run
 
-from . import layers, tensorrt_layers
+from . import gpus, layers, tensorrt_layers
 from .backend import Backend, BuildOptions, Unavailable, Worker, inputs_path, nodes_path
 from .launch import call, job, shown
 
@@ -62,9 +62,7 @@ class TensorRTBackend(Backend):
         return self._no_gpu()
 
     def _no_gpu(self) -> Unavailable | None:
-        if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
-            return None
-        return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
+        return gpus.missing()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         level = asked.optimization_level
@@ -74,7 +72,7 @@ class TensorRTBackend(Backend):
             )
         return {
             "version": self._version(),
-            "gpus": _gpus(),
+            "gpus": gpus.models(),
             "optimization_level": None if level is None else int(level),
             **dict(asked.build),
         }
@@ -245,12 +243,3 @@ def _distribution_version(python: tuple[str, ...], distribution: str) -> str | N
     code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def _gpus() -> list[str]:
-    """Models of the GPUs here, as the driver tells in /proc; engines are built for one."""
-    found = []
-    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        lines = path.read_text(errors="replace").splitlines()
-        found += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
-    return found
