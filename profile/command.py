@@ -66,22 +66,7 @@ class _WithCounters(click.Command):
     help="engine, eager, train, ncu (counters of the engines) or all; rebuild: build each engine "
     "again, to know how much two builds differ.  [default: all]",
 )
-@click.option(
-    "--iterations", type=click.IntRange(min=1), help="At most so many, for each measurement."
-)
-@click.option(
-    "--target",
-    type=click.FloatRange(min=0, min_open=True, max=1),
-    default=0.02,
-    show_default=True,
-    help="Stop when the median's 95 % interval is this narrow (half width over median).",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=None,
-    help="At most so long, for each measurement.  [default: 15 unprofiled, 10 profiled]",
-)
+@steps.repeat_options("measurement", "15 unprofiled, 10 profiled")
 @click.option(
     "--trace-iterations",
     type=click.IntRange(min=1),

@@ -5,12 +5,46 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import click
+
 from layerline.core.files import machine_lock
 from layerline.core.progress import log
 from layerline.core.run import Run, Step
 from layerline.engines import backend as backends
 
 from . import engine
+
+
+def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--iterations, --target and --seconds: the `limits` of `plan`. `each`: what they are for;
+    `seconds`: the default as text."""
+
+    def options(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--seconds",
+                type=click.FloatRange(min=0, min_open=True),
+                default=None,
+                help=f"At most so long, for each {each}.  [default: {seconds}]",
+            ),
+            click.option(
+                "--target",
+                type=click.FloatRange(min=0, min_open=True, max=1),
+                default=0.02,
+                show_default=True,
+                help="Stop when the median's 95 % interval is this narrow (half width over "
+                "median).",
+            ),
+            click.option(
+                "--iterations",
+                type=click.IntRange(min=1),
+                help=f"At most so many, for each {each}.",
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return options
 
 
 def plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:

@@ -10,6 +10,7 @@ from layerline.core.run import open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import DEFAULT_PRECISIONS, precisions
 
+from . import steps
 from . import sweep as sweep_
 
 
@@ -55,20 +56,7 @@ def _precisions(
     help="tensorrt, onnxruntime-cuda or onnxruntime; repeat it or join with commas.  "
     "[default: of the run's engines]",
 )
-@click.option("--iterations", type=click.IntRange(min=1), help="At most so many, for each point.")
-@click.option(
-    "--target",
-    type=click.FloatRange(min=0, min_open=True, max=1),
-    default=0.02,
-    show_default=True,
-    help="Stop when the median's 95 % interval is this narrow (half width over median).",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=None,
-    help="At most so long, for each point.  [default: 15]",
-)
+@steps.repeat_options("point", "15")
 def sweep(
     path: Path,
     batches: tuple[int, ...],
