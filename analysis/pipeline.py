@@ -32,15 +32,13 @@ _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 @dataclass(frozen=True)
 class Result:
     """The view, the tables by name, run.json without the files still to be written, the noise
-    of building by side key (null where it was not measured), the captures as read, and the
-    counters (null for none)."""
+    of building by side key (null where it was not measured), and the captures as read."""
 
     view: View
     tables: dict[str, pa.Table]
     record: dict[str, Any]
     rebuild_noise: dict[str, float | None]
     captures: list[captured.Captured] = field(default_factory=list)
-    counters: pa.Table | None = None
 
 
 def analyse(run: Run) -> Result:
@@ -83,7 +81,6 @@ def analyse(run: Run) -> Result:
         document,
         {s.key: s.rebuild_noise for s in sides},
         found,
-        counters,
     )
 
 

@@ -81,9 +81,10 @@ def _write(run: Run) -> None:
     # Only runs with an ncu capture have one; that of an earlier report would be believed.
     counters = run.file("tables", "counters.parquet")
     counters.unlink(missing_ok=True)
-    if "counters" in result.tables:
-        write_parquet(counters, result.tables["counters"])
-    made = sides.of_run(run, result.captures, counters=result.counters)
+    counted = result.tables.get("counters")
+    if counted is not None:
+        write_parquet(counters, counted)
+    made = sides.of_run(run, result.captures, counted)
     trace.write(run.file("report", TIMELINE), made)
     if made:
         result.view["timeline"] = TIMELINE

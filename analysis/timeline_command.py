@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..core.errors import InputError
+from ..core.errors import InputError, ToolMissing
 from ..core.progress import log, progress
-from ..core.run import open_run
+from ..core.run import Run, open_run
 from .report_command import TIMELINE as FILE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @click.command()
@@ -49,9 +53,19 @@ def timeline(
                 f"no capture in {', '.join(sorted(wanted))}" if wanted else "nothing was captured"
             )
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
-        made = sides.of_run(run, found, iteration)
+        made = sides.of_run(run, found, _counters(run), iteration)
         trace.write(path, made)
     for group in made:
         for line in trace.lines(group):
             log(line)
     click.echo(path)
+
+
+def _counters(run: Run) -> pa.Table | None:
+    from .counters_run import counters_of_run
+
+    try:
+        return counters_of_run(run)
+    except ToolMissing as e:
+        log(f"no counters in the timeline: {e.line()}")
+        return None

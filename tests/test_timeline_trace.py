@@ -141,7 +141,7 @@ def h100(tiny_run: Run) -> Run:
 @pytest.fixture
 def seen(h100: Run) -> tuple[Any, Read]:
     found, _ = pipeline.captures(h100)
-    return found, written(sides.of_run(h100, found))
+    return found, written(sides.of_run(h100, found, None))
 
 
 def test_every_capture_adds_up_to_its_table(seen: Any) -> None:
@@ -252,7 +252,7 @@ def counted(run: Run) -> pa.Table:
 def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> None:
     found, _ = pipeline.captures(h100)
     table = counted(h100)
-    drawn = written(sides.of_run(h100, found, counters=table))
+    drawn = written(sides.of_run(h100, found, table))
     kernels = sorted(drawn.on("TensorRT fp32", "kernels"), key=lambda k: k.start)
     metric = "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active"
     rows = table.filter(pc.equal(table["metric"], metric)).sort_by("launch").to_pylist()
@@ -454,7 +454,7 @@ def processor(h100: Run, tmp_path: Path) -> Iterator[Any]:
 
     path = tmp_path / "t.pftrace"
     found, _ = pipeline.captures(h100)
-    trace.write(path, sides.of_run(h100, found, counters=counted(h100)))
+    trace.write(path, sides.of_run(h100, found, counted(h100)))
     config = TraceProcessorConfig(bin_path=shell())
     with TraceProcessor(trace=str(path), config=config) as opened:
         yield opened

@@ -11,11 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.errors import ToolMissing
-from ...core.progress import log
 from ...core.run import Run
 from ..captured import Captured
-from ..counters_run import counters_of_run
 from . import geometry, host, measured, spans
 from .chosen import Chosen, choose
 from .columns import integers
@@ -175,17 +172,12 @@ def groups(sources: Sequence[Source], iteration: int | None = None) -> list[Grou
 def of_run(
     run: Run,
     found: Sequence[Captured],
+    counters: pa.Table | None,
     iteration: int | None = None,
-    counters: pa.Table | None = None,
 ) -> list[Group]:
-    """The groups of a run's captures, as read; its counters are read where they are not given."""
+    """The groups of a run's captures, as read; `counters` are its ncu captures', null for none."""
     from ..bound_run import by_name
 
-    if counters is None:
-        try:
-            counters = counters_of_run(run)
-        except ToolMissing as e:
-            log(f"no counters in the timeline: {e.line()}")
     named = by_name(counters)
     folder = run.file("captures")
     return groups([of_captured(c, folder, named) for c in found], iteration)
