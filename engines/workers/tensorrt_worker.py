@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from layerline.engines.workers import common, device_clock
+    from layerline.engines.workers import common
     from layerline.engines.workers import tensorrt_api as api
     from layerline.engines.workers.common import Job, WorkerError
     from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
-    from layerline.engines.workers.nvml_sampler import Sampler
+    from layerline.engines.workers.device_clock import DeviceClock
 else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
     import common
-    import device_clock
     import tensorrt_api as api
     from common import Job, WorkerError
     from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
-    from nvml_sampler import Sampler
+    from device_clock import DeviceClock
 
 
 def _library(job: Job) -> Any:
@@ -67,8 +66,7 @@ class Engine:
         if self.context is None:
             raise self._refused(job["engine"])
         self.stream = self.cuda.stream()
-        self.events = self.cuda.event(), self.cuda.event()
-        self.gate = self.cuda.gate()
+        self.clock = DeviceClock(self.cuda, self.stream)
         self.outputs: dict[str, tuple[Any, int]] = {}
         self._bind(job)
 
@@ -150,7 +148,7 @@ class Engine:
             "device": self.cuda.device_facts(),
             "load_seconds": round(self.load_seconds, 3),
             "context_bytes": _context_bytes(self.engine),
-            "gate_opened_by_itself": self.gate.opened_by_itself,
+            "gate_opened_by_itself": self.clock.gate.opened_by_itself,
             "messages": self.logger.counted(),
         }
 
@@ -173,7 +171,6 @@ def latency(job: Job) -> dict[str, Any]:
     """
     engine = Engine(_library(job), job)
     cuda, stream = engine.cuda, engine.stream
-    start, end = engine.events
     engine.enqueue()  # lazy initialisation must not fall into a graph capture
     cuda.synchronize(stream)
     work = engine.enqueue
@@ -183,67 +180,9 @@ def latency(job: Job) -> dict[str, Any]:
         def work() -> None:
             cuda.launch(graph, stream)
 
-    host: list[int] = []
-    last = [0]
-
-    def run() -> None:
-        begun = time.perf_counter_ns()
-        cuda.record(start, stream)
-        work()
-        cuda.record(end, stream)
-        cuda.wait(end)
-        host.append(time.perf_counter_ns() - begun)
-        last[0] = cuda.elapsed_ns(start, end)
-
-    with Sampler() as sampler:
-        result = common.repeat(
-            run,
-            device_clock.steady(job),
-            sample=lambda: last[0],
-            settle=device_clock.SETTLE_SECONDS,
-        )
-        queued = [_queued(engine, work) for _ in range(min(50, len(result["latency_ns"])))]
-        # Throughput needs the queue to stay full: no wait between inferences.
-        count = max(10, min(200, len(result["latency_ns"])))
-        begun = time.perf_counter()
-        for _ in range(count):
-            work()
-        cuda.synchronize(stream)
-        seconds = time.perf_counter() - begun
-    result["host_ns"] = host[len(result["warmup_ns"]) :]
-    result["queued_ns"] = queued
-    result["facts"].update(
-        engine.facts(),
-        clock="device events",
-        cuda_graph=bool(job["options"].get("cuda_graph")),
-        throughput_per_second=count / seconds,
-        gpu=sampler.summary(),
-    )
+    result = engine.clock.latency(work, job)
+    result["facts"].update(engine.facts(), cuda_graph=bool(job["options"].get("cuda_graph")))
     return result
-
-
-def _queued(engine: Engine, work: Any) -> int:
-    """Device time of one inference that was queued as a whole before it began."""
-    cuda, stream = engine.cuda, engine.stream
-    start, end = engine.events
-    engine.gate.close(stream)
-    cuda.record(start, stream)
-    work()
-    cuda.record(end, stream)
-    engine.gate.open()
-    cuda.wait(end)
-    return cuda.elapsed_ns(start, end)
-
-
-def _timed(engine: Engine, work: Any) -> int:
-    """Device time of one inference on an idle stream, launch costs that it waits for included."""
-    cuda, stream = engine.cuda, engine.stream
-    start, end = engine.events
-    cuda.record(start, stream)
-    work()
-    cuda.record(end, stream)
-    cuda.wait(end)
-    return cuda.elapsed_ns(start, end)
 
 
 def profile(job: Job) -> dict[str, Any]:
@@ -317,14 +256,17 @@ def trace(job: Job) -> dict[str, Any]:
     cuda = engine.cuda
     # A tool that replays kernels (ncu) waits for each: it would wait for the gate.
     queued = bool(job["options"].get("queued", True))
-    once = _queued if queued else _timed
+    once = engine.clock.queued if queued else engine.clock.timed
     for _ in range(job["warmup"]):
-        once(engine, engine.enqueue)
+        once(engine.enqueue)
     device, host = [], []
     cuda.profiler_start()
     for _ in range(job["iterations"]["min"]):
         begun = time.perf_counter_ns()
-        device.append(once(engine, engine.enqueue))
+        ns = once(engine.enqueue)
+        if ns is None:
+            raise WorkerError("the inference was not queued in time", "capture again")
+        device.append(ns)
         host.append(time.perf_counter_ns() - begun)
     cuda.profiler_stop()
     return {
