@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Makes every figure and capture in this folder, on a machine with an NVIDIA GPU, TensorRT and nsys.
 #
-#   docs/results/measure.sh OUT [PART…]      PART: gpt2 gpt2-large gpt2-large-batch (default: the
-#                                            first two)
+#   docs/results/measure.sh OUT [PART…]      PART: gpt2 counters onnxruntime-cuda gpt2-large (the
+#                                            default), and gpt2-large-batch
+#
+# counters and onnxruntime-cuda go on with the run of gpt2: counters of the eager model and of
+# training, one capture in 1, 3 and 7 pieces, what ncu counts by; ONNX Runtime's engines beside
+# TensorRT's (onnxruntime-gpu).
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; TRT_PYTHON=… for another interpreter's TensorRT.
 # PRECISIONS=fp16,… only these. COUNTERS=0 without ncu, REBUILD=0 without building engines twice,
-# TIMING_CACHE=FILE to build with a timing cache (never for REBUILD). Runs go to RUNS (default
+# LIMIT=SECONDS at most for each measurement. Runs go to RUNS (default
 # OUT/runs). One precision after the other, so that what is done is whole if time ends. OUT gets,
 # per run, the report, the tables' CSV, summary.json, an independent timing of each engine and a
 # .tar.gz of the captures, and steps.txt: seconds and exit code of each step. A report's exit code 1
@@ -18,14 +22,15 @@ mkdir -p "$out"; out=$(cd "$out" && pwd)
 here=$(cd "$(dirname "$0")/../.." && pwd)
 runs=${RUNS:-$out/runs}
 layerline=(${LAYERLINE:-layerline})
-parts=(${@:-gpt2 gpt2-large})
+parts=(${@:-gpt2 counters onnxruntime-cuda gpt2-large})
 reference=(--set scale_attn_by_inverse_layer_idx=true --set reorder_and_upcast_attn=true --set vocab_size=32768)
-cache=(${TIMING_CACHE:+--timing-cache "$TIMING_CACHE"})
+limit=(${LIMIT:+--seconds "$LIMIT"})
+gpt2=$runs/gpt2-1x512
 
 step() { # step SECONDS COMMAND…: run it, note how long it took; a failure is noted, not fatal
   local limit=$1 began=$SECONDS code; shift
   timeout "$limit" "$@" >"$out/last.log" 2>&1; code=$?
-  printf '%s %4d s  exit %d  %s\n' "$(date +%T)" $((SECONDS - began)) $code "${*: -8}" >>"$out/steps.txt"
+  printf '%s %4d s  exit %d  %s\n' "$(date +%T)" $((SECONDS - began)) $code "$*" >>"$out/steps.txt"
   [ $code = 0 ] || tail -n 3 "$out/last.log" >>"$out/steps.txt"
 }
 
@@ -43,10 +48,10 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
   mkdir -p "$out/$name"
   for p in ${precisions//,/ }; do
     local of=(--run "$run" --precision "$p") engine=$run/engines/$p.tensorrt.engine
-    step 1200 "${layerline[@]}" engines "${of[@]}" --backend tensorrt "${cache[@]}"
+    step 1200 "${layerline[@]}" engines "${of[@]}" --backend tensorrt
     # Eager first: the engine's outputs are held against it.
-    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train
-    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what engine --trace-iterations 10
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train "${limit[@]}"
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what engine --trace-iterations 10 "${limit[@]}"
     step 120 bash -c '"$0" "$1" "$2" "$3" 300 >"$4"' "${TRT_PYTHON:-python3}" \
       "$here/tests/gpu/independent_latency.py" "$engine" "$run/export/inputs.npz" \
       "$out/$name/independent.$p.json"
@@ -65,9 +70,40 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
   keep "$name"
 }
 
+counters() { # more counters of the run of gpt2
+  local of=(--run "$gpt2" --precision fp16 --clock-control none) what pieces
+  for what in eager train; do
+    step 600 "${layerline[@]}" ncu "${of[@]}" --roofline --what $what
+  done
+  keep gpt2-1x512
+  step 300 bash "$here/tests/gpu/ncu_counts.sh"
+  cp "$out/last.log" "$out/ncu_counts.txt"
+  # Every launch once, in 1, 3 and 7 runs of the program. Hard links: a run folder for each.
+  for pieces in 172 58 25; do
+    rm -rf "$runs/pieces-$pieces"; cp -al "$gpt2" "$runs/pieces-$pieces"
+    rm -f "$runs/pieces-$pieces"/captures/*.ncu*
+    step 600 "${layerline[@]}" ncu "${of[@]/$gpt2/$runs/pieces-$pieces}" --batch-launches $pieces
+    tar -C "$runs/pieces-$pieces/captures" -czf "$out/pieces-$pieces.tar.gz" --exclude='*.ncu-rep' \
+      $(cd "$runs/pieces-$pieces/captures" && ls -d *.ncu* 2>/dev/null)
+  done
+}
+
+onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
+  local of=(--run "$gpt2" --backend onnxruntime-cuda) p
+  step 600 "${layerline[@]}" export --run "$gpt2" --precision fp32,fp16 --model gpt2 --batch 1 --seq 512
+  for p in fp16 tf32 fp32; do
+    step 600 "${layerline[@]}" engines "${of[@]}" --precision $p
+    step 600 "${layerline[@]}" profile "${of[@]}" --precision $p --what engine --trace-iterations 10 "${limit[@]}"
+  done
+  step 300 "${layerline[@]}" report --run "$gpt2"
+  keep gpt2-1x512
+}
+
 for part in "${parts[@]}"; do
   case $part in
     gpt2) measure gpt2-1x512 fp16,tf32,fp32 --model gpt2 --batch 1 --seq 512 ;;
+    counters) counters ;;
+    onnxruntime-cuda) onnxruntime_cuda ;;
     gpt2-large) COUNTERS=0 measure gpt2-large-1x1024 fp16,tf32 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
     gpt2-large-batch) COUNTERS=0 measure gpt2-large-4x1024 tf32 --model gpt2-large --batch 4 --seq 1024 "${reference[@]}" ;;
     *) echo "error: no part $part" >&2; exit 2 ;;
