@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import CheckFailed, InputError, one_line
+from ..core.options import Finite
 from ..core.progress import log
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SHOWN = 15
 )
 @click.option(
     "--fail-above",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     metavar="PERCENT",
     help="Exit 1 when a latency is slower by more than this for sure (its whole interval is).",
 )

@@ -13,7 +13,7 @@ from rich.console import Console
 from layerline.core import nodes as nodes_file
 from layerline.core import progress, tables
 from layerline.core.errors import InputError
-from layerline.core.files import write_json
+from layerline.core.files import apart, write_json
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, load_network
 
@@ -69,6 +69,7 @@ def layers(
             file=output,
             fix=f"use {', '.join(_WRITERS)}",
         )
+    apart(output, capture, nodes_path, network_path)
     graph = None if nodes_path is None else nodes_file.load(nodes_path)
     network = None if network_path is None else load_network(network_path)
     found, notes = read_layers(capture, graph, network, precision, iteration)

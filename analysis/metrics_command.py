@@ -8,14 +8,17 @@ from typing import Any
 import click
 
 from layerline.core import nodes as nodes_file
-from layerline.core.errors import InputError
-from layerline.core.files import write_text
+from layerline.core.errors import InputError, one_line
+from layerline.core.files import apart, folder, write_text
+from layerline.core.options import Finite, names
 from layerline.core.progress import log, progress
 from layerline.core.resolve import load_network
 
 _PATH: Any = click.Path(path_type=Path)
 _capture = click.argument("capture", type=_PATH)
-_metric = click.option("-m", "--metric", "chosen", multiple=True, help="A metric; repeat it.")
+_metric = click.option(
+    "-m", "--metric", "chosen", multiple=True, callback=names, help="A metric; repeat it."
+)
 _nodes = click.option("--nodes", type=_PATH, help="nodes.json of the exported model.")
 _network = click.option("--network", type=_PATH, help="network.json of the engine's build.")
 
@@ -42,7 +45,7 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
 
     found = source.load(capture)
     wanted = chosen or series.names(found.counters, static=static)
-    paths = series.write_all(series.series(found.counters, wanted), output)
+    paths = series.write_all(series.numbers(found.counters, wanted, found.name), output)
     log(f"{len(paths)} metrics in {output}")
 
 
@@ -59,8 +62,10 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
 
     found = source.load(capture)
     wanted = chosen or [m for m in series.names(found.counters) if not m.startswith("launch__")]
+    drawn = series.numbers(found.counters, wanted, found.name)
+    folder(output)
     with progress(f"drawing {len(wanted)} charts"):
-        for one in series.series(found.counters, wanted):
+        for one in drawn:
             plots.plot(one, found, output / f"{series.file_name(one.metric)}.{suffix}")
     log(f"{len(wanted)} charts in {output}")
 
@@ -74,8 +79,9 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
     from .metrics import plots, series, source
 
     plots.check(output)
+    apart(output, capture)
     found = source.load(capture)
-    plots.overlay(series.series(found.counters, chosen), found, output)
+    plots.overlay(series.numbers(found.counters, chosen, found.name), found, output)
     log(f"{output}")
 
 
@@ -97,6 +103,7 @@ def attribute(
     """One metric per layer, or per module, as text."""
     from .metrics import source, text
 
+    apart(output, capture, nodes, network)
     found = source.load(capture)
     made = text.attribute(found, metric, _launches(found, nodes, network), by)
     if output is None:
@@ -120,7 +127,7 @@ def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
     else:
         lines = explained.of_capture(source.load(capture), chosen)
     for line in lines:
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 @metrics.command()
@@ -138,6 +145,7 @@ def roofline(
     from .metrics import source, text
     from .roofline_floor import shapes_of
 
+    apart(output, capture, nodes, network)
     found = source.load(capture)
     launches = _launches(found, nodes, network)
     shapes = None if nodes is None else shapes_of(read_json(nodes))
@@ -146,7 +154,7 @@ def roofline(
     if output is not None:
         text.write_table(output, table)
     for line in text.roofline_lines(found, table):
-        click.echo(line)
+        click.echo(one_line(line))
 
 
 @metrics.command()
@@ -154,7 +162,7 @@ def roofline(
 @click.argument("every", type=_PATH)
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=0.1,
     show_default=True,
     help="Name the layers whose counters differ by more.",
@@ -171,6 +179,7 @@ def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> N
 
     from .metrics import replays, replays_show
 
+    apart(output, fraction, every)
     found = replays.comparison(*replays.load(fraction, every), limit)
     if output is not None:
         write_json(output, found)
@@ -181,6 +190,8 @@ def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
     from . import counters
 
     if nodes is None:
+        if network is not None:
+            raise InputError("is of no use without nodes", file=network, fix="give --nodes too")
         return counters.known(found.counters)
     graph = nodes_file.load(nodes)
     return counters.launches(

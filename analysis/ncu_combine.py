@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.errors import ToolMissing
+from ..core.errors import InputError, ToolMissing
 from ..core.files import write_text
 from ..profile import ncu_batches
+from .counters_rules import base_unit
 from .readers import registry
 from .readers.base import Artefact
 
@@ -72,11 +73,15 @@ def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:
     have all their digits and no separators of thousands. What is not known is empty; the process
     and the device, which the form needs, are 0 then.
     """
-    units: dict[str, str | None] = {}
     values: dict[int, dict[str, str]] = {}
-    for row in counters.select(["launch", "metric", "unit", "value", "text"]).to_pylist():
-        units[row["metric"]] = row["unit"] or units.get(row["metric"])
-        text = row["text"] if row["value"] is None else _number(row["value"])
+    rows = counters.select(["launch", "metric", "unit", "value", "text"]).to_pylist()
+    units = _units(rows)
+    for row in rows:
+        text = row["text"]
+        if row["value"] is not None:
+            other = row["unit"] is not None and row["unit"] != units[row["metric"]]
+            factor = base_unit(row["unit"])[0] if other else 1.0
+            text = _number(row["value"] * factor)
         values.setdefault(row["launch"], {})[row["metric"]] = text or ""
     metrics = sorted(units)
     made = io.StringIO()
@@ -87,6 +92,24 @@ def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:
         own = values.get(launch["launch"], {})
         writer.writerow([*_columns(launch), *(own.get(m, "") for m in metrics)])
     return made.getvalue()
+
+
+def _units(rows: list[dict[str, Any]]) -> dict[str, str | None]:
+    """The unit of each metric's column: the one that all its rows have, else their base unit
+    (pages of two pieces may have other multiples, Kbyte and Mbyte)."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        of = found.setdefault(row["metric"], {})
+        if row["unit"]:
+            of[row["unit"]] = None
+    units: dict[str, str | None] = {}
+    for metric, of in found.items():
+        base = {base_unit(u)[1] for u in of}
+        if len(base) > 1:
+            said = ", ".join(of)
+            raise InputError(f"pieces give {metric} in units that cannot be compared ({said})")
+        units[metric] = next(iter(of), None) if len(of) < 2 else base.pop()
+    return units
 
 
 def _number(value: float) -> str:

@@ -48,15 +48,53 @@ def of_file(read: Artefact, path: Path) -> pa.Table:
     """
     if not path.exists():
         return read.main
-    return spread(read.main, completed(read_json(path), read.tables["launches"]))
+    return spread(read.main, completed(load(path), read.tables["launches"]))
+
+
+_PLANNED = ("index", "function", "kernel", "grid", "block", "layer", "key", "representative")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """An ``ncu.plan.json``. InputError where it is none."""
+    found = read_json(path)
+    launches = found.get("launches") if isinstance(found, dict) else None
+    reports = found.get("reports") if isinstance(found, dict) else None
+    whole = (
+        isinstance(launches, list)
+        and all(isinstance(x, dict) and x.keys() >= {*_PLANNED} for x in launches)
+        and isinstance(reports, dict)
+        and all(isinstance(of, dict) for of in reports.values())
+    )
+    if not whole:
+        raise InputError("is no plan of launches", file=path, fix="capture again, or remove it")
+    plan: dict[str, Any] = found
+    return plan
+
+
+def plan_beside(capture: Path) -> dict[str, Any] | None:
+    """The plan that lies beside a capture, null where there is none."""
+    stem = capture.name.removesuffix(".ncu-rep").removesuffix(".ncu.csv")
+    path = capture.with_name(f"{stem}.ncu.plan.json")
+    return load(path) if stem != capture.name and path.exists() else None
 
 
 def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
-    """The plan with the launches of a report matched, where they are not yet."""
+    """The plan with the launches of a report matched, where they are not yet.
+
+    InputError where the report lacks launches that it had when the plan was written.
+    """
     rows = launches.to_pylist()
     source = rows[0]["source"]
-    if source in plan["reports"] or source in map(_page, plan["reports"]):
-        return plan
+    for name, told in plan["reports"].items():
+        if source in (name, _page(name)):
+            lost = {int(n) for n in told} - {r["launch"] for r in rows}
+            if lost:
+                raise InputError(
+                    f"holds {len(rows)} launches; {len(lost)} that its plan names are missing",
+                    file=source,
+                    fix="is it whole? Copy it again, or capture again",
+                )
+            return plan
     planned = [_launch(x) for x in plan["launches"]]
     seen = [
         ncu_plan.Seen(
@@ -66,7 +104,8 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     ]
     bare = [dataclasses.replace(x, function=_base(x.function)) for x in planned]
     told = plan.get("chosen")
-    every = len(seen) == len(planned)
+    # Null is every launch; a plan that does not say is of an older capture.
+    every = len(seen) == len(planned) or ("chosen" in plan and told is None)
     if every or told is None:
         found = ncu_plan.match(bare, seen, every=every)
     else:
@@ -83,9 +122,9 @@ def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
     return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
 
 
-def _base(kernel: str) -> str:
+def _base(kernel: str | None) -> str:
     """A kernel's name without its result, parameters, templates and namespace."""
-    return kernel.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
+    return (kernel or "").split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
 
 
 def _size(text: str | None) -> tuple[int, ...] | None:

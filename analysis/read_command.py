@@ -15,7 +15,7 @@ import click
 import pyarrow as pa
 
 from layerline.core.errors import InputError, LayerlineError, one_line
-from layerline.core.files import replacing
+from layerline.core.files import apart, replacing
 from layerline.core.progress import log, progress
 from layerline.core.tables import write_csv, write_parquet
 
@@ -77,9 +77,7 @@ def _check_output(output: Path, files: tuple[Path, ...]) -> None:
             file=output,
             fix=f"use {', '.join(_SUFFIXES)}",
         )
-    for path in files:
-        if path.exists() and output.exists() and path.samefile(output):
-            raise InputError("is to be read and written", file=output, fix="name another output")
+    apart(output, *files)
 
 
 def _read(path: Path) -> Artefact:

@@ -10,10 +10,18 @@ import click
 from ..core.errors import InputError, ToolMissing
 from ..core.progress import log, progress
 from ..core.run import Run, open_run
+from ..engines.command import precisions
 from .report_command import TIMELINE as FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def _wanted(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those given; none is every side."""
+    return precisions(context, parameter, values) if any(v.strip(", ") for v in values) else ()
 
 
 @click.command()
@@ -24,14 +32,20 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help=f"The file to write; compressed if it ends in .gz. [default: RUN/report/{FILE}]",
 )
-@click.option("--precision", multiple=True, help="Only these sides; repeat it or join with commas.")
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=_wanted,
+    help="Only these sides; repeat it or join with commas.",
+)
 @click.option(
     "--iteration",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     help="The iteration to show. [default: each side's median one]",
 )
 def timeline(
-    run_path: Path, output: Path | None, precision: tuple[str, ...], iteration: int | None
+    run_path: Path, output: Path | None, wanted: tuple[str, ...], iteration: int | None
 ) -> None:
     """Write one iteration of every side of RUN as one timeline, side beside side.
 
@@ -43,22 +57,39 @@ def timeline(
 
     run = open_run(run_path)
     path = output or run.file("report", FILE)
-    wanted = {p.strip() for given in precision for p in given.split(",") if p.strip()}
+    _spare(run, path)
     with progress("timeline"):
         found, _ = captures(run)
+        lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
+        if lacking or not found:
+            what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
+            raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
             found = [c for c in found if c.sides[-1].precision in wanted]
-        if not found:
-            what = (
-                f"no capture in {', '.join(sorted(wanted))}" if wanted else "nothing was captured"
-            )
-            raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         made = sides.of_run(run, found, _counters(run), iteration)
+        if not any(group.tracks for group in made):
+            counts = ", ".join(f"{g.label} {g.facts['iterations_in_capture']}" for g in made)
+            raise InputError(
+                "there is nothing to draw"
+                if iteration is None
+                else f"no capture has an iteration {iteration}",
+                file=run.path,
+                fix=f"iterations are counted from 0; there are, of {counts}",
+            )
         trace.write(path, made)
     for group in made:
         for line in trace.lines(group):
             log(line)
     click.echo(path)
+
+
+def _spare(run: Run, path: Path) -> None:
+    """InputError where a file of the run, other than its reports, would be overwritten."""
+    inside = path.resolve().is_relative_to(run.path.resolve())
+    if inside and path.exists() and path.resolve().parent != run.file("report").resolve():
+        raise InputError(
+            "is a file of the run, and would be lost", file=path, fix="name another output"
+        )
 
 
 def _counters(run: Run) -> pa.Table | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import shlex
 import shutil
@@ -20,6 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from . import machine
+from .commands import words
+from .errors import InputError
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,10 @@ def _output(command: list[str]) -> str | None:
 
 def _tool(variable: str, default: str, needed_for: str, fix: str) -> Finding:
     """A command that an environment variable may replace or prefix, e.g. NCU='sudo ncu'."""
-    command = shlex.split(os.environ.get(variable) or default)
+    try:
+        command = words(variable, default)
+    except InputError as e:
+        return Finding(default, needed_for, None, e.what)
     if shutil.which(command[0]) is None:
         return Finding(default, needed_for, None, f"{fix}, or name it with {variable}=…")
     answer = _output([*command, "--version"])
@@ -73,11 +77,15 @@ def _gpu() -> Finding:
 
 def _tensorrt() -> Finding:
     needed_for = "TensorRT engines (BACKEND=tensorrt)"
-    python = os.environ.get("TRT_PYTHON")
+    try:
+        python = words("TRT_PYTHON")
+    except InputError as e:
+        return Finding("tensorrt", needed_for, None, e.what)
     if python:
         code = "import tensorrt; print(tensorrt.__version__)"
-        answer = _output([*shlex.split(python), "-c", code])
-        fix = f"TRT_PYTHON={python} cannot import tensorrt; name an interpreter that can"
+        answer = _output([*python, "-c", code])
+        named = f"TRT_PYTHON={shlex.join(python)}"
+        fix = f"{named} cannot import tensorrt; name an interpreter that can"
         return Finding("tensorrt", needed_for, answer, None if answer else fix)
     fix = "pip install 'layerline[gpu]', or TRT_PYTHON=an interpreter that has it"
     return _package("tensorrt", needed_for, fix)

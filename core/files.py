@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -20,15 +21,61 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; rename it onto `path` when the block succeeds.
 
     The suffix is kept, so that writers which look at it behave. On any failure, a full disk
-    included, the temporary file goes and `path` is what it was before.
+    included, the temporary file goes and `path` is what it was before. InputError names `path`
+    where it is a folder or a device, or cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    writable(path)
+    folder(path.parent)
     temporary = path.with_name(f".{os.getpid()}.partial.{path.name}")
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as e:
+        # Of the file itself, or of writing to what is open (a full disk names no file).
+        if e.filename == str(temporary) or (e.filename is None and e.errno in _FULL):
+            raise InputError(
+                f"cannot be written ({e.strerror})", file=path, fix="name another place"
+            ) from None
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def writable(path: Path) -> None:
+    """InputError where `path` cannot be a file of ours: a folder, or a device, pipe or socket,
+    which a rename would replace."""
+    if path.is_dir():
+        raise InputError("is a folder, not a file to write", file=path, fix="name a file in it")
+    special = path.exists() and not path.is_file()
+    if special or path.absolute().parent == Path("/dev") or path.absolute().is_relative_to("/proc"):
+        raise InputError("is no regular file", file=path, fix="name a file to write")
+
+
+def folder(path: Path) -> Path:
+    """Make a folder and those above it. InputError where a file is in the way or it may not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        taken = next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), path)
+        raise InputError(
+            "is a file where a folder is needed", file=taken, fix="name another place, or move it"
+        ) from None
+    except OSError as e:
+        raise InputError(
+            f"this folder cannot be made ({e.strerror})", file=path, fix="name another place"
+        ) from None
+    return path
+
+
+def apart(output: Path | None, *inputs: Path | None) -> None:
+    """InputError where `output` is one of the files that are read: it would be lost."""
+    for path in inputs:
+        if output and path and path.exists() and output.exists() and path.samefile(output):
+            raise InputError("is to be read and written", file=output, fix="name another output")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,6 @@ thing to know here is where precision comes from, which decides the ONNX file th
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layerline.core import nodes
+from layerline.core.commands import words
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import read_json, replacing, write_json
 from layerline.core.machine import state
@@ -47,10 +47,10 @@ class TensorRTBackend(Backend):
     distribution = "tensorrt"
 
     def _python(self) -> list[str]:
-        return shlex.split(os.environ.get("TRT_PYTHON") or "") or [sys.executable]
+        return words("TRT_PYTHON") or [sys.executable]
 
     def unavailable(self) -> Unavailable | None:
-        if not os.environ.get("TRT_PYTHON") and importlib.util.find_spec(self.module) is None:
+        if not words("TRT_PYTHON") and importlib.util.find_spec(self.module) is None:
             return Unavailable(
                 f"{self.module} is not installed",
                 f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",

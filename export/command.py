@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import InputError
+from ..core.options import Finite
 from ..core.progress import log
 from ..core.run import open_run
 from . import opsets, overrides
@@ -40,7 +41,7 @@ from .stage import FILES, Options, Stage
 @click.option("--revision", help="Of a hub model.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Finite(min=0),
     default=Options.tolerance,
     show_default=True,
     help="Largest absolute difference of the fp32 file from eager fp32.",

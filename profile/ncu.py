@@ -14,15 +14,14 @@ Nsight Compute CLI.
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layerline.core.commands import words
 from layerline.core.errors import InputError, ToolMissing, one_line
 from layerline.core.files import replacing
 from layerline.core.roofline_metrics import METRICS as ROOFLINE
@@ -95,10 +94,10 @@ def command() -> list[str]:
         raise InputError(
             "the current directory no longer exists", fix="cd to one that does"
         ) from None
-    found = shlex.split(os.environ.get("NCU") or "ncu")
-    if not found or shutil.which(found[0]) is None:
+    found = words("NCU", "ncu")
+    if shutil.which(found[0]) is None:
         raise ToolMissing(
-            f"{found[0] if found else 'NCU'} is not on the PATH",
+            f"{found[0]} is not on the PATH",
             fix="install Nsight Compute, or name it with NCU=…",
         )
     return found
@@ -223,7 +222,10 @@ def query(path: Path, timeout: float) -> int:
     refuse(done.stdout + done.stderr)
     lines = [line for line in done.stdout.splitlines() if "__" in line.split(" ")[0]]
     if done.returncode or not lines:
-        raise ToolMissing(f"ncu lists no metrics: {_why(done.stderr + done.stdout)}")
+        raise ToolMissing(
+            f"ncu lists no metrics: {_why(done.stderr + done.stdout)}",
+            fix="see that `ncu --query-metrics` works, and what NCU=… names",
+        )
     with replacing(path) as made:
         made.write_text(done.stdout)
     return len(lines)

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from layerline.core.errors import InputError, ToolMissing
-from layerline.core.files import machine_lock, write_json
+from layerline.core.files import machine_lock, writable, write_json
+from layerline.core.options import SECONDS
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -68,7 +69,7 @@ def _metrics(
 @click.option("--query", is_flag=True, help="Only list this GPU's metrics into a file.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=1800,
     show_default=True,
     help="Seconds after which a run of the program is ended.",
@@ -146,7 +147,12 @@ def _options(asked: dict[str, Any]) -> tool.Options:
 
 
 def _query(path: Path | None, timeout: float) -> None:
+    if path is not None and not path.is_dir():
+        raise InputError(
+            "no such run directory", file=path, fix="name a run, or leave out --run to write here"
+        )
     file = (path / "captures" if path else Path()) / "ncu-metrics.txt"
+    writable(file)
     count = tool.query(file, timeout)
     click.echo(f"{count} metrics in {file}")
 

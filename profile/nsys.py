@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from layerline.core.commands import words
 from layerline.core.errors import InputError, ToolMissing, one_line
 from layerline.core.files import replacing
 
@@ -36,7 +36,7 @@ REFUSALS = {
 
 def command() -> list[str]:
     """The nsys command as the user has it; ToolMissing where there is none."""
-    found = shlex.split(os.environ.get("NSYS") or "nsys")
+    found = words("NSYS", "nsys")
     if shutil.which(found[0]) is None:
         raise ToolMissing(
             f"{found[0]} is not on the PATH",

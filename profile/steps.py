@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from layerline.core.files import machine_lock
+from layerline.core.options import SECONDS, Finite
 from layerline.core.progress import log
 from layerline.core.run import Run, Step
 from layerline.engines import backend as backends
@@ -23,13 +24,13 @@ def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Ca
         for option in (
             click.option(
                 "--seconds",
-                type=click.FloatRange(min=0, min_open=True),
+                type=SECONDS,
                 default=None,
                 help=f"At most so long, for each {each}.  [default: {seconds}]",
             ),
             click.option(
                 "--target",
-                type=click.FloatRange(min=0, min_open=True, max=1),
+                type=Finite(min=0, min_open=True, max=1),
                 default=0.02,
                 show_default=True,
                 help="Stop when the median's 95 % interval is this narrow (half width over "

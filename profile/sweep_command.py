@@ -13,6 +13,9 @@ from layerline.engines.command import DEFAULT_PRECISIONS, precisions
 from . import steps
 from . import sweep as sweep_
 
+# Dimensions of engines are 32-bit (TensorRT), and no memory holds more.
+LARGEST = 2**31 - 1
+
 
 def _batches(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
@@ -21,6 +24,10 @@ def _batches(
     for batch in found:
         if not batch.isdecimal() or not int(batch):
             raise click.BadParameter(f"{batch!r} is no batch size; give whole numbers from 1")
+        if int(batch) > LARGEST:
+            raise click.BadParameter(f"{batch} is more than any engine takes ({LARGEST})")
+    if not found:
+        raise click.BadParameter("no batch size is given; name some, as in 1,4,8")
     return tuple(sorted({int(b) for b in found}))
 
 

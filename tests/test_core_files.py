@@ -25,7 +25,8 @@ def test_a_failed_write_leaves_the_old_file_and_no_leftover(tmp_path):
 def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
     target = tmp_path / "a.txt"
     target.write_text("old")
-    with pytest.raises(OSError), files.replacing(target) as temporary:
+    said = pytest.raises(InputError, match=r"a\.txt: cannot be written \(No space left")
+    with said, files.replacing(target) as temporary:
         temporary.write_text("half of it")
         raise OSError(28, "No space left on device")
     assert target.read_text() == "old"

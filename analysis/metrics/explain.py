@@ -26,7 +26,7 @@ def of_capture(capture: Capture, metrics: Sequence[str] = ()) -> Iterator[str]:
     (`.avg`, `.sum`, or no rollup). InputError for a metric that the capture lacks.
     """
     told = metrics or [m for m in names(capture.counters) if _telling(m)]
-    for one in series(capture.counters, told):
+    for one in series(capture.counters, told, capture.name):
         yield one.metric
         yield from _what(one.metric)
         yield from _values(one)

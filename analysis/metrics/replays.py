@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from layerline.core.errors import InputError
-from layerline.core.files import read_json
 
 from .. import ncu_spread
+from ..counters_rules import base_unit
 from ..readers import registry
+from ..run_files import optional
 from .series import STATIC
 
 LIMIT = 0.10
@@ -63,8 +64,16 @@ class Layer:
 def load(fraction: Path, every: Path) -> tuple[Side, Side]:
     """Two captures with the plan and meta files beside them.
 
-    InputError where the first has no plan, or the two are of different engines or options.
+    InputError where the first has no plan, the second is not of every launch, they are the same,
+    or of different engines or options.
     """
+    for path in (fraction, every):
+        if not path.exists():
+            raise InputError("no such file", file=path)
+    if _stem(fraction) == _stem(every):
+        raise InputError(
+            "is compared with itself", file=every, fix="name a capture of every launch second"
+        )
     stem = _stem(fraction)
     plan_file = fraction.with_name(f"{stem}.ncu.plan.json")
     if not plan_file.exists():
@@ -73,14 +82,20 @@ def load(fraction: Path, every: Path) -> tuple[Side, Side]:
             file=fraction,
             fix="name the capture at the fraction first, then that of every launch",
         )
-    plan = read_json(plan_file)
+    plan = ncu_spread.load(plan_file)
     metas = [_meta(path) for path in (fraction, every)]
+    if metas[1].get("every") is False:
+        raise InputError(
+            "is no capture of every launch",
+            file=every,
+            fix="name the capture at the fraction first, then one that was taken with --every",
+        )
     for key in ("inputs", "options"):
         if metas[0].get(key) != metas[1].get(key):
             raise InputError(
                 f"is of other {key} than {fraction.name}", file=every, fix="capture both again"
             )
-    reports = metas[0].get("reports") or [fraction.name]
+    reports = [Path(str(n)).name for n in metas[0].get("reports") or [fraction.name]]
     paths = [fraction if n == fraction.name else _readable(fraction.with_name(n)) for n in reports]
     if fraction not in paths:  # ncu's page of the report was named
         paths[0] = fraction
@@ -89,9 +104,22 @@ def load(fraction: Path, every: Path) -> tuple[Side, Side]:
         plan = ncu_spread.completed(plan, r.tables["launches"])
     ours = ncu_spread.spread(pa.concat_tables([r.main for r in read]), plan)
     whole = registry.read(every)
+    _whole(fraction, metas[0], sum(len(r.tables["launches"]) for r in read))
+    _whole(every, metas[1], len(whole.tables["launches"]))
     own = ncu_spread.completed({**plan, "reports": {}, "chosen": None}, whole.tables["launches"])
     theirs = ncu_spread.spread(whole.main, own)
     return Side(fraction.name, ours, metas[0]), Side(every.name, theirs, metas[1])
+
+
+def _whole(path: Path, meta: Mapping[str, Any], held: int) -> None:
+    """InputError where a capture has fewer launches than when it was taken."""
+    told = meta.get("launches") if "pieces" in meta else meta.get("replayed") or meta.get("planned")
+    if isinstance(told, int) and held < told:
+        raise InputError(
+            f"holds {held} launches, and {told} were captured",
+            file=path,
+            fix="is it whole? Copy it again, or capture again",
+        )
 
 
 def _readable(report: Path) -> Path:
@@ -108,7 +136,13 @@ def _stem(path: Path) -> str:
 
 def _meta(path: Path) -> dict[str, Any]:
     meta = path.with_name(f"{_stem(path)}.ncu.meta.json")
-    found: dict[str, Any] = read_json(meta)
+    found = optional(meta)
+    if not found:
+        raise InputError(
+            "does not say how it was taken: no such file, or nothing in it",
+            file=meta,
+            fix="copy it beside the capture, or capture again",
+        )
     return found
 
 
@@ -138,10 +172,11 @@ def differences(fraction: pa.Table, every: pa.Table) -> tuple[list[Layer], list[
 
 
 def _values(table: pa.Table) -> dict[tuple[int, str], tuple[float, str, bool]]:
-    columns = ["launch", "metric", "value", "layer", "representative_of"]
+    # Reports and ncu's pages have other multiples of a unit (cycle/nsecond, Mhz).
+    columns = ["launch", "metric", "value", "unit", "layer", "representative_of"]
     return {
         (r["launch"], r["metric"]): (
-            r["value"],
+            r["value"] * base_unit(r["unit"])[0],
             r["layer"] or NO_LAYER,
             r["representative_of"] is not None,
         )
@@ -211,7 +246,9 @@ def _summary(layers: Sequence[Layer]) -> dict[str, Any]:
 
 def _sum(meta: Mapping[str, Any], key: str) -> float | None:
     values = meta.get(key)
-    if not values or any(v is None for v in values):
+    if not isinstance(values, list) or not all(isinstance(v, (int, float)) for v in values):
+        return None
+    if not values:
         return None
     return math.fsum(values)
 

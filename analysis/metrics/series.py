@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from layerline.core.errors import InputError
+from layerline.core.files import folder as make_folder
 from layerline.core.files import replacing
 
 from ..counters_rules import base_unit
@@ -52,8 +53,20 @@ def names(counters: pa.Table, *, static: bool = False) -> list[str]:
     return [m for m in found if static or not m.startswith(STATIC)]
 
 
-def series(counters: pa.Table, metrics: Sequence[str]) -> list[Series]:
-    """The series of the metrics named. InputError where the capture lacks one."""
+def numbers(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
+    """The series of the metrics named. InputError also where one has no number at all: there is
+    nothing to draw or to compute with."""
+    found = series(counters, metrics, file)
+    for one in found:
+        if not one.known:
+            raise InputError(
+                f"has no number of {one.metric}, in any launch", file=file, fix="name another"
+            )
+    return found
+
+
+def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
+    """The series of the metrics named. InputError, about `file`, where the capture lacks one."""
     ids, first = np.unique(counters["launch"].to_numpy(), return_index=True)
     about = counters.select(["layer", "kernel"]).take(pa.array(first)).to_pylist()
     time = durations(counters)
@@ -66,7 +79,9 @@ def series(counters: pa.Table, metrics: Sequence[str]) -> list[Series]:
     found = []
     for metric in metrics:
         if metric not in rows:
-            raise InputError(f"has no metric {metric}", fix=_near(metric, names(counters)))
+            raise InputError(
+                f"has no metric {metric}", file=file, fix=_near(metric, names(counters))
+            )
         values = np.full(len(ids), np.nan)
         units: set[str | None] = set()
         for launch, value, unit in rows[metric]:
@@ -76,7 +91,7 @@ def series(counters: pa.Table, metrics: Sequence[str]) -> list[Series]:
                 units.add(base)
         if len(units) > 1:
             said = ", ".join(sorted(str(u) for u in units))
-            raise InputError(f"gives {metric} in units that cannot be compared ({said})")
+            raise InputError(f"gives {metric} in units that cannot be compared ({said})", file=file)
         found.append(
             Series(
                 metric,
@@ -112,7 +127,7 @@ def write(one: Series, path: Path) -> None:
 
 def write_all(found: Sequence[Series], folder: Path) -> list[Path]:
     """One file per series; InputError where two metrics would share a name."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = [folder / f"{file_name(one.metric)}.npz" for one in found]
     for path in paths:
         if paths.count(path) > 1:
@@ -127,4 +142,4 @@ def _near(metric: str, known: list[str]) -> str:
 
     stem = [k for k in known if k.startswith(metric.split(".")[0])]
     near = stem[:3] or difflib.get_close_matches(metric, known, 3)
-    return f"it has {', '.join(near)}" if near else "list them with `layerline metrics extract`"
+    return f"it has {', '.join(near)}" if near else "`layerline read` lists its metrics"

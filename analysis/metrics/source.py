@@ -12,7 +12,7 @@ import pyarrow as pa
 from layerline.core.errors import InputError
 from layerline.core.tables import read_parquet
 
-from .. import devices
+from .. import devices, ncu_spread
 from ..devices import Device
 from ..readers import registry
 
@@ -23,13 +23,15 @@ _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 
 @dataclass(frozen=True)
 class Capture:
-    """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated."""
+    """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated;
+    `partly`: what the capture leaves out, where launches that are the same work were."""
 
     name: str
     counters: pa.Table
     device: Device | None
     phases: dict[int, str] = field(default_factory=dict)
     rules: list[dict[str, Any]] = field(default_factory=list)
+    partly: str | None = None
 
 
 def load(path: Path) -> Capture:
@@ -62,6 +64,18 @@ def load(path: Path) -> Capture:
         devices.of_capture(found.main),
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
+        _partly(path, len(found.tables["launches"])),
+    )
+
+
+def _partly(path: Path, held: int) -> str | None:
+    """What is to be known of a capture whose plan lies beside it."""
+    plan = ncu_spread.plan_beside(path)
+    if plan is None or len(plan["launches"]) <= held:
+        return None
+    return (
+        f"{held} of {len(plan['launches'])} launches: equal ones were not replayed and are in no "
+        "sum here; tables/counters.parquet of the report has them"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core.errors import InputError
+from layerline.core.errors import InputError, one_line
 from layerline.core.files import write_json
 from layerline.core.nodes import NodeGraph
 from layerline.core.roofline_metrics import METRICS
@@ -31,7 +31,9 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
     layers = counters_sums.per_layer(_only(capture, [metric]), list(launches))
     chosen = layers.filter(pc.equal(layers["metric"], metric))
     if not len(chosen):
-        raise InputError(f"has no metric {metric}", file=capture.name, fix="see metrics extract")
+        raise InputError(
+            f"has no metric {metric}", file=capture.name, fix="`layerline read` lists its metrics"
+        )
     rows = chosen.to_pylist()
     about = rows[0]
     device = capture.device.name if capture.device else "not named"
@@ -39,16 +41,18 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
         f"# {metric}",
         f"# unit: {about['unit'] or 'none'}; over launches: {about['rule'] or 'no rule, no value'}",
         f"# capture: {capture.name}; device: {device}; iterations: {about['iterations']}",
+        *([f"# {capture.partly}"] if capture.partly else []),
     ]
     if by == "layer":
         lines.append("# value\tlow\thigh\tkernels\tmodules\tlayer")
         for r in rows:
             modules = ",".join(r["modules"]) if r["modules"] else "-"
             values = (_number(r[c]) for c in ("value", "low", "high"))
-            lines.append("\t".join([*values, str(r["kernels"]), modules, r["layer"]]))
+            lines.append("\t".join([*values, str(r["kernels"]), modules, one_line(r["layer"])]))
     else:
         lines.append("# own\tshared\town_layers\tshared_layers\tmodule")
         made = counters_sums.per_module(layers)
+        _known_modules(capture, made)
         for r in made.filter(pc.equal(made["metric"], metric)).to_pylist():
             counts = [str(r["own_layers"]), str(r["shared_layers"])]
             name = r["module"] or "(the model)"
@@ -66,11 +70,23 @@ def roofline_table(
     """`roofline.TABLE` of a capture's layers or modules."""
     layers = counters_sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
-        return roofline.of_modules(counters_sums.per_module(layers), capture.device)
+        made = counters_sums.per_module(layers)
+        _known_modules(capture, made)
+        return roofline.of_modules(made, capture.device)
     floors = {}
     if graph is not None:
         floors = {x.layer: floor(x.nodes, graph, shapes) for x in launches}
     return roofline.of_layers(layers, capture.device, floors)
+
+
+def _known_modules(capture: Capture, modules: pa.Table) -> None:
+    """InputError where no launch has a module: a table without a row would look like one."""
+    if not len(modules):
+        raise InputError(
+            "has no launch whose module is known",
+            file=capture.name,
+            fix="give --nodes, the nodes.json of the model that the engine was built from",
+        )
 
 
 def roofline_lines(capture: Capture, table: pa.Table) -> Iterator[str]:

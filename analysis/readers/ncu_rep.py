@@ -17,6 +17,7 @@ import pyarrow as pa
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
+from . import ncu_blocks
 from .base import Artefact, Head, valid_text
 from .ncu_table import LAUNCHES, RULES
 
@@ -52,6 +53,7 @@ def read(path: Path) -> Artefact:
             file=path,
             fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
         ) from None
+    said = ncu_blocks.results(path)
     try:
         report = library.load_report(str(path))
         found = None if report is None else artefact(report, path)
@@ -63,6 +65,12 @@ def read(path: Path) -> Artefact:
         ) from None
     if found is None:
         raise InputError("cannot be read by ncu-report", file=path, fix="is it whole?")
+    if said is not None and said > found.facts["launches"]:
+        raise InputError(
+            f"holds {said} results, of which ncu-report reads {found.facts['launches']}",
+            file=path,
+            fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
+        )
     return found
 
 

@@ -1,0 +1,76 @@
+"""What is written goes where it was asked to, or one line says why not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from layerline.core import commands, doctor, files, options
+from layerline.core.errors import InputError
+from layerline.profile import nsys
+
+
+def test_a_folder_is_not_overwritten_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        files.write_text(tmp_path / "there", "text")
+    assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+
+
+def test_a_file_in_the_way_of_a_folder_is_named_itself(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(InputError, match=r"/taken: is a file where a folder is needed"):
+        files.write_text(tmp_path / "taken" / "deep" / "a.txt", "text")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/stdout")):
+        with pytest.raises(InputError, match="is no regular file"):
+            files.write_text(path, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_output_that_cannot_be_made_is_named_by_its_own_name(tmp_path: Path) -> None:
+    name = "n" * 250  # a file name of 255 bytes is allowed, the temporary one is longer
+    with pytest.raises(InputError, match=rf"/{name}: cannot be written \(File name too long\)"):
+        files.write_text(tmp_path / name, "text")
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1e400"])
+def test_numbers_of_options_are_finite(given: str) -> None:
+    @click.command()
+    @click.option("--limit", type=options.Finite(min=0))
+    def command(limit: float) -> None:
+        raise AssertionError(limit)
+
+    result = CliRunner().invoke(command, ["--limit", given])
+    assert result.exit_code == 2 and "Invalid value for '--limit'" in result.output
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0", "1e30"])
+def test_seconds_are_those_that_a_process_can_wait(given: str) -> None:
+    with pytest.raises(click.BadParameter):
+        options.SECONDS.convert(given, None, None)
+
+
+def test_a_command_with_an_open_quote_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("NCU", "NSYS", "TRT_PYTHON"):
+        monkeypatch.setenv(variable, "sudo 'ncu")
+        with pytest.raises(InputError, match=rf"{variable}=sudo 'ncu is no command \(no closing"):
+            commands.words(variable, "x")
+    told = {f.what: f.fix for f in doctor.diagnose()}
+    for what in ("ncu", "nsys", "tensorrt"):
+        assert "is no command" in (told[what] or "")
+
+
+def test_a_blank_command_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NSYS", " ")
+    monkeypatch.setenv("PATH", "")
+    assert nsys.missing() == "nsys is not on the PATH"
