@@ -80,11 +80,9 @@ def profile(
     wanted: tuple[str, ...],
     backend: str | None,
     what: tuple[str, ...],
-    iterations: int | None,
-    target: float,
-    seconds: float | None,
     trace_iterations: int,
     dry_run: bool,
+    **limits: Any,
 ) -> None:
     """Measure the engines of a run, the eager model in inference, and its training.
 
@@ -94,7 +92,6 @@ def profile(
     `layerline profile ncu` measures hardware counters alone, with options of its own.
     """
     run = open_run(path)
-    limits = {"iterations": iterations, "target": target, "seconds": seconds}
     if dry_run:
         _show(run, wanted, backend, what, limits, trace_iterations)
         return
@@ -139,7 +136,7 @@ def _show(
     lines = [dry_run_.torch_side(w, p) for w in ("eager", "train") if w in what for p in wanted]
     if {"engine", COUNTERS} & {*what}:
         chosen = backends.choose(backend)
-        plans = steps.unprofiled(limits), steps.plan(limits, most=60, seconds=10.0)
+        plans = steps.unprofiled(limits, chosen), steps.plan(limits, most=60, seconds=10.0)
         for precision in wanted:
             subject = engine.subject(run, precision, chosen)
             if "engine" in what:
@@ -152,7 +149,7 @@ def _show(
 
 
 def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:
-    plan = steps.unprofiled(limits)
+    plan = steps.unprofiled({**limits, "processes": 1}, of.backend)
     steps.of_engine(
         of,
         f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
@@ -178,7 +175,7 @@ def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> Non
     profiled = steps.plan(limits, most=60, seconds=10.0)
     prefix = f"profile/{of.precision}.{of.backend.name}"
     base = {"worker": of.worker_key()}
-    steps.latency(of, steps.unprofiled(limits))
+    steps.latency(of, steps.unprofiled(limits, of.backend))
     steps.of_engine(
         of,
         f"{prefix}.profile",

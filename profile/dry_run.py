@@ -31,8 +31,9 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
         )  # fmt: skip
 
     raw = of.capture(of.backend.profile_suffix)
+    latency = launch.shown(worker, job("latency", None, unprofiled.as_job()))
     lines = [
-        launch.shown(worker, job("latency", None, unprofiled.as_job())),
+        *[latency] * unprofiled.processes,
         launch.shown(worker, job("profile", raw, profiled.as_job())),
         launch.shown(worker, job("outputs", of.capture(".outputs.npz"), None)),
     ]

@@ -19,11 +19,12 @@ from layerline.core.errors import InputError
 from layerline.core.files import read_json, replacing, sha256, sha256_of, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
-from layerline.core.stats import summarise
+from layerline.core.stats import summarise_processes
 from layerline.engines import launch
 from layerline.engines.backend import Backend, inputs_path
 from layerline.engines.layers import load as load_layers
 
+from . import engine_processes
 from .engine_accuracy import compare
 
 SCHEMA_VERSION = 1
@@ -36,13 +37,14 @@ SPARE_SECONDS = 600
 @dataclass(frozen=True)
 class Plan:
     """How long to measure: until the interval of the median is `target` wide (half width over
-    median), at most `most` iterations or `seconds`."""
+    median), at most `most` iterations or `seconds`, in each of `processes`."""
 
     warmup: int = 3
     least: int = 20
     most: int = 500
     target: float = 0.02
     seconds: float = 20.0
+    processes: int = 1
 
     def as_job(self) -> dict[str, Any]:
         """In the names of a worker's job."""
@@ -169,12 +171,17 @@ def _arrays(path: Path) -> Any:
 
 def _measure(of: Subject, task: str, plan: Plan, raw: Path | None) -> dict[str, Any]:
     before = machine.state()
-    answer = _call(of, task, raw, plan)
+    answers = [_timed(of, task, raw, plan) for _ in range(plan.processes)]
     after = machine.state()
+    return {**engine_processes.combine(answers), "machine": {"before": before, "after": after}}
+
+
+def _timed(of: Subject, task: str, raw: Path | None, plan: Plan) -> dict[str, Any]:
+    answer = _call(of, task, raw, plan)
     times = answer.get("latency_ns")
     if not isinstance(times, list) or not times or not all(type(t) is int for t in times):
         raise InputError(f"the worker gave no times for {task}", file=of.engine)
-    return {**answer, "machine": {"before": before, "after": after}}
+    return answer
 
 
 def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[str, Any]:
@@ -197,7 +204,7 @@ def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[s
 def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str, Any]:
     """What latency.json and profile.meta.json have in common."""
     facts = dict(measured.get("facts", {}))
-    stat = summarise(measured["latency_ns"])
+    stat = summarise_processes(measured["latency_ns"], measured.get("processes"))
     return {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".latency.json").name,
@@ -206,12 +213,12 @@ def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str,
         "engine": of.engine.name,
         "latency_ns": measured["latency_ns"],
         "warmup_ns": measured.get("warmup_ns", []),
-        **{k: measured[k] for k in ("host_ns", "queued_ns") if k in measured},
+        **{k: measured[k] for k in ("host_ns", "queued_ns", "processes") if k in measured},
         "ended_by": facts.pop("ended_by", None),
         "target": plan.target,
         "relative_width": None if stat is None else stat.relative_width,
         "summary": None if stat is None else stat.as_dict(),
-        "plan": plan.as_job(),
+        "plan": {**plan.as_job(), "processes": plan.processes},
         "machine": measured["machine"],
         "facts": facts,
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerline.core.errors import InputError, LayerlineError, ToolMissing
+from layerline.core.files import folder as make_folder
 from layerline.core.files import sha256, sha256_of, write_json
 from layerline.core.progress import log
 
@@ -47,7 +48,7 @@ def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> di
     if cut.metrics and not options.metrics:
         raise InputError("--passes divides --metrics, and there are none", fix="give --metrics")
     folder = of.file(".ncu.batches")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     manifest = _manifest(of, options, cut, folder)
     for number, metrics in enumerate(parts(options.metrics, cut.metrics)):
         skip, ended = 0, False
@@ -114,7 +115,8 @@ def _take(
     timeout: float,
 ) -> Taken:
     before = manifest.find(piece)
-    if before is not None and before.status == DONE and _whole(before, folder):
+    ours = before is not None and before.status == DONE and before.capture == manifest.key
+    if before is not None and ours and _whole(before, folder):
         return before
     taken = _tried(of, options, manifest, piece, folder, timeout)
     manifest.put(taken)

@@ -107,19 +107,24 @@ def last(piece: Piece, taken: int, expected: int | None) -> bool:
 
 def load(path: Path) -> Manifest:
     """Read a manifest. InputError where it is none."""
-    data = read_json(path)
+    again = "remove it and capture again"
+    try:
+        data = read_json(path)
+    except InputError as e:
+        raise InputError(e.what, file=path, fix=again) from None
     try:
         taken = [
             Taken(**{**t, "piece": _piece(t["piece"]), "kernels": _kernels(t["kernels"])})
             for t in data["taken"]
         ]
+        for t in taken:
+            if not isinstance(t.launches, int) or not isinstance(t.piece.skip, int):
+                raise ValueError(f"launches {t.launches!r} after {t.piece.skip!r}")
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"schema version {data['schema_version']}")
         return Manifest(data["key"], Cut(**data["cut"]), _kernels(data["expected"]), taken)
     except (KeyError, TypeError, ValueError) as e:
-        raise InputError(
-            f"is no manifest of pieces ({e!r})", file=path, fix="remove it and capture again"
-        ) from None
+        raise InputError(f"is no manifest of pieces ({e!r})", file=path, fix=again) from None
 
 
 def _piece(data: Mapping[str, Any]) -> Piece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,13 +16,22 @@ from layerline.engines import backend as backends
 
 from . import engine
 
+# Loads of an engine on a GPU: two of them differ by more than the interval of either.
+PROCESSES = 3
+
 
 def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--iterations, --target and --seconds: the `limits` of `plan`. `each`: what they are for;
-    `seconds`: the default as text."""
+    """--iterations, --target, --seconds and --processes: the `limits` of `plan` and `unprofiled`.
+    `each`: what they are for; `seconds`: the default as text."""
 
     def options(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
+            click.option(
+                "--processes",
+                type=click.IntRange(min=1, max=20),
+                help="How often an engine is loaded for its latency; its interval covers each "
+                f"load's.  [default: {PROCESSES} on a GPU, else 1]",
+            ),
             click.option(
                 "--seconds",
                 type=SECONDS,
@@ -57,9 +67,10 @@ def plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:
     )
 
 
-def unprofiled(limits: dict[str, Any]) -> engine.Plan:
-    """The plan of a latency without a profiler."""
-    return plan(limits, most=500, seconds=15.0)
+def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> engine.Plan:
+    """The plan of a latency without a profiler; `limits` may name its processes."""
+    processes = limits.get("processes") or (PROCESSES if backend.traceable else 1)
+    return replace(plan(limits, most=500, seconds=15.0), processes=processes)
 
 
 def latency_step(of: engine.Subject, wanted: engine.Plan) -> Step:
@@ -67,7 +78,7 @@ def latency_step(of: engine.Subject, wanted: engine.Plan) -> Step:
     return Step(
         of.run,
         f"profile/{of.precision}.{of.backend.name}.latency",
-        {"worker": of.worker_key(), **wanted.as_job()},
+        {"worker": of.worker_key(), **wanted.as_job(), "processes": wanted.processes},
         of.inputs(),
         [of.capture(".latency.json")],
     )

@@ -25,7 +25,7 @@ from layerline.core.errors import InputError, LayerlineError
 from layerline.core.files import read_json, sha256, write_json
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
-from layerline.core.stats import summarise
+from layerline.core.stats import summarise_processes
 from layerline.engines import backend as backends
 from layerline.engines.backend import Backend, BuildOptions
 from layerline.engines.command import build
@@ -164,7 +164,8 @@ def point(
     sub = open_run(run.file(FOLDER, f"batch-{batch}"), create=True)
     export.at(sub, batch).export([p for p in FILES if p in needed])
     build(sub, of.precision, of.backend, of.asked)
-    steps.latency(engine.subject(sub, of.precision, of.backend), steps.unprofiled(limits))
+    plan = steps.unprofiled(limits, of.backend)
+    steps.latency(engine.subject(sub, of.precision, of.backend), plan)
 
 
 def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> None:
@@ -227,7 +228,9 @@ def _point(
     path = sub.file("captures", f"{precision}.{backend}.latency.json")
     latency = read_json(path)
     facts = latency.get("facts") or {}
-    queued = summarise(latency.get("queued_ns") or ())
+    queued = summarise_processes(
+        latency.get("queued_ns") or [], latency.get("processes"), "queued_n"
+    )
     record = read_json(sub.file("engines", f"{precision}.{backend}.build.json"))
     return {
         "batch": batch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -69,9 +70,7 @@ def sweep(
     batches: tuple[int, ...],
     wanted: tuple[str, ...],
     names: tuple[str, ...],
-    iterations: int | None,
-    target: float,
-    seconds: float | None,
+    **limits: Any,
 ) -> None:
     """Latency and throughput of the run's engines at several batch sizes.
 
@@ -87,7 +86,6 @@ def sweep(
         backend = backends.load(name)
         backends.check_precision(backend, precision)
         engines.append(sweep_.asked(run, precision, backend))
-    limits = {"iterations": iterations, "target": target, "seconds": seconds}
     sweep_.sweep(run, batches, engines, limits)
 
 

@@ -1,0 +1,108 @@
+"""An engine measured in several processes: joined samples, an interval over all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerline.core.stats import summarise, summarise_processes
+from layerline.profile.engine_processes import combine
+
+
+def answer(latency: list[int], **facts: Any) -> dict[str, Any]:
+    """What a worker says; its queued times are one less than its latencies."""
+    return {
+        "ok": True,
+        "latency_ns": latency,
+        "warmup_ns": [9],
+        "queued_ns": [ns - 1 for ns in latency],
+        "facts": {"ended_by": "target", "target_met": True, "clock": "device events", **facts},
+    }
+
+
+A, B, C = [100, 101, 102, 103, 104, 105], [110] * 6, [90, 90, 91, 91, 92, 92]
+
+
+def test_the_interval_covers_that_of_each_process_and_the_median_is_that_of_medians() -> None:
+    found = summarise_processes(A + B + C, [{"n": 6}, {"n": 6}, {"n": 6}])
+    # Six samples: the 95 % interval is their range. Medians 102.5 (rounded to 102), 110 and 91.
+    assert found is not None
+    assert (found.median, found.low, found.high, found.n) == (102, 90, 110, 18)
+
+
+def test_a_process_too_short_for_an_interval_leaves_none() -> None:
+    found = summarise_processes([*A, 100], [{"n": 6}, {"n": 1}])
+    assert found is not None
+    assert (found.low, found.high) == (None, None)
+
+
+@pytest.mark.parametrize("processes", [None, [], [{"n": 6}]])
+def test_one_process_is_as_ever(processes: list[Any] | None) -> None:
+    assert summarise_processes(A, processes) == summarise(A)
+
+
+def test_sizes_that_are_not_those_of_the_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="6 samples in processes of"):
+        summarise_processes(A, [{"n": 6}, {"n": 6}])
+
+
+@given(st.lists(st.lists(st.integers(1, 10**9), min_size=6, max_size=30), min_size=2, max_size=5))
+def test_no_process_lies_outside(groups: list[list[int]]) -> None:
+    found = summarise_processes([x for g in groups for x in g], [{"n": len(g)} for g in groups])
+    assert found is not None and found.low is not None and found.high is not None
+    for g in groups:
+        own = summarise(g)
+        assert own is not None and own.low is not None and own.high is not None
+        assert found.low <= own.low <= own.high <= found.high
+    assert found.low <= found.median <= found.high
+
+
+def test_samples_are_joined_in_order_and_each_process_is_told() -> None:
+    found = combine([answer(A), answer(B, ended_by="seconds", target_met=False)])
+    assert found["latency_ns"] == A + B
+    assert found["queued_ns"] == [x - 1 for x in A + B]
+    assert found["warmup_ns"] == [9, 9]
+    assert [(p["n"], p["queued_n"], p["median"]) for p in found["processes"]] == [
+        (6, 6, 102),
+        (6, 6, 110),
+    ]
+    assert (found["facts"]["ended_by"], found["facts"]["target_met"]) == ("seconds", False)
+    assert found["facts"]["clock"] == "device events"
+
+
+def test_a_series_that_one_process_lacks_does_not_stand_for_all() -> None:
+    second = answer(B)
+    del second["queued_ns"]
+    found = combine([answer(A), second])
+    assert "queued_ns" not in found
+    assert found["facts"]["queued"] is False
+
+
+def test_one_answer_is_left_as_it_is() -> None:
+    only = answer(A)
+    assert combine([only]) == only
+
+
+def gpu(samples: int, mhz: int, **throttled: float) -> dict[str, Any]:
+    return {
+        "samples": samples,
+        "sm_mhz": {"median": mhz, "min": mhz - 10, "max": mhz + 10},
+        "throttled": throttled,
+    }
+
+
+def test_a_gpu_that_slowed_down_in_one_process_is_told() -> None:
+    found = combine([answer(A, gpu=gpu(30, 1980)), answer(B, gpu=gpu(10, 1500, power_cap=0.8))])
+    assert found["facts"]["gpu"] == {
+        "samples": 40,
+        "sm_mhz": {"median": 1740, "min": 1490, "max": 1990},
+        "throttled": {"power_cap": 0.2},  # 8 of 40 samples
+    }
+
+
+def test_a_gpu_that_was_not_seen_once_is_not_seen() -> None:
+    blind = {"samples": 0, "missing": "no NVML"}
+    assert combine([answer(A, gpu=gpu(3, 1980)), answer(B, gpu=blind)])["facts"]["gpu"] == blind
