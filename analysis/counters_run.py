@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..core import nodes
+from ..core.errors import CheckFailed, InputError
 from ..core.nodes import NodeGraph
 from ..core.run import Run
 from . import counters, ncu_combine, ncu_spread
 from .engine_captures import network_of, nodes_file
 from .readers import registry
+from .run_files import optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
@@ -41,10 +43,48 @@ def captures(run: Run) -> list[Path]:
         for path in sorted(folder.glob(pattern)):
             if not path.name.startswith("."):
                 found[path.name.removesuffix(suffix)] = path
+    own = {s: path for s, path in found.items() if not foreign(run, path)}
     return [
-        found[s]
-        for s in sorted(found)
-        if s.removesuffix(EVERY) == s or s.removesuffix(EVERY) not in found
+        own[s]
+        for s in sorted(own)
+        if s.removesuffix(EVERY) == s or s.removesuffix(EVERY) not in own
+    ]
+
+
+def foreign(run: Run, capture: Path) -> bool:
+    """Whether a capture is of another engine than the run's: it says which one it is of, and the
+    engine was built again, or comes from another run."""
+    engine = _ENGINE.match(capture.name)
+    if engine is None:
+        return False
+    stem = capture.name.removesuffix(f".{engine[3]}")
+    took = optional(capture.with_name(f"{stem}.ncu.meta.json")).get("inputs")
+    step = run.manifests().get(f"engines/{engine[1]}.{engine[2]}")
+    built = step.get("outputs") if isinstance(step, dict) else None
+    if not isinstance(took, dict) or not isinstance(built, dict):
+        return False
+    for name, of in built.items():
+        told = took.get(Path(name).name)
+        if Path(name).suffix in (".engine", ".onnx") and isinstance(of, dict) and told is not None:
+            return bool(of.get("sha256") != told)
+    return False
+
+
+def left_out(run: Run) -> list[dict[str, str]]:
+    """The captures of other engines: what, why and the fix, as reports list them."""
+    stems = {
+        path.name.removesuffix(".ncu-rep").removesuffix(".ncu.csv")
+        for path in run.file("captures").glob("*.ncu*")
+        if not path.name.startswith(".") and foreign(run, path)
+    }
+    return [
+        {
+            "what": f"counters of {stem}",
+            "why": "they are of another engine than the run's (it was built again since, or they "
+            "come from another run)",
+            "fix": "measure them again with `layerline profile ncu`",
+        }
+        for stem in sorted(stems)
     ]
 
 
@@ -65,7 +105,10 @@ def _joined(run: Run, capture: Path) -> pa.Table:
     if kind:
         own = EVERY if f"{EVERY}." in capture.name else ""
         plan = run.file("captures", f"{kind[1]}.{kind[2]}{own}.ncu.plan.json")
-        found = ncu_spread.of_file(read, plan)
+        try:
+            found = ncu_spread.of_file(read, plan)
+        except CheckFailed as e:
+            raise InputError(e.what, file=capture, fix=e.fix) from None
     if engine:
         name = f"{engine[1]}.{engine[2]}"
         path = nodes_file(run, name, engine[1])

@@ -17,8 +17,9 @@ import pyarrow as pa
 from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
+from ..engines.backend import PRECISIONS
 from . import bound_run, captured, comparability, facts, modules, record, sweep
-from .counters_run import counters_of_run
+from .counters_run import counters_of_run, left_out
 from .report.view import View
 from .run_files import optional
 from .sides import Model, SideData
@@ -26,6 +27,8 @@ from .sums import sums
 from .view import build
 
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.layers\.json$")
+_LATENCY = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.latency\.json$")
+_EAGER_LATENCY = re.compile(r"^(eager|train)\.(\w+)\.latency\.json$")
 _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 
 
@@ -86,6 +89,7 @@ def analyse(run: Run) -> Result:
 
 def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
     """The counters of the run's ncu captures; a reader that is missing is listed as skipped."""
+    skipped += left_out(run)
     try:
         return counters_of_run(run)
     except ToolMissing as e:
@@ -97,7 +101,9 @@ def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
     """Every engine and eager capture of the run, and what is missing: what, why, and the fix."""
     found: list[captured.Captured] = []
     skipped = _left_out(run)
-    for precision, backend in engines(run):
+    built = engines(run)
+    skipped += _lost(run, built)
+    for precision, backend in built:
         stem = run.file("captures", f"{precision}.{backend}")
         metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
         if any(m.exists() for m in metas):
@@ -116,9 +122,33 @@ def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
     return found, skipped
 
 
+def _lost(run: Run, built: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """What was measured and cannot be shown: a run that was copied in part."""
+    folder = run.file("captures")
+    found = [
+        {
+            "what": f"{captured.BACKENDS.get(backend, backend)} {precision}",
+            "why": f"it was measured, but engines/{precision}.{backend}.layers.json is not there",
+            "fix": "copy the JSON files of engines/ too, or build the engine again",
+        }
+        for precision, backend in _matches(folder, _LATENCY, PRECISIONS, 0)
+        if (precision, backend) not in built
+    ]
+    there = traces(run)
+    return found + [
+        {
+            "what": f"{task} {precision}",
+            "why": f"it was measured, but captures/{task}.{precision}.trace.json.gz is not there",
+            "fix": "copy the whole of captures/, or measure it again",
+        }
+        for task, precision in _matches(folder, _EAGER_LATENCY, ("eager", "train"), 0)
+        if (task, precision) not in there
+    ]
+
+
 def engines(run: Run) -> list[tuple[str, str]]:
     """(precision, backend) of every engine that was built, fp32 first."""
-    return _matches(run.file("engines"), _ENGINE, ("fp32", "tf32", "fp16", "bf16"), 0)
+    return _matches(run.file("engines"), _ENGINE, PRECISIONS, 0)
 
 
 def traces(run: Run) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 import click
@@ -61,6 +62,7 @@ def cli(quiet: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; ends the process with the design's exit codes."""
+    _end_orderly()
     try:
         code = cli.main(args=arguments, standalone_mode=False, prog_name="layerline")
     except LayerlineError as e:
@@ -81,6 +83,20 @@ def main(arguments: list[str] | None = None) -> Any:
     except MemoryError:
         code = _fail("out of memory; use a smaller model, batch or sequence", 2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_orderly() -> None:
+    """End as after Ctrl-C where the process is told to end: half files go, and so do workers,
+    which lead sessions of their own and would go on measuring."""
+
+    def end(number: int, _frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(name) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(name, end)
 
 
 def _fail(line: str, code: int) -> int:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
+from .files import folder as make_folder
 from .files import read_json, sha256, sha256_of, write_json
 from .machine import versions
 from .progress import log
@@ -99,7 +100,11 @@ def open_run(path: Path, *, create: bool = False) -> Run:
                 fix="choose another RUN or remove it",
             )
     elif any(path.iterdir()) and (path / "run.json").exists():
-        raise InputError("run directory without a schema version", file=path, fix="remove it")
+        raise InputError(
+            "run directory without a schema version",
+            file=marker,
+            fix="copy that file from where the run is from, or choose another RUN",
+        )
     elif create:
         write_json(marker, {"schema_version": SCHEMA_VERSION})
     _sweep(path)
@@ -185,9 +190,22 @@ class Step:
     @contextlib.contextmanager
     def recording(self) -> Iterator[dict[str, Any]]:
         """Run the step: the old manifest goes first, the new one is written last."""
-        self.manifest_path.unlink(missing_ok=True)
+        make_folder(self.manifest_path.parent)
+        try:
+            self.manifest_path.unlink(missing_ok=True)
+        except OSError as e:
+            raise InputError(
+                f"this run cannot be written to ({e.strerror})",
+                file=self.run.path,
+                fix="copy it to a folder of yours, or change its permissions",
+            ) from None
         log(f"{self.name}")
         started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+        for path in self.inputs:
+            if not path.is_file():
+                raise InputError(
+                    "no such file", file=path, fix="run the stage before, or copy the whole run"
+                )
         inputs = {self._relative(p): _fingerprint(p) for p in self.inputs}
         self.facts = {}
         yield self.facts
