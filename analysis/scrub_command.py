@@ -19,18 +19,23 @@ from layerline.core.progress import log, progress
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write here; for several captures, a directory. Default: NAME.scrubbed.EXT beside each.",
+    help="Write here; for several captures, a directory.  [default: NAME.scrubbed.EXT (of a run "
+    "NAME.scrubbed/) in the folder of each capture]",
 )
 @click.option("--in-place", is_flag=True, help="Replace the capture itself.")
 @click.option(
-    "--check", is_flag=True, help="Write nothing: say what is found, and exit 1 if anything is."
+    "--check",
+    is_flag=True,
+    help="Write nothing: say what is found, and exit 1 if anything is. What no copy of a run would "
+    "hold (models, engines, tensors) is not searched.",
 )
 def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check: bool) -> int:
     """Make captures safe to share: no environments, hosts, users, home directories, command lines.
 
     Takes nsys exports (SQLite, Parquet, Arrow), JSON of any kind, ncu and nsys CSV, logs, memory
     snapshots and whole run directories. What analysis uses stays as it is. Every copy is searched
-    again for each value that was removed before it is kept.
+    again for each value that was removed before it is kept. The copy lies beside the capture
+    unless -o says otherwise.
     """
     if sum((output is not None, in_place, check)) > 1:
         raise click.UsageError("-o, --in-place and --check exclude each other")
@@ -76,8 +81,9 @@ def _check(path: Path) -> Counter[tuple[str, str]]:
     from .scrub import pipeline
 
     with progress(f"checking {path.name}"):
-        found = pipeline.check(path)
-    click.echo(f"{one_line(str(path))}: {_total(found) if found else 'nothing'} found")
+        found, left_out = pipeline.check(path)
+    unread = f"; not searched: {left_out} that no copy would hold" if left_out else ""
+    click.echo(f"{one_line(str(path))}: {_total(found) if found else 'nothing'} found{unread}")
     _show(found)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import sqlite3
 import string
@@ -335,6 +336,34 @@ def test_a_run_directory_keeps_texts_and_leaves_models_out(tmp_path, capfd):
     assert run(capfd, "--check", folder)[0] == 1
 
 
+def test_check_does_not_search_what_a_copy_leaves_out(tmp_path, capfd):
+    """A model's doc strings may hold a path; no copy of the run holds the model."""
+    (tmp_path / "run" / "export").mkdir(parents=True)
+    (tmp_path / "run" / "run.json").write_text('{"schema_version": 1}')
+    model = tmp_path / "run" / "export" / "fp32.onnx"
+    model.write_bytes(f"\x08\x07/home/{USER}/model.py".encode())
+    assert rescan.scan(model)["home"] == 1
+    code, shown, said = run(capfd, "--check", tmp_path / "run")
+    assert code == 0 and "nothing found; not searched: 1 that no copy would hold" in shown
+    assert "left out export/fp32.onnx: a model" in said
+    (tmp_path / "run" / "notes.txt").write_text(f"see /home/{USER}/x")
+    assert run(capfd, "--check", tmp_path / "run")[0] == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, capfd, monkeypatch):
+    """Root may write everywhere: what the system would tell another user is put in its place."""
+    (tmp_path / "theirs").mkdir()
+    path = capture(tmp_path / "theirs" / "a.sqlite")
+    theirs = str(tmp_path / "theirs")
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: str(p) != theirs and may(p, mode))
+    for more in ((), ("--in-place",), ("-o", f"{theirs}/new/b.sqlite")):
+        code, _, said = run(capfd, path, *more)
+        assert code == 2 and f"{theirs}: this folder cannot be written to" in said and "-o" in said
+    assert run(capfd, path, "-o", tmp_path / "mine.sqlite")[0] == 0
+    assert [p.name for p in path.parent.iterdir()] == ["a.sqlite"]
+
+
 def test_check_names_kind_and_place_but_not_the_value(tmp_path, capfd):
     path = capture(tmp_path / "a.sqlite")
     before = path.read_bytes()
@@ -419,7 +448,7 @@ def test_planted_secrets_never_survive(tmp_path_factory, user, host, token, plac
     data = gzip.decompress(data) if packed else data
     assert holds(data, (secret.user, secret.host, secret.token)) == []
     assert found
-    assert not pipeline.check(out)
+    assert not pipeline.check(out)[0]
     json.loads(data)
 
 
@@ -447,7 +476,7 @@ def test_planted_secrets_never_survive_in_an_export(tmp_path_factory, user, host
     out, _ = pipeline.scrub(path, folder / "b.sqlite")
     assert holds(out.read_bytes(), (secret.user, secret.host, secret.token, *SECRETS)) == []
     same(registry.read(path), registry.read(out), but=("source", "range", "range_path"))
-    assert not pipeline.check(out)
+    assert not pipeline.check(out)[0]
 
 
 # --- damaged files --------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     something is still found in what was written; InputError for what cannot be scrubbed.
     """
     rewrite = kinds.choose(path)
+    _may_be_written(path if in_place else output or path)  # before a long capture is read
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
     rewrite(path, None, scrubber)
@@ -42,8 +43,9 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     return target, scrubber.found
 
 
-def check(path: Path) -> Found:
-    """What a file or directory holds that scrubbing would remove, by place and kind."""
+def check(path: Path) -> tuple[Found, int]:
+    """What a file or directory holds that scrubbing would remove, by place and kind, and how many
+    files were not searched, because no scrubbed copy of the run would hold them."""
     rewrite = kinds.choose(path)
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
@@ -52,11 +54,10 @@ def check(path: Path) -> Found:
     with tempfile.TemporaryDirectory(prefix="layerline-scrub-") as folder:
         rewrite(path, Path(folder) / "copy", scrubber)
     found = Counter({k: n for k, n in scrubber.found.items() if n})
-    known = {kind for _, kind in found}
-    for kind, count in rescan.scan(path).items():
-        if kind not in known and not found:
+    if not found:
+        for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
             found["anywhere in the file", kind] += count
-    return found
+    return found, len(scrubber.left_out)
 
 
 def default_output(path: Path, scrubber: Scrubber) -> Path:
@@ -67,6 +68,16 @@ def default_output(path: Path, scrubber: Scrubber) -> Path:
     parts = name.split(".")
     at = max(1, len(parts) - (2 if parts[-1] in ("gz", "bz2", "xz", "zst") else 1))
     return path.with_name(".".join([*parts[:at], "scrubbed", *parts[at:]]))
+
+
+def _may_be_written(target: Path) -> None:
+    """InputError where the folder of `target` cannot be written to. Where no other place is named
+    that is the capture's own, which may be somebody else's."""
+    above = next(p for p in target.absolute().parents if p.exists())
+    if above.is_dir() and not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(
+            "this folder cannot be written to", file=above, fix="name another place with -o"
+        )
 
 
 def _write(rewrite: kinds.Rewrite, path: Path, out: Path, scrubber: Scrubber) -> None:

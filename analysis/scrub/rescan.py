@@ -10,7 +10,7 @@ import contextlib
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,10 +40,15 @@ _TABLES = (b"SQLite format 3", b"PAR1", b"ARROW1")
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
-def scan(path: Path, literals: Iterable[tuple[str, str]] = ()) -> Counter[str]:
-    """What is still in a file or a directory: counts by kind; empty where it is clean."""
+def scan(
+    path: Path, literals: Iterable[tuple[str, str]] = (), skipped: Collection[Path] = ()
+) -> Counter[str]:
+    """What is still in a file or a directory: counts by kind; empty where it is clean.
+
+    `skipped`: files and directories in it that are not searched.
+    """
     search = _Search(literals)
-    for file in [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file()):
+    for file in [path] if path.is_file() else _files(path, skipped):
         # What looks like something is looked for in a table's cells: its bytes are mostly numbers.
         table = _magic(file).startswith(_TABLES)
         for data in _windows(file):
@@ -56,6 +61,12 @@ def scan(path: Path, literals: Iterable[tuple[str, str]] = ()) -> Counter[str]:
             search.look(text)
         search.look(file.name.encode("utf-8", "surrogateescape"))
     return search.found
+
+
+def _files(folder: Path, skipped: Collection[Path]) -> list[Path]:
+    """The files of a folder, without those that are skipped or lie in what is."""
+    left = frozenset(skipped)
+    return sorted(f for f in folder.rglob("*") if f.is_file() and left.isdisjoint((f, *f.parents)))
 
 
 class _Search:

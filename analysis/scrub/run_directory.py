@@ -33,7 +33,8 @@ _MOST_FILES = 100_000
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
     """Learn from every file (`out` null), or write the copy.
 
-    What is left out is logged with the reason, once, when the copy is written.
+    What is left out is noted in `scrubber.left_out`, and logged with the reason, once, when the
+    copy is written.
     """
     for seen, (folder, folders, files) in enumerate(os.walk(path, followlinks=False)):
         if seen > _MOST_FILES:
@@ -83,5 +84,6 @@ def _file(file: Path, root: Path, target: Path | None, scrubber: Scrubber) -> No
 
 
 def _left_out(file: Path, root: Path, why: str, out: Path | None, scrubber: Scrubber) -> None:
+    scrubber.left_out.add(file)
     if out is not None:
         log(f"left out {file.relative_to(root)}: {why}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 from . import fields, patterns
 
@@ -26,13 +27,14 @@ class Scrubber:
     """What was learned about one capture, what its values become, and what was found where.
 
     `found` counts by (place, kind). `literals` holds (kind, value) of everything that the output
-    must no longer contain anywhere.
+    must no longer contain anywhere. `left_out`: files of a run that no copy holds.
     """
 
     def __init__(self) -> None:
         self.learning = True
         self.found: Counter[tuple[str, str]] = Counter()
         self.literals: set[tuple[str, str]] = set()
+        self.left_out: set[Path] = set()
         self._numbers: dict[str, dict[str, str]] = {}
         self._names: dict[str, tuple[str, str]] = {}  # text to find: kind, replacement
         self._secrets: dict[str, str] = {}
