@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from .report_command import TIMELINE as FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .captured import Captured
 
 
 def _wanted(
@@ -42,7 +45,8 @@ def _wanted(
 @click.option(
     "--iteration",
     type=click.IntRange(min=0, max=2**63 - 1),
-    help="The iteration to show. [default: each side's median one]",
+    help="The iteration to show, from 0; every side must have it. [default: each side's median "
+    "one]",
 )
 def timeline(
     run_path: Path, output: Path | None, wanted: tuple[str, ...], iteration: int | None
@@ -66,21 +70,43 @@ def timeline(
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
             found = [c for c in found if c.sides[-1].precision in wanted]
+        if iteration is not None:
+            _require(run, found, iteration)
         made = sides.of_run(run, found, _counters(run), iteration)
         if not any(group.tracks for group in made):
-            counts = ", ".join(f"{g.label} {g.facts['iterations_in_capture']}" for g in made)
-            raise InputError(
-                "there is nothing to draw"
-                if iteration is None
-                else f"no capture has an iteration {iteration}",
-                file=run.path,
-                fix=f"iterations are counted from 0; there are, of {counts}",
-            )
+            raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
         trace.write(path, made)
     for group in made:
         for line in trace.lines(group):
             log(line)
     click.echo(path)
+
+
+def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
+    """InputError where a side has iterations, and not this one: it would be drawn empty."""
+    from .perfetto.chosen import iterations
+
+    have = {c.sides[-1].label: iterations(c.ops) for c in found}
+    lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]
+    if lacking:
+        there = ", ".join(f"{label} {_ranges(n)}" for label, n in have.items() if n)
+        raise InputError(
+            f"there is no iteration {iteration} of {', '.join(lacking)}",
+            file=run.path,
+            fix=f"there are: {there}; choose one that every side has, or fewer sides "
+            "with --precision",
+        )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0 to 13``, or ``0, 2 to 5``: ascending numbers."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and n == found[-1][1] + 1:
+            found[-1][1] = n
+        else:
+            found.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in found)
 
 
 def _spare(run: Run, path: Path) -> None:
@@ -93,8 +119,10 @@ def _spare(run: Run, path: Path) -> None:
 
 
 def _counters(run: Run) -> pa.Table | None:
-    from .counters_run import counters_of_run
+    from .counters_run import counters_of_run, left_out
 
+    for one in left_out(run):
+        log(f"{one['what']} are left out: {one['why']}")
     try:
         return counters_of_run(run)
     except ToolMissing as e:

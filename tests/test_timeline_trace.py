@@ -14,7 +14,7 @@ import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ from layerline.analysis import counters as joining
 from layerline.analysis import pipeline
 from layerline.analysis.perfetto import lanes, sides, trace, wire
 from layerline.analysis.perfetto.chosen import choose
+from layerline.analysis.sums import sums
+from layerline.analysis.timeline_command import timeline
 from layerline.core import nodes, tables
 from layerline.core.cli import cli
+from layerline.core.errors import InputError
 from layerline.core.resolve import parse_network
 from layerline.core.run import Run
 
@@ -339,6 +342,28 @@ def test_the_median_iteration_is_shown_unless_another_is_asked_for() -> None:
     assert not len(choose(table, 9).drawn)
 
 
+def test_operators_that_nest_are_told_by_their_self_time() -> None:
+    """linear 100 ns holds addmm 70 ns, which holds copy 20 ns: 100 ns in all, not 190."""
+    rows = [
+        op(0, start, ns, self_ns=own, kind="op", name=name, device=None, stream=None)
+        for start, ns, own, name in (
+            (0, 100, 30, "linear"),
+            (10, 70, 50, "addmm"),
+            (20, 20, 20, "copy"),
+        )
+    ]
+    table = tables.table("ops", [*rows, op(0, None, 9, self_ns=4, kind="op", name="lost")])
+    group = sides.group(sides.Source("s", "S", table, False))
+    assert trace.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
+    assert group.facts["drawn_ns"] == 100 and group.facts["op_inclusive_ns"] == 190
+    told = group.facts["drawn_ns"] + group.facts["not_drawn_ns"]
+    assert told == sums(table).total().sum() == 104
+    drawn = written([group]).on("S", "operators")
+    assert {s.name: s.above for s in drawn} == {
+        "linear": [], "addmm": ["linear"], "copy": ["linear", "addmm"]
+    }  # fmt: skip
+
+
 def test_kernels_that_overlap_are_side_by_side_not_one_in_the_other() -> None:
     rows = [op(0, 0, 100), op(0, 10, 20), op(0, 100, 5)]
     drawn = written([sides.group(sides.Source("s", "S", tables.table("ops", rows), True))])
@@ -427,6 +452,29 @@ def test_the_command_writes_a_file_and_says_what_is_in_it(h100: Run, tmp_path: P
 def test_a_precision_that_was_not_captured_is_told(h100: Run) -> None:
     result = CliRunner().invoke(cli, ["timeline", str(h100.path), "--precision", "bf16"])
     assert result.exit_code != 0 and "no capture in bf16" in str(result.exception)
+
+
+def test_an_iteration_that_a_side_lacks_is_refused_and_nothing_overwritten(
+    h100: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sides have different numbers of iterations: here one of an engine, three of another."""
+    found, record = pipeline.captures(h100)
+    more = [op(i, 10 * i, 5) for i in (0, 1, 3)]
+    found[0] = replace(found[0], ops=tables.table("ops", more))
+    monkeypatch.setattr(pipeline, "captures", lambda run: (found, record))
+    path = h100.file("report", "timeline.perfetto-trace")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"the report's")
+    for wanted in ("3", "99"):
+        with pytest.raises(InputError) as caught:
+            timeline.main([str(h100.path), "--iteration", wanted], standalone_mode=False)
+        assert caught.value.exit_code == 2
+        line = caught.value.line()
+        assert f"there is no iteration {wanted} of " in line
+        assert f"{found[0].sides[-1].label} 0 to 1, 3, {found[1].sides[-1].label} 0, " in line
+        assert path.read_bytes() == b"the report's"
+    timeline.main([str(h100.path), "--iteration", "0"], standalone_mode=False)
+    assert path.read_bytes() != b"the report's"
 
 
 def test_the_report_has_the_timeline_and_a_link_to_it(h100: Run) -> None:

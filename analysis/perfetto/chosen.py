@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ..sums import DEVICE_KINDS, iterations_of, timed_rows
 
 _NAMED = 5  # names told of what is not drawn
+_NESTING = ("node", "op")  # kinds that nest: their self times add up
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def choose(ops: pa.Table, iteration: int | None = None) -> Chosen:
             notes.append(f"{_count(outside)} in no iteration (start-up, end): not drawn")
     whole = pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["duration_ns"]))
     lacking, drawn = rows.filter(pc.invert(whole)), rows.filter(whole)
-    lost = int(pc.sum(lacking["duration_ns"]).as_py() or 0)
+    lost = int(pc.sum(times(lacking)).as_py() or 0)
     if len(lacking):
         names = Counter(lacking["name"].fill_null("(no name)").to_pylist()).most_common()
         told = ", ".join(f"{n} ({c})" for n, c in names[:_NAMED])
@@ -78,6 +79,19 @@ def choose(ops: pa.Table, iteration: int | None = None) -> Chosen:
         lost,
         iteration is None,
     )
+
+
+def times(rows: pa.Table) -> pa.ChunkedArray:
+    """ns of each row, as the tables add them up: the self time of nodes and operators, which nest
+    (a row without one counts whole), the duration of what runs on a device; null is not known."""
+    nests = pc.is_in(rows["kind"], pa.array(_NESTING))
+    own = pc.coalesce(rows["self_ns"], rows["duration_ns"])
+    return pc.if_else(nests, own, rows["duration_ns"])
+
+
+def iterations(ops: pa.Table) -> list[int]:
+    """The numbers of the iterations that a capture marks, ascending; empty where it marks none."""
+    return sorted(pc.unique(ops["iteration"].drop_null()).to_pylist())
 
 
 def _kinds(ops: pa.Table) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...core.run import Run
 from ..captured import Captured
 from . import geometry, host, measured, spans
-from .chosen import Chosen, choose
+from .chosen import Chosen, choose, times
 from .columns import integers
 from .model import NULL, Group, Ints, Track
 from .operations import Extra, Operations, operations
@@ -78,7 +78,7 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
     tracks += hosts
     if on_device and not hosts:
         notes.append("no call that launched an operation is known: no host calls, no arrows")
-    facts["drawn_ns"] = int((made.end - made.start).sum())
+    facts["drawn_ns"] = int(made.time.sum())
     zero = int(made.start.min())
     return Group(source.key, source.label, zero, [t for t in tracks if t], facts, notes)
 
@@ -131,8 +131,11 @@ def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
 
 
 def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
-    sums = chosen.drawn.group_by("kind").aggregate(
-        [("duration_ns", "sum"), ("duration_ns", "count")]
+    """`KIND_ns` is what the tables add up: operators lie in one another, so it is less than the
+    sum of their slices (`KIND_inclusive_ns`, where it is another)."""
+    timed = chosen.drawn.append_column("time", times(chosen.drawn))
+    sums = timed.group_by("kind").aggregate(
+        [("time", "sum"), ("duration_ns", "sum"), ("duration_ns", "count")]
     )
     facts: dict[str, Any] = {
         "side": source.label,
@@ -147,11 +150,11 @@ def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
         "not_drawn": chosen.undrawn,
         "not_drawn_ns": chosen.undrawn_ns,
     }
-    for kind, ns, count in zip(
-        *(sums[c].to_pylist() for c in ("kind", "duration_ns_sum", "duration_ns_count")),
-        strict=True,
-    ):
-        facts[f"{kind}_count"], facts[f"{kind}_ns"] = count, ns
+    for row in sums.to_pylist():
+        kind = row["kind"]
+        facts[f"{kind}_count"], facts[f"{kind}_ns"] = row["duration_ns_count"], row["time_sum"]
+        if row["duration_ns_sum"] != row["time_sum"]:
+            facts[f"{kind}_inclusive_ns"] = row["duration_ns_sum"]
     if chosen.number is None:
         del facts["iteration"]
     for i, note in enumerate(chosen.notes):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from ...core.files import replacing
 from .model import Group, Track
@@ -66,6 +66,11 @@ def lines(group: Group) -> list[str]:
     facts = group.facts
     which = f"iteration {facts['iteration']}" if "iteration" in facts else "the whole capture"
     kinds = [k.removesuffix("_count") for k in facts if k.endswith("_count")]
-    drawn = ", ".join(f"{facts[f'{k}_count']} {k} ({facts[f'{k}_ns']} ns)" for k in kinds)
+    drawn = ", ".join(f"{facts[f'{k}_count']} {k} ({_time(facts, k)})" for k in kinds)
     head = f"{group.label}: {which} of {facts['iterations_in_capture']}: {drawn or 'nothing'}"
     return [head, *(f"{group.label}: {note}" for note in group.notes)]
+
+
+def _time(facts: Mapping[str, Any], kind: str) -> str:
+    own = " self time" if f"{kind}_inclusive_ns" in facts else ""
+    return f"{facts[f'{kind}_ns']} ns{own}"
