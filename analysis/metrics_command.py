@@ -194,6 +194,9 @@ def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
             raise InputError("is of no use without nodes", file=network, fix="give --nodes too")
         return counters.known(found.counters)
     graph = nodes_file.load(nodes)
-    return counters.launches(
+    made = counters.launches(
         found.counters, graph, None if network is None else load_network(network)
     )
+    if not any(launch.nodes for launch in made):
+        log(f"{nodes}: no layer of {found.name} is one of its nodes; is it of this engine?")
+    return made

@@ -116,13 +116,18 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             raise InputError(f"nodes[{i}]: the name {node.name} occurs twice", file=file)
         seen.add(node.name)
         nodes.append(node)
-    return NodeGraph(
-        nodes=tuple(nodes),
-        inputs=tuple(document.get("inputs", ())),
-        outputs=tuple(document.get("outputs", ())),
-        initializers=frozenset(document.get("initializers", ())),
-        aliases={k: tuple(v) for k, v in document.get("aliases", {}).items()},
-    )
+    try:
+        return NodeGraph(
+            nodes=tuple(nodes),
+            inputs=tuple(document.get("inputs", ())),
+            outputs=tuple(document.get("outputs", ())),
+            initializers=frozenset(document.get("initializers", ())),
+            aliases={k: tuple(v) for k, v in document.get("aliases", {}).items()},
+        )
+    except (AttributeError, TypeError) as e:
+        raise InputError(
+            f"has inputs, outputs, initializers or aliases of another form ({e})", file=file
+        ) from None
 
 
 def load(path: Path) -> NodeGraph:

@@ -48,7 +48,9 @@ class Run:
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
             with contextlib.suppress(InputError):
-                found[path.relative_to(root).with_suffix("").as_posix()] = read_json(path)
+                one = read_json(path)
+                if isinstance(one, dict):
+                    found[path.relative_to(root).with_suffix("").as_posix()] = one
         return found
 
 

@@ -19,6 +19,7 @@ import test_gpu_h100_tiny as tiny
 from click.testing import CliRunner, Result
 
 from layerline.analysis import counters_run
+from layerline.core import nodes
 from layerline.core.cli import cli
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
@@ -123,6 +124,19 @@ def test_an_input_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> None:
     step = Step(made, "profile/x", {}, [made.file("export", "inputs.npz")], [])
     with pytest.raises(InputError, match=r"export/inputs\.npz: no such file; run the stage before"):
         step.recording().__enter__()
+
+
+def test_a_manifest_that_is_none_makes_its_step_run_again(h100: Run) -> None:
+    write_json(h100.file("manifests", "profile", "fp32.tensorrt.latency.json"), [1])
+    assert "profile/fp32.tensorrt.latency" not in h100.manifests()
+
+
+@pytest.mark.parametrize(
+    "other", [{"aliases": [1]}, {"aliases": {"a": 5}}, {"inputs": 5}, {"initializers": [[]]}]
+)
+def test_nodes_with_optional_fields_of_another_form_are_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"nodes\.json: has inputs, outputs, initializers or"):
+        nodes.parse({"schema_version": 1, "nodes": [], **other}, "nodes.json")
 
 
 @pytest.mark.parametrize("batches", ["", ",", "99999999999999999999"])
