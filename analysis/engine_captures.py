@@ -112,7 +112,7 @@ def _nsys(
     with nsys_sqlite.source(raw) as source:
         attribution = attribute(load(source))
     found = runs(attribution)
-    resolved = timeline_layers.resolutions(found, graph, network)
+    resolved = timeline_layers.resolutions(found, graph, network, attribution.capture.names)
     ops = timeline_layers.operations(attribution, found, resolved, raw, precision)
     fates = node_status([r for r in resolved if r is not None], graph)
     nodes = [

@@ -31,7 +31,8 @@ def of_source(
     iteration: str | None = None,
 ) -> tuple[pa.Table, list[str]]:
     """The `layers` table of an nsys export, and what to know about it."""
-    attribution = attribute(load(source, described=False))
+    # Names of kernels tell what a product applies; they take half the time of reading.
+    attribution = attribute(load(source, described=graph is not None))
     found = runs(attribution, iteration)
     if not found.layers:
         asked = "no layer was found in the capture"
@@ -42,18 +43,44 @@ def of_source(
             file=source.path,
             fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
         )
-    table = layers(found, resolutions(found, graph, network), source.path.name, precision)
+    resolved = resolutions(found, graph, network, attribution.capture.names)
+    table = layers(found, resolved, source.path.name, precision)
     return table, [*nsys_table.notes(attribution), *found.notes]
 
 
 def resolutions(
-    found: Runs, graph: NodeGraph | None, network: Network | None
+    found: Runs,
+    graph: NodeGraph | None,
+    network: Network | None,
+    names: Sequence[str] = (),
 ) -> list[Resolution | None]:
-    """What each layer is, in step with `found.layers`; all null without a graph."""
+    """What each layer is, in step with `found.layers`; all null without a graph.
+
+    `names`: the capture's, by the codes of its operations.
+    """
     if graph is None:
         return [None] * len(found.layers)
-    raw = [RawLayer(name=x.name, occurrence=x.occurrence) for x in found.layers]
+    kernels = _kernels(found, names)
+    raw = [
+        RawLayer(name=x.name, occurrence=x.occurrence, kernels=kernels.get(i, ()))
+        for i, x in enumerate(found.layers)
+    ]
     return list(resolve(raw, graph, network))
+
+
+def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """The names of the kernels in each layer."""
+    seen: dict[int, tuple[str, ...]] = {}
+    for placed in found.placed:
+        ops = placed.launched.operations
+        known = (placed.layer >= 0) & (ops.name >= 0)
+        if ops.kind != KERNEL or not names or not known.any():
+            continue
+        pairs = placed.layer[known].astype(np.int64) * len(names) + ops.name[known]
+        for pair in np.unique(pairs).tolist():
+            layer, name = divmod(pair, len(names))
+            seen[layer] = (*seen.get(layer, ()), names[name])
+    return seen
 
 
 def layers(

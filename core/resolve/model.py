@@ -35,7 +35,8 @@ class RawLayer:
 
     `inputs` and `outputs` are tensor names where the engine tells them, else None. `metadata` is
     TensorRT's Metadata (``[ONNX Layer: ...]``). `occurrence` counts the runs of the same name
-    within one iteration, from 0.
+    within one iteration, from 0. `kernels` are the names of the GPU kernels that a capture shows in
+    it, empty where there is none.
     """
 
     name: str
@@ -44,6 +45,7 @@ class RawLayer:
     outputs: tuple[str, ...] | None = None
     metadata: str | None = None
     occurrence: int = 0
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

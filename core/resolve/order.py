@@ -87,7 +87,7 @@ def by_order(
             continue
         after, before = flow.windows(claims.first, claims.last, len(layers))
         if gelu:
-            found = _gelus(flow, claims, after)
+            found = gelus(flow, claims, after)
         else:
             found = [
                 u
@@ -101,10 +101,10 @@ def by_order(
         ):
             for k, (p, group) in enumerate(zip(places, found, strict=True), 1):
                 why = f"run {k} of {len(places)} of this name, as in the graph"
-                claims.add(p, (*group, *_moves_inside(group, flow, claims)), "order", why)
+                claims.add(p, with_moves(group, flow, claims), "order", why)
 
 
-def _gelus(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
+def gelus(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
     """Regions of unclaimed elementwise nodes that hold one tanh or erf: of each, the nodes in
     the module of that core (a bias or a sum of another module is not the pattern's)."""
     found = []
@@ -151,10 +151,10 @@ def _fits(group: Sequence[int], after: list[int], before: list[int], p: int) -> 
     return max(after[i] for i in group) < p < min(before[i] for i in group)
 
 
-def _moves_inside(group: Sequence[int], flow: Flow, claims: Claims) -> list[int]:
-    """Unclaimed movement nodes with all producers and all consumers in the group."""
+def with_moves(group: Sequence[int], flow: Flow, claims: Claims) -> tuple[int, ...]:
+    """The group and the unclaimed movement nodes with all producers and consumers in it."""
     members = set(group)
-    return [
+    moves = (
         c
         for i in group
         for c in flow.consumers[i]
@@ -162,4 +162,5 @@ def _moves_inside(group: Sequence[int], flow: Flow, claims: Claims) -> list[int]
         and not claims.claimed(c)
         and flow.consumers[c]
         and set(flow.producers[c]) | set(flow.consumers[c]) <= members
-    ]
+    )
+    return (*group, *moves)

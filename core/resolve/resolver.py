@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..nodes import NodeGraph
-from . import boundary, elimination, expansion, order
+from . import boundary, elimination, expansion, order, words
 from .boundary import Tensors
 from .carrier import Carried, Carriers
 from .claims import Claims
@@ -58,6 +58,7 @@ class _Resolver:
         moving, working = self.open_layers()
         while True:
             before = len(working)
+            words.spelled_out(self.layers, self.flow, self.claims)
             order.by_order(self.layers, self.flow, self.claims, working)
             self.enclosed()
             working = [p for p in working if not self.claims.of_layer[p]]
@@ -67,6 +68,7 @@ class _Resolver:
                 break
         for p in working:
             self.note(p, reasons.get(p))
+        words.spelled_out(self.layers, self.flow, self.claims)
         carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims)
         carried = {p: carriers.find(p) for p in moving if not self.claims.of_layer[p]}
         return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
