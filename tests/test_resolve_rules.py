@@ -485,3 +485,39 @@ def test_no_layers_and_no_nodes_are_no_error():
     empty = NodeGraph(nodes=())
     assert resolve([], MLP) == [] and resolve([RawLayer("k")], empty)[0].rule == "unresolved"
     assert {s.status for s in node_status([], MLP).values()} == {"missing"}
+
+
+def residual(*more):
+    """Two residual sums, a normalisation after each: x + e -> norm -> product, and once more."""
+    return graph(
+        ("wte/Gather", ["w", "x"], ["e"]),
+        ("wpe/Gather", ["b", "x"], ["p"]),
+        ("m/Add", ["e", "p"], ["s"]),
+        ("m.ln/LayerNormalization", ["s"], ["n"]),
+        ("m.fc/MatMul", ["n", "c"], ["f"]),
+        ("m/Add_2", ["s", "f"], ["s2"]),
+        ("m.ln2/LayerNormalization", ["s2"], ["n2"]),
+        *more,
+    )
+
+
+NORM = "(Unnamed Layer_ {}) [Normalization]_U0_mean"
+
+
+def test_nodes_listed_by_names_of_another_export_are_found_beside_the_one_that_is_known():
+    first = "node_embedding_1+node_embedding+node_add_3+sr_div+" + NORM.format(4)
+    a, b, c = resolve(
+        [RawLayer(first), RawLayer("node_linear_2"), RawLayer("node_add_9+" + NORM.format(7))],
+        residual(),
+    )
+    assert a.modules == ("wte", "wpe", "m", "m.ln") and a.rule == "elimination"
+    assert a.node_rules == ("elimination", "elimination", "elimination", "index")
+    assert (b.modules, b.rule) == (("m.fc",), "elimination")
+    assert c.nodes == ("m/Add_2", "m.ln2/LayerNormalization")
+
+
+def test_where_such_a_name_can_be_two_nodes_it_is_none():
+    """An addition before the second normalisation, and one after it."""
+    g = residual(("m/Add_3", ["s2", "n2"], ["s3"]))
+    found = resolve([RawLayer(NORM.format(4)), RawLayer("node_add_9+" + NORM.format(7))], g)
+    assert found[1].nodes == ("m.ln2/LayerNormalization",)

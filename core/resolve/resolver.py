@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..nodes import NodeGraph
-from . import boundary, elimination, expansion, order, words
+from . import boundary, companions, elimination, expansion, order, words
 from .boundary import Tensors
 from .carrier import Carried, Carriers
 from .claims import Claims
@@ -55,6 +55,7 @@ class _Resolver:
         self.by_name()
         self.by_index()
         self.by_boundary()
+        companions.companions(self.layers, self.flow, self.speller, self.claims)
         moving, working = self.open_layers()
         while True:
             before = len(working)

@@ -1,0 +1,125 @@
+"""Rule 5 for part of a layer: nodes that it lists under names of another export.
+
+PyTorch's exporter calls a node after its operator (``node_add_5``, ``node_embedding``). An engine
+that was built from such a file lists these names, and a nodes.json of another export has none of
+them. Where a layer is known by one of its nodes (a normalisation, by index), the others that it
+lists are found beside it: a layer's nodes hang together in the dataflow, and the name says of
+which operators they are. One way to choose them is an answer; two are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
+from math import comb
+
+from .claims import Claims
+from .flow import Flow
+from .model import RawLayer
+from .spelling import Speller, parts, unnamed_layer
+
+_EXPORTED = re.compile(r"node_([A-Za-z][A-Za-z_]*?)(?:_\d+)?")
+# torch's word for what ONNX calls otherwise; else the word is the operator's name.
+_OPERATORS = {
+    "embedding": frozenset({"Gather"}),
+    "linear": frozenset({"MatMul", "Gemm"}),
+    "addmm": frozenset({"Gemm"}),
+    "bitwise_and": frozenset({"And", "BitwiseAnd"}),
+    "logical_and": frozenset({"And"}),
+}
+_MOST = 2_000  # ways to choose that are tried
+
+
+def strangers(name: str, speller: Speller) -> list[str]:
+    """The parts of a layer's name that are nodes of another export than the graph's."""
+    return [
+        p
+        for p in parts(name)
+        if _EXPORTED.fullmatch(p) and unnamed_layer(p) is None and not speller.find(p)
+    ]
+
+
+def companions(layers: Sequence[RawLayer], flow: Flow, speller: Speller, claims: Claims) -> None:
+    """Claim for layers that are known in part what else they list."""
+    for p, layer in enumerate(layers):
+        if not claims.of_layer[p]:
+            continue
+        listed = strangers(layer.name, speller)
+        found = _chosen(p, listed, flow, claims) if listed else ()
+        if found:
+            why = f"beside what is known of it, the only nodes of the operators of {listed[0]}"
+            why += f" and {len(listed) - 1} more that it lists" if len(listed) > 1 else ""
+            claims.add(p, found, "elimination", why)
+
+
+def _chosen(p: int, listed: Sequence[str], flow: Flow, claims: Claims) -> tuple[int, ...]:
+    """The nodes that the listed names can be; empty where there is no way or more than one."""
+    wanted = Counter(_word(name) for name in listed)
+    held = set(claims.of_layer[p])
+    near = _around(held, flow, claims, len(listed))
+    pools = {word: [i for i in near if _can_be(word, flow.nodes[i].op)] for word in wanted}
+    ways = 1
+    for word, count in wanted.items():
+        ways *= comb(len(pools[word]), count)
+    if not 0 < ways <= _MOST:
+        return ()
+    each = (combinations(pools[word], count) for word, count in wanted.items())
+    found = [
+        nodes
+        for parts_ in product(*each)
+        if len(nodes := {i for part in parts_ for i in part}) == len(listed)
+        and _hang_together(nodes, held, flow)
+    ]
+    return tuple(sorted(found[0])) if len(found) == 1 else ()
+
+
+def _word(name: str) -> str:
+    match = _EXPORTED.fullmatch(name)
+    return (match[1] if match else name).lower()
+
+
+def _can_be(word: str, op: str) -> bool:
+    known = _OPERATORS.get(word)
+    return op in known if known is not None else op.lower() == word.replace("_", "")
+
+
+def _around(held: set[int], flow: Flow, claims: Claims, steps: int) -> list[int]:
+    """Nodes at work that nobody claims, at most `steps` of them from what is held."""
+    found: dict[int, None] = {}
+    edge = set(held)
+    for _ in range(steps):
+        edge = {
+            n
+            for i in edge
+            for n in _beside(i, flow)
+            if n not in found and n not in held and not claims.claimed(n) and flow.alive[n]
+        }
+        found.update(dict.fromkeys(sorted(edge)))
+    return sorted(found)
+
+
+def _beside(i: int, flow: Flow) -> Iterator[int]:
+    """Working nodes next to node i; movement between is looked through."""
+    for edges in (flow.producers, flow.consumers):
+        pending, seen = list(edges[i]), set()
+        while pending:
+            n = pending.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if flow.is_movement(n):
+                pending.extend(edges[n])
+            else:
+                yield n
+
+
+def _hang_together(nodes: set[int], held: set[int], flow: Flow) -> bool:
+    reached, pending = set(), list(held)
+    while pending:
+        for n in _beside(pending.pop(), flow):
+            if n in nodes and n not in reached:
+                reached.add(n)
+                pending.append(n)
+    return reached == nodes
