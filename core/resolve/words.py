@@ -73,7 +73,7 @@ def _epilogues(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
 
 
 def _sources(nodes: tuple[int, ...], flow: Flow, claims: Claims) -> set[int]:
-    """The layers that run what feeds the nodes from outside; what nobody claims is looked through."""
+    """The layers that run what feeds the nodes from outside, through what nobody claims."""
     found: set[int] = set()
     pending, seen = list(nodes), set(nodes)
     while pending:
