@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow.compute as pc
 
 from .counters import Launch
 from .counters_rules import CONSTANT, DURATION, MEAN, SUM, base_unit, rule
+
+UNRESOLVED = "(unresolved)"  # no path of a module has brackets
 
 _text, _int, _real = pa.string(), pa.int64(), pa.float64()
 _list = pa.list_(pa.string())
@@ -85,44 +88,82 @@ def per_module(layers: pa.Table) -> pa.Table:
     """The metrics of each module's subtree from those of the layers (`PER_MODULE`).
 
     Sums add up over layers; means are weighted by the layers' durations. A layer whose modules
-    are unknown is in no module. Metrics without a rule, and constants, are left out.
+    are unknown is in no module (`unresolved` has them). Metrics without a rule, and constants, are
+    left out.
     """
-    frame = layers.to_pandas()
-    frame = frame[frame["rule"].isin([SUM, MEAN])]
     modules = {
         row["layer"]: tuple(row["modules"])
         for row in layers.select(["layer", "modules"]).to_pylist()
         if row["modules"]
     }
-    if frame.empty or not modules:
-        return PER_MODULE.empty_table()
-    grid = frame.pivot(index="layer", columns="metric", values="value").reindex(list(modules))
-    time = grid[DURATION].to_numpy(float) if DURATION in grid else np.full(len(grid), np.nan)
-    about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
-    values = grid.to_numpy(float)
-    facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
-    is_sum = np.asarray([how == SUM for _, how in facts.values()])
     rows: list[dict[str, Any]] = []
+    grid = _grid(layers, list(modules)) if modules else None
+    if grid is None:
+        return PER_MODULE.empty_table()
     for module in _tree(modules):
         inside = [[_within(m, module) for m in of] for of in modules.values()]
         own = np.asarray([all(i) for i in inside])
         shared = np.asarray([any(i) and not all(i) for i in inside])
-        mine = _together(values[own], time[own], is_sum)
-        others = _together(values[shared], time[shared], is_sum)
-        for i, metric in enumerate(grid.columns):
-            rows.append(
-                {
-                    "module": module,
-                    "metric": metric,
-                    "unit": facts[metric][0],
-                    "rule": facts[metric][1],
-                    "own": _none(mine[i]),
-                    "shared": _none(others[i]),
-                    "own_layers": int(own.sum()),
-                    "shared_layers": int(shared.sum()),
-                }
-            )
+        rows += _rows(module, grid, own, shared)
     return pa.Table.from_pylist(rows, schema=PER_MODULE)
+
+
+def unresolved(layers: pa.Table) -> pa.Table:
+    """The metrics of the layers whose modules are unknown, as a module `UNRESOLVED` of its own
+    (`PER_MODULE`): with those of the root module it is all that was measured. Empty where there is
+    none."""
+    left = [
+        row["layer"]
+        for row in layers.select(["layer", "modules"]).to_pylist()
+        if not row["modules"]
+    ]
+    grid = _grid(layers, list(dict.fromkeys(left))) if left else None
+    if grid is None:
+        return PER_MODULE.empty_table()
+    every = np.ones(len(grid.values), np.bool_)
+    return pa.Table.from_pylist(_rows(UNRESOLVED, grid, every, ~every), schema=PER_MODULE)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Values of layers (rows) by metric (columns), their durations, unit and rule by metric."""
+
+    values: Any
+    time: Any
+    facts: dict[str, tuple[str | None, str]]
+
+
+def _grid(layers: pa.Table, chosen: list[str]) -> _Grid | None:
+    """The chosen layers' metrics that have a rule for several layers; null where none has."""
+    frame = layers.to_pandas()
+    frame = frame[frame["rule"].isin([SUM, MEAN])]
+    if frame.empty:
+        return None
+    grid = frame.pivot(index="layer", columns="metric", values="value").reindex(chosen)
+    time = grid[DURATION].to_numpy(float) if DURATION in grid else np.full(len(grid), np.nan)
+    about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
+    facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
+    return _Grid(grid.to_numpy(float), time, facts)
+
+
+def _rows(module: str, grid: _Grid, own: Any, shared: Any) -> list[dict[str, Any]]:
+    """A row per metric; `own` and `shared` choose the layers."""
+    is_sum = np.asarray([how == SUM for _, how in grid.facts.values()])
+    mine = _together(grid.values[own], grid.time[own], is_sum)
+    others = _together(grid.values[shared], grid.time[shared], is_sum)
+    return [
+        {
+            "module": module,
+            "metric": metric,
+            "unit": unit,
+            "rule": how,
+            "own": _none(mine[i]),
+            "shared": _none(others[i]),
+            "own_layers": int(own.sum()),
+            "shared_layers": int(shared.sum()),
+        }
+        for i, (metric, (unit, how)) in enumerate(grid.facts.items())
+    ]
 
 
 def durations(counters: pa.Table) -> dict[int, float]:

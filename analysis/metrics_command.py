@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,18 @@ def metrics() -> None:
 
     CAPTURE is a report (.ncu-rep), ncu's CSV, or a run's tables/counters.parquet.
     """
+
+
+@metrics.command("list")
+@_capture
+@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+def list_(capture: Path, static: bool) -> None:
+    """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
+    from .metrics import series, source
+
+    found = source.load(capture)
+    for one in series.series(found.counters, series.names(found.counters, static=static)):
+        click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
 
 
 @metrics.command()
@@ -105,7 +119,9 @@ def attribute(
 
     apart(output, capture, nodes, network)
     found = source.load(capture)
-    made = text.attribute(found, metric, _launches(found, nodes, network), by)
+    launches = _launches(found, nodes, network)
+    made = text.attribute(found, metric, launches, by)
+    _tell_coverage(found, launches, nodes)
     if output is None:
         click.echo(made, nl=False)
     else:
@@ -153,7 +169,9 @@ def roofline(
     table = text.roofline_table(found, launches, by, graph, shapes)
     if output is not None:
         text.write_table(output, table)
-    for line in text.roofline_lines(found, table):
+    _tell_coverage(found, launches, nodes)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in text.roofline_lines(found, table, width):
         click.echo(one_line(line))
 
 
@@ -184,6 +202,16 @@ def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> N
     if output is not None:
         write_json(output, found)
     replays_show.show(Console(), found)
+
+
+def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:
+    """Warn where the modules of much of the time are not known."""
+    from .metrics import text
+
+    lacking = text.coverage(found, launches)
+    if lacking is not None:
+        fits = f"; is {nodes} of the model that the engine was built from?" if nodes else ""
+        log(f"warning: {lacking}{fits}")
 
 
 def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:

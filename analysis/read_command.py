@@ -23,6 +23,7 @@ from .readers.base import Artefact
 
 _SUFFIXES = (".csv", ".parquet", ".json")
 _CELL = 60  # characters of a cell that are shown
+_LEAST = 8  # characters of a column, however narrow the terminal
 _FACT = 200
 
 
@@ -182,23 +183,42 @@ def _show_table(table: pa.Table, rows: int) -> None:
 
     unknown = [n for n in table.column_names if table[n].null_count == table.num_rows]
     shown = [n for n in table.column_names if n not in unknown and n != "source"]
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for column in shown:
-        number = pa.types.is_integer(table.schema.field(column).type) or pa.types.is_floating(
-            table.schema.field(column).type
-        )
+    types = {n: table.schema.field(n).type for n in shown}
+    numbers = {n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)}
+    cells = {n: [_cell(v) for v in table[n].slice(0, rows).to_pylist()] for n in shown}
+    terminal = shutil.get_terminal_size((160, 24)).columns
+    widths = _widths(cells, numbers, terminal)
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for n in shown:
         grid.add_column(
-            Text(column),
-            justify="right" if number else "left",
+            Text(n),
+            justify="right" if n in numbers else "left",
             overflow="ellipsis",
             no_wrap=True,
-            min_width=min(len(column), 8),
+            width=widths[n],
         )
-    for row in table.select(shown).slice(0, rows).to_pylist():
-        grid.add_row(*(Text(_cell(row[column])) for column in shown))
-    width = shutil.get_terminal_size((160, 24)).columns
+    for line in zip(*cells.values(), strict=True):
+        grid.add_row(*map(Text, line))
+    width = max(terminal, sum(widths.values()) + 2 * len(widths))
     Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(grid)
     if table.num_rows > rows:
         click.echo(f"  … {table.num_rows - rows:,} more rows; all of them with -o")
     if unknown:
         click.echo(f"  unknown in every row: {', '.join(one_line(n) for n in unknown)}")
+
+
+def _widths(cells: dict[str, list[str]], numbers: set[str], terminal: int) -> dict[str, int]:
+    """The width of each column. Texts give way to fit the terminal, down to `_LEAST` characters;
+    numbers do not: one without its last digits is another number."""
+    full = {n: max(len(n), *map(len, values)) for n, values in cells.items()}
+    texts = sorted((n for n in full if n not in numbers), key=full.__getitem__)
+    room = terminal - 2 * len(full) - sum(full[n] for n in numbers)
+    if room < 2 * _LEAST * len(texts):  # then the headings of numbers give way too
+        for n in numbers:
+            room += full[n]
+            full[n] = max(min(len(n), _LEAST), *map(len, cells[n]))
+            room -= full[n]
+    for left, n in zip(range(len(texts), 0, -1), texts, strict=True):
+        full[n] = min(full[n], max(_LEAST, room // left))
+        room -= full[n]
+    return full

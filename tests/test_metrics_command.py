@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from layerline.analysis.metrics import explain, meanings, plots, series, source
 from layerline.analysis.metrics_command import metrics
+from layerline.core import progress
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
@@ -93,9 +94,8 @@ def test_attributing_a_metric_that_the_capture_lacks_is_one_line(by):
 
 
 def test_a_details_page_has_no_roofline_and_says_so():
-    found = run("roofline", DATA / "tensorrt.details.csv")
-    assert found.exit_code == 0
-    assert "does not name its device" in found.output and "dram__bytes.sum" in found.output
+    with pytest.raises(InputError, match=f"of a roofline, not even {TIME}.*write the raw page"):
+        run("roofline", DATA / "tensorrt.details.csv")
 
 
 def test_metrics_without_units_are_attributed(tmp_path):
@@ -200,3 +200,74 @@ def test_roofline_says_what_the_capture_lacks(tmp_path):
     assert found.exit_code == 0
     assert "not in this capture: dram__bytes.sum" in found.output
     assert output.read_text().splitlines()[0].startswith("name,kernels,duration_ns,clock_hz,flop_")
+
+
+@pytest.fixture
+def half(tmp_path):
+    """Four launches of 10, 20, 30 and 40 ns; a nodes.json that knows the layers of two of them."""
+    import json
+
+    from layerline.core.tables import write_parquet
+
+    layers = ("h.0.fc/Gemm", "h.0.act/Relu", "other.fc/Gemm", "other.act/Relu")
+    rows = [
+        {"source": "a", "kernel": f"k{i}", "launch": i, "layer": layer, "metric": TIME,
+         "unit": "ns", "value": 10.0 * (i + 1)}
+        for i, layer in enumerate(layers)
+    ]  # fmt: skip
+    write_parquet(tmp_path / "counters.parquet", table("counters", rows))
+    nodes = [
+        {
+            "name": "h.0.fc/Gemm",
+            "op": "Gemm",
+            "module": "h.0.fc",
+            "inputs": ["x"],
+            "outputs": ["y"],
+        },
+        {
+            "name": "h.0.act/Relu",
+            "op": "Relu",
+            "module": "h.0.act",
+            "inputs": ["y"],
+            "outputs": ["z"],
+        },
+    ]
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"schema_version": 1, "nodes": nodes}))
+    return tmp_path / "counters.parquet", "--nodes", path
+
+
+def test_modules_and_what_has_none_are_all_that_was_measured(half, tmp_path):
+    progress.set_quiet(False)
+    result = run("attribute", half[0], "-m", TIME, "--by", "module", *half[1:])
+    rows = [line.split("\t") for line in result.stdout.splitlines() if line[0] != "#"]
+    own = {r[4]: r[0] for r in rows}
+    assert own == {"(the model)": "30", "h": "30", "h.0": "30", "h.0.act": "20", "h.0.fc": "10",
+                   "(unresolved)": "70"}  # fmt: skip
+    said = "modules are known for 30.0% of the time (2 of 4 launches)"
+    assert said in result.stdout and "warning: " + said in result.stderr
+    assert "nodes.json of the model" in result.stderr
+    out = tmp_path / "r.csv"
+    result = run("roofline", half[0], "--by", "module", *half[1:], "-o", out)
+    assert "(unresolved)" in result.stdout and said in result.stderr
+    lines = {line.split(",")[0]: line.split(",")[2] for line in out.read_text().splitlines()[1:]}
+    assert float(lines["(unresolved)"]) == 70 and float(lines[""]) == 30
+
+
+def test_long_names_are_shortened_for_a_terminal_only():
+    from layerline.analysis.metrics import text
+
+    rows = [
+        {"source": "a", "kernel": "k", "launch": i, "metric": TIME, "unit": "ns", "value": 1.0,
+         "layer": "part+" * 60 + f"end_{i}"}
+        for i in range(2)
+    ]  # fmt: skip
+    capture = source.Capture("a", table("counters", rows), None)
+    from layerline.analysis import counters
+
+    made = text.roofline_table(capture, counters.launches(capture.counters))
+    whole = list(text.roofline_lines(capture, made))[-2:]
+    assert all("part+" * 60 in line for line in whole)
+    short = list(text.roofline_lines(capture, made, 100))[-2:]
+    assert [len(line) for line in short] == [100, 100]
+    assert short[0].endswith("end_0") and short[1].endswith("end_1") and "…" in short[0]

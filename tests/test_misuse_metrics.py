@@ -155,6 +155,28 @@ def test_modules_that_nobody_told_are_no_empty_table(command: list[str]) -> None
     assert "has no launch whose module is known; give --nodes" in told
 
 
+def test_a_page_without_a_metric_of_the_roofline_is_no_empty_table(tmp_path: Path) -> None:
+    """A details page with ncu's own names for its sections."""
+    page = tmp_path / "details.csv"
+    page.write_text(
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream",'
+        '"Section Name","Metric Name","Metric Unit","Metric Value"\n'
+        '"0","1","a","b","k","1","7","GPU Speed Of Light","Elapsed Cycles","cycle","65,690"\n'
+    )
+    result = run("roofline", page)
+    assert isinstance(result.exception, InputError)
+    told = str(result.exception)
+    assert "has none of the metrics of a roofline, not even gpu__time_duration.sum" in told
+    assert "ncu --roofline" in told
+
+
+def test_metrics_can_be_listed_and_errors_say_how() -> None:
+    told = run("list", TINY).output.splitlines()
+    assert f"{TIME}\tns\t84" in told and len(told) == 4
+    assert "`layerline metrics list` shows all" in refused("overlay", TINY, "-o", "a.svg")
+    assert "`layerline metrics list`" in refused("attribute", TINY, "-m", "no_such_metric")
+
+
 def test_a_network_without_nodes_is_not_ignored(tmp_path: Path) -> None:
     told = refused("attribute", PAGE, "-m", TIME, "--network", tmp_path / "network.json")
     assert "give --nodes too" in told

@@ -46,6 +46,19 @@ def test_rows_are_limited(capfd, profile):
     assert code == 0 and "4 more rows" in out
 
 
+@pytest.mark.parametrize("columns", ["20", "80", "200"])
+def test_a_narrow_terminal_takes_no_digits_from_numbers(capfd, tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    long = "transformer.h.0.attn.c_attn/" + "MatMul+" * 30
+    event = {"cat": "Node", "pid": 1, "tid": 2, "ph": "X", "name": f"{long}_kernel_time",
+             "ts": 1391851185, "dur": 7654321, "args": {"op_name": "MatMul"}}  # fmt: skip
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps([event]))
+    code, out, _ = run(capfd, path)
+    assert code == 0
+    assert "1391851185000" in out and "7654321000" in out and "…" in out and long not in out
+
+
 def test_csv_parquet_and_json_hold_the_same(capfd, profile, tmp_path):
     outputs = [tmp_path / f"out.{suffix}" for suffix in ("csv", "parquet", "json")]
     for output in outputs:

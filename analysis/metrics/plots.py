@@ -45,7 +45,10 @@ def plot(one: Series, capture: Capture, path: Path) -> None:
 def overlay(several: Sequence[Series], capture: Capture, path: Path) -> None:
     """Several metrics on one logarithmic axis, in base units. Zeros are not drawn, and counted."""
     if len(several) < 2:
-        raise InputError("an overlay needs at least two metrics", fix="name more with --metric")
+        raise InputError(
+            "an overlay needs at least two metrics",
+            fix="name more with --metric (`layerline metrics list` shows all)",
+        )
     units = {s.unit for s in several}
     shared = units.pop() if len(units) == 1 else None
     title = f"{len(several)} metrics" + (f" in {shared}" if shared else ", each in its unit")

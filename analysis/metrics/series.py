@@ -79,9 +79,7 @@ def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) 
     found = []
     for metric in metrics:
         if metric not in rows:
-            raise InputError(
-                f"has no metric {metric}", file=file, fix=_near(metric, names(counters))
-            )
+            raise InputError(f"has no metric {metric}", file=file, fix=near(metric, counters))
         values = np.full(len(ids), np.nan)
         units: set[str | None] = set()
         for launch, value, unit in rows[metric]:
@@ -137,9 +135,12 @@ def write_all(found: Sequence[Series], folder: Path) -> list[Path]:
     return paths
 
 
-def _near(metric: str, known: list[str]) -> str:
+def near(metric: str, counters: pa.Table) -> str:
+    """What to do about a metric that a capture lacks: those that it has of like names."""
     import difflib
 
+    known = names(counters)
     stem = [k for k in known if k.startswith(metric.split(".")[0])]
-    near = stem[:3] or difflib.get_close_matches(metric, known, 3)
-    return f"it has {', '.join(near)}" if near else "`layerline read` lists its metrics"
+    alike = stem[:3] or difflib.get_close_matches(metric, known, 3)
+    lists = "`layerline metrics list` shows all"
+    return f"it has {', '.join(alike)}; {lists}" if alike else lists

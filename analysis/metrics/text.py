@@ -20,7 +20,10 @@ from ..counters import Launch
 from ..counters_rules import DURATION
 from ..roofline_floor import floor
 from ..roofline_flop import Shapes
+from .series import near
 from .source import Capture
+
+ENOUGH = 0.95  # of the time has its modules: less is told
 
 
 def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str = "layer") -> str:
@@ -31,9 +34,8 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
     layers = counters_sums.per_layer(_only(capture, [metric]), list(launches))
     chosen = layers.filter(pc.equal(layers["metric"], metric))
     if not len(chosen):
-        raise InputError(
-            f"has no metric {metric}", file=capture.name, fix="`layerline read` lists its metrics"
-        )
+        known = near(metric, capture.counters)
+        raise InputError(f"has no metric {metric}", file=capture.name, fix=known)
     rows = chosen.to_pylist()
     about = rows[0]
     device = capture.device.name if capture.device else "not named"
@@ -42,6 +44,7 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
         f"# unit: {about['unit'] or 'none'}; over launches: {about['rule'] or 'no rule, no value'}",
         f"# capture: {capture.name}; device: {device}; iterations: {about['iterations']}",
         *([f"# {capture.partly}"] if capture.partly else []),
+        *([f"# {lacking}"] if (lacking := coverage(capture, launches)) else []),
     ]
     if by == "layer":
         lines.append("# value\tlow\thigh\tkernels\tmodules\tlayer")
@@ -51,8 +54,7 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
             lines.append("\t".join([*values, str(r["kernels"]), modules, one_line(r["layer"])]))
     else:
         lines.append("# own\tshared\town_layers\tshared_layers\tmodule")
-        made = counters_sums.per_module(layers)
-        _known_modules(capture, made)
+        made = _modules(capture, layers)
         for r in made.filter(pc.equal(made["metric"], metric)).to_pylist():
             counts = [str(r["own_layers"]), str(r["shared_layers"])]
             name = r["module"] or "(the model)"
@@ -70,27 +72,55 @@ def roofline_table(
     """`roofline.TABLE` of a capture's layers or modules."""
     layers = counters_sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
-        made = counters_sums.per_module(layers)
-        _known_modules(capture, made)
-        return roofline.of_modules(made, capture.device)
-    floors = {}
-    if graph is not None:
-        floors = {x.layer: floor(x.nodes, graph, shapes) for x in launches}
-    return roofline.of_layers(layers, capture.device, floors)
+        made = roofline.of_modules(_modules(capture, layers), capture.device)
+    else:
+        floors = {}
+        if graph is not None:
+            floors = {x.layer: floor(x.nodes, graph, shapes) for x in launches}
+        made = roofline.of_layers(layers, capture.device, floors)
+    if not len(made):
+        raise InputError(
+            "has none of the metrics of a roofline, not even "
+            f"{DURATION} (is it a details page, or another section?)",
+            file=capture.name,
+            fix="measure them with `layerline ncu --roofline`, and write the raw page",
+        )
+    return made
 
 
-def _known_modules(capture: Capture, modules: pa.Table) -> None:
-    """InputError where no launch has a module: a table without a row would look like one."""
-    if not len(modules):
+def _modules(capture: Capture, layers: pa.Table) -> pa.Table:
+    """The metrics per module, and those of the layers without one last: with the whole model's they
+    are all there is. InputError where no launch has a module: the table would say nothing."""
+    made = counters_sums.per_module(layers)
+    if not len(made):
         raise InputError(
             "has no launch whose module is known",
             file=capture.name,
             fix="give --nodes, the nodes.json of the model that the engine was built from",
         )
+    return pa.concat_tables([made, counters_sums.unresolved(layers)])
 
 
-def roofline_lines(capture: Capture, table: pa.Table) -> Iterator[str]:
-    """The table for a terminal; what was not measured is said once."""
+def coverage(capture: Capture, launches: Sequence[Launch]) -> str | None:
+    """What is to be said where modules are known in part; null where `ENOUGH` of the time has its
+    modules, or nothing has one (then no module is asked for, or it is an error)."""
+    known = [bool(x.modules) for x in launches]
+    times = counters_sums.durations(capture.counters)
+    timed = all(x.launch in times for x in launches)
+    weights = [times[x.launch] if timed else 1.0 for x in launches]
+    share = sum(w for w, k in zip(weights, known, strict=True) if k) / (sum(weights) or 1.0)
+    if not any(known) or share >= ENOUGH:
+        return None
+    of = "the time" if timed else "the launches"
+    return (
+        f"modules are known for {share:.1%} of {of} ({sum(known)} of {len(known)} launches); the "
+        f"rest is {counters_sums.UNRESOLVED}"
+    )
+
+
+def roofline_lines(capture: Capture, table: pa.Table, width: int | None = None) -> Iterator[str]:
+    """The table for people; what was not measured is said once. Names are shortened to lines of
+    `width` characters, where one is given."""
     device = capture.device
     if device is None:
         yield "The capture does not name its device: no peaks, no bound."
@@ -104,12 +134,25 @@ def roofline_lines(capture: Capture, table: pa.Table) -> Iterator[str]:
         yield f"not in this capture: {', '.join(missing)}"
     yield f"{'us':>9} {'FLOP':>10} {'bytes':>10} {'FLOP/B':>8} {'x floor':>8}  bound     name"
     for r in table.to_pylist():
+        name = r["name"] or "(the model)"
         time = None if r["duration_ns"] is None else r["duration_ns"] / 1e3
         yield (
             f"{_short(time):>9} {_short(r['flop']):>10} {_short(r['bytes']):>10} "
             f"{_short(r['intensity']):>8} {_short(r['distance']):>8}  "
-            f"{r['bound'] or '?':<9} {r['name'] or '(the model)'}"
+            f"{r['bound'] or '?':<9} {name if width is None else _fitted(name, width - _BEFORE)}"
         )
+
+
+_BEFORE = 61  # characters of a line before the name
+
+
+def _fitted(name: str, width: int) -> str:
+    """A name without its middle: layers of one kind differ at their ends."""
+    room = max(width, 20)
+    if len(name) <= room:
+        return name
+    tail = (room - 1) // 3
+    return f"{name[: room - 1 - tail]}…{name[-tail:]}"
 
 
 def write_table(path: Path, table: pa.Table) -> None:
