@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .kernel_precision import kernel_precision
+from .report.show import percent
 from .report.view import Closure
 from .sums import iterations_of, stat
 
@@ -144,7 +145,7 @@ def _wrong(asked: str, told: Mapping[str, float]) -> str | None:
 
 
 def _shares(told: Mapping[str, float]) -> str:
-    return ", ".join(f"{s:.1%} {p}" for p, s in sorted(told.items(), key=lambda i: -i[1]))
+    return ", ".join(f"{percent(s)} {p}" for p, s in sorted(told.items(), key=lambda i: -i[1]))
 
 
 def _closure(ran: KernelTime, ok: bool | None, text: str) -> Closure:

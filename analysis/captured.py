@@ -16,8 +16,17 @@ import pyarrow.compute as pc
 
 from ..core.errors import InputError
 from ..core.run import Run
-from ..core.stats import summarise
-from . import audit, closure, eager_device, engine_captures, floors, host_run, launch, raw_sums
+from . import (
+    audit,
+    closure,
+    eager_device,
+    engine_captures,
+    floors,
+    host_run,
+    launch,
+    raw_sums,
+    steady,
+)
 from .layers import layers
 from .readers.nsys_host import Host
 from .report.view import Closure, HostSide
@@ -75,8 +84,11 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         ops=ops,
         labels=labels(ops, "no module"),
         latency_ns=unprofiled,
+        target=latency.get("target"),
+        processes=steady.sizes(latency),
         traced_ns=traced,
         queued_ns=launch.queued(latency),
+        queued_processes=steady.sizes(latency, "queued_n"),
         device={**launch.device(latency), **engine_captures.on_cpu(run, name)},
         closure=checks,
         parity=parity(run, name),
@@ -194,6 +206,7 @@ def eager(run: Run, precision: str) -> Captured:
     side = replace(
         side,
         closure=checks,
+        target=latency.get("target"),
         device=launch.device(latency),
         queued_ns=launch.queued(latency),
         host=_host_block(read, side.latency_ns, "inference", launch.queued(latency)),
@@ -215,7 +228,10 @@ def train(run: Run, precision: str) -> Captured:
     present = set(pc.unique(read.ops["phase"]).to_pylist())
     sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
     step = _step_side(read, latency.get("latency_ns") or ())
-    return Captured([*sides, replace(step, device=launch.device(latency))], read.ops)
+    return Captured(
+        [*sides, replace(step, target=latency.get("target"), device=launch.device(latency))],
+        read.ops,
+    )
 
 
 def _read(run: Run, task: str, precision: str) -> _Eager:
@@ -350,7 +366,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
 
 
 def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Closure:
-    return closure.profiler_cost(summarise(traced.values()), summarise(unprofiled))
+    return launch.cost([traced[i] for i in sorted(traced)], unprofiled)
 
 
 def _traced(read: _Eager, phase: str) -> Mapping[int, int]:

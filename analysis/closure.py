@@ -3,7 +3,8 @@
 (i) Each operation counted once: what the tables add up to against what the raw file adds up to.
 (ii) The span of one iteration's operations against the latency of the same iteration: operations
 less overlaps plus gaps is the span; what the latency has beyond the span is the residual.
-(iii) Latency with the profiler against latency without: the profiler's own cost.
+(iii) Latency with the profiler against latency without. Two runs differ by what the profiler costs
+and by what else changed between them; the check does not tell which, so it says both.
 
 A residual beyond its tolerance makes the check fail: "these numbers do not add up". A check that
 could not be made has `ok` null, and its text says why.
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.stats import Stat, median
+from .report.show import percent
 from .report.show import spoken_time as time
 from .report.view import Closure
 from .sums import timed_rows
@@ -203,10 +205,10 @@ def span_against_latency(
         SPAN_TOLERANCE,
         floor_ns=floor_ns,
         good=(
-            f"Operations, overlaps and gaps explain {1 - share:.1%} of the latency of the same "
-            f"iteration."
+            f"Operations, overlaps and gaps explain {percent(1 - share)} of the latency of the "
+            f"same iteration."
         ),
-        bad=f"{time(residual)} ({share:.1%}) of the latency lie outside the operations' span.",
+        bad=f"{time(residual)} ({percent(share)}) of the latency lie outside the operations' span.",
     )
 
 
@@ -268,8 +270,9 @@ def operators_against_phase(
     )
 
 
-def profiler_cost(traced: Stat | None, unprofiled: Stat | None) -> Closure:
-    """Check (iii): the profiler's own cost, traced less unprofiled median latency."""
+def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = "") -> Closure:
+    """Check (iii): traced less unprofiled median latency, the profiler's own cost if nothing else
+    changed. `evidence`: which series had not settled, and why; empty where both had."""
     if unprofiled is None:
         return unchecked("iii", "no unprofiled latency was measured")
     if traced is None:
@@ -277,16 +280,25 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None) -> Closure:
     cost = traced.median - unprofiled.median
     share = cost / unprofiled.median if unprofiled.median else 0.0
     word = "longer" if cost >= 0 else "less"
+    if evidence:
+        why = f"a series had not settled ({evidence}), or profiling changed the speed"
+    else:
+        why = "the machine was not steady from one run to the other, or profiling changed the speed"
     return judged(
         "iii",
         [("traced latency", traced.median), ("unprofiled latency", -unprofiled.median)],
         cost,
         unprofiled.median,
         TRACED_TOLERANCE,
-        good=f"The profiled run took {abs(share):.1%} {word} than the unprofiled one.",
+        good=(
+            f"The profiled run took {percent(abs(share))} {word} than the unprofiled one."
+            if cost
+            else "The profiled run took as long as the unprofiled one."
+        ),
         bad=(
-            f"the profiled run took {abs(share):.1%} {word} than the unprofiled one, so the times "
-            f"of single operations are those of another speed."
+            f"the profiled run took {percent(abs(share))} {word} than the unprofiled one, more "
+            f"than the {percent(TRACED_TOLERANCE)} allowed: {why}. The times of single operations "
+            f"are those of the profiled run."
         ),
     )
 

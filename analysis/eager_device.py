@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import closure
+from .report.show import percent
 from .report.show import spoken_time as time
 from .report.view import Closure
 from .sums import DEVICE_KINDS
@@ -175,6 +176,6 @@ def step_on_device(found: Windows, steps: Mapping[int, int]) -> Closure:
         steps[number],
         closure.PHASES_TOLERANCE,
         floor_ns=closure.SPAN_FLOOR_NS,
-        good=f"The phases add up to the step; the device was busy for {share:.1%} of it.",
+        good=f"The phases add up to the step; the device was busy for {percent(share)} of it.",
         bad=f"{time(residual)} of the step lie in no phase.",
     )

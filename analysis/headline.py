@@ -1,7 +1,10 @@
 """The headline: how much faster, where, how sure, and whether the numbers add up.
 
-Wording follows the intervals: a ratio whose interval holds 1 is "not distinguishable", a saving
-inside shared layers is "at least".
+The first sentence is the fastest engine against eager in the same precision, the second where its
+time goes. What follows is what a reader must act on or know; all comparisons are in one table
+(`report.answer`). Wording follows the intervals: a ratio whose interval holds 1 is "not
+distinguishable", a saving whose interval holds 0 is not told, a series that has not settled is
+said to be none.
 """
 
 from __future__ import annotations
@@ -9,40 +12,67 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .report import answer, show
 from .report.show import spoken_time as time
-from .report.view import Kind, Side, View
+from .report.view import Closure, Place, Ratio, Side, View
+from .savings import intervals
+from .steady import FEWEST
 
-GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
-SHOWN_KINDS = 3
+GOOD, BAD, NEUTRAL, UNSURE = "good", "bad", "neutral", "unsure"
+SHOWN_KINDS, SHOWN_SLOWER, SHOWN_RESTLESS = 3, 3, 4
 # A compute precision with a smaller share of the time is not worth a sentence.
 NOTED_SHARE = 0.01
 # Above it the engine's latency is not that of its kernels.
 LAUNCH_BOUND = 0.3
 PRECISION = "precision"
-# Phases of a step that are rows: they have no module.
-STEP_ROWS = ("loss", "optimizer", "data")
+# Below these, outputs are another model's: half precision of GPT-2 has a cosine of 0.99999.
+LEAST_COSINE, LEAST_TOP1 = 0.99, 0.9
+
+
+def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
+    """The comparisons, one of them marked as the one to lead with: the fastest engine against
+    eager in its own precision.
+
+    Where no engine has eager's latency beside it, against another engine. An engine whose outputs
+    are wrong, or that computed nothing in its precision, leads only where there is no other.
+    """
+    by_key = {s["key"]: s for s in sides}
+
+    def rank(ratio: Ratio) -> tuple[bool, bool, bool, bool, int]:
+        over, under = by_key[ratio["over"]], by_key[ratio["under"]]
+        return (
+            over["side"] != "eager",
+            bool(_inaccurate(under)),
+            bool(answer.lacking(under)),
+            over["precision"] != under["precision"],
+            under["latency"]["median"] or 0,
+        )
+
+    first = min(ratios, key=rank, default=None)
+    return [{**r, "lead": r is first} for r in ratios]
 
 
 def sentences(view: View) -> list[dict[str, Any]]:
-    """[{"text", "tone"}], the answer first."""
+    """[{"text", "tone"}]: the answer, then only what a reader must act on or know.
+
+    Every comparison is in the table that stands beside them (`report.answer`).
+    """
     sides = {s["key"]: s for s in view["sides"]}
+    first = next((r for r in view["ratios"] if r.get("lead")), None)
+    leading = sides[first["under"]] if first else None
     found = []
-    for r in view["ratios"]:
-        over, under = sides[r["over"]], sides[r["under"]]
-        if over["side"] == "eager" or over["backend"] != under["backend"]:
-            found.append(speed(r, over, under))
-            where = savings(view["kinds"], over, under)
-            if where:
-                found.append(where)
-    if not found:
-        found += [_alone(s) for s in view["sides"] if s["latency"]["median"] is not None]
-    found += [p for s in view["sides"] if (p := _precision(s))]
+    if first:
+        over, under = sides[first["over"]], sides[first["under"]]
+        found += [speed(first, over, under), *filter(None, [savings(first, over, under)])]
+    else:
+        found += _each_alone(view["sides"])
+    found += _not_as_asked(view, first)
+    found += _slower(view["ratios"], sides, first)
     found += [p for s in view["sides"] if (p := _placement(s))]
     found += [p for s in view["sides"] if (p := _launches(s))]
-    step = _step(view)
-    if step:
-        found.append(step)
-    found += _parity(view["sides"])
+    found += _restless(view, first)
+    found += [p for s in view["sides"] if (p := _step(s))]
+    found += _parity(view["sides"], leading)
     found.append(_sums(view["sides"]))
     return found
 
@@ -51,95 +81,135 @@ def _say(text: str, tone: str = NEUTRAL) -> dict[str, Any]:
     return {"text": text, "tone": tone}
 
 
+def _each_alone(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    """The latency of every side that can stand for itself: phases of a step only without one."""
+    known = [s for s in sides if s["latency"]["median"] is not None]
+    whole = [s for s in known if s["phase"] in ("inference", "step")]
+    return [_alone(s) for s in whole or known]
+
+
 def _alone(side: Side) -> dict[str, Any]:
     latency = side["latency"]
     text = f"{side['label']} takes {time(latency['median'])}"
     if latency["low"] is not None:
         text += f" (95 % interval {time(latency['low'])} to {time(latency['high'])})"
+    loose = answer.unsettled(side)
+    if loose:
+        text += f"; not settled: {', '.join(loose)}"
     return _say(text + ".")
 
 
-def speed(ratio: Mapping[str, Any], over: Side, under: Side) -> dict[str, Any]:
-    """How many times as fast `under` is as `over`, and how sure that is."""
+def speed(ratio: Ratio, over: Side, under: Side) -> dict[str, Any]:
+    """How many times as fast `under` is as `over`, and how sure that is.
+
+    Good or bad news only where the interval excludes 1 and both series have settled; an engine
+    that computed nothing in its precision is no win, however fast.
+    """
     value, low, high = ratio["ratio"], ratio["low"], ratio["high"]
-    times = f"{time(under['latency']['median'])} against {time(over['latency']['median'])}"
-    if low is None:
+    times_ = f"{time(under['latency']['median'])} against {time(over['latency']['median'])}"
+    said = f"{show.ratio(value)} as fast as {over['label']}"
+    doubt, lacks = _doubt(over, under), answer.lacking(under)
+    but = f", but {lacks}" if lacks else ""
+    if low is None or high is None:
+        few = min(over["latency"]["n"], under["latency"]["n"]) < FEWEST
+        which = "" if few else "independent "
         return _say(
-            f"{under['label']}: {value:.2f}× as fast as {over['label']} in the median ({times}), "
-            f"with too few samples to say how sure that is."
+            f"{under['label']}: {said} in the median ({times_}), with too few {which}samples "
+            f"to say how sure that is{doubt}{but}.",
+            UNSURE if doubt else NEUTRAL,
         )
-    sure = f"95 % interval {low:.2f}× to {high:.2f}×"
+    sure = f"95 % interval {show.ratio_range(low, high, ' to ')}"
     if low > 1:
-        text = f"{under['label']} is {value:.2f}× as fast as {over['label']} ({times}; {sure})."
-        return _say(text, GOOD)
+        text = f"{under['label']} is {said} ({times_}; {sure}{doubt}){but}."
+        return _say(text, UNSURE if doubt else NEUTRAL if but else GOOD)
     if high < 1:
-        slower = f"95 % interval {1 / high:.2f}× to {1 / low:.2f}×" if low > 0 else sure
+        slower = f"95 % interval {show.ratio_range(1 / high, 1 / low, ' to ')}" if low > 0 else sure
         return _say(
-            f"{under['label']} takes {1 / value:.2f}× as long as {over['label']} "
-            f"({times}; {slower}).",
-            BAD,
+            f"{under['label']} takes {show.ratio(1 / value)} as long as {over['label']} "
+            f"({times_}; {slower}{doubt}){but}.",
+            UNSURE if doubt else BAD,
         )
     return _say(
         f"{under['label']} is not distinguishable from {over['label']} "
-        f"({times}; ratio {value:.2f}, {sure})."
+        f"({times_}; ratio {show.ratio(value)}, {sure}{doubt}){but}.",
+        UNSURE if doubt else NEUTRAL,
     )
 
 
-def disjoint(kinds: Sequence[Kind]) -> list[Kind]:
-    """Kinds that do not contain one another: the parts of the repeated blocks (``h.*.attn``) and,
-    outside of them, the leaves."""
-    names = {k["name"] for k in kinds}
-    chosen = []
-    for kind in kinds:
-        before, star, after = kind["name"].partition("*")
-        if star:
-            part = after.lstrip(".")
-            divided = any(n.startswith(f"{before}*.") for n in names)
-            if (part and "." not in part) or (not part and not divided):
-                chosen.append(kind)
-        elif not any(n.startswith(kind["name"] + ".") for n in names):
-            chosen.append(kind)
-    return chosen
+def _doubt(*sides: Side) -> str:
+    """Which of these have not settled, and what is wrong with each first of all."""
+    loose = [(s["label"], answer.unsettled(s)) for s in sides]
+    said = [f"{label} {faults[0]}" for label, faults in loose if faults]
+    return f"; not settled: {'; '.join(said)}" if said else ""
 
 
-def savings(kinds: Sequence[Kind], over: Side, under: Side) -> dict[str, Any] | None:
-    """Where the time between two sides goes: the kinds with the largest sure difference.
-
-    The difference lies between over.own - (under.own + under.shared) and
-    (over.own + over.shared) - under.own.
-    """
-    saved, lost = [], []
-    for kind in disjoint(kinds):
-        a, b = kind["costs"].get(over["key"]), kind["costs"].get(under["key"])
-        if a is None or b is None or a["own"] is None or b["own"] is None:
-            continue
-        low = a["own"] - b["own"] - (b["shared"] or 0)
-        high = a["own"] + (a["shared"] or 0) - b["own"]
-        if low > 0:
-            saved.append((low, high, kind["name"]))
-        elif high < 0:
-            lost.append((-high, -low, kind["name"]))
-    if not saved and not lost:
-        return None
+def savings(ratio: Ratio, over: Side, under: Side) -> dict[str, Any] | None:
+    """Where the time between two sides goes: the kinds of which that is sure, the most first."""
+    saves, loses = ratio.get("saves") or [], ratio.get("loses") or []
     parts = []
-    if saved:
-        parts.append("saves most in " + _places(saved))
-    if lost:
-        parts.append("loses in " + _places(lost))
-    failed = (c["ok"] is False for side in (over, under) for c in side["closure"])
-    if any(failed):
-        text = f"As profiled, with checks that failed: {under['label']} {' and '.join(parts)}."
-        return _say(text)
-    text = f"Operation time per iteration: {under['label']} {' and '.join(parts)}."
-    return _say(text, GOOD if saved else BAD)
+    if saves:
+        parts.append("saves most in " + _places(saves))
+    if loses:
+        parts.append("loses most in " + _places(loses))
+    if not parts:
+        return None
+    known = intervals([*saves, *loses])
+    how = "95 % intervals" if known else "too few iterations to say how sure"
+    text = f"{under['label']} {' and '.join(parts)}; {how}"
+    undecided = ratio.get("undecided")
+    if undecided and known:
+        text += (
+            f"; {undecided} more may differ either way"
+            if undecided > 1
+            else ("; one more may differ either way")
+        )
+    if any(c["ok"] is False for side in (over, under) for c in side["closure"]):
+        return _say(f"As profiled, with checks that failed: {text}.")
+    tone = (GOOD if saves else BAD) if known else NEUTRAL
+    return _say(f"Operation time per iteration: {text}.", tone)
 
 
-def _places(found: list[tuple[int, int, str]]) -> str:
-    found.sort(reverse=True)
-    return ", ".join(
-        f"{name} ({time(low)})" if low == high else f"{name} (at least {time(low)})"
-        for low, high, name in found[:SHOWN_KINDS]
-    )
+def _places(found: Sequence[Place]) -> str:
+    return ", ".join(f"{p['name']} ({_amount(p)})" for p in found[:SHOWN_KINDS])
+
+
+def _amount(place: Place) -> str:
+    """The difference with its interval; the interval alone where shared layers leave bounds."""
+    ns, low, high = place["ns"], place["low_ns"], place["high_ns"]
+    if low is None or high is None:
+        return time(ns) if ns is not None else f"at least {time(place['at_least_ns'])}"
+    ends = show.time_range(low, high).replace(" – ", " to ")
+    if ns is None:
+        return ends
+    return time(ns) if time(low) == time(high) else f"{time(ns)}, {ends}"
+
+
+def _not_as_asked(view: View, first: Ratio | None) -> list[dict[str, Any]]:
+    """A sentence for each side that ran another precision than was asked for."""
+    sides = {s["key"]: s for s in view["sides"]}
+    found = []
+    for side in view["sides"]:
+        led = first is not None and first["under"] == side["key"]
+        if answer.lacking(side) and not led and not _audited_wrong(side):
+            found.append(_say(f"{_against_all(side, view['ratios'], sides)}.", BAD))
+        elif said := _precision(side):
+            found.append(said)
+    return found
+
+
+def _against_all(side: Side, ratios: Sequence[Ratio], sides: Mapping[str, Side]) -> str:
+    """How fast a side is that computed nothing in its precision, and against what that counts."""
+    said = [
+        f"{show.ratio(r['ratio'])} as fast as {sides[r['over']]['label']}"
+        for r in ratios
+        if r["under"] == side["key"]
+    ]
+    text = f"{side['label']}: {answer.lacking(side)}"
+    return f"{text}; it is {' and '.join(said)}" if said else text
+
+
+def _audited_wrong(side: Side) -> bool:
+    return any(c["check"] == PRECISION and c["ok"] is False for c in side["closure"])
 
 
 def _precision(side: Side) -> dict[str, Any] | None:
@@ -154,11 +224,46 @@ def _precision(side: Side) -> dict[str, Any] | None:
     }
     if not other or side["side"] != "engine":
         return None
-    ran = ", ".join(f"{share:.0%} {p}" for p, share in other.items())
+    ran = ", ".join(f"{show.percent(share)} {p}" for p, share in other.items())
     return _say(
         f"{side['label']} was asked for {side['precision']} and computed, by time, {ran}.",
         BAD if sum(other.values()) > 0.5 else NEUTRAL,
     )
+
+
+def _slower(
+    ratios: Sequence[Ratio], sides: Mapping[str, Side], first: Ratio | None
+) -> list[dict[str, Any]]:
+    """Engines that are slower than what they are compared with, for sure."""
+    found = [
+        speed(r, sides[r["over"]], sides[r["under"]])
+        for r in ratios
+        if r is not first
+        and r["high"] is not None
+        and r["high"] < 1
+        and not answer.lacking(sides[r["under"]])
+    ]
+    if len(found) > SHOWN_SLOWER:
+        more = len(found) - SHOWN_SLOWER
+        found[SHOWN_SLOWER:] = [_say(f"{more} more comparisons are below 1×: see the table.", BAD)]
+    return found
+
+
+def _restless(view: View, first: Ratio | None) -> list[dict[str, Any]]:
+    """The series that have not settled, besides those that the first sentence tells."""
+    told = {first["over"], first["under"]} if first else {s["key"] for s in view["sides"]}
+    loose = [
+        (s["label"], answer.unsettled(s))
+        for s in view["sides"]
+        if s["key"] not in told and s["phase"] in ("inference", "step") and answer.unsettled(s)
+    ]
+    if not loose:
+        return []
+    said = [f"{label} {faults[0]}" for label, faults in loose[:SHOWN_RESTLESS]]
+    more = len(loose) - len(said)
+    if more:
+        said.append(f"and {more} more (see the ledger)")
+    return [_say(f"Latencies that have not settled: {'; '.join(said)}.", UNSURE)]
 
 
 def _placement(side: Side) -> dict[str, Any] | None:
@@ -178,41 +283,54 @@ def _launches(side: Side) -> dict[str, Any] | None:
     if share is None or share < LAUNCH_BOUND:
         return None
     return _say(
-        f"{side['label']} is bound by launches: for {share:.0%} of its latency the device waits "
-        f"for the host; a CUDA graph or a larger batch would help more than faster kernels."
+        f"{side['label']} is bound by launches: for {show.percent(share)} of its latency the "
+        f"device waits for the host; a CUDA graph or a larger batch would help more than faster "
+        f"kernels."
     )
 
 
-def _step(view: View) -> dict[str, Any] | None:
-    step = next((s for s in view["sides"] if s["phase"] == "step"), None)
-    if step is None or not step["operation_ns"]:
+def _step(side: Side) -> dict[str, Any] | None:
+    """What a training step takes, and which phases its operation time goes to."""
+    shares = side.get("phase_shares")
+    if side["phase"] != "step" or not shares:
         return None
-    total = step["operation_ns"]
-    phases = [
-        (s["phase"], s["operation_ns"])
-        for s in view["sides"]
-        if s["source"] == step["source"] and s is not step
-    ]
-    phases += [
-        (r["name"], r["costs"][step["key"]]["own"])
-        for r in view["modules"]
-        if r["kind"] == "row" and r["name"] in STEP_ROWS and step["key"] in r["costs"]
-    ]
-    shares = [f"{name} {ns / total:.0%}" for name, ns in phases if ns is not None]
-    whole = step["latency"]["median"] or step["traced"]["median"]
-    takes = f"A training step takes {time(whole)}; of its" if whole else "Of a training step's"
-    return _say(f"{takes} operation time: {', '.join(shares)}.")
+    whole, how = side["latency"]["median"], ""
+    if whole is None:
+        whole, how = side["traced"]["median"], " while profiled"
+    takes = f" takes {time(whole)}{how}" if whole is not None else ""
+    said = ", ".join(f"{name} {show.percent(share)}" for name, share in shares.items())
+    of = "of operation time, the mean of the shares within each profiled iteration"
+    return _say(f"{side['label']}{takes or ''}: {said} ({of}).")
 
 
-def _parity(sides: Sequence[Side]) -> list[dict[str, Any]]:
+def _inaccurate(side: Side) -> str:
+    """What is wrong with an engine's outputs beside eager's; empty where nothing is."""
+    p = side["parity"]
+    if not p:
+        return ""
+    if p.get("nonfinite"):
+        return f"{p['nonfinite']:,} values are NaN or infinite"
+    cosine, top1 = p.get("cosine"), p.get("top1")
+    if cosine is not None and show.known(cosine) and cosine < LEAST_COSINE:
+        return f"cosine {cosine:.3g}"
+    if top1 is not None and show.known(top1) and top1 < LEAST_TOP1:
+        return f"top-1 agreement {show.percent(top1)}"
+    return ""
+
+
+def _parity(sides: Sequence[Side], leading: Side | None) -> list[dict[str, Any]]:
+    """The accuracy of the engine that leads (of all where none does), and of any that fails."""
     found = []
     for side in sides:
-        p = side["parity"]
-        if not p or p.get("max_abs") is None:
+        p, wrong = side["parity"], _inaccurate(side)
+        if wrong:
+            found.append(_say(f"{side['label']} does not compute what eager does: {wrong}.", BAD))
+            continue
+        if not p or not show.known(p.get("max_abs")) or (leading and side is not leading):
             continue
         text = f"{side['label']} differs from eager by at most {p['max_abs']:.2g}"
         if p.get("top1") is not None:
-            text += f", top-1 agreement {p['top1']:.1%}"
+            text += f", top-1 agreement {show.percent(p['top1'])}"
         text += " (random weights: this proves little)." if p.get("random_weights") else "."
         found.append(_say(text))
     return found
@@ -225,7 +343,13 @@ def _sums(sides: Sequence[Side]) -> dict[str, Any]:
     open_ = sum(c["ok"] is None for _, c in checks)
     covered = [s["coverage"] for s in sides if s["coverage"] is not None]
     worst = (
-        f"at least {min(covered):.1%} of operation time has its module or row" if covered else ""
+        (
+            "all operation time has its module or row"
+            if min(covered) == 1
+            else f"at least {show.percent(min(covered))} of operation time has its module or row"
+        )
+        if covered
+        else ""
     )
     if bad:
         return _say(f"These numbers do not add up: {_failures(bad)}. See the checks.", BAD)
@@ -240,7 +364,7 @@ def _sums(sides: Sequence[Side]) -> dict[str, Any]:
 _MEANINGS = {
     "i": "operations are not counted once",
     "ii": "time is outside the operations",
-    "iii": "profiling changed the speed",
+    "iii": "the profiled and the unprofiled run differ",
     "sources": "nsys and torch.profiler tell different kernel times",
 }
 
@@ -249,9 +373,17 @@ def _failures(bad: Sequence[tuple[Side, Any]]) -> str:
     """What failed, with the sides, the gravest first."""
     parts = []
     for check in dict.fromkeys([*_MEANINGS, *(c["check"] for _, c in bad)]):
-        sides = [s["label"] for s, c in bad if c["check"] == check]
+        sides = [_named(s, c) for s, c in bad if c["check"] == check]
         if sides:
             more = f" and {len(sides) - 2} more" if len(sides) > 2 else ""
             meaning = _MEANINGS.get(check, f"check {check} failed")
             parts.append(f"{meaning} ({', '.join(sides[:2])}{more})")
     return "; ".join(parts)
+
+
+def _named(side: Side, check: Closure) -> str:
+    """The side, with how far apart its runs were where that is what failed."""
+    share = check["residual_share"]
+    if check["check"] != "iii" or share is None:
+        return side["label"]
+    return f"{side['label']} by {show.percent(abs(share))}"

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.stats import summarise
-from . import closure
+from . import closure, steady
+from .report.show import percent
 from .report.view import Closure
 
 # The device's own time between two kernels of one stream that are both queued: 1 to 1.5 us between
@@ -30,9 +31,9 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
 
     `queued`: how the trace was taken; `latency`: a latency.json.
     """
-    under = summarise(traced)
+    under = list(traced)
     if not queued:
-        return closure.profiler_cost(under, summarise(latency.get("latency_ns") or ()))
+        return cost(under, latency.get("latency_ns") or (), steady.sizes(latency))
     if (latency.get("facts") or {}).get("cuda_graph"):
         return closure.unchecked(
             "iii", "the unprofiled run replayed a CUDA graph, the traced one launched kernels"
@@ -41,7 +42,21 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
         return closure.unchecked(
             "iii", "the traced inferences were queued before they began, unprofiled ones were not"
         )
-    return closure.profiler_cost(under, summarise(latency["queued_ns"]))
+    return cost(under, latency["queued_ns"], steady.sizes(latency, "queued_n"))
+
+
+def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Closure:
+    """Check (iii) of two series; which of them had not settled is named where it fails.
+
+    `of`: how many of the unprofiled samples each process took.
+    """
+    return closure.profiler_cost(
+        summarise(traced),
+        steady.summary(unprofiled, of),
+        steady.evidence(
+            {"the unprofiled series": (unprofiled, of), "the profiled series": (traced, ())}
+        ),
+    )
 
 
 def kernels_alone(
@@ -72,23 +87,25 @@ def kernels_alone(
         residual,
         alone.median,
         closure.TRACED_TOLERANCE,
-        good="Tracing slowed the host, not the kernels: they take what the device alone needs.",
-        bad=f"the traced kernels take {abs(residual) / alone.median:.1%} {word} than the device "
-        f"alone needs, so their times are those of another speed.",
+        good="The traced kernels take what the device alone needs, whatever the host took.",
+        bad=f"the traced kernels take {percent(abs(residual) / alone.median)} {word} than the "
+        f"device alone needs, so their times are those of another speed.",
     )
 
 
 def host_slowed(cost: Closure, sources: Sequence[Closure]) -> list[Closure]:
     """Check (iii) of a device side and the check of its two tracers, which say together what was
-    slowed: two tools that cost the host differently and tell the same kernel times slowed the host
-    alone, so a slower traced run is no verdict on the operations.
+    slowed: two tools that cost the host differently and tell the same kernel times did not change
+    these, so a traced run of another speed is no verdict on the operations.
     """
     agreed = bool(sources) and all(c["ok"] is True for c in sources)
     if cost["ok"] is not False or not agreed or cost["residual_share"] is None:
         return [cost, *sources]
+    word = "longer" if cost["residual_share"] > 0 else "less"
     text = (
-        f"Tracing made the host {cost['residual_share']:.0%} slower, and this side waits for its "
-        "host; its kernels' times stand: nsys and torch.profiler tell the same."
+        f"The profiled run took {percent(abs(cost['residual_share']))} {word} than the unprofiled "
+        "one, but this side waits for its host, and its kernels' times stand: nsys and "
+        "torch.profiler tell the same."
     )
     return [{**cost, "ok": None, "text": text}, *sources]
 

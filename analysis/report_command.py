@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from ..core.errors import CheckFailed, InputError
+from ..core.errors import CheckFailed, InputError, one_line
 from ..core.files import read_json, write_json, write_text
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
@@ -99,9 +102,38 @@ def _write(run: Run) -> None:
 
 
 def _tell(run: Run) -> None:
-    for line in read_json(run.file("report", "summary.json")).get("headline", ()):
-        click.echo(line)
+    summary = read_json(run.file("report", "summary.json"))
+    for line in summary.get("headline", ()):
+        click.echo(one_line(line))
+    rows = summary.get("comparisons") or ()
+    if len(rows) > 1:
+        click.echo()
+        for line in _comparisons(rows):
+            click.echo(line)
+        click.echo()
     click.echo(run.file("report", "index.html"))
+
+
+def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """All comparisons as lines; where time is saved only in a terminal that is wide enough, it
+    stands in the report."""
+    columns = {
+        "times": "",
+        "side": "side",
+        "against": "as",
+        "interval": "95 %",
+        "saves": "saves most in",
+        "loses": "loses most in",
+        "note": "note",
+    }
+    every = [columns, *({c: one_line(str(r.get(c, ""))) for c in columns} for r in rows)]
+    widest = {c: max(len(row[c]) for row in every) for c in columns}
+    if sum(widest.values()) + 2 * len(columns) > shutil.get_terminal_size().columns:
+        widest = {c: n for c, n in widest.items() if c not in ("saves", "loses")}
+    table = [[row[c] for c in widest] for row in every]
+    widths = list(widest.values())
+    for row in table:
+        yield "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
 
 
 def _judge(run: Run) -> None:

@@ -23,8 +23,9 @@ class SideData:
 
     `ops`: rows of this source, precision and phase. `labels`: a name for each row of `ops` that
     has no module ("optimizer"; "unresolved" where nothing is known). `latency_ns`: unprofiled
-    samples. `traced_ns`: latency in the profiled run by iteration. `outside_ns`: wall time in no
-    operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
+    samples in their order, `target` how narrow their interval was to be (half of it over the
+    median), `processes` how many of them each process took. `traced_ns`: latency in the profiled
+    run by iteration. `outside_ns`: wall time in no operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
     the medians of two builds of it were, over the first; null where it was not built again.
     `queued_ns`: unprofiled device times of inferences that were queued whole before they began.
     `host`: what the host did in a capture by nsys; null without one.
@@ -42,6 +43,8 @@ class SideData:
     ops: pa.Table
     labels: Any = None
     latency_ns: Sequence[int] = ()
+    target: float | None = None
+    processes: Sequence[int] = ()
     traced_ns: Mapping[int, int] = field(default_factory=dict)
     outside_ns: Mapping[int, int] = field(default_factory=dict)
     closure: Sequence[contract.Closure] = ()
@@ -51,6 +54,7 @@ class SideData:
     nodes: Sequence[Mapping[str, Any]] = ()
     rebuild_noise: float | None = None
     queued_ns: Sequence[int] = ()
+    queued_processes: Sequence[int] = ()
     device: Mapping[str, Any] = field(default_factory=dict)
     host: contract.HostSide | None = None
     floors: Mapping[str, LayerFloor] = field(default_factory=dict)
@@ -76,7 +80,7 @@ class Column:
     def costs(self, regions: Sequence[Collection[str]]) -> list[contract.Cost | None]:
         """The cost of each region, null where nothing ran for it."""
         return [
-            None if b is None else as_cost(b.own, b.shared, self.total)
+            None if b is None else as_cost(b.own, b.upper, self.total)
             for b in modules.bounds(self.sums, regions)
         ]
 
@@ -95,14 +99,17 @@ def estimate(summary: Stat | None) -> contract.Estimate:
     return {"median": summary.median, "low": summary.low, "high": summary.high, "n": summary.n}
 
 
-def as_cost(own: Stat, shared: int, total: int | None) -> contract.Cost:
-    """A cost of the report; its share is of `total`, null where that is not its whole."""
+def as_cost(own: Stat, upper: Stat, total: int | None) -> contract.Cost:
+    """A cost of the report, in [own, upper]; its share is of `total`, null where that is not its
+    whole."""
     return {
         "own": own.median,
         "own_low": own.low,
         "own_high": own.high,
-        "shared": shared,
-        "share": (own.median + shared) / total if total else None,
+        "shared": upper.median - own.median,
+        "share": upper.median / total if total else None,
+        "upper_low": upper.low,
+        "upper_high": upper.high,
     }
 
 

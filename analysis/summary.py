@@ -1,9 +1,10 @@
 """summary.json: the figures that a script or another run wants, and nothing else.
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
-"eager": {"fp32.inference": FIGURES}, "ratios": [...], "facts": FACTS,
+"eager": {"fp32.inference": FIGURES}, "ratios": [...], "comparisons": [...], "facts": FACTS,
 "modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null,
 "counters": {side key: COUNTERS}}``.
+`ratios` are the numbers, `comparisons` the same as rows of text (`report.answer`).
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
 nanoseconds; unknown is null.
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import sweep
+from .report import answer
 from .report.view import Side, View
 
 SCHEMA_VERSION = 1
@@ -54,6 +56,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "engines": engines,
         "eager": eager,
         "ratios": view["ratios"],
+        "comparisons": answer.comparisons(view),
         "facts": view["manifest"].get("facts"),
         "modules": modules(view),
         "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
@@ -74,6 +77,8 @@ def figures(side: Side, rebuild_noise: float | None) -> dict[str, Any]:
         "latency_low_ns": latency["low"],
         "latency_high_ns": latency["high"],
         "latency_samples": latency["n"],
+        "steadiness": side.get("steadiness"),
+        "phase_shares": side.get("phase_shares"),
         "rebuild_noise": rebuild_noise,
         "queued_median_ns": side["queued"]["median"] if "queued" in side else None,
         "launch_bound": side.get("launch_bound"),

@@ -14,8 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.stats import Stat, summarise
+from ..core.series import in_order
+from ..core.stats import Stat
 
+# Of a training step, in the order in which they run.
+PHASES = ("data", "forward", "loss", "recompute", "backward", "optimizer", "other")
 DEVICE_KINDS = ("kernel", "memcpy", "memset")
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 _SEPARATOR = "\x1f"
@@ -66,8 +69,8 @@ class Sums:
 
 
 def stat(samples: Any) -> Stat | None:
-    """Summary of a vector of per-iteration sums."""
-    return summarise(int(s) for s in samples)
+    """Summary of a vector of per-iteration sums, in the order of the iterations."""
+    return in_order([int(s) for s in samples])
 
 
 def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
@@ -126,6 +129,35 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
     matrix = np.zeros((len(keys), len(numbers)), dtype=np.int64)
     np.add.at(matrix, (codes, columns), rows[column].to_numpy())
     return Sums(tuple(keys), tuple(int(n) for n in numbers), matrix, unknown)
+
+
+def phase_shares(ops: pa.Table) -> dict[str, float]:
+    """The share of each phase in the operation time of the same iteration; mean over iterations.
+
+    Every operation has one phase, so the shares of an iteration add up to 1, and so do their
+    means (shares of medians would not: a phase may be at its longest where the others are not).
+    Iterations without operation time are left out; a phase that is not known is "other". Ordered
+    as `PHASES`. Empty where nothing is known.
+    """
+    rows, column = timed_rows(ops)
+    rows, iteration = iterations_of(rows)
+    if not len(rows):
+        return {}
+    phases = pc.fill_null(rows["phase"], "other").combine_chunks().dictionary_encode()
+    if isinstance(phases, pa.ChunkedArray):
+        phases = phases.chunk(0)
+    numbers, columns = np.unique(iteration, return_inverse=True)
+    matrix = np.zeros((len(phases.dictionary), len(numbers)), dtype=np.int64)
+    np.add.at(
+        matrix, (phases.indices.to_numpy(), columns), pc.fill_null(rows[column], 0).to_numpy()
+    )
+    totals = matrix.sum(axis=0)
+    if not totals.any():
+        return {}
+    shares = (matrix[:, totals > 0] / totals[totals > 0]).mean(axis=1)
+    found = dict(zip(phases.dictionary.to_pylist(), shares.tolist(), strict=True))
+    order = {name: i for i, name in enumerate(PHASES)}
+    return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
 
 
 def _keys(rows: pa.Table) -> tuple[Ints, list[Key]]:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..core.stats import ratio, summarise
+from ..core.series import in_order
+from ..core.stats import ratio
 from . import blocks as blocks_
-from . import headline, launch
+from . import headline, launch, savings, steady
 from . import modules as modules_
 from .floors import LayerFloor
 from .layers import MOVEMENT
@@ -30,7 +31,7 @@ from .sides import (
     reduced,
     widened,
 )
-from .sums import Key, stat, sums
+from .sums import Key, phase_shares, stat, sums
 
 SCHEMA_VERSION = 1
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
@@ -66,6 +67,8 @@ def build(
         "skipped": [dict(s) for s in skipped],
         "manifest": dict(manifest or {}),
     }
+    ratios = headline.mark_lead(shown["ratios"], shown["sides"])
+    shown["ratios"] = [savings.add(r, shown["kinds"]) for r in ratios]
     shown["headline"] = headline.sentences(shown)
     return shown
 
@@ -76,7 +79,7 @@ def _side(column: Column) -> contract.Side:
     everything = int(made.total().sum()) if made.keys else 0
     unresolved = stat(lost) if lost is not None else None
     run = data.precision_run
-    return {
+    found: contract.Side = {
         "key": data.key,
         "side": data.side,
         "label": data.label,
@@ -85,19 +88,27 @@ def _side(column: Column) -> contract.Side:
         "phase": data.phase,
         "backend": data.backend,
         "source": data.source,
-        "latency": estimate(summarise(data.latency_ns)),
-        "traced": estimate(summarise(data.traced_ns.values())),
+        "latency": estimate(steady.summary(data.latency_ns, data.processes)),
+        "traced": estimate(in_order(_by_iteration(data.traced_ns))),
         "coverage": 1 - int(lost.sum()) / everything if lost is not None and everything else None,
         "operation_ns": column.total,
         "unresolved_ns": unresolved.median if unresolved else None,
         "closure": list(data.closure),
         "parity": None if data.parity is None else dict(data.parity),
-        "queued": estimate(summarise(data.queued_ns)),
+        "queued": estimate(steady.summary(data.queued_ns, data.queued_processes)),
         "launch_bound": launch.bound(data.latency_ns, data.queued_ns),
         "device": dict(data.device),
         "host": data.host,
         "rebuild_noise": data.rebuild_noise,
+        "steadiness": steady.judge(data.latency_ns, data.target, data.processes),
     }
+    if data.phase == "step":
+        found["phase_shares"] = phase_shares(data.ops)
+    return found
+
+
+def _by_iteration(samples: Mapping[int, int]) -> list[int]:
+    return [samples[i] for i in sorted(samples)]
 
 
 def _present(
@@ -199,12 +210,12 @@ def _other_rows(columns: Sequence[Column]) -> list[contract.ModuleRow]:
         for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
             summary = stat(samples)
             if key.label is not None and summary is not None:
-                cost = as_cost(summary, 0, column.total)
+                cost = as_cost(summary, summary, column.total)
                 costs.setdefault(key.label, {})[column.data.key] = cost
-        outside = summarise(column.data.outside_ns.values())
+        outside = in_order(_by_iteration(column.data.outside_ns))
         if outside is not None:
             # Not a part of operation time, so it has no share of it.
-            cost = as_cost(outside, 0, None)
+            cost = as_cost(outside, outside, None)
             costs.setdefault("outside operators", {})[column.data.key] = cost
     last = {UNRESOLVED: 1, "outside operators": 2}
     ordered = sorted(
@@ -349,14 +360,16 @@ def _unresolved(column: Column) -> list[dict[str, Any]]:
     return sorted(found, key=lambda u: -u["ns"])
 
 
-def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
+def _ratios(sides: Sequence[SideData]) -> list[contract.Ratio]:
     """Latency of the slower kind of side over the engine's, with intervals.
 
     Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
     Runtime's CUDA provider in the same precision; and each engine against the same backend's
     fp32. The noise of building, where it was measured, is in the interval.
     """
-    by_key = {s.key: widened(summarise(s.latency_ns), s.rebuild_noise) for s in sides}
+    by_key = {
+        s.key: widened(steady.summary(s.latency_ns, s.processes), s.rebuild_noise) for s in sides
+    }
     eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
     engines = [s for s in sides if s.side == "engine"]
     pairs = []
@@ -378,9 +391,17 @@ def _ratios(sides: Sequence[SideData]) -> list[dict[str, Any]]:
             for other in engines
             if other.backend == s.backend and other.precision == "fp32" != s.precision
         ]
-    found = []
+    found: list[contract.Ratio] = []
     for over, under in pairs:
         value = ratio(by_key[over], by_key[under])
-        if value is not None:
-            found.append({"over": over, "under": under, **value})
+        if value is not None and value["ratio"] is not None:
+            found.append(
+                {
+                    "over": over,
+                    "under": under,
+                    "ratio": value["ratio"],
+                    "low": value["low"],
+                    "high": value["high"],
+                }
+            )
     return found

@@ -4,13 +4,14 @@ Latencies are skewed and have outliers, so the centre is the median and its inte
 binomial (order statistic) interval: the pair of samples x(k), x(n+1-k) with the largest k for
 which P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2. It is exact for independent samples of any
 distribution. Fewer than six samples have no 95 % interval: it is null, not a guess.
+Samples that depend on one another have a wider one: `core.series`.
 Source: David and Nagaraja, Order Statistics, 3rd ed., section 7.1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -88,22 +89,27 @@ def summarise(samples: Iterable[int], confidence: float = 0.95) -> Stat | None:
 
 
 def summarise_processes(
-    samples: Sequence[int], processes: Sequence[Mapping[str, Any]] | None, size: str = "n"
+    samples: Sequence[int],
+    processes: Sequence[Mapping[str, Any]] | None,
+    size: str = "n",
+    one: Callable[[Sequence[int]], Stat | None] | None = None,
 ) -> Stat | None:
     """Summary of samples that several processes took one after the other.
 
     `processes`: for each its `size`, how many of the samples are its own; null or one: `summarise`.
+    `one`: what summarises the samples of one process; `summarise`, or `series.in_order`.
     Samples of one process say nothing of the next, so the median is the median of the processes'
     medians and the interval covers the interval of each (null where one has none). ValueError
     where the sizes are not those of the samples.
     """
+    alone = one or summarise
     if not processes or len(processes) == 1:
-        return summarise(samples)
+        return alone(samples)
     sizes = [int(p.get(size) or 0) for p in processes]
     if sum(sizes) != len(samples):
         raise ValueError(f"{len(samples)} samples in processes of {sizes}")
     ends = list(accumulate(sizes))
-    each = [summarise(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
+    each = [alone(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
     known = [stat for stat in each if stat is not None]
     whole = summarise(samples)
     if whole is None or len(known) < 2:

@@ -16,6 +16,12 @@ from ...core.errors import one_line
 from .view import Cost, Estimate
 
 UNKNOWN = "–"
+# Beyond it a ratio next to 1 is ">1.00×": more digits are no measurement.
+RATIO_DECIMALS = 4
+MEDIANS = (
+    "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
+    "need not add up exactly to the row above, nor the width of a range to what is shared."
+)
 _UNITS = ("ns", "µs", "ms", "s")
 
 
@@ -88,6 +94,8 @@ def percent(share: float | None) -> str:
     if value == 0:
         return "0 %"
     sign = "−" if share < 0 else ""
+    if value > 100 + 1e-6 and math.floor(value + 0.5) == 100:
+        return f"{sign}{max(value, 100.1):.1f} %"
     if value >= 100:
         return f"{sign}{math.floor(value + 0.5):,} %"
     if value >= 99.95:
@@ -107,11 +115,39 @@ def number(value: Any) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """``1.6234`` → ``1.62×``."""
+    """``1.6234`` → ``1.62×``. Near 1 more digits, so that only 1 is written as 1: ``1.002×``."""
     if value is None or not known(value):
         return UNKNOWN
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:.{decimals}f}×"
+    return _ratio(value, decimals)
+
+
+def _ratio(value: float, decimals: int) -> str:
+    while decimals < RATIO_DECIMALS and value != 1 and float(f"{value:.{decimals}f}") in (0, 1):
+        decimals += 1
+    text = f"{value:.{decimals}f}"
+    if value not in (0, 1) and float(text) in (0, 1):
+        return f"{'>' if value > float(text) else '<'}{float(text):.2f}×"
+    return f"{text}×"
+
+
+def times(value: float | None) -> str:
+    """As `ratio`; below 0.1 with two significant digits."""
+    if value is not None and known(value) and 0 < value < 0.0995:
+        return f"{value:.2g}×"
+    return ratio(value)
+
+
+def ratio_range(low: float | None, high: float | None, between: str = " – ") -> str:
+    """``1.62× – 1.70×``; ends that would be written alike get more digits. "–": unknown."""
+    if low is None or high is None or not (known(low) and known(high)):
+        return UNKNOWN
+    a, b = ratio(low), ratio(high)
+    for decimals in range(3, RATIO_DECIMALS + 1):
+        if a != b or low == high:
+            break
+        a, b = _ratio(low, decimals), _ratio(high, decimals)
+    return a if a == b else f"{a}{between}{b}"
 
 
 def cost(c: Cost | None) -> str:
@@ -130,8 +166,10 @@ def cost_exact(c: Cost | None) -> str:
     text = f"own {exact(c['own'])}"
     if known(c["own_low"]) and known(c["own_high"]):
         text += f" (95 % {exact(c['own_low'])} to {exact(c['own_high'])})"
-    if c["shared"] != 0:
-        text += f", shared with other modules {exact(c['shared'])}"
+    if c["shared"] is None or not known(c["shared"]):
+        return f"{text}, with layers shared with other modules unknown"
+    if c["shared"]:
+        text += f", with layers shared with other modules {exact(c['own'] + c['shared'])}"
     return text
 
 

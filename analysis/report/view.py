@@ -23,6 +23,34 @@ class Estimate(TypedDict):
     n: int
 
 
+class Level(TypedDict):
+    """One of the two levels of a series: its median, and its share of the samples."""
+
+    ns: int
+    share: float
+
+
+class Steadiness(TypedDict):
+    """Whether a series stays where it is (`analysis.steady`).
+
+    `effective`: how many independent samples its `n` are worth. `width`: half of the interval over
+    the median; `target`: what was asked for, null where nothing was. `drift`: median of the second
+    half over that of the first, null where there is none. `levels`: two, or none. `faults`: in
+    words, for a sentence. `settled` null: too few samples to tell.
+    """
+
+    n: int
+    effective: int
+    width: float | None
+    target: float | None
+    drift: float | None
+    levels: list[Level]
+    p10_ns: int
+    p90_ns: int
+    faults: list[str]
+    settled: bool | None
+
+
 class Side(TypedDict):
     """One column of the comparison, e.g. the fp16 engine, or the eager backward.
 
@@ -49,6 +77,9 @@ class Side(TypedDict):
     device: NotRequired[dict[str, Any]]  # throughput_per_second, cuda_graph, clocks, power, ...
     host: NotRequired[HostSide | None]  # of a capture by nsys
     rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
+    steadiness: NotRequired[Steadiness | None]  # of the latency
+    # Of a training step: share of operation time by phase, mean of the shares in each iteration.
+    phase_shares: NotRequired[dict[str, float]]
 
 
 class HostSide(TypedDict):
@@ -97,6 +128,9 @@ class Cost(TypedDict):
     own_high: int | None
     shared: int | None
     share: float | None  # of the side's operation_ns, of own + shared
+    # The interval of own + shared; null: unknown.
+    upper_low: NotRequired[int | None]
+    upper_high: NotRequired[int | None]
 
 
 class ModuleRow(TypedDict):
@@ -160,6 +194,39 @@ class Node(TypedDict):
     layer: str | None
 
 
+class Place(TypedDict):
+    """A kind of module that takes less (or more) time on one side than on the other, per iteration.
+
+    `ns`: the difference of the medians, null where shared layers leave only bounds. `low_ns` and
+    `high_ns`: where the difference lies when each median lies in its own interval, whatever part
+    of shared layers is the kind's; null where a side has no interval.
+    """
+
+    name: str
+    ns: int | None
+    at_least_ns: int  # of the medians, whatever part of shared layers is the kind's
+    low_ns: int | None
+    high_ns: int | None
+
+
+class Ratio(TypedDict):
+    """How many times as fast `under` is as `over`, both keys of sides; low, high null: unknown.
+
+    `lead`: the comparison that answers first. `saves`, `loses`: where `under` takes less and more
+    for sure, the most first; `undecided`: of how many kinds it is not sure.
+    """
+
+    over: str
+    under: str
+    ratio: float
+    low: float | None
+    high: float | None
+    lead: NotRequired[bool]
+    saves: NotRequired[list[Place]]
+    loses: NotRequired[list[Place]]
+    undecided: NotRequired[int]
+
+
 class Kind(TypedDict):
     """Modules of one kind (every ``attn``) added up: the same costs, exact or as bounds."""
 
@@ -177,7 +244,7 @@ class View(TypedDict):
     generated: str  # ISO time
     headline: list[dict[str, Any]]  # [{"text", "tone": good|bad|neutral}]: the answer first
     sides: list[Side]
-    ratios: list[dict[str, Any]]  # [{"over", "under": side keys, "ratio", "low", "high"}]
+    ratios: list[Ratio]
     modules: list[ModuleRow]  # preorder
     kinds: list[Kind]
     layers: list[LayerRow]

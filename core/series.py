@@ -1,0 +1,126 @@
+"""Series of repeated measurements in the order in which they were taken.
+
+`core.stats` takes samples as independent. Latencies often are not: a clock that settles, a
+neighbour that comes and goes, a cache that fills make one sample like the one before it. Then
+fewer samples than were taken are worth something, and the interval of the median is wider:
+
+- `dependence`: how many samples are worth one, tau = 1 + 2 * sum of the autocorrelations of the
+  signs of x - median. It is these signs on whose variance the interval of a median rests, and with
+  dependence that variance is tau times as large (Heidelberger and Lewis, Quantile estimation in
+  dependent sequences, Operations Research 32, 1984). The sum is cut by Geyer's initial positive
+  sequence (Practical Markov chain Monte Carlo, Statistical Science 7, 1992). Estimated from
+  independent samples it would be above 1 half of the time, by chance; so it is 1 unless the runs
+  test (Wald and Wolfowitz, Annals of Mathematical Statistics 11, 1940) finds too few runs above
+  and below the median.
+- `in_order`: the summary of `core.stats` with its ranks sqrt(tau) times as far from the middle.
+- `trend`: whether the series drifts, by the Mann-Kendall rank test (Mann, Econometrica 13, 1945;
+  Kendall, Rank Correlation Methods), with the variance for ties.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import NormalDist
+
+from .stats import Stat, interval_rank, median, summarise
+
+# One-sided: only too few runs (samples like their neighbours) make an interval too narrow.
+RUNS_LEVEL = 0.05
+TREND_LEVEL = 0.01
+# Pairs grow with the square of the samples; beyond, every second (third, ...) sample tells enough.
+TREND_SAMPLES = 1000
+
+
+def signs(samples: Sequence[int]) -> list[int]:
+    """-1, 0 or 1 for each sample: below, at or above the median of all."""
+    middle = median(sorted(samples))
+    return [(x > middle) - (x < middle) for x in samples]
+
+
+def too_few_runs(sign: Sequence[int]) -> bool:
+    """Whether samples above and below the median stand together more than chance would have it.
+
+    The runs test with its normal approximation and continuity correction, one-sided; samples at
+    the median are left out.
+    """
+    told = [s for s in sign if s]
+    above = sum(s > 0 for s in told)
+    below, n = len(told) - above, len(told)
+    if not above or not below or n < 6:
+        return False
+    runs = 1 + sum(a != b for a, b in pairwise(told))
+    pairs = 2 * above * below
+    deviation = math.sqrt(pairs * (pairs - n) / (n * n * (n - 1)))
+    return (runs + 0.5 - pairs / n - 1) / deviation < NormalDist().inv_cdf(RUNS_LEVEL)
+
+
+def dependence(samples: Sequence[int]) -> float:
+    """How many samples, in the order in which they were taken, are worth one independent sample.
+
+    1 where nothing says that they depend on one another; at most their number.
+    """
+    if len(samples) < 6:
+        return 1.0
+    sign = signs(samples)
+    if not too_few_runs(sign):
+        return 1.0
+    n, whole = len(sign), sum(s * s for s in sign)
+
+    def correlation(lag: int) -> float:
+        return sum(sign[i] * sign[i + lag] for i in range(n - lag)) / whole
+
+    total = 0.0
+    for lag in range(0, n - 1, 2):
+        pair = correlation(lag) + correlation(lag + 1)
+        if pair <= 0:
+            break
+        total += pair
+    return min(max(1.0, 2 * total - 1), float(n))
+
+
+def in_order(samples: Sequence[int]) -> Stat | None:
+    """As `core.stats.summarise`, with an interval that holds for samples in this order.
+
+    The ranks of the interval's ends lie sqrt(`dependence`) times as far from the middle. Null
+    ends where that is beyond the samples: too few of them are independent.
+    """
+    found = summarise(samples)
+    if found is None or found.low is None:
+        return found
+    tau = dependence(samples)
+    k = interval_rank(found.n)
+    if k is None or tau == 1:
+        return found
+    middle = (found.n + 1) / 2
+    rank = math.floor(middle - (middle - k) * math.sqrt(tau))
+    if rank < 1:
+        return replace(found, low=None, high=None)
+    ordered = sorted(int(s) for s in samples)
+    return replace(found, low=ordered[rank - 1], high=ordered[found.n - rank])
+
+
+def trend(samples: Sequence[int]) -> int:
+    """1 where the series rises, -1 where it falls, 0 where the rank test finds neither.
+
+    Needs six samples. Of a long series every second (third, ...) sample is looked at.
+    """
+    looked = samples[:: 1 + (len(samples) - 1) // TREND_SAMPLES] if len(samples) else samples
+    n = len(looked)
+    if n < 6:
+        return 0
+    score = sum(
+        (later > earlier) - (later < earlier)
+        for i, earlier in enumerate(looked)
+        for later in looked[i + 1 :]
+    )
+    ties = sum(t * (t - 1) * (2 * t + 5) for t in Counter(looked).values())
+    variance = (n * (n - 1) * (2 * n + 5) - ties) / 18
+    if not variance or not score:
+        return 0
+    z = (abs(score) - 1) / math.sqrt(variance)
+    sure = 2 * (1 - NormalDist().cdf(z)) < TREND_LEVEL
+    return (1 if score > 0 else -1) if sure else 0
