@@ -25,8 +25,9 @@ class SideData:
     has no module ("optimizer"; "unresolved" where nothing is known). `latency_ns`: unprofiled
     samples in their order, `target` how narrow their interval was to be (half of it over the
     median), `processes` how many of them each process took. `traced_ns`: latency in the profiled
-    run by iteration. `outside_ns`: wall time in no operator, by iteration. `layers`: the layers table of an engine. `rebuild_noise`: how far apart
-    the medians of two builds of it were, over the first; null where it was not built again.
+    run by iteration. `outside_ns`: wall time in no operator, by iteration. `layers`: the layers
+    table of an engine. `rebuild_noise`: how far apart the medians of two builds of it were, over
+    the first; null where it was not built again.
     `queued_ns`: unprofiled device times of inferences that were queued whole before they began.
     `host`: what the host did in a capture by nsys; null without one.
     `floors`: by layer label, what the layer's nodes ask for at least.
