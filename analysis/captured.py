@@ -67,6 +67,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
         closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
         launch.profiler_cost(traced.values(), latency, queued=capture.queued),
+        *capture.checks,
     ]
     label = f"{BACKENDS.get(backend, backend)} {precision}"
     ran = audit.kernel_time(ops)

@@ -24,6 +24,7 @@ from ..core.run import Run
 from . import raw_sums
 from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from .layers import by_label
+from .report.view import Closure
 from .run_files import optional, small
 
 FOREIGN = "{ForeignNode["
@@ -35,7 +36,8 @@ class EngineCapture:
     """`ops` of the capture in `raw`; `latency_ns` of its iterations (null where it cannot be
     compared with them), `raw_ns` per kind summed by other code, `nodes` with their fate where
     the capture tells more than the engine's layer list, `floor_ns` for check (ii). `queued`: each
-    inference was queued as a whole before it began, so its latency is the device's alone."""
+    inference was queued as a whole before it began, so its latency is the device's alone.
+    `checks`: of how it was read."""
 
     ops: pa.Table
     raw: Path
@@ -45,6 +47,7 @@ class EngineCapture:
     nodes: Sequence[Mapping[str, Any]]
     floor_ns: int = SPAN_FLOOR_NS
     queued: bool = False
+    checks: Sequence[Closure] = ()
 
 
 def read(run: Run, precision: str, backend: str) -> EngineCapture:
@@ -87,13 +90,13 @@ def _onnxruntime_trace(
     raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
     profile = run.file("captures", f"{name}.trace.profile.json")
     layers, nodes = described.get("layers", ()), described.get("nodes", ())
-    ops, notes = onnxruntime_trace.operations(raw, profile, meta, layers, precision)
-    for note in notes:
-        log(f"{raw.name}: {note}")
+    ops, clocks = onnxruntime_trace.operations(raw, profile, meta, layers, precision)
+    if not clocks["ok"]:
+        log(f"{raw.name}: {clocks['text']}")
     times = meta.get("latency_ns")
     queued = (meta.get("facts") or {}).get("queued") is True
     return EngineCapture(
-        ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued
+        ops, raw, times, raw_sums.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued, [clocks]
     )
 
 

@@ -25,14 +25,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core import tables
+from . import closure
 from .engine_ops import join
 from .readers import nsys_sqlite, nsys_table, onnxruntime_profile
 from .readers.nsys_attribute import attribute
 from .readers.nsys_capture import load
 from .readers.nsys_source import NULL
+from .report.view import Closure
 from .sides import UNRESOLVED
 
 RECORD = "cuEventRecord"
+CHECK = "clocks"
 # Starts and durations in ONNX Runtime's profile are whole microseconds, rounded down.
 ROUNDED_NS = 1_000
 
@@ -109,8 +112,8 @@ def operations(
     meta: Mapping[str, Any],
     layers: Sequence[Mapping[str, Any]],
     precision: str,
-) -> tuple[pa.Table, list[str]]:
-    """The `ops` of a capture with their node as layer, and what to know about them.
+) -> tuple[pa.Table, Closure]:
+    """The `ops` of a capture with their node as layer, and whether the clocks could be joined.
 
     `meta`: the trace.meta.json. Operations without a node have the rule unresolved; those outside
     the captured runs no iteration.
@@ -128,7 +131,8 @@ def operations(
         only = 0 if iterations == 1 else None
         why = "the clocks of nsys and of ONNX Runtime's profile could not be joined"
         places: list[tuple[str | None, int | None]] = [(None, only)] * len(ops)
-        return _placed(ops, places, layers, precision), [f"{why}: no kernel has a node"]
+        unjoined = closure.unchecked(CHECK, f"{why}, so no kernel has a node")
+        return _placed(ops, places, layers, precision), unjoined
     spans = _spans(profile, int(facts.get("runs_before") or 0), zero)
     nodes, runs = Spans(spans[0]), Spans(spans[1])
     places = []
@@ -139,7 +143,7 @@ def operations(
             run = runs.at(at + known.low, at + known.high)
         places.append((None if node is None else node.name, None if run is None else run.iteration))
     placed = _placed(ops, places, layers, precision)
-    return placed, _notes(placed, known)
+    return placed, _joined(placed, known)
 
 
 def _recorded(capture: Path) -> list[tuple[int, int]]:
@@ -203,10 +207,23 @@ def _placed(
     return put(joined, "phase", phase)
 
 
-def _notes(ops: pa.Table, known: Distance) -> list[str]:
+def _joined(ops: pa.Table, known: Distance) -> Closure:
+    """Open where a launch lies at no one node's time: its operation is unresolved, and counts
+    against coverage."""
     rows = ops.filter(pc.is_valid(ops["iteration"]))
     without = pc.sum(pc.equal(rows["rule"], UNRESOLVED)).as_py() or 0
-    notes = [f"the clocks are joined to within {known.high - known.low:,} ns"]
+    width = known.high - known.low
+    text = f"The clocks of nsys and of ONNX Runtime's profile are joined to within {width:,} ns; "
     if without:
-        notes.append(f"{without} of {len(rows)} operations were launched at no one node's time")
-    return notes
+        text += f"{without:,} of {len(rows):,} operations were launched at no one node's time."
+    else:
+        text += f"each of {len(rows):,} operations was launched at one node's time."
+    return {
+        "check": CHECK,
+        "terms": [{"name": "distance of the clocks, uncertain by", "ns": width}],
+        "residual_ns": None,
+        "residual_share": None,
+        "tolerance": None,
+        "ok": None if without else True,
+        "text": text,
+    }

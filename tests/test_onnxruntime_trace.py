@@ -113,6 +113,10 @@ def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
         "ln": 200,
     }
     assert ("i", True) in [(c["check"], c["ok"]) for c in seen["closure"]]
+    (clocks,) = (c for c in seen["closure"] if c["check"] == "clocks")
+    # The tightest of four readings: 400 ns before a call and 300 after one.
+    assert clocks["ok"] is None and "joined to within 700 ns" in clocks["text"]
+    assert "1 of 4 operations" in clocks["text"]
 
 
 def test_readings_that_contradict_each_other_place_nothing(
@@ -124,6 +128,7 @@ def test_readings_that_contradict_each_other_place_nothing(
     assert set(found.ops["layer"].to_pylist()) == {None}
     assert set(found.ops["iteration"].to_pylist()) == {0}  # there was one only
     assert "could not be joined" in capsys.readouterr().err
+    assert [(c["check"], c["ok"]) for c in found.checks] == [("clocks", None)]
 
 
 def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
