@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,8 +18,10 @@ from layerline.core.files import apart, write_json
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, load_network
 
-from . import layers_generic, layers_show
+from . import layers_generic, layers_run, layers_show
+from .layers_show import Times
 from .readers import registry
+from .readers.base import Artefact, Reader
 
 _WRITERS = (".csv", ".parquet", ".json")
 
@@ -61,7 +64,8 @@ def layers(
     """What each layer of an engine costs, and which modules it is.
 
     CAPTURE is an nsys export (SQLite, Parquet or Arrow), a TensorRT layer list or profile, or an
-    ONNX Runtime profile; its kind is found from its content.
+    ONNX Runtime profile; its kind is found from its content. Of a run's own ONNX Runtime profile
+    (RUN/captures/*.profile.json) warm-up is left out and modules are found as in its report.
     """
     if output is not None and output.suffix not in _WRITERS:
         raise InputError(
@@ -72,14 +76,15 @@ def layers(
     apart(output, capture, nodes_path, network_path)
     graph = None if nodes_path is None else nodes_file.load(nodes_path)
     network = None if network_path is None else load_network(network_path)
-    found, notes = read_layers(capture, graph, network, precision, iteration)
+    listed = layers_run.layer_list(capture, nodes_path) if network is None else None
+    found, notes, times = read_layers(capture, graph, network, precision, iteration, listed)
     for note in notes:
         progress.log(f"note: {note}")
     if output is not None:
         _write(output, found)
     width = shutil.get_terminal_size((150, 50)).columns if sys.stdout.isatty() else 150
     console = Console(highlight=False, markup=False, width=width)
-    layers_show.show(console, found, resolved=graph is not None)
+    layers_show.show(console, found, times, resolved=graph is not None or listed is not None)
 
 
 def read_layers(
@@ -88,15 +93,25 @@ def read_layers(
     network: Network | None,
     precision: str | None = None,
     iteration: str | None = None,
-) -> tuple[pa.Table, list[str]]:
-    """The `layers` table of any artefact that names layers, and what to know about it."""
+    listed: Path | None = None,
+) -> tuple[pa.Table, list[str], Times]:
+    """The `layers` table of any artefact that names layers, what to know about it, and its times
+    per iteration. `listed`: the layers.json that a run resolved its own profile with."""
     reader = registry.identify(capture)
     if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
         from . import timeline_layers
 
         with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
-            return timeline_layers.of_source(source, graph, network, precision, iteration)
-    artefact = reader.read(capture)
+            table, notes, total = timeline_layers.of_source(
+                source, graph, network, precision, iteration
+            )
+        return table, notes, Times(None if total is None else total.n, total)
+    artefact, notes = _read(reader, capture)
+    if listed is not None and "ops" in artefact.tables:
+        ops = layers_run.resolved(artefact.tables["ops"], listed)
+        artefact = replace(artefact, tables={**artefact.tables, "ops": ops})
+        notes.append(f"modules are those of the run's {listed.name}, as in its report")
+        graph = None
     try:
         found = layers_generic.layers(artefact, graph, network)
     except InputError as e:
@@ -105,7 +120,24 @@ def read_layers(
         at = found.schema.get_field_index("precision")
         values = pa.array([precision] * len(found), pa.string())
         found = found.set_column(at, found.schema.field(at), values)
-    return found, list(artefact.notes)
+    return found, [*notes, *artefact.notes], layers_generic.times(artefact)
+
+
+def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
+    """The artefact, and what is to be said of its warm-up runs."""
+    from .readers import onnxruntime_profile
+
+    if reader.KIND != onnxruntime_profile.KIND:
+        return reader.read(capture), []
+    warmup = layers_run.warmup_runs(capture)
+    artefact = onnxruntime_profile.read(capture, warmup or 0)
+    if warmup:
+        return artefact, [f"{warmup} warm-up runs are left out (as the meta.json beside it says)"]
+    if warmup is None and len(set(artefact.main["iteration"].to_pylist()) - {None}) > 1:
+        return artefact, [
+            "every run is counted, warm-up too: no meta.json beside the profile says how many were"
+        ]
+    return artefact, []
 
 
 def _write(path: Path, found: pa.Table) -> None:

@@ -13,7 +13,9 @@ from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 
 from .layers import layers as layers_of_ops
+from .layers_show import Times
 from .readers.base import Artefact
+from .sums import stat, sums
 
 Row = dict[str, Any]
 
@@ -34,6 +36,16 @@ def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None)
         f"is of kind {artefact.kind}, which names no engine layers",
         fix="name a capture, a profile or a layer list of an engine",
     )
+
+
+def times(artefact: Artefact) -> Times:
+    """What is known of the artefact's iterations, and of the time of all layers in one."""
+    if "layers" not in artefact.tables:
+        found = sums(artefact.tables["ops"])
+        total = None if found.unknown else stat(found.total())
+        return Times(len(found.iterations) or None, total)
+    told = artefact.facts.get("iterations")
+    return Times(told if isinstance(told, int) and told > 0 else None, None)
 
 
 def filled(what: Resolution) -> Row:

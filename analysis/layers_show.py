@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,18 +13,29 @@ from rich.table import Table
 from rich.text import Text
 
 from layerline.core.errors import one_line
+from layerline.core.stats import Stat
 from layerline.core.tables import RULES
 
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
+ENOUGH = 0.95  # of the time has its modules: less is asked about
+FITS = "is nodes.json that of the model, and of the export, that the engine was built from?"
 
 
-def show(console: Console, layers: pa.Table, *, resolved: bool) -> None:
+@dataclass(frozen=True)
+class Times:
+    """`iterations`: how many a capture holds; `total`: ns of all layers in one. Null is unknown."""
+
+    iterations: int | None
+    total: Stat | None
+
+
+def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) -> None:
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
     total = sum(r["total_ns"] or 0 for r in rows)
     console.print(_table(rows, total, resolved))
-    for line in summary(rows, resolved=resolved):
+    for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
 
 
@@ -50,17 +62,24 @@ def _table(rows: list[Row], total: int, resolved: bool) -> Table:
     return table
 
 
-def summary(rows: list[Row], *, resolved: bool) -> Iterator[str]:
-    """Sentences: how many layers and how much time; counts per rule; the unresolved by name."""
+def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
+    """Sentences: how many layers and how much time in an iteration; counts per rule; the
+    unresolved by name."""
     total = sum(r["total_ns"] or 0 for r in rows)
     timed = total > 0
     text = f"{len(rows)} layers"
     if timed:
-        text += f", {total / 1e6:,.3f} ms in all"
+        text += f", {_time(total, times)}"
     unknown = sum(r["total_ns"] is None for r in rows)
     if unknown:
         text += f", the time of {unknown} unknown"
     yield text
+    if timed and (times.iterations or 0) > 1:
+        n = times.iterations
+        yield (
+            f"medians and intervals are per iteration (n {n}); calls, kernels and shares are "
+            f"over all {n} together"
+        )
     if not resolved:
         yield "no module was looked for; name the model's nodes with --nodes nodes.json"
         return
@@ -73,8 +92,9 @@ def summary(rows: list[Row], *, resolved: bool) -> Iterator[str]:
     yield "by rule: " + ", ".join(parts)
     missing = [r for r in rows if (r["rule"] or "unresolved") == "unresolved"]
     if timed:
-        left = sum(r["total_ns"] or 0 for r in missing)
-        yield f"resolved to modules: {(total - left) / total:.1%} of the time"
+        share = 1 - sum(r["total_ns"] or 0 for r in missing) / total
+        asked = "" if share >= ENOUGH else f"; {FITS}"
+        yield f"resolved to modules: {share:.1%} of the time{asked}"
     else:
         yield f"resolved to modules: {len(rows) - len(missing)} of {len(rows)} layers"
     for row in missing[:MAX_UNRESOLVED]:
@@ -82,6 +102,21 @@ def summary(rows: list[Row], *, resolved: bool) -> Iterator[str]:
         yield f"unresolved: {row['layer']}{share}"
     if len(missing) > MAX_UNRESOLVED:
         yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"
+
+
+def _time(total_ns: int, times: Times) -> str:
+    """The time of all layers in one iteration, and in all of them."""
+    whole, n, one = f"{total_ns / 1e6:,.3f} ms", times.iterations, times.total
+    if n is None:
+        return f"{whole} in all (of how many iterations is not known)"
+    if n == 1:
+        return f"{whole} in the one iteration"
+    if one is None:
+        return f"{total_ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
+    return f"{one.median / 1e6:,.3f} ms per iteration (median of {n}{interval}; {whole} in all)"
 
 
 def _modules(modules: list[str] | None) -> str:

@@ -206,12 +206,12 @@ def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> N
 
 def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:
     """Warn where the modules of much of the time are not known."""
+    from .layers_show import FITS
     from .metrics import text
 
     lacking = text.coverage(found, launches)
     if lacking is not None:
-        fits = f"; is {nodes} of the model that the engine was built from?" if nodes else ""
-        log(f"warning: {lacking}{fits}")
+        log(f"warning: {lacking}" + (f"; {FITS}" if nodes else ""))
 
 
 def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:

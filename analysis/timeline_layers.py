@@ -14,6 +14,7 @@ from layerline.core.errors import InputError
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 
+from ..core.stats import Stat
 from .layers_generic import filled
 from .nsys_ops import Runs, runs
 from .readers import nsys_table
@@ -29,8 +30,9 @@ def of_source(
     network: Network | None,
     precision: str | None = None,
     iteration: str | None = None,
-) -> tuple[pa.Table, list[str]]:
-    """The `layers` table of an nsys export, and what to know about it."""
+) -> tuple[pa.Table, list[str], Stat | None]:
+    """The `layers` table of an nsys export, what to know about it, and the time of all layers per
+    iteration (null where a time is unknown)."""
     # Names of kernels tell what a product applies; they take half the time of reading.
     attribution = attribute(load(source, described=graph is not None))
     found = runs(attribution, iteration)
@@ -45,7 +47,19 @@ def of_source(
         )
     resolved = resolutions(found, graph, network, attribution.capture.names)
     table = layers(found, resolved, source.path.name, precision)
-    return table, [*nsys_table.notes(attribution), *found.notes]
+    return table, [*nsys_table.notes(attribution), *found.notes], per_iteration(found)
+
+
+def per_iteration(found: Runs) -> Stat | None:
+    """ns of all layers together in one iteration; null where an operation's time is unknown."""
+    total = np.zeros(found.iterations, np.int64)
+    for placed in found.placed:
+        inside = (placed.layer >= 0) & (placed.iteration >= 0)
+        times = placed.duration[inside]
+        if (times == NULL).any():
+            return None
+        np.add.at(total, placed.iteration[inside], times)
+    return summarise(total)
 
 
 def resolutions(

@@ -34,7 +34,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def layers(captures: Path) -> list[dict[str, Any]]:
     graph = nodes.load(captures / "nodes.json")
-    found, _ = read_layers(captures / "fp16.tensorrt.sqlite", graph, None)
+    found, *_ = read_layers(captures / "fp16.tensorrt.sqlite", graph, None)
     return list(found.to_pylist())
 
 

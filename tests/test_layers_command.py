@@ -74,7 +74,12 @@ def test_all_kernel_time_of_an_h100_engine_has_its_module(tmp_path: Path) -> Non
 def test_without_nodes_it_shows_times_and_says_what_is_missing() -> None:
     result = run(CAPTURE)
     assert result.exit_code == 0
-    assert "21 layers, 1.142 ms in all" in result.stdout
+    # 147 kernels by start, 21 an inference: the fourth of the seven sums is 163076 ns.
+    assert (
+        "21 layers, 0.163 ms per iteration (median of 7, 95 % interval 0.163 … 0.164; 1.142"
+        in result.stdout
+    )
+    assert "medians and intervals are per iteration (n 7)" in result.stdout
     assert "--nodes nodes.json" in result.stdout
 
 
@@ -85,6 +90,7 @@ def test_what_does_not_resolve_is_named(tmp_path: Path) -> None:
     nodes.write_text(json.dumps(document))
     result = run(CAPTURE, "--nodes", nodes)
     assert "unresolved: transformer_h_0_mlp_c_fc/Gemm_matrix_multiply (4.4%)" in result.stdout
+    assert "% of the time; is nodes.json that of the model" in result.stdout
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])
@@ -132,3 +138,87 @@ def test_a_file_without_layers_says_so(tmp_path: Path) -> None:
     file.write_text("Time (%),Total Time (ns),Instances,Name\n100.0,5,1,k\n")
     with pytest.raises(InputError, match="names no engine layers"):
         run(file)
+
+
+def ort_run(folder: Path, runs: int = 5, warmup: int | None = 2) -> Path:
+    """A run's profile: a warm-up of 900 us in each layer, then 10, 11, 12 us and 20, 21, 22 us; the
+    second layer has a name of ONNX Runtime's own. Gives the profile."""
+    events = []
+    for i in range(runs):
+        start = 10_000 * (i + 1)
+        times = (900, 900) if i < (warmup or 0) else (8 + i, 18 + i)
+        events.append(ort_event("model_run", start, 5_000, "Session"))
+        events.append(
+            ort_event("h.0.fc/MatMul_kernel_time", start + 10, times[0], op_name="MatMul")
+        )
+        events.append(ort_event("GPT2Gelu_kernel_time", start + 2_000, times[1], op_name="Gelu"))
+    for name in ("captures", "engines", "export"):
+        (folder / name).mkdir(parents=True)
+    path = folder / "captures" / "fp32.onnxruntime.profile.json"
+    path.write_text("[" + ",\n".join(json.dumps(e) for e in events) + "]")
+    if warmup is not None:
+        meta = {"profile": path.name, "facts": {"warmup_runs": warmup}}
+        path.with_suffix(".meta.json").write_text(json.dumps(meta))
+    listed = [
+        {"name": "h.0.fc/MatMul", "occurrence": 0, "nodes": ["h.0.fc/MatMul"],
+         "modules": ["h.0.fc"], "rule": "name"},
+        {"name": "GPT2Gelu", "occurrence": 0, "nodes": ["h.0.act/Tanh"],
+         "modules": ["h.0.act"], "rule": "boundary"},
+    ]  # fmt: skip
+    (folder / "engines" / "fp32.onnxruntime.layers.json").write_text(
+        json.dumps({"schema_version": 1, "precision": "fp32", "layers": listed})
+    )
+    node = {
+        "name": "h.0.fc/MatMul",
+        "op": "MatMul",
+        "module": "h.0.fc",
+        "inputs": [],
+        "outputs": [],
+    }
+    (folder / "export" / "fp32.nodes.json").write_text(
+        json.dumps({"schema_version": 1, "nodes": [node]})
+    )
+    return path
+
+
+def ort_event(name: str, ts: int, dur: int, cat: str = "Node", **args: str) -> dict[str, object]:
+    return {"cat": cat, "pid": 9, "tid": 7, "ph": "X", "name": name, "ts": ts, "dur": dur,
+            "args": {"provider": "CPUExecutionProvider", **args}}  # fmt: skip
+
+
+def test_a_runs_own_profile_has_the_calls_and_modules_of_its_report(tmp_path: Path) -> None:
+    capture = ort_run(tmp_path)
+    for nodes in ((), ("--nodes", tmp_path / "export" / "fp32.nodes.json")):
+        result = run(capture, *nodes, "-o", tmp_path / "layers.json")
+        rows = {r["layer"]: r for r in json.loads((tmp_path / "layers.json").read_text())}
+        assert {n: (r["calls"], r["median_ns"], r["modules"]) for n, r in rows.items()} == {
+            "h.0.fc/MatMul": (3, 11_000, ["h.0.fc"]),
+            "GPT2Gelu": (3, 21_000, ["h.0.act"]),
+        }
+        # 30, 32 and 34 us.
+        assert "2 layers, 0.032 ms per iteration (median of 3" in result.stdout
+        assert "0.096 ms in all" in result.stdout
+        assert "resolved to modules: 100.0% of the time" in result.stdout
+
+
+def test_another_nodes_json_decides_over_the_runs_own(tmp_path: Path) -> None:
+    capture = ort_run(tmp_path / "run")
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text((tmp_path / "run" / "export" / "fp32.nodes.json").read_text())
+    assert "unresolved: GPT2Gelu" in run(capture, "--nodes", nodes).stdout
+
+
+def test_warm_up_that_nothing_tells_of_is_counted_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = ort_run(tmp_path, warmup=None)
+    with pytest.raises(SystemExit):
+        cli.main(["layers", str(capture)])
+    shown, said = capsys.readouterr()
+    assert "(n 5)" in shown
+    assert "every run is counted, warm-up too" in said
+    (capture.with_suffix(".meta.json")).write_text('{"facts": {"warmup_runs": 2}}')
+    with pytest.raises(SystemExit):
+        cli.main(["layers", str(capture)])
+    shown, said = capsys.readouterr()
+    assert "(n 3)" in shown and "2 warm-up runs are left out" in said

@@ -246,7 +246,7 @@ def test_modules_and_what_has_none_are_all_that_was_measured(half, tmp_path):
                    "(unresolved)": "70"}  # fmt: skip
     said = "modules are known for 30.0% of the time (2 of 4 launches)"
     assert said in result.stdout and "warning: " + said in result.stderr
-    assert "nodes.json of the model" in result.stderr
+    assert "is nodes.json that of the model" in result.stderr
     out = tmp_path / "r.csv"
     result = run("roofline", half[0], "--by", "module", *half[1:], "-o", out)
     assert "(unresolved)" in result.stdout and said in result.stderr

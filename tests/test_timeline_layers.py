@@ -53,7 +53,7 @@ Layers = Callable[..., list[dict[str, Any]]]
 def layers(tmp_path: Path) -> Layers:
     def read(export: Export, graph: NodeGraph | None = None, **options: Any) -> Any:
         with nsys_sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes = timeline_layers.of_source(source, graph, None, **options)
+            table, notes, _ = timeline_layers.of_source(source, graph, None, **options)
         read.notes = notes  # type: ignore[attr-defined]
         return table.to_pylist()
 

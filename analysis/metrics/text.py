@@ -18,12 +18,11 @@ from layerline.core.tables import write_csv, write_parquet
 from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION
+from ..layers_show import ENOUGH
 from ..roofline_floor import floor
 from ..roofline_flop import Shapes
 from .series import near
 from .source import Capture
-
-ENOUGH = 0.95  # of the time has its modules: less is told
 
 
 def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str = "layer") -> str:
