@@ -84,7 +84,7 @@ FACTS: dict[str, Fact] = {
     ),
     "batch": Fact("batch", "Another amount of work: times must not be compared."),
     "sequence": Fact("sequence", "Another amount of work: times must not be compared."),
-    "inputs": Fact("inputs", "Inputs of other shapes or types: another amount of work."),
+    "inputs": Fact("inputs", "Other inputs: another amount of work, or other values."),
     "model": Fact("model", "Not the same export of the model: layers may not correspond."),
     "machine": Fact("machine", "Measured on different machines."),
     "driver": Fact("driver", "Another driver brings other kernels and launch costs."),
@@ -99,7 +99,8 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
     """[{"what", "engine", "eager", "effect", "sides"}] in the order of `FACTS`.
 
     `sides` are the keys of the columns that a difference bends. Facts that neither side
-    recorded come last, in one entry.
+    recorded come last, in one entry. An engine is held against the eager sides of its own
+    precision, as its ratio is; against those of fp32 where it has none, else against all.
     """
     engines = [s for s in sides if s.side == "engine"]
     eagers = [s for s in sides if s.side == "eager"]
@@ -111,7 +112,7 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
             nowhere.append(fact.what)
             continue
         for engine in engines:
-            for eager in eagers:
+            for eager in _compared(engine, eagers):
                 a, b = engine.facts.get(name), eager.facts.get(name)
                 if a is not None and b is not None and fact.equal(a, b):
                     continue
@@ -145,6 +146,15 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _compared(engine: SideFacts, eagers: Sequence[SideFacts]) -> Sequence[SideFacts]:
+    """The eager sides that the engine's time is compared with."""
+    for precision in (engine.facts.get("precision"), "fp32"):
+        found = [s for s in eagers if s.facts.get("precision") == precision]
+        if precision is not None and found:
+            return found
+    return eagers
 
 
 def text(value: Any) -> str:

@@ -28,7 +28,8 @@ def collect(run: Run, sides: Sequence[SideData]) -> list[SideFacts]:
         if facts["cpu"] is None:
             facts |= machine((step.get("facts") or {}).get("machine"))
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
-        facts["model"] = _model_hash(step) or _model_hash(manifests.get("export/model", {}))
+        facts["inputs"] = _inputs_hash(step)
+        facts["model"] = facts["inputs"] or _inputs_hash(manifests.get("export/model", {}))
         found.append(SideFacts(side.key, side.label, side.side, facts))
     return found
 
@@ -40,7 +41,7 @@ def _step(side: SideData) -> str:
     return f"profile/{task}.{side.precision}"
 
 
-def _model_hash(step: Mapping[str, Any]) -> str | None:
+def _inputs_hash(step: Mapping[str, Any]) -> str | None:
     """The tokens that the step was given: every export writes its own (null where it had none)."""
     for files in (step.get("inputs"), step.get("outputs")):
         entry = (files or {}).get("export/inputs.npz")
@@ -125,8 +126,20 @@ def machine(state: Mapping[str, Any] | None) -> dict[str, Any]:
         "governor": before.get("governor"),
         "mhz": before.get("mhz"),
         "load": before.get("load_1min"),
-        "machine": before.get("machine"),
+        "machine": before.get("machine") or _described(before),
     }
+
+
+def _described(state: Mapping[str, Any]) -> str | None:
+    """One machine in words, without its name: ``X, 16 CPUs, 128 GiB, Linux 6.8.0``."""
+    cpus, memory = state.get("cpus"), state.get("memory_bytes")
+    words = [
+        state.get("cpu"),
+        None if cpus is None else f"{cpus} CPUs",
+        None if memory is None else f"{memory / 2**30:.0f} GiB",
+        " ".join(str(state[k]) for k in ("system", "kernel") if state.get(k)),
+    ]
+    return ", ".join(str(w) for w in words if w) or None
 
 
 def _tf32(side: SideData, device: str | None) -> bool | None:

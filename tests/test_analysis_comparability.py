@@ -113,3 +113,22 @@ def test_a_throttled_gpu_is_told_with_its_reason() -> None:
     (found,) = pair(throttled={"software power cap": 0.25})
     assert (found["what"], found["eager"]) == ("GPU slowed down", "software power cap 25%")
     assert found["sides"] == ["p"]
+
+
+def _side(key: str, kind: str, precision: str, **facts: Any) -> SideFacts:
+    return SideFacts(key, key, kind, {**SAME, "precision": precision, "compute": None, **facts})
+
+
+def test_an_engine_is_held_against_eager_of_its_own_precision_as_its_ratio_is() -> None:
+    engines = [_side(f"e{p}", "engine", f"fp{p}", weights=f"fp{p}") for p in (32, 16)]
+    eagers = [_side(f"p{p}", "eager", f"fp{p}", weights=f"fp{p}") for p in (32, 16)]
+    unknown = "not recorded: precision computed in"
+    assert [d["what"] for d in differences([*engines, *eagers])] == [unknown]
+    # Without eager fp16 its engine is compared with fp32: then both differences count.
+    found = differences([*engines, eagers[0]])
+    assert [(d["what"], d["sides"]) for d in found][:-1] == [
+        ("precision asked for", ["e16", "p32"]),
+        ("precision of the weights", ["e16", "p32"]),
+    ]
+    # And without fp32 with whatever there is.
+    assert [d["sides"] for d in differences([engines[0], eagers[1]])] == [["e32", "p16"]] * 3

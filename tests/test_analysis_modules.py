@@ -101,6 +101,44 @@ def test_rows_of_the_table_have_bounds_that_hold_for_medians() -> None:
     assert row["own_low_ns"] is None  # three samples have no 95 % interval
 
 
+def test_a_lower_bound_below_the_sum_of_its_members_medians_is_no_mistake() -> None:
+    # attn 1, 9, 5 and mlp 9, 1, 2: medians 5 + 2, but of the sums 10, 10, 7 it is 10.
+    more = sums(ops(node("x", ["h.attn"], [1, 9, 5]), node("y", ["h.mlp"], [9, 1, 2])))
+    assert [cost(more, m) for m in ("h.attn", "h.mlp", "h")] == [(5, 0), (2, 0), (10, 0)]
+    # attn 9, 1, 8 and mlp 1, 9, 8: medians 8 + 8, but of the sums 10, 10, 16 it is 10.
+    less = sums(ops(node("x", ["h.attn"], [9, 1, 8]), node("y", ["h.mlp"], [1, 9, 8])))
+    assert [cost(less, m) for m in ("h.attn", "h.mlp", "h")] == [(8, 0), (8, 0), (10, 0)]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 100), min_size=4, max_size=4), min_size=1, max_size=9),
+    st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_wholly_inside_is_never_more_than_the_lower_bound_in_any_iteration(
+    iterations: list[list[int]], extra: int
+) -> None:
+    """h holds attn, mlp and its own operations; a layer of h.attn and outside is shared."""
+    attn, mlp, own, shared = (list(column) for column in zip(*iterations, strict=True))
+    s = sums(
+        ops(
+            node("a", ["h.attn"], attn),
+            node("m", ["h.mlp"], mlp),
+            node("o", ["h"] if extra else ["h", "h.mlp"], own),
+            node("s", ["h.attn", "out"], shared),
+        )
+    )
+    (region,) = subtree_regions(["h"], s.units())
+    (found,) = bounds(s, [region])
+    assert found is not None
+    inside_h = [sum(i) for i in zip(attn, mlp, own, strict=True)]
+    assert found.own.median == median(sorted(inside_h))
+    assert found.own.minimum >= min(a + m for a, m in zip(attn, mlp, strict=True))
+    assert found.own.median >= median(sorted(a + m for a, m in zip(attn, mlp, strict=True)))
+    # The width lies between the least and the most that is shared in one iteration (and rounding).
+    assert min(shared) - 1 <= found.shared <= max(shared) + 1
+
+
 def test_a_layer_shared_inside_one_kind_is_that_kinds_own() -> None:
     s = sums(
         ops(

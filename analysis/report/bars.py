@@ -1,5 +1,8 @@
 """Which modules the bars show: about a dozen that do not overlap and make up nearly all.
 
+Inference and training are charts of their own, each with its scale: a backward pass beside an
+engine would leave the engine's bars too short to read.
+
 Modules of one kind stand as one bar (``transformer.h.*.attn``, the sum that analysis made), the
 others for themselves. Starting at the model, the largest bar is replaced by its parts while
 there is room, if nearly nothing happens in it outside of them; so no bar counts what another one
@@ -15,6 +18,11 @@ from .view import Cost, Side, View
 
 ROOM = 12
 NEARLY_NOTHING = 0.1
+ENGINES = 4
+PHASES = ("forward", "recompute", "backward")
+# Sides whose rows are the rest of a training step.
+REST = ("step", "optimizer")
+OUTSIDE = "outside operators"
 
 
 class Entry(TypedDict):
@@ -25,20 +33,33 @@ class Entry(TypedDict):
     costs: dict[str, Cost]
 
 
-def sides(view: View) -> list[Side]:
-    """The sides whose bars stand beside each other: engines, eager forward and backward.
+class Chart(TypedDict):
+    """One drawing: `sides` are its lines; `rest` has the rows that are no module's (optimizer,
+    loss), null in inference."""
 
-    The eager inference stands for its forward where there is one: it is what an engine does.
-    """
+    title: str
+    sides: list[Side]
+    rest: Side | None
+
+
+def charts(view: View, beside: list[Side]) -> list[Chart]:
+    """The drawings of the sides that stand `beside` each other: inference, and the phases of
+    training. Eager inference that was not measured has its forward in the first, too."""
     rows = [m for m in view["modules"] if m["kind"] == "module"]
     measured = {key for m in rows for key, c in m["costs"].items() if _whole(c)}
-    found = [s for s in view["sides"] if s["key"] in measured]
-    engines = [s for s in found if s["side"] == "engine"]
+    found = [s for s in beside if s["key"] in measured]
     eager = [s for s in found if s["side"] != "engine"]
-    chosen = engines[:2]
-    for phases in (("inference", "forward"), ("backward",)):
-        chosen += next(([s] for p in phases for s in eager if s["phase"] == p), [])
-    return chosen or found[:4]
+    training = [s for p in PHASES for s in eager if s["phase"] == p]
+    here = [s for s in found if s["side"] == "engine"][:ENGINES]
+    here += [s for s in eager if s["phase"] == "inference"] or training[:1]
+    result: list[Chart] = [{"title": "Inference", "sides": here, "rest": None}] if here else []
+    if training:
+        whole = [s for s in beside if s["side"] != "engine" and s["phase"] in REST]
+        rest = next((s for p in REST for s in whole if s["phase"] == p), None)
+        result.append({"title": "Training step", "sides": training, "rest": rest})
+    if not result and found:
+        result.append({"title": "Time", "sides": found[:4], "rest": None})
+    return result
 
 
 def pattern(path: str) -> str:
@@ -47,15 +68,33 @@ def pattern(path: str) -> str:
 
 
 def colours(chosen: list[Side]) -> dict[str, int]:
-    """A colour's number by side key: engines have the first two, eager sides the others."""
+    """A colour's number by side key: engines have the first ones, eager sides the others."""
     engines = [s["key"] for s in chosen if s["side"] == "engine"]
     others = [s["key"] for s in chosen if s["side"] != "engine"]
-    first = {key: i % 2 for i, key in enumerate(engines)}
+    first = {key: (0, 1, 4, 5)[i % 4] for i, key in enumerate(engines)}
     return first | {key: 2 + i % 4 for i, key in enumerate(others)}
 
 
-def entries(view: View) -> list[Entry]:
-    """The bars, in the order of the model; see the module's docstring."""
+def rest(view: View, chart: Chart) -> list[Entry]:
+    """The costs of the step that are no module's, as bars: a phase's own where it has them."""
+    if chart["rest"] is None:
+        return []
+    keys = [s["key"] for s in chart["sides"]]
+    found: list[Entry] = []
+    for m in view["modules"]:
+        if m["kind"] != "row" or m["name"] == OUTSIDE:
+            continue
+        costs = {k: c for k, c in m["costs"].items() if k in keys and _whole(c)}
+        whole = m["costs"].get(chart["rest"]["key"])
+        if not costs and whole is not None and _whole(whole):
+            costs = {chart["rest"]["key"]: whole}
+        if costs:
+            found.append({"name": m["name"], "count": 1, "costs": costs})
+    return found
+
+
+def entries(view: View, chosen: list[Side]) -> list[Entry]:
+    """The bars of these sides, in the order of the model; see the module's docstring."""
     candidates: dict[str, Entry] = {}
     for k in view["kinds"]:
         candidates[k["name"]] = {"name": k["name"], "count": k["count"], "costs": k["costs"]}
@@ -75,7 +114,7 @@ def entries(view: View) -> list[Entry]:
         parent = _parent(name, candidates)
         (tops if parent is None else parts[parent]).append(name)
 
-    keys = [s["key"] for s in sides(view)]
+    keys = [s["key"] for s in chosen]
     own = _own_operations(view)
     shown = [name for name in tops if _largest(candidates[name], keys)]
     while True:

@@ -12,21 +12,23 @@ import base64
 import hashlib
 import json
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import bars, counted, ledger, payload, roofline_plot, show, sweep
-from .view import Cost, Side, View
+from . import answer, bars, counted, ledger, panels, payload, roofline_plot, sentences, show, sweep
+from .view import Cost, ModuleRow, View
 
 _HERE = Path(__file__).parent
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
 SMALL = 0.03
 POOR_COVERAGE = 0.9
+# After a dot, slash, plus or underscore, but not within a number; page.js has the same.
+_BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
 
 def render(view: View) -> str:
@@ -34,8 +36,7 @@ def render(view: View) -> str:
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
-    shown = bars.sides(view)
-    drawn, small = _bars(view, shown)
+    comparisons = answer.comparisons(view)
     rows = [view["modules"][i] for i in payload.visible_rows(data)]
     return (
         _environment()
@@ -44,19 +45,19 @@ def render(view: View) -> str:
             view=view,
             labels={s["key"]: s["label"] for s in view["sides"]},
             figures=_figures(view),
-            groups=ledger.groups(view),
-            sentences=_sentences(view),
-            bar_sides=shown,
-            colours=bars.colours(shown),
-            bars=drawn,
-            small=small,
+            comparisons=comparisons,
+            comparisons_head=answer.head(comparisons),
+            answer_cells=answer.cells,
+            panels=[_panel(view, p, rows) for p in panels.panels(view)],
+            sentences=sentences.of(view),
+            medians=show.MEDIANS,
             smallest=SMALL,
-            rows=rows,
             layers=sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))[
                 :LAYERS_WITHOUT_SCRIPT
             ],
             rules=payload.RULES,
             sweep=sweep.shown(view),
+            told=partial(panels.told, view),
             why=_why(view),
             counted=payload.counted_rows(view),
             manifest=show.flatten(show.clean(view["manifest"])) if view["manifest"] else [],
@@ -110,22 +111,17 @@ def _environment() -> Environment:
 
 def _figures(view: View) -> list[dict[str, str]]:
     """The few numbers to see first."""
-    labels = {s["key"]: s["label"] for s in view["sides"]}
     result = []
-    for r in view["ratios"][:RATIOS_SHOWN]:
-        low, high = r.get("low"), r.get("high")
-        sure = "interval unknown"
-        if low is not None and high is not None and show.known(low) and show.known(high):
-            sure = f"95 %: {show.ratio(low)} – {show.ratio(high)}"
-            if low <= 1 <= high:
-                sure += ", no difference shown"
+    for r in answer.comparisons(view)[:RATIOS_SHOWN]:
+        known = r["interval"] != show.UNKNOWN
+        sure = f"95 %: {r['interval']}" if known else "interval unknown"
         result.append(
             {
-                "value": show.ratio(r.get("ratio")),
+                "value": r["ratio"],
                 "unit": "as fast",
-                "what": labels.get(r["under"], r["under"]),
-                "against": f"as {labels.get(r['over'], r['over'])}",
-                "sure": sure,
+                "what": r["side"],
+                "against": f"as {r['against']}",
+                "sure": "; ".join(filter(None, (sure, r["note"]))),
                 "tone": "",
             }
         )
@@ -161,21 +157,19 @@ def _figures(view: View) -> list[dict[str, str]]:
     return result
 
 
-def _sentences(view: View) -> list[dict[str, Any]]:
-    """What the checks say, those that failed first."""
-    found = [
-        {"side": s["label"], "check": c["check"], "text": c["text"], "tone": ledger.TONES[c["ok"]]}
-        for s in view["sides"]
-        for c in s["closure"]
-        if c["text"]
-    ]
-    for s in view["sides"]:
-        host = s.get("host")
-        if host:
-            tone = "bad" if host["confirmed"] is False else "none"
-            found.append({"side": s["label"], "check": "host", "text": host["text"], "tone": tone})
-    order = {"bad": 0, "none": 1, "good": 2}
-    return sorted(found, key=lambda f: order[f["tone"]])
+def _panel(view: View, panel: panels.Panel, rows: list[ModuleRow]) -> dict[str, Any]:
+    """What the page shows of one panel: its ledger, its drawings, and the rows that it has."""
+
+    def seen(costs: dict[str, Cost]) -> bool:
+        return not costs or any(s["key"] in costs for s in panel["sides"])
+
+    return {
+        **panel,
+        "groups": ledger.groups(panel["sides"]),
+        "charts": [_chart(view, c) for c in bars.charts(view, panel["sides"])],
+        "rows": [m for m in rows if seen(m["costs"])],
+        "kinds": [k for k in view["kinds"] if seen(k["costs"])],
+    }
 
 
 def _why(view: View) -> dict[str, Any] | None:
@@ -188,30 +182,36 @@ def _why(view: View) -> dict[str, Any] | None:
     return {**shown, "sides": sides}
 
 
-def _bars(view: View, sides: list[Side]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Bars with their widths in percent of the longest; the names of those too small to draw."""
-    found = bars.entries(view)
-    longest = max((_whole(e["costs"].get(s["key"])) or 0 for e in found for s in sides), default=0)
-    result, small = [], []
-    for e in found:
-        if all((_whole(e["costs"].get(s["key"])) or 0) < SMALL * longest for s in sides):
+def _chart(view: View, chart: bars.Chart) -> dict[str, Any]:
+    """Bars with their widths in percent of the chart's longest; the names of those too small."""
+    sides = [*chart["sides"], *([chart["rest"]] if chart["rest"] else [])]
+    # Of the whole step a module has no line: its phases are there.
+    found = [(e, chart["sides"]) for e in bars.entries(view, chart["sides"])]
+    found += [(e, [s for s in sides if s["key"] in e["costs"]]) for e in bars.rest(view, chart)]
+    lengths = [[_whole(e["costs"].get(s["key"])) or 0 for s in lines] for e, lines in found]
+    longest = max((ns for row in lengths for ns in row), default=0)
+    result: list[dict[str, Any]] = []
+    small: list[str] = []
+    for (e, lines), row in zip(found, lengths, strict=True):
+        if longest and max(row) < SMALL * longest:
             small.append(e["name"])
             continue
-        lines = []
-        for s in sides:
+        drawn: list[dict[str, Any]] = []
+        for s, whole in zip(lines, row, strict=True):
             c = e["costs"].get(s["key"])
             own = (c["own"] or 0) if c else 0
-            whole = _whole(c) or 0
-            lines.append(
-                {
-                    "side": s,
-                    "cost": c,
-                    "own": 100 * own / longest if longest else 0,
-                    "shared": 100 * (whole - own) / longest if longest else 0,
-                }
+            share = 100 / longest if longest else 0
+            drawn.append(
+                {"side": s, "cost": c, "own": share * own, "shared": share * (whole - own)}
             )
-        result.append({"name": e["name"] or "(model)", "count": e["count"], "lines": lines})
-    return result, small
+        result.append({"name": e["name"] or "(model)", "count": e["count"], "lines": drawn})
+    return {
+        "title": chart["title"],
+        "sides": [s for s in sides if any(d["side"] is s for b in result for d in b["lines"])],
+        "colours": bars.colours(sides),
+        "bars": result,
+        "small": small,
+    }
 
 
 def _whole(c: Cost | None) -> int | None:
@@ -237,8 +237,8 @@ def _tie(text: str) -> str:
 
 
 def _breaks(text: str) -> Markup:
-    """Let a long name break after a dot, slash or plus; what is copied has no break in it."""
-    return Markup("<wbr>").join(re.split(r"(?<=[./+])(?=[^./+])", text))
+    """Let a long name break after ``. / + _``; what is copied has no break in it."""
+    return Markup("<wbr>").join(_BREAK.split(text))
 
 
 def _module_name(name: str) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from . import show
-from .view import Closure, HostSide, Side, View
+from . import answer, show
+from .view import Closure, HostSide, Side
 
 CHECKS = {
     "i": "Each operation counted once",
@@ -17,6 +17,13 @@ CHECKS = {
 }
 # Only where some side was captured by two tools.
 EXTRA = {"sources": "nsys against torch.profiler"}
+NOTES = {
+    "i": "sums over the whole capture",
+    "ii": "each column is one iteration, the one with its median residual: a column adds up, and "
+    "two columns may show the same phase of different iterations",
+    "iii": "medians",
+    "sources": "medians per iteration",
+}
 PRECISION = "precision"  # its verdict stands with the precisions
 VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
 TONES = {True: "good", False: "bad", None: "none"}
@@ -51,9 +58,9 @@ class Group(TypedDict):
     rows: list[Row]
 
 
-def groups(view: View) -> list[Group]:
-    """The whole ledger; groups in which no side has anything are left out, save the checks."""
-    sides = view["sides"]
+def groups(sides: list[Side]) -> list[Group]:
+    """The ledger of these sides; groups in which none has anything are left out, save the
+    checks."""
     latency = [
         _row("Unprofiled", [_estimate(s, "latency") for s in sides], total=True),
         _row("Traced", [_estimate(s, "traced") for s in sides]),
@@ -73,7 +80,8 @@ def groups(view: View) -> list[Group]:
     for check in _checks(sides):
         name = CHECKS.get(check) or EXTRA.get(check)
         title = f"Check {check}: {name}" if name else f"Check {check}"
-        result.append({"title": title, "note": "", "rows": _check(check, sides)})
+        note = NOTES.get(check, "")
+        result.append({"title": title, "note": note, "rows": _check(check, sides)})
     precision = [
         _row("Asked for", [_plain(s["precision"]) for s in sides]),
         _row("Computed in", [_precisions(s) for s in sides]),
@@ -118,7 +126,11 @@ def _estimate(side: Side, which: str) -> Cell:
     exact = show.exact(e["median"])
     if show.known(e["low"]) and show.known(e["high"]):
         exact += f", 95 % {show.exact(e['low'])} to {show.exact(e['high'])}"
-    return _cell(show.time(e["median"]), sub=show.interval(e), exact=exact)
+    # What is wrong with it is a sentence: see `sentences`.
+    faults = answer.unsettled(side) if which == "latency" else []
+    exact = "; ".join([exact, *faults])
+    tone = "none" if faults else ""
+    return _cell(show.time(e["median"]), sub=show.interval(e), exact=exact, tone=tone)
 
 
 def _check(check: str, sides: list[Side]) -> list[Row]:
@@ -132,11 +144,16 @@ def _check(check: str, sides: list[Side]) -> list[Row]:
         ]
         rows.append(_row(show.short(name), [_time(v) for v in values]))
     rows.append(_row("Residual", [_residual(c) for c in found]))
-    verdicts = [
-        _cell(VERDICTS[c["ok"] if c else None], tone=TONES[c["ok"] if c else None]) for c in found
-    ]
-    rows.append(_row("Verdict", verdicts, total=True))
+    rows.append(_row("Verdict", [_verdict(check, c) for c in found], total=True))
     return rows
+
+
+def _verdict(check: str, c: Closure | None) -> Cell:
+    """A side of one tool alone has nothing to hold against another's: that is no open question."""
+    if c is None and check not in CHECKS:
+        return _cell(show.UNKNOWN)
+    ok = c["ok"] if c else None
+    return _cell(VERDICTS[ok], tone=TONES[ok])
 
 
 def _residual(c: Closure | None) -> Cell:
@@ -227,7 +244,7 @@ def _host(sides: list[Side]) -> list[Row]:
         if any(c["text"] != show.UNKNOWN or c["sub"] for c in cells):
             rows.append(_row(label, cells))
     verdicts = [_bound(h) for h in about]
-    return [*rows, _row("Bound by launches", verdicts, total=True)]
+    return [*rows, _row("Bound by launches, by share of latency", verdicts, total=True)]
 
 
 def _host_cell(key: str, host: HostSide | None) -> Cell:
@@ -244,9 +261,12 @@ def _bound(host: HostSide | None) -> Cell:
     if host is None or host["launch_bound"] is None:
         return _cell(show.UNKNOWN)
     text = "yes" if host["launch_bound"] else "no"
-    said = {True: "the capture agrees", False: "the capture does not", None: ""}[host["confirmed"]]
-    share = f"{show.percent(host['unprofiled_share'])} of the latency"
-    return _cell(text, ", ".join(filter(None, (share, said))), tone="bad" if text == "yes" else "")
+    share = show.percent(host["unprofiled_share"])
+    return _cell(text, f"{share}, {_CAPTURE[host['confirmed']]}", tone=_BOUND[text])
+
+
+_CAPTURE = {True: "capture agrees", False: "capture does not", None: "capture cannot tell"}
+_BOUND = {"yes": "bad", "no": ""}
 
 
 def _queued(side: Side) -> Cell:

@@ -8,10 +8,10 @@ was left out and where it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import counted, ledger, show, sweep
+from . import answer, counted, ledger, manifest, panels, sentences, show, sweep
 from .view import Cost, Floor, ModuleRow, Side, View
 
 MODULES_SHOWN = 150
@@ -86,19 +86,26 @@ def _section(title: str, *parts: str) -> str:
     return "\n\n".join([f"## {title}", *(p for p in parts if p)])
 
 
-def _sides(view: View) -> list[str]:
-    return [text(s["label"], 60) for s in view["sides"]]
+def _labels(sides: Sequence[Side]) -> list[str]:
+    return [text(s["label"], 60) for s in sides]
 
 
-def _columns(view: View, first: int) -> range:
-    return range(first, first + len(view["sides"]))
+def _panels(view: View, section: str, table: Callable[[list[Side]], str]) -> str:
+    """A table, or one under a heading for each precision."""
+    parts = []
+    for p in panels.panels(view):
+        if p["title"]:
+            parts.append(f"### {section}, {text(p['title'], 40)}")
+        parts += [table(p["sides"]), text(p["note"]) if p["note"] else ""]
+    return "\n\n".join(p for p in parts if p)
 
 
 def _label(view: View, key: str) -> str:
     return text(next((s["label"] for s in view["sides"] if s["key"] == key), key), 60)
 
 
-_TONES = {"good": "✓ ", "bad": "✗ "}
+_TONES = {"good": "✓ ", "bad": "✗ ", "unsure": "? "}
+SENTENCE = 1000  # characters of a headline's sentence; the report's own words and names of modules
 
 
 def _answer(view: View) -> str:
@@ -107,75 +114,71 @@ def _answer(view: View) -> str:
         lines = [f"**{nothing}**"]
     else:
         first, *others = view["headline"]
-        lines = [f"**{text(first['text'])}**"]
+        lines = [f"**{_TONES.get(first['tone'], '')}{text(first['text'], SENTENCE)}**"]
         if others:
             lines.append(
-                "\n".join(f"- {_TONES.get(h['tone'], '')}{text(h['text'])}" for h in others)
+                "\n".join(
+                    f"- {_TONES.get(h['tone'], '')}{text(h['text'], SENTENCE)}" for h in others
+                )
             )
-    if view["ratios"]:
-        rows = [
-            [
-                f"{show.ratio(r['ratio'])} as fast",
-                _label(view, r["under"]),
-                _label(view, r["over"]),
-                f"{show.ratio(r['low'])} – {show.ratio(r['high'])}"
-                if show.known(r["low"]) and show.known(r["high"])
-                else "unknown",
-            ]
-            for r in view["ratios"]
-        ]
-        lines.append(_table(["", "side", "as", "95 % interval"], rows))
+    rows = answer.comparisons(view)
+    if rows:
+        head = answer.head(rows)
+        lines.append(_table(head, [[text(c) for c in answer.cells(r, head)] for r in rows]))
     return "\n\n".join(lines)
 
 
 def _ledger(view: View) -> str:
     if not view["sides"]:
         return _section("Ledger", "No side was measured.")
+    said = sentences.of(view)
+    lines = [
+        f"- {_MARK[s['tone']]}{text(s['sides'])}, {text(s['check'], 30)}: {text(s['text'])}"
+        for s in said
+        if not s["tabled"]
+    ]
+    good = sum(c["ok"] is True for s in view["sides"] for c in s["closure"])
+    if good:
+        lines.append(f"- ✓ {good} checks add up: their rows are below.")
+    notes = {g["title"]: g["note"] for g in ledger.groups(view["sides"]) if g["note"]}
+    how = [f"- **{text(title)}**: {text(note)}." for title, note in notes.items()]
+    return _section(
+        "Ledger",
+        "\n".join(lines),
+        "How the rows are made:",
+        "\n".join(how),
+        _panels(view, "Ledger", _ledger_table),
+    )
+
+
+def _ledger_table(sides: list[Side]) -> str:
     rows = []
-    for g in ledger.groups(view):
-        note = f" ({g['note']})" if g["note"] else ""
-        rows.append([f"**{text(g['title'])}**{note}", *[""] * len(view["sides"])])
+    for g in ledger.groups(sides):
+        rows.append([f"**{text(g['title'])}**", *[""] * len(sides)])
         for row in g["rows"]:
             cells = [
                 text(_MARK.get(c["tone"], "") + c["text"] + (f" ({c['sub']})" if c["sub"] else ""))
                 for c in row["cells"]
             ]
             rows.append([text(row["label"]), *cells])
-    sentences = [
-        f"- {_MARK[ledger.TONES[c['ok']]]}{text(s['label'], 60)}, check {text(c['check'], 20)}: "
-        f"{text(c['text'])}"
-        for s in view["sides"]
-        for c in s["closure"]
-        if c["text"]
-    ]
-    sentences += [f"- {text(s['label'], 60)}, host side: {text(_host(s))}" for s in _hosts(view)]
-    table = _table(["", *_sides(view)], rows, _columns(view, 1))
-    return _section("Ledger", table, "\n".join(sentences))
-
-
-def _hosts(view: View) -> list[Side]:
-    return [s for s in view["sides"] if s.get("host")]
-
-
-def _host(side: Side) -> str:
-    """The verdict, and what the capture lacks."""
-    host = side.get("host")
-    if not host:
-        return ""
-    lacking = "; ".join(f"{what} unknown ({why})" for what, why in host["missing"].items())
-    return f"{host['text']} {lacking}".strip()
+    return _table(["", *_labels(sides)], rows, range(1, 1 + len(sides)))
 
 
 _MARK = {"good": "✓ ", "bad": "✗ ", "none": "? ", "": ""}
 
 
-def _costs(view: View, costs: dict[str, Cost]) -> list[str]:
+def _costs(sides: Sequence[Side], costs: Mapping[str, Cost]) -> list[str]:
     cells = []
-    for s in view["sides"]:
+    for s in sides:
         c = costs.get(s["key"])
         share = f" ({show.percent(c['share'])})" if c and show.known(c["share"]) else ""
         cells.append(f"{show.cost(c)}{share}")
     return cells
+
+
+def _seen(sides: Sequence[Side], costs: Mapping[str, Cost]) -> bool:
+    """Whether a row tells something of these sides; one that nothing ran for stands everywhere."""
+    return not costs or any(s["key"] in costs for s in sides)
 
 
 def _depth(rows: list[ModuleRow]) -> int:
@@ -193,39 +196,57 @@ def _modules(view: View) -> str:
         return _section("Modules", "No module's time is known.")
     depth = _depth(rows)
     shown = [m for m in rows if m["depth"] <= depth][:MODULES_SHOWN]
-    lines = []
-    for m in shown:
-        indent = "· " * min(m["depth"], 20)
-        label = name(m["name"], 60) if m["name"] else "(model)"
-        if m["kind"] == "block" and len(m["members"]) > 1:
-            label += f" (block of {len(m['members'])})"
-        elif m["kind"] == "row":
-            label += " (no module)"
-        lines.append([f"{indent}{label}", name(m["module_class"], 40), *_costs(view, m["costs"])])
+
+    def table(sides: list[Side]) -> str:
+        lines = [
+            [_module(m), name(m["module_class"], 40), *_costs(sides, m["costs"])]
+            for m in shown
+            if _seen(sides, m["costs"])
+        ]
+        return _table(["module", "class", *_labels(sides)], lines, range(2, 2 + len(sides)))
+
     left = len(rows) - len(shown)
     return _section(
         "Modules",
         "A range is [own, own + shared]: the time of layers wholly inside, and with those partly "
-        "inside. Percentages are of the side's operations.",
-        _table(["module", "class", *_sides(view)], lines, _columns(view, 2)),
+        f"inside. Percentages are of the side's operations. {show.MEDIANS}",
+        _panels(view, "Modules", table),
         f"{left:,} deeper rows are in index.html." if left else "",
     )
+
+
+def _module(m: ModuleRow) -> str:
+    indent = "· " * min(m["depth"], 20)
+    label = name(m["name"], 60) if m["name"] else "(model)"
+    if m["kind"] == "block" and len(m["members"]) > 1:
+        label += f" (block of {len(m['members'])})"
+    elif m["kind"] == "row":
+        label += " (no module)"
+    return f"{indent}{label}"
 
 
 def _kinds(view: View) -> str:
     if not view["kinds"]:
         return ""
-    rows = [
-        [
-            name(k["name"]) if k["name"] else "(model)",
-            name(k["module_class"], 40),
-            f"{k['count']:,}",
-            *_costs(view, k["costs"]),
+
+    def table(sides: list[Side]) -> str:
+        rows = [
+            [
+                name(k["name"]) if k["name"] else "(model)",
+                name(k["module_class"], 40),
+                f"{k['count']:,}",
+                *_costs(sides, k["costs"]),
+            ]
+            for k in view["kinds"]
+            if _seen(sides, k["costs"])
         ]
-        for k in view["kinds"]
-    ]
-    head = ["kind", "class", "count", *_sides(view)]
-    return _section("Kinds", _table(head, rows, range(2, 3 + len(view["sides"]))))
+        return _table(["kind", "class", "count", *_labels(sides)], rows, range(2, 3 + len(sides)))
+
+    return _section(
+        "Kinds",
+        "Modules of one kind, added up within each iteration; then the median is taken.",
+        _panels(view, "Kinds", table),
+    )
 
 
 def _layers(view: View) -> str:
@@ -337,7 +358,7 @@ def _comparability(view: View) -> str:
     rows = [
         [
             *(text(c[k], 240) for k in ("what", "engine", "eager", "effect")),
-            ", ".join(_label(view, s) for s in c["sides"] or []) or show.UNKNOWN,
+            text(panels.told(view, c["sides"])),
         ]
         for c in view["comparability"]
     ]
@@ -357,6 +378,18 @@ def _skipped(view: View) -> str:
 def _manifest(view: View) -> str:
     if not view["manifest"]:
         return ""
-    facts = show.flatten(show.clean(view["manifest"]))
-    rows = [[name(key, 120), name(value, 200)] for key, value in facts]
-    return _section("Manifest", _table(["fact", "value"], rows))
+    found = manifest.short(view)
+    rows = [[name(key, 120), name(value, 200)] for key, value in found["facts"]]
+    rows += [[name(f"versions.{key}", 120), name(v, 200)] for key, v in found["versions"]]
+    files = [[name(path, 200), f"`{digest}`"] for path, digest in found["files"]]
+    left = f" {found['left']:,} facts more, and all" if found["left"] else " All"
+    return _section(
+        "Manifest",
+        f"In short.{left} {found['total']:,} facts, with every step's options and whole hashes, "
+        f"are in `{manifest.LONG}`, in the directory of the run.",
+        _table(["fact", "value"], rows) if rows else "",
+        "Commands, in the order in which they ran:" if found["commands"] else "",
+        "\n".join(f"- {name(c, 400)}" for c in found["commands"]),
+        f"Files, with the first {manifest.PREFIX} digits of their SHA-256:" if files else "",
+        _table(["file", "sha256"], files) if files else "",
+    )

@@ -39,6 +39,7 @@
     const value = Math.abs(share) * 100;
     const sign = share < 0 ? "−" : "";
     if (value === 0) return "0 %";
+    if (value > 100 + 1e-6 && Math.floor(value + 0.5) === 100) return `${sign}${Math.max(value, 100.1).toFixed(1)} %`;
     if (value >= 100) return `${sign}${Math.floor(value + 0.5).toLocaleString("en-US")} %`;
     if (value >= 99.95) return `${sign}99.9 %`;
     if (value >= 0.0995) return `${sign}${value.toFixed(1)} %`;
@@ -53,7 +54,8 @@
     if (!c || !known(c[0])) return "not measured here";
     let text = `own ${exact(c[0])}`;
     if (known(c[1]) && known(c[2])) text += ` (95 % ${exact(c[1])} to ${exact(c[2])})`;
-    return c[3] === 0 ? text : `${text}, shared with other modules ${exact(c[3])}`;
+    if (!known(c[3])) return `${text}, with layers shared with other modules unknown`;
+    return c[3] === 0 ? text : `${text}, with layers shared with other modules ${exact(c[0] + c[3])}`;
   }
   const escaped = (ch) => {
     const code = ch.codePointAt(0);
@@ -81,7 +83,7 @@
     return node;
   }
   // A long name may break after a dot or a slash; what is copied has no break in it.
-  const breaks = (text) => text.split(/(?<=[./+])(?=[^./+])/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
+  const breaks = (text) => text.split(/(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
   const nameOf = (text, limit, cls = "name") => el("bdi", { class: cls, title: visible(text) }, ...breaks(short(text, limit)));
   const maybe = (text, limit) => (text === null || text === undefined || text === "" ? el("span", { class: "unknown" }, "–") : nameOf(text, limit));
   const sideLabel = (layer) => (layer.side === null ? layer.label : sides[layer.side].label);
@@ -110,6 +112,35 @@
     return String(x).localeCompare(String(y), "en", { numeric: true }) * direction;
   }
 
+  // ---- Precisions: one panel of columns at a time, everywhere on the page ----
+  const panels = data.panels;
+  let panel = 0;
+  const follow = []; // called after another panel was chosen
+  function choose(k) {
+    panel = k;
+    for (const div of document.querySelectorAll(".panel")) div.hidden = div.dataset.panel !== panels[k].key;
+    for (const input of document.querySelectorAll("#precision input")) input.checked = input.value === panels[k].key;
+    for (const f of follow) f();
+  }
+  // "#fp16" chooses, "#kinds-fp16" chooses and goes there.
+  function fromHash() {
+    const hash = window.location.hash.slice(1);
+    const k = panels.findIndex((p) => hash === p.key || ["ledger", "where", "modules", "kinds"].some((s) => hash === `${s}-${p.key}`));
+    if (k < 0) return;
+    choose(k);
+    const to = $(hash);
+    if (to) to.closest("section").scrollIntoView();
+  }
+  if (panels.length > 1) {
+    for (const input of document.querySelectorAll("#precision input")) {
+      input.addEventListener("change", () => {
+        choose(panels.findIndex((p) => p.key === input.value));
+        window.history.replaceState(null, "", `#${input.value}`);
+      });
+    }
+    window.addEventListener("hashchange", fromHash);
+  }
+
   // ---- Small tables: sort the rows that are there ----
   for (const table of document.querySelectorAll("table.sortable")) {
     const body = table.tBodies[0];
@@ -136,13 +167,21 @@
       children.get(m.parent).push(i);
     });
     const open = new Set(data.open.map((i) => `m${i}`));
-    const shown = new Set(sides.map((_, i) => i));
-    if (window.matchMedia("(max-width: 700px)").matches && sides.length > 2) {
-      const firstOf = (kind) => sides.findIndex((s) => (s.side === "engine") === kind);
-      const few = [firstOf(true), firstOf(false)].filter((i) => i >= 0);
+    const shown = new Set();
+    function showPanel() {
+      const all = panels[panel].sides;
       shown.clear();
-      for (const i of few.length === 2 ? few : [0, 1]) shown.add(i);
+      for (const i of all) shown.add(i);
+      if (window.matchMedia("(max-width: 700px)").matches && all.length > 2) {
+        const firstOf = (kind) => all.find((i) => (sides[i].side === "engine") === kind);
+        const few = [firstOf(true), firstOf(false)].filter((i) => i !== undefined);
+        shown.clear();
+        for (const i of few.length === 2 ? few : all.slice(0, 2)) shown.add(i);
+      }
     }
+    // In the order of the panel, then what else was chosen.
+    const ordered = () => [...panels[panel].sides.filter((i) => shown.has(i)), ...[...shown].filter((i) => !panels[panel].sides.includes(i)).sort((a, b) => a - b)];
+    showPanel();
     let sort = null; // { side: number or "name", direction }
     let needle = "";
     let matched = null; // Set of modules that match, or null
@@ -273,7 +312,7 @@
       // A node has no time of its own: its name may use the whole line.
       const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + 1 : null;
       tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item))));
-      for (const side of span ? [] : [...shown].sort((a, b) => a - b)) {
+      for (const side of span ? [] : ordered()) {
         if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side]));
         else if (item.type === "layer" && layers[item.i].side === side) {
           const r = layers[item.i];
@@ -285,7 +324,7 @@
     // A row that looks as it did is used again.
     let drawn = new Map();
     function rowFor(item, next) {
-      const looks = [item.position, item.size, item.more && isOpen(item), needle, ...shown].join();
+      const looks = [item.position, item.size, item.more && isOpen(item), needle, ...ordered()].join();
       const before = drawn.get(item.key);
       const tr = before && before.looks === looks ? before.tr : row(item);
       tr.tabIndex = item.key === current ? 0 : -1;
@@ -329,7 +368,7 @@
         tr.append(th);
       };
       add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
-      for (const i of [...shown].sort((a, b) => a - b)) add(el("th", { scope: "col", role: "columnheader", class: "right" }, nameOf(sides[i].label, 60)), i, "descending");
+      for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, nameOf(sides[i].label, 60)), i, "descending");
       tree.tHead.replaceChildren(tr);
       tree.style.setProperty("--sides", shown.size);
     }
@@ -391,7 +430,7 @@
       draw(false);
     });
     $("tree-less").addEventListener("click", () => { open.clear(); if (within !== null) for (const i of within) closed.add(`m${i}`); limit = PAGE; draw(false); });
-    sides.forEach((side, i) => {
+    const boxes = sides.map((side, i) => {
       const box = el("input", { type: "checkbox", checked: shown.has(i) });
       box.addEventListener("change", () => {
         if (box.checked) shown.add(i); else shown.delete(i);
@@ -400,6 +439,14 @@
         draw(false);
       });
       $("tree-sides").append(el("label", {}, box, el("bdi", {}, short(side.label, 60))));
+      return box;
+    });
+    follow.push(() => {
+      showPanel();
+      boxes.forEach((box, i) => { box.checked = shown.has(i); });
+      if (sort !== null && sort.side !== "name" && !shown.has(sort.side)) sort = null;
+      head();
+      draw(false);
     });
     head();
     draw(false);
@@ -438,7 +485,14 @@
       const kernels = w.kernels.map(([name, launches, measured, text]) => el("li", {}, nameOf(name, 400), " ", el("span", { class: "muted" }, `${measured} of ${launches} launches measured; ${text}`)));
       return [el("dt", {}, "Why"), el("dd", {}, w.text), el("dt", {}, "Counters"), el("dd", {}, w.facts.join(", ")), el("dt", {}, "Kernels"), el("dd", {}, el("ul", {}, ...kernels))];
     }
-    const ratio = (v) => (known(v) ? `${v.toFixed(v < 9.995 ? 2 : v < 99.95 ? 1 : 0)}×` : "–");
+    const ratio = (v) => {
+      if (!known(v)) return "–";
+      let decimals = v < 9.995 ? 2 : v < 99.95 ? 1 : 0;
+      const edge = (text) => v !== Number(text) && (Number(text) === 0 || Number(text) === 1);
+      while (decimals < 4 && edge(v.toFixed(decimals))) decimals += 1;
+      const text = v.toFixed(decimals);
+      return edge(text) ? `${v > Number(text) ? ">" : "<"}${Number(text).toFixed(2)}×` : `${text}×`;
+    };
     function floorOf(f) {
       if (!f) return "–";
       const work = `${known(f.flop) ? f.flop.toLocaleString("en-US") : "–"} FLOP, ${known(f.bytes) ? f.bytes.toLocaleString("en-US") : "–"} bytes`;
@@ -496,6 +550,11 @@
     $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); limit = 40; draw(); });
     $("layer-more").addEventListener("click", () => { limit += 100; draw(); });
     draw();
+  }
+
+  if (panels.length > 1) {
+    choose(0);
+    fromHash();
   }
 
   // Everything that is folded away is printed.

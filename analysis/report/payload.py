@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from . import counted, show
+from . import counted, panels, show
 from .view import Cost, View
 
 RULES = {
@@ -42,7 +42,7 @@ def build(view: View) -> dict[str, Any]:
             "calls": r["calls"],
             "kernels": r["kernels"],
             "time": [r["time"][k] for k in ("median", "low", "high", "n")],
-            "share": r["share"],
+            "share": _digits(r["share"]),
             "floor": r.get("floor"),
             "counters": rows.get((r["side"], "layer", r["layer"])),
             "in": r["precision_in"],
@@ -98,6 +98,10 @@ def build(view: View) -> dict[str, Any]:
             modules[by_path.get(module or "", 0)]["loose"].append(node)
     result: dict[str, Any] = {
         "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
+        "panels": [
+            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]}
+            for p in panels.panels(view)
+        ],
         "modules": modules,
         "layers": layers,
         "rules": RULES,
@@ -141,7 +145,12 @@ def visible_rows(data: dict[str, Any]) -> list[int]:
 def _cost(c: Cost | None) -> list[Any] | None:
     if c is None:
         return None
-    return [c["own"], c["own_low"], c["own_high"], c["shared"], c["share"]]
+    return [c["own"], c["own_low"], c["own_high"], c["shared"], _digits(c["share"])]
+
+
+def _digits(share: float | None) -> float | None:
+    """Nine digits: three are shown, and the others would be a sixth of the page."""
+    return float(f"{share:.9g}") if show.known(share) else share
 
 
 def _nodes(view: View, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:

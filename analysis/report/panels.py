@@ -1,0 +1,100 @@
+"""Which sides stand beside each other: all of them, or those of one precision at a time.
+
+Six columns can be read; a run of several backends in three precisions has eighteen. Beyond
+`SIDE_BY_SIDE` sides each precision is a panel of its own, in which an engine stands beside the
+eager model that it is compared with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypedDict
+
+from .view import Side, View
+
+SIDE_BY_SIDE = 6
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+PHASES = ("inference", "forward", "recompute", "loss", "backward", "optimizer", "step")
+
+
+class Panel(TypedDict):
+    """Sides that are shown together. `key` is safe in an id; `title` is "" where there is one
+    panel alone; `note` says which column is of another precision, and why."""
+
+    key: str
+    title: str
+    sides: list[Side]
+    note: str
+
+
+def panels(view: View) -> list[Panel]:
+    """The panels, fp32 first; together they hold every side."""
+    sides = view["sides"]
+    found = dict.fromkeys(s["precision"] for s in sides)
+    if len(found) < 2 or len(sides) <= SIDE_BY_SIDE:
+        return [{"key": "all", "title": "", "sides": list(sides), "note": ""}]
+    result: list[Panel] = []
+    keys: set[str] = set()
+    for precision in sorted(found, key=_rank):
+        here = [s for s in sides if s["precision"] == precision]
+        reference, note = _reference(sides, here)
+        key = re.sub(r"[^a-z0-9]+", "-", precision.lower()).strip("-") or "other"
+        while key in keys:
+            key += "-2"
+        keys.add(key)
+        ordered = sorted([*here, *reference], key=lambda s: _place(s, precision))
+        result.append({"key": key, "title": precision, "sides": ordered, "note": note})
+    return result
+
+
+def _rank(precision: str) -> tuple[int, str]:
+    known = precision in PRECISIONS
+    return (PRECISIONS.index(precision) if known else len(PRECISIONS), precision)
+
+
+def _place(side: Side, precision: str) -> tuple[bool, bool, int]:
+    """Engines, eager inference, then training in the order in which it runs."""
+    phase = side["phase"]
+    at = PHASES.index(phase) if phase in PHASES else len(PHASES)
+    return side["side"] != "engine", side["precision"] != precision, at
+
+
+def _reference(sides: list[Side], here: list[Side]) -> tuple[list[Side], str]:
+    """Eager inference in fp32 for engines whose own precision was not measured eagerly: it is
+    what their ratio is of."""
+    if not any(s["side"] == "engine" for s in here) or any(_eager(s) for s in here):
+        return [], ""
+    found = [s for s in sides if _eager(s) and s["precision"] == "fp32"][:1]
+    if not found:
+        return [], ""
+    return found, f"{found[0]['label']} stands for eager inference, which was not measured here."
+
+
+def _eager(side: Side) -> bool:
+    return side["side"] == "eager" and side["phase"] == "inference"
+
+
+def told(view: View, keys: Iterable[str] | None) -> str:
+    """Sides in words: "every side", "every engine", else by label; "" for none."""
+    given = list(dict.fromkeys(keys or ()))
+    labels = {s["key"]: s["label"] for s in view["sides"]}
+    if len(labels) > 1 and set(given) >= set(labels):
+        return "every side"
+    engines = [s for s in view["sides"] if s["side"] == "engine"]
+    training = [s for s in view["sides"] if s["side"] != "engine" and not _eager(s)]
+    groups = {
+        "every engine": engines,
+        "every eager inference": [s for s in view["sides"] if _eager(s)],
+        "every phase of training": training,
+    }
+    for p in dict.fromkeys(s["precision"] for s in view["sides"]):
+        groups[f"the {p} engines"] = [s for s in engines if s["precision"] == p]
+        groups[f"{p} training"] = [s for s in training if s["precision"] == p]
+    words = []
+    for word, group in groups.items():
+        members = [s["key"] for s in group]
+        if len(members) > 1 and set(members) <= set(given):
+            words.append(word)
+            given = [k for k in given if k not in members]
+    return ", ".join([*words, *(labels.get(k, k) for k in given)])

@@ -1,0 +1,44 @@
+"""Facts of a side: the machine in words, and the inputs that its step was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from layerline.analysis.facts import _inputs_hash, machine
+
+STATE = {
+    "cpu": "Example CPU",
+    "cpus": 16,
+    "cpus_usable": 8,
+    "memory_bytes": 128 * 2**30,
+    "system": "Linux",
+    "kernel": "6.8.0",
+    "governor": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (STATE, "Example CPU, 16 CPUs, 128 GiB, Linux 6.8.0"),
+        ({"before": STATE, "after": {}}, "Example CPU, 16 CPUs, 128 GiB, Linux 6.8.0"),
+        ({"cpu": "X"}, "X"),
+        ({**STATE, "machine": "as recorded"}, "as recorded"),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_the_machine_is_told_by_what_was_recorded(
+    state: dict[str, Any] | None, said: str | None
+) -> None:
+    assert machine(state)["machine"] == said
+
+
+def test_inputs_are_known_by_the_hash_of_the_tokens_that_the_step_was_given() -> None:
+    tokens = {"export/inputs.npz": {"sha256": "0123456789abcdef"}}
+    assert _inputs_hash({"inputs": tokens}) == "0123456789ab"
+    assert _inputs_hash({"inputs": {}, "outputs": tokens}) == "0123456789ab"
+    assert _inputs_hash({"inputs": {"export/model.json": {"sha256": "1"}}}) is None
+    assert _inputs_hash({}) is None
