@@ -70,6 +70,10 @@ def analyse(run: Run) -> Result:
         view["counters"] = counted
     if batches is not None:
         view["sweep"] = batches
+        exported = optional(run.file("export", "model.json"))
+        batches["remarks"] = sweep.beside(
+            batches, view["sides"], exported.get("batch"), exported.get("seq")
+        )
         if not sides:
             view["headline"] = sweep.headline(batches)
     return Result(

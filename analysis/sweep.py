@@ -11,8 +11,9 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..core.run import Run
+from ..profile.sweep_beside import remark
 from .report.sweep import Sweep, SweepBest, SweepPoint, sentence
-from .report.view import Estimate
+from .report.view import Estimate, Side
 from .run_files import optional
 
 SECOND_NS = 1_000_000_000
@@ -32,6 +33,18 @@ def load(run: Run, labels: Mapping[str, str]) -> Sweep | None:
         ) from None
 
 
+def beside(sweep: Sweep, sides: Sequence[Side], batch: Any, sequence: Any) -> list[str]:
+    """Remarks on the points at the run's own `batch` and `sequence` whose latency is not that of
+    the run's own side (`Side.latency`), by more than both intervals."""
+    own = {f"{s['precision']}.{s['backend']}": s["latency"] for s in sides if s["side"] == "engine"}
+    found = [
+        remark(p["label"], p["batch"], p["latency"], own.get(p["key"]))
+        for p in sweep["points"]
+        if (p["batch"], p["sequence"]) == (batch, sequence)
+    ]
+    return [line for line in found if line]
+
+
 def view(document: Mapping[str, Any], labels: Mapping[str, str]) -> Sweep:
     """The report's sweep from a sweep.json."""
     points = [_point(p, labels) for p in document["points"]]
@@ -39,6 +52,7 @@ def view(document: Mapping[str, Any], labels: Mapping[str, str]) -> Sweep:
         "points": points,
         "best": best(points),
         "skipped": [{k: s.get(k) for k in ("what", "why", "fix")} for s in document["skipped"]],
+        "remarks": [],
     }
 
 
@@ -133,6 +147,7 @@ def figures(sweep: Sweep) -> dict[str, Any]:
         ],
         "best": {b["key"]: {k: v for k, v in b.items() if k != "key"} for b in sweep["best"]},
         "skipped": sweep["skipped"],
+        "remarks": sweep["remarks"],
     }
 
 

@@ -33,6 +33,7 @@ from layerline.export.source import Request
 from layerline.export.stage import FILES, Options, Stage
 
 from . import engine, steps
+from .sweep_beside import remark
 
 SCHEMA_VERSION = 1
 FOLDER = "sweep"
@@ -135,6 +136,19 @@ def sweep(
             write(run, export, skipped)
     if not measured and failure is not None:
         raise failure
+    for line in remarks(run, export):
+        log(line)
+
+
+def remarks(run: Run, export: Export) -> list[str]:
+    """What is to be said of the points at the run's own batch, beside the run's own latency."""
+    found = []
+    for p in points(run, export):
+        path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
+        if p["batch"] == export.request.batch and path.is_file():
+            label = f"{p['backend']} {p['precision']}"
+            found.append(remark(label, p["batch"], p["summary"], read_json(path).get("summary")))
+    return [line for line in found if line]
 
 
 def _skipped(batch: int, of: Engine, name: str, error: LayerlineError) -> dict[str, Any]:

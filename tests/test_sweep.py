@@ -90,6 +90,57 @@ def test_points_without_an_interval_are_never_surely_below() -> None:
     assert nothing["points"][0]["tokens_per_second"] is None
 
 
+def a_side(low: int, high: int, **more: Any) -> Any:
+    latency = {"median": (low + high) // 2, "low": low, "high": high, "n": 20}
+    return {
+        "side": "engine",
+        "precision": "fp16",
+        "backend": "tensorrt",
+        "latency": latency,
+        **more,
+    }
+
+
+def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
+    """1.33 ms (1.32 to 1.34) in the sweep; in the run 2.02 ms (1.94 to 2.18): no common value."""
+    found = analysis.view(a_document(a_point(1, 1_330_000), a_point(4, 4_000_000)), LABELS)
+    own = a_side(1_940_000, 2_180_000)
+    (said,) = analysis.beside(found, [own], 1, 100)
+    assert "TensorRT fp16 at batch 1 took 1.33 ms (1.32 to 1.34) here" in said
+    assert (
+        "2.06 ms (1.94 to 2.18) in the run itself: they differ by more than their intervals" in said
+    )
+    assert "not steady from one process to the next" in said
+    assert analysis.beside(found, [a_side(1_340_000, 1_500_000)], 1, 100) == []  # they meet
+    assert analysis.beside(found, [own], 2, 100) == []  # the run's batch was not swept
+    assert analysis.beside(found, [own], 1, 99) == []  # another sequence length
+    assert analysis.beside(found, [a_side(1, 2, backend="onnxruntime")], 1, 100) == []
+    unknown = {"median": 1, "low": None, "high": None, "n": 2}
+    assert analysis.beside(found, [a_side(1, 2, latency=unknown)], 1, 100) == []
+    found["remarks"] = [said]
+    shown = view.build([], Model("m"))
+    shown["sweep"] = found
+    for rendered in (markdown.render(shown), html.render(shown)):
+        assert "steady from one process to the next; the sweep and the run compare" in rendered
+
+
+@pytest.mark.slow
+def test_a_sweep_compares_its_point_at_the_runs_own_batch(swept: Path) -> None:
+    of = profile_sweep.exported(Run(swept))
+    own = swept / "captures" / "fp32.onnxruntime.latency.json"
+    (p, _) = document(swept)["points"]
+    assert profile_sweep.remarks(Run(swept), of) == []  # the run was not profiled
+    far = {k: 10 * p["summary"][k] for k in ("median", "low", "high")}
+    try:
+        files.write_json(own, {"summary": far})
+        (said,) = profile_sweep.remarks(Run(swept), of)
+        assert said.startswith("onnxruntime fp32 at batch 1 took ")
+        files.write_json(own, {"summary": p["summary"]})
+        assert profile_sweep.remarks(Run(swept), of) == []
+    finally:
+        own.unlink()
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, "–"), (0.5, "0.5"), (3.14159, "3.14"), (999.9, "1.00 k"), (1_234.0, "1.23 k"),

@@ -70,6 +70,7 @@ class Sweep(TypedDict):
     points: list[SweepPoint]
     best: list[SweepBest]
     skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]
+    remarks: list[str]  # where a point is not what the run itself measured
 
 
 class Row(TypedDict):
@@ -99,7 +100,7 @@ def shown(view: View) -> dict[str, Any] | None:
             }
             for p in sweep["points"]
         ],
-        "sentences": [sentence(b) for b in sweep["best"]],
+        "sentences": [*(sentence(b) for b in sweep["best"]), *sweep["remarks"]],
         "notes": _notes(sweep),
     }
 
