@@ -16,7 +16,6 @@ from .report import answer, show
 from .report.show import spoken_time as time
 from .report.view import Closure, Place, Ratio, Side, View
 from .savings import intervals
-from .steady import FEWEST
 
 GOOD, BAD, NEUTRAL, UNSURE = "good", "bad", "neutral", "unsure"
 SHOWN_KINDS, SHOWN_SLOWER, SHOWN_RESTLESS = 3, 3, 4
@@ -111,10 +110,8 @@ def speed(ratio: Ratio, over: Side, under: Side) -> dict[str, Any]:
     doubt, lacks = _doubt(over, under), answer.lacking(under)
     but = f", but {lacks}" if lacks else ""
     if low is None or high is None:
-        few = min(over["latency"]["n"], under["latency"]["n"]) < FEWEST
-        which = "" if few else "independent "
         return _say(
-            f"{under['label']}: {said} in the median ({times_}), with too few {which}samples "
+            f"{under['label']}: {said} in the median ({times_}), with too few samples "
             f"to say how sure that is{doubt}{but}.",
             UNSURE if doubt else NEUTRAL,
         )
@@ -299,8 +296,8 @@ def _step(side: Side) -> dict[str, Any] | None:
         whole, how = side["traced"]["median"], " while profiled"
     takes = f" takes {time(whole)}{how}" if whole is not None else ""
     said = ", ".join(f"{name} {show.percent(share)}" for name, share in shares.items())
-    of = "of operation time, the mean of the shares within each profiled iteration"
-    return _say(f"{side['label']}{takes or ''}: {said} ({of}).")
+    of = "shares of operation time within an iteration, averaged"
+    return _say(f"{side['label']}{takes}; {of}: {said}.")
 
 
 def _inaccurate(side: Side) -> str:

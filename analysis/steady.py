@@ -8,7 +8,7 @@ said where the median is shown:
 - it has two levels: between two neighbours of the sorted samples lies a factor of `GAP`, with a
   fifth of the samples on either side;
 - it is scattered: the middle 80 % spread over more than `SPREAD` of the median;
-- its interval is wider than asked, or there is none because too few samples are independent.
+- its interval is wider than asked.
 
 Drift is looked for within each process that measured; the other three in all samples. The first
 and the last rest on a test and an interval; two levels and scatter are plain limits.
@@ -142,13 +142,9 @@ def _faults(found: Steadiness, whole: Stat) -> list[str]:
             f"is scattered: the middle 80 % lie between {time(found['p10_ns'])} and "
             f"{time(found['p90_ns'])}"
         )
-    worth = ""
-    if found["effective"] < whole.n:
-        worth = f"its {whole.n} samples are worth {found['effective']} independent ones"
     width, target = found["width"], found["target"]
-    if width is None and worth:
-        said.append(f"has no interval: {worth}")
-    elif width is not None and target is not None and width > target:
+    if width is not None and target is not None and width > target:
         asked = f"has an interval wider than asked: ±{percent(width)}, asked ±{percent(target)}"
-        said.append(f"{asked}; {worth}" if worth else asked)
+        few = f", its {whole.n} samples worth {found['effective']} independent ones"
+        said.append(asked + (few if found["effective"] < whole.n else ""))
     return said

@@ -12,7 +12,9 @@ fewer samples than were taken are worth something, and the interval of the media
   independent samples it would be above 1 half of the time, by chance; so it is 1 unless the runs
   test (Wald and Wolfowitz, Annals of Mathematical Statistics 11, 1940) finds too few runs above
   and below the median.
-- `in_order`: the summary of `core.stats` with its ranks sqrt(tau) times as far from the middle.
+- `in_order`: the summary of `core.stats` with its ranks sqrt(tau) times as far from the middle,
+  at most the smallest and the largest sample. Where these are reached (fewer than about six of
+  the samples are independent) the interval is the range that was seen, and no longer 95 %.
 - `trend`: whether the series drifts, by the Mann-Kendall rank test (Mann, Econometrica 13, 1945;
   Kendall, Rank Correlation Methods), with the variance for ties.
 """
@@ -85,8 +87,8 @@ def dependence(samples: Sequence[int]) -> float:
 def in_order(samples: Sequence[int]) -> Stat | None:
     """As `core.stats.summarise`, with an interval that holds for samples in this order.
 
-    The ranks of the interval's ends lie sqrt(`dependence`) times as far from the middle. Null
-    ends where that is beyond the samples: too few of them are independent.
+    The ranks of the interval's ends lie sqrt(`dependence`) times as far from the middle; the
+    whole range of the samples where that is beyond them.
     """
     found = summarise(samples)
     if found is None or found.low is None:
@@ -96,9 +98,7 @@ def in_order(samples: Sequence[int]) -> Stat | None:
     if k is None or tau == 1:
         return found
     middle = (found.n + 1) / 2
-    rank = math.floor(middle - (middle - k) * math.sqrt(tau))
-    if rank < 1:
-        return replace(found, low=None, high=None)
+    rank = max(1, math.floor(middle - (middle - k) * math.sqrt(tau)))
     ordered = sorted(int(s) for s in samples)
     return replace(found, low=ordered[rank - 1], high=ordered[found.n - rank])
 

@@ -29,7 +29,7 @@ import torch
 
 from layerline.core import machine
 from layerline.core.errors import InputError, ToolMissing
-from layerline.core.stats import summarise
+from layerline.core.series import in_order
 from layerline.engines.workers.nvml_sampler import Sampler
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -189,7 +189,7 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
         samples.append(step())
         if len(samples) < plan.least:
             continue
-        stat = summarise(samples)
+        stat = in_order(samples)
         width = stat.relative_width if stat else None
         if width is not None and width <= plan.target:
             ended = "interval"
@@ -197,7 +197,7 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
         if time.perf_counter() - clock > plan.seconds:
             ended = "seconds"
             break
-    stat = summarise(samples)
+    stat = in_order(samples)
     return {
         "latency_ns": samples,
         "warmup_ns": warmup,

@@ -256,8 +256,8 @@ def test_shares_of_a_step_are_of_the_same_iteration() -> None:
     side = a_side("eager", "fp32", 9_000, ops=table, labels=None, phase="step")
     view = made(SideData(**{**vars(side), "key": "eager/fp32/step", "label": "eager fp32 step"}))
     assert (
-        "eager fp32 step takes 9.00 ms: forward 40.0 %, backward 50.0 %, optimizer 10.0 % (of "
-        "operation time, the mean of the shares within each profiled iteration)." in texts(view)
+        "eager fp32 step takes 9.00 ms; shares of operation time within an iteration, averaged: "
+        "forward 40.0 %, backward 50.0 %, optimizer 10.0 %." in texts(view)
     )
 
 

@@ -49,10 +49,10 @@ def test_the_ranks_of_a_dependent_series_are_further_from_the_middle() -> None:
     assert (found.low, found.high, found.median) == (1, 19, plain.median)
 
 
-def test_a_series_with_too_few_independent_samples_has_no_interval() -> None:
+def test_a_series_with_too_few_independent_samples_has_the_range_for_its_interval() -> None:
     found = series.in_order(list(range(12)))
     assert found is not None
-    assert (found.low, found.high, found.n) == (None, None, 12)
+    assert (found.low, found.high, found.n) == (0, 11, 12)
 
 
 def test_intervals_of_dependent_series_cover_the_median() -> None:

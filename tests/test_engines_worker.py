@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.core import stats
+from layerline.core import series, stats
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from layerline.engines import launch
 from layerline.engines.backend import Worker
@@ -90,7 +90,7 @@ def test_seconds_end_it_but_six_samples_may_take_three_times_as_long() -> None:
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=60))
 def test_statistics_are_those_of_the_core(samples: list[int]) -> None:
-    summary = stats.summarise(samples)
+    summary = series.in_order(samples)
     assert summary is not None
     assert common.relative_width(samples) == summary.relative_width
 

@@ -20,6 +20,7 @@ from typing import Any
 
 PROTOCOL = 1
 FEWEST = 6  # samples that have a 95 % interval of the median
+ONE_IN_TWENTY = -1.6448536269514722  # of a normal distribution, one-sided
 
 Job = dict[str, Any]
 Task = Callable[[Job], dict[str, Any]]
@@ -113,7 +114,7 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-# --- statistics: as in core/stats.py, which a worker cannot import ------------------------------
+# --- statistics: as in core/stats.py and core/series.py, which a worker cannot import -----------
 
 
 def interval_rank(n: int, confidence: float = 0.95) -> int | None:
@@ -130,14 +131,43 @@ def interval_rank(n: int, confidence: float = 0.95) -> int | None:
 
 
 def relative_width(samples: Sequence[int]) -> float | None:
-    """Half the width of the median's 95 % interval over the median; null: too few samples."""
+    """Half the width of the median's 95 % interval over the median, of samples in their order;
+    null: too few samples. Samples that depend on one another have a wider one."""
     ordered = sorted(samples)
     n = len(ordered)
     k = interval_rank(n)
     middle = round((ordered[(n - 1) // 2] + ordered[n // 2]) / 2) if n else 0
     if k is None or not middle:
         return None
+    stretch = math.sqrt(dependence([(x > middle) - (x < middle) for x in samples]))
+    if stretch > 1:
+        k = max(1, math.floor((n + 1) / 2 - ((n + 1) / 2 - k) * stretch))
     return (ordered[n - k] - ordered[k - 1]) / 2 / middle
+
+
+def dependence(sign: Sequence[int]) -> float:
+    """How many samples are worth one independent sample, from the signs of sample - median: Geyer's
+    initial positive sequence where the runs test finds too few runs, else 1 (core/series.py)."""
+    told = [s for s in sign if s]
+    above, n = sum(s > 0 for s in told), len(told)
+    below = n - above
+    if not above or not below or n < FEWEST:
+        return 1.0
+    runs = 1 + sum(told[i] != told[i - 1] for i in range(1, n))
+    pairs = 2 * above * below
+    deviation = math.sqrt(pairs * (pairs - n) / (n * n * (n - 1)))
+    if (runs + 0.5 - pairs / n - 1) / deviation >= ONE_IN_TWENTY:
+        return 1.0
+    total = 0.0
+    for lag in range(0, len(sign) - 1, 2):
+        pair = sum(
+            sum(sign[i] * sign[i + shift] for i in range(len(sign) - shift)) / n
+            for shift in (lag, lag + 1)
+        )
+        if pair <= 0:
+            break
+        total += pair
+    return min(max(1.0, 2 * total - 1), float(len(sign)))
 
 
 def repeat(
