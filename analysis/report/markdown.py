@@ -137,7 +137,8 @@ def _ledger(view: View) -> str:
         for s in said
         if not s["tabled"]
     ]
-    good = sum(c["ok"] is True for s in view["sides"] for c in s["closure"])
+    checks = [c for s in view["sides"] for c in s["closure"] if c["check"] != ledger.PRECISION]
+    good = sum(c["ok"] is True for c in checks)
     if good:
         lines.append(f"- ✓ {good} checks add up: their rows are below.")
     notes = {g["title"]: g["note"] for g in ledger.groups(view["sides"]) if g["note"]}

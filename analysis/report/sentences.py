@@ -37,7 +37,7 @@ def of(view: View) -> list[Said]:
     for s in view["sides"]:
         faults = answer.unsettled(s)
         if faults:
-            add(s, "latency", f"Not settled: {'; '.join(faults)}.", "none", tabled=False)
+            add(s, "latency", f"Not settled: it {'; it '.join(faults)}.", "none", tabled=False)
         for c in s["closure"]:
             if c["text"]:
                 add(
