@@ -49,6 +49,10 @@ class Request:
     dynamic: tuple[str, ...] = ()
 
 
+# What a built-in model is also called.
+_ALIASES = {"gpt2-tiny": "tiny"}
+
+
 @cache
 def builtin_names() -> tuple[str, ...]:
     """The models whose configurations ship with layerline."""
@@ -62,7 +66,7 @@ def resolve(request: Request) -> ModelSpec:
     folder, ``openai-community/gpt2`` for the hub). A folder that has a config.json only gets
     random weights.
     """
-    name = "gpt2-tiny" if request.model == "tiny" else request.model
+    name = _ALIASES.get(request.model, request.model)
     if name in builtin_names():
         source, location, raw = "builtin", None, read_json(_CONFIGS / f"{name}.json")
         weights = "random"

@@ -17,7 +17,7 @@ from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.export import models, source
 from layerline.export.models import ModelSpec, load_spec, onnx_precision
-from layerline.export.source import Request, resolve
+from layerline.export.source import Request, builtin_names, resolve
 
 pytest.importorskip("torch")
 
@@ -227,3 +227,9 @@ def test_a_foreign_model_json_is_refused(tmp_path: Path) -> None:
     path.write_text('{"schema_version": 1, "model": "x"}')
     with pytest.raises(InputError, match="lacks source"):
         models.load_spec(path)
+
+
+def test_the_small_model_has_one_name_and_is_known_by_its_other_one() -> None:
+    assert "tiny" in builtin_names() and "gpt2-tiny" not in builtin_names()
+    short, long = (resolve(Request(model=name, seq=8)) for name in ("tiny", "gpt2-tiny"))
+    assert short.config == long.config and short.source == long.source == "builtin"

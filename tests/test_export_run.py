@@ -29,7 +29,7 @@ onnx = pytest.importorskip("onnx")
 
 # The tiny equivalent of the reference case: upcast attention, scaled by layer, another vocabulary.
 REFERENCE = (
-    *("--model", "gpt2-tiny", "--seq", "16", "--precision", "fp32,fp16"),
+    *("--model", "tiny", "--seq", "16", "--precision", "fp32,fp16"),
     *("--set", "scale_attn_by_inverse_layer_idx=true", "--set", "reorder_and_upcast_attn=true"),
     *("--set", "vocab_size=256"),
 )
@@ -179,7 +179,7 @@ def test_only_what_is_missing_is_made_again(run: Path) -> None:
 
 
 def tiny_request(**changes: Any) -> Any:
-    return resolve(Request(**{"model": "gpt2-tiny", "seq": 8, **changes}))
+    return resolve(Request(**{"model": "tiny", "seq": 8, **changes}))
 
 
 Saver = Callable[..., tuple[Path, Any, dict[str, Any]]]
