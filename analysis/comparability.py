@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .report.show import percent
+
 UNKNOWN = "unknown"
 # Frequencies are read at one moment; smaller differences are the governor's ordinary moves.
 CLOCK_TOLERANCE = 0.05
@@ -233,7 +235,7 @@ def _throttled(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
     """Sides whose GPU ran slower than asked for while it was measured."""
     bent = [s for s in sides if s.facts.get("throttled")]
     words = {
-        s.side: ", ".join(f"{why} {share:.0%}" for why, share in s.facts["throttled"].items())
+        s.side: ", ".join(f"{why} {percent(share)}" for why, share in s.facts["throttled"].items())
         for s in reversed(bent)
     }
     return (

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.run import Run
 from .comparability import SideFacts
+from .report.show import percent
 from .run_files import optional
 from .sides import SideData, precision_run
 
@@ -175,7 +176,7 @@ def _compute(shares: Mapping[str, float]) -> str | None:
         return None
     if len(kept) == 1:
         return next(iter(kept))
-    return ", ".join(f"{p} {s:.0%}" for p, s in kept.items())
+    return ", ".join(f"{p} {percent(s)}" for p, s in kept.items())
 
 
 def _stored(precision: str) -> str:

@@ -36,6 +36,7 @@ from layerline.core.roofline_metrics import (
 
 from . import roofline_floor
 from .devices import Device
+from .report.show import percent
 from .roofline_floor import Floor
 
 BOUND = 0.6
@@ -205,10 +206,10 @@ def _bound(done: Work, shares: Mapping[str, float | None]) -> tuple[str | None, 
     unknown = sorted(shares.keys() - known.keys())
     top = max(known, key=known.__getitem__, default=None)
     if top is not None and known[top] >= BOUND:
-        return top, f"{known[top]:.0%} of its time at the peak of {top}"
+        return top, f"{percent(known[top])} of its time at the peak of {top}"
     if unknown:
         return None, f"not measured: {', '.join(unknown)}"
-    said = ", ".join(f"{k} {v:.0%}" for k, v in known.items())
+    said = ", ".join(f"{k} {percent(v)}" for k, v in known.items())
     if done.kernels and done.duration_ns and done.duration_ns / done.kernels < SHORT_NS:
         mean = done.duration_ns / done.kernels / 1e3
         return "launch", f"{mean:.1f} us a kernel; no resource near its peak ({said})"

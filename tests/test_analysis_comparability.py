@@ -111,7 +111,7 @@ def test_random_weights_and_a_busy_machine() -> None:
 
 def test_a_throttled_gpu_is_told_with_its_reason() -> None:
     (found,) = pair(throttled={"software power cap": 0.25})
-    assert (found["what"], found["eager"]) == ("GPU slowed down", "software power cap 25%")
+    assert (found["what"], found["eager"]) == ("GPU slowed down", "software power cap 25.0 %")
     assert found["sides"] == ["p"]
 
 
