@@ -18,6 +18,7 @@ from layerline.core.tables import RULES
 
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
+_NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
 ENOUGH = 0.95  # of the time has its modules: less is asked about
 FITS = "is nodes.json that of the model, and of the export, that the engine was built from?"
 
@@ -34,9 +35,21 @@ def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) ->
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
     total = sum(r["total_ns"] or 0 for r in rows)
-    console.print(_table(rows, total, resolved))
+    table = _table(rows, total, resolved)
+    # Names give way to a narrow terminal; figures without their last digits would be others.
+    console.width = max(console.width, _needed(table))
+    console.print(table)
     for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
+
+
+def _needed(table: Table) -> int:
+    """The width with which no figure is cut: that of the figures, and some of the names."""
+    widths = [
+        _NAME if column.ratio else max(len(str(c)) for c in (column.header, *column.cells))
+        for column in table.columns
+    ]
+    return sum(widths) + _BETWEEN * (len(widths) - 1)
 
 
 def _table(rows: list[Row], total: int, resolved: bool) -> Table:

@@ -122,10 +122,13 @@ def attribute(
     launches = _launches(found, nodes, network)
     made = text.attribute(found, metric, launches, by)
     _tell_coverage(found, launches, nodes)
-    if output is None:
+    if output is not None:
+        write_text(output, made)
+    elif (width := _terminal()) is None:
         click.echo(made, nl=False)
     else:
-        write_text(output, made)
+        for line in made.splitlines():
+            click.echo(text.narrowed(line, width))
 
 
 @metrics.command()
@@ -170,8 +173,7 @@ def roofline(
     if output is not None:
         text.write_table(output, table)
     _tell_coverage(found, launches, nodes)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in text.roofline_lines(found, table, width):
+    for line in text.roofline_lines(found, table, _terminal()):
         click.echo(one_line(line))
 
 
@@ -202,6 +204,11 @@ def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> N
     if output is not None:
         write_json(output, found)
     replays_show.show(Console(), found)
+
+
+def _terminal() -> int | None:
+    """Characters in a line of the terminal; null where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:

@@ -6,6 +6,7 @@ nvtxkernsum` (2022.4); modules by reading the model.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -13,10 +14,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
-from layerline.analysis.layers_command import layers
+from layerline.analysis.layers_command import layers, read_layers
+from layerline.analysis.layers_show import show
 from layerline.core import cli
 from layerline.core.errors import InputError
+from layerline.core.nodes import load
 
 DATA = Path(__file__).parent / "data" / "nsys"
 CAPTURE = DATA / "h100_tensorrt86_fp16.sqlite"
@@ -91,6 +95,17 @@ def test_what_does_not_resolve_is_named(tmp_path: Path) -> None:
     result = run(CAPTURE, "--nodes", nodes)
     assert "unresolved: transformer_h_0_mlp_c_fc/Gemm_matrix_multiply (4.4%)" in result.stdout
     assert "% of the time; is nodes.json that of the model" in result.stdout
+
+
+@pytest.mark.parametrize("nodes", [None, NODES])
+def test_a_narrow_terminal_takes_no_digits_from_figures(nodes: Path | None) -> None:
+    graph = None if nodes is None else load(nodes)
+    found, _, times = read_layers(CAPTURE, graph, None)
+    narrow = Console(width=40, file=io.StringIO(), highlight=False)
+    show(narrow, found, times, resolved=graph is not None)
+    text = narrow.file.getvalue()  # type: ignore[attr-defined]
+    assert "36.449   35.712 … 37.537   22.4%" in text and "95 % interval" in text
+    assert re.search(r"^Reformatting \w+ ?\w*…", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])

@@ -271,3 +271,7 @@ def test_long_names_are_shortened_for_a_terminal_only():
     short = list(text.roofline_lines(capture, made, 100))[-2:]
     assert [len(line) for line in short] == [100, 100]
     assert short[0].endswith("end_0") and short[1].endswith("end_1") and "…" in short[0]
+    line = text.attribute(capture, TIME, counters.launches(capture.counters)).splitlines()[-1]
+    told = text.narrowed(line, 100)
+    assert line.endswith("part+" * 60 + "end_1") and told.endswith("end_1")
+    assert told.split("\t")[:-1] == line.split("\t")[:-1] and len(told.expandtabs()) <= 100

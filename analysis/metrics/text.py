@@ -145,6 +145,14 @@ def roofline_lines(capture: Capture, table: pa.Table, width: int | None = None) 
 _BEFORE = 61  # characters of a line before the name
 
 
+def narrowed(line: str, width: int) -> str:
+    """A line of `attribute` for a terminal: its last field, the name, shortened."""
+    before, tab, name = line.rpartition("\t")
+    if not tab or line.startswith("#"):
+        return line
+    return f"{before}\t{_fitted(name, width - len((before + tab).expandtabs()))}"
+
+
 def _fitted(name: str, width: int) -> str:
     """A name without its middle: layers of one kind differ at their ends."""
     room = max(width, 20)
