@@ -383,4 +383,4 @@ def _named(side: Side, check: Closure) -> str:
     share = check["residual_share"]
     if check["check"] != "iii" or share is None:
         return side["label"]
-    return f"{side['label']} by {show.percent(abs(share))}"
+    return f"{side['label']} by {'+' if share > 0 else ''}{show.percent(share)}"

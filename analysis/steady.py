@@ -85,13 +85,13 @@ def judge(
 
 
 def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
-    """Which of these series (samples, and how many each process took) have not settled, and why,
-    for a sentence; empty where all have."""
+    """Which of these series (samples, and how many each process took) have not settled, and what is
+    wrong with each first of all, for a sentence; empty where all have."""
     told = []
     for name, (samples, of) in which.items():
         found = judge(samples, of=of)
         if found is not None and found["faults"]:
-            told.append(f"{name} {', '.join(found['faults'])}")
+            told.append(f"{name} {found['faults'][0]}")
     return "; ".join(told)
 
 

@@ -10,7 +10,7 @@ from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import headline, savings
+from layerline.analysis import headline, launch, savings
 from layerline.analysis.report import answer, html, markdown, show
 from layerline.analysis.report.view import View
 from layerline.analysis.report_command import _comparisons
@@ -156,12 +156,36 @@ def test_an_engine_that_computed_nothing_in_its_precision_is_no_win() -> None:
         "CPU fp16: nothing was computed in fp16 (by time, 99.9 % fp32); it is 1.29× as fast as "
         "eager fp32 and 0.57× as fast as CPU fp32."
     )
-    note = "CPU fp16: nothing was computed in fp16 (by time, 99.9 % fp32)"
+    note = "nothing was computed in fp16"
     assert [r["note"] for r in answer.comparisons(view)] == ["", note, note]
     # Alone it leads, and the same sentence says so.
     first = made(a_side("eager", "fp32", 9_000), half)["headline"][0]
     assert first["tone"] == "neutral"
     assert first["text"].endswith(", but nothing was computed in fp16 (by time, 99.9 % fp32).")
+
+
+def test_an_engine_that_computed_little_in_its_precision_is_no_win_either() -> None:
+    half = a_side("CPU", "fp16", 7_000, precision_run={"fp32": 0.9991, "fp16": 0.0009})
+    first = made(a_side("eager", "fp32", 9_000), half)["headline"][0]
+    assert first["tone"] == "neutral"
+    assert first["text"].endswith(", but only 0.09 % was computed in fp16 (by time, 99.9 % fp32).")
+    mixed = a_side("CPU", "fp16", 7_000, precision_run={"fp32": 0.3, "fp16": 0.5, "unknown": 0.2})
+    view = made(a_side("eager", "fp32", 9_000), mixed)
+    assert view["headline"][0]["tone"] == "good"
+    assert "CPU fp16 was asked for fp16 and computed, by time, 30.0 % fp32." in texts(view)
+
+
+def test_a_failed_third_check_says_in_which_direction() -> None:
+    slow, fast = (
+        {**launch.cost([traced] * 9, [100] * 9), "residual_ns": 1} for traced in (385, 29)
+    )
+    view = made(
+        a_side("eager", "fp32", 9_000, closure=[fast]), a_side("CPU", "fp32", 1, closure=[slow])
+    )
+    assert texts(view)[-1] == (
+        "These numbers do not add up: the profiled and the unprofiled run differ (eager fp32 by "
+        "−71.0 %, CPU fp32 by +285 %). See the checks."
+    )
 
 
 def test_what_cannot_be_told_is_not_called_nothing() -> None:

@@ -1,6 +1,6 @@
 """Every comparison as one row of text, for the page, the Markdown and the terminal.
 
-And what a reader must know of a side before believing a row: that nothing was computed in the
+And what a reader must know of a side before believing a row: that little was computed in the
 precision that was asked for, or that its latency has not settled.
 """
 
@@ -53,7 +53,9 @@ def cells(row: Comparison, titles: Sequence[str]) -> list[str]:
 def _row(ratio: Ratio, sides: dict[str, Side]) -> Comparison:
     over, under = sides.get(ratio["over"]), sides.get(ratio["under"])
     low, high = ratio.get("low"), ratio.get("high")
-    notes = [f"{s['label']}: {n}" for s in (under, over) if s and (n := lacking(s))]
+    notes = [_lack(under)[0]] if under else []
+    if over and (lack := _lack(over)[0]):
+        notes.append(f"{over['label']}: {lack}")
     loose = [s["label"] for s in (under, over) if s and unsettled(s)]
     if loose:
         notes.append(f"not settled: {', '.join(loose)}")
@@ -67,7 +69,7 @@ def _row(ratio: Ratio, sides: dict[str, Side]) -> Comparison:
         "interval": show.ratio_range(low, high),
         "saves": place(ratio.get("saves")),
         "loses": place(ratio.get("loses")),
-        "note": "; ".join(notes),
+        "note": "; ".join(filter(None, notes)),
         "lead": bool(ratio.get("lead")),
     }
 
@@ -85,19 +87,29 @@ def place(found: Sequence[Place] | None) -> str:
 
 
 def lacking(side: Side) -> str:
-    """That nothing was computed in the precision asked for, and in what instead; else empty.
+    """That an engine computed little of its time in its precision, and in what instead; else
+    empty."""
+    short, ran = _lack(side)
+    return f"{short} ({ran})" if short else ""
 
-    Only where what ran is known: time of unknown precision may be what was asked for, so it is
-    said to be left out.
+
+def _lack(side: Side) -> tuple[str, str]:
+    """That little or nothing was computed in the precision asked for, and in what instead; empty
+    where at least as much time is known to be of that precision as of others.
+
+    Time of unknown precision may be what was asked for, so it is said to be left out.
     """
-    run = side["precision_run"]
-    told = {p: s for p, s in run.items() if p != UNKNOWN and show.known(s) and s >= LEAST_TOLD}
-    if side["side"] != "engine" or not told or run.get(side["precision"]):
-        return ""
+    run = {p: s for p, s in side["precision_run"].items() if show.known(s)}
+    asked, rest = run.get(side["precision"], 0), run.get(UNKNOWN, 0)
+    others = {p: s for p, s in run.items() if p not in (UNKNOWN, side["precision"])}
+    told = {p: s for p, s in others.items() if s >= LEAST_TOLD}
+    if side["side"] != "engine" or not told or sum(others.values()) <= asked:
+        return "", ""
     ran = ", ".join(f"{show.percent(s)} {p}" for p, s in told.items())
-    rest = run.get(UNKNOWN) or 0
-    which = "nothing that can be told" if rest >= LEAST_TOLD else "nothing"
-    return f"{which} was computed in {side['precision']} (by time, {ran})"
+    which = f"only {show.percent(asked)}" if asked else "nothing"
+    if rest >= LEAST_TOLD and not asked:
+        which += " that can be told"
+    return f"{which} was computed in {side['precision']}", f"by time, {ran}"
 
 
 def unsettled(side: Side) -> list[str]:
