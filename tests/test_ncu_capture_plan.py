@@ -146,8 +146,11 @@ def test_the_spread_of_representatives_is_theirs_alone() -> None:
     assert found.relative == pytest.approx(4 / 12)
 
 
-def test_a_capture_that_was_not_matched_where_it_was_made_is_matched_later() -> None:
-    plan = ncu_plan.document(MODEL, {})
+@pytest.mark.parametrize("chosen", [[0, 1, 4], "not told"])
+def test_a_capture_that_was_not_matched_where_it_was_made_is_matched_later(chosen: object) -> None:
+    plan = {**ncu_plan.document(MODEL, {}), "chosen": chosen}
+    if chosen == "not told":  # as older captures do not
+        del plan["chosen"]
     rows = [
         {"source": "a.ncu-rep", "launch": n, "kernel": f"void x::{MODEL[i].kernel}<1>(int)",
          "layer": MODEL[i].layer, "grid": "(2, 2, 1)", "block": "(128, 1, 1)"}
