@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.series import in_order
-from ..core.stats import ratio
 from . import blocks as blocks_
-from . import headline, launch, savings, steady
+from . import headline, launch, ratios, savings, steady
 from . import modules as modules_
 from .floors import LayerFloor
 from .layers import MOVEMENT
@@ -29,7 +28,6 @@ from .sides import (
     estimate,
     precision_run,
     reduced,
-    widened,
 )
 from .sums import Key, phase_shares, stat, sums
 
@@ -57,7 +55,7 @@ def build(
         "generated": generated,
         "headline": [],
         "sides": [_side(c) for c in columns],
-        "ratios": _ratios(sides),
+        "ratios": ratios.ratios(sides),
         "modules": _module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
         "kinds": _kinds(columns, paths, units, model),
         "layers": layer_rows,
@@ -67,8 +65,8 @@ def build(
         "skipped": [dict(s) for s in skipped],
         "manifest": dict(manifest or {}),
     }
-    ratios = headline.mark_lead(shown["ratios"], shown["sides"])
-    shown["ratios"] = [savings.add(r, shown["kinds"]) for r in ratios]
+    marked = headline.mark_lead(shown["ratios"], shown["sides"])
+    shown["ratios"] = [savings.add(r, shown["kinds"]) for r in marked]
     shown["headline"] = headline.sentences(shown)
     return shown
 
@@ -358,50 +356,3 @@ def _unresolved(column: Column) -> list[dict[str, Any]]:
                 }
             )
     return sorted(found, key=lambda u: -u["ns"])
-
-
-def _ratios(sides: Sequence[SideData]) -> list[contract.Ratio]:
-    """Latency of the slower kind of side over the engine's, with intervals.
-
-    Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
-    Runtime's CUDA provider in the same precision; and each engine against the same backend's
-    fp32. The noise of building, where it was measured, is in the interval.
-    """
-    by_key = {
-        s.key: widened(steady.summary(s.latency_ns, s.processes), s.rebuild_noise) for s in sides
-    }
-    eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
-    engines = [s for s in sides if s.side == "engine"]
-    pairs = []
-    for s in engines:
-        reference = eager.get(s.precision) or eager.get("fp32")
-        if reference:
-            pairs.append((reference, s.key))
-    pairs += [
-        (other.key, s.key)
-        for s in engines
-        for other in engines
-        if other.backend == "onnxruntime-cuda"
-        and s.backend.startswith("tensorrt")
-        and other.precision == s.precision
-    ]
-    for s in engines:
-        pairs += [
-            (other.key, s.key)
-            for other in engines
-            if other.backend == s.backend and other.precision == "fp32" != s.precision
-        ]
-    found: list[contract.Ratio] = []
-    for over, under in pairs:
-        value = ratio(by_key[over], by_key[under])
-        if value is not None and value["ratio"] is not None:
-            found.append(
-                {
-                    "over": over,
-                    "under": under,
-                    "ratio": value["ratio"],
-                    "low": value["low"],
-                    "high": value["high"],
-                }
-            )
-    return found

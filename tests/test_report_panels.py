@@ -223,3 +223,20 @@ def test_a_manifest_of_another_shape_is_written_as_far_as_it_goes() -> None:
         ("b", "unknown"),
     ]
     assert short({"x": {str(i): i for i in range(100)}})["left"] == 100 - manifest.FACTS_SHOWN
+
+
+def test_the_page_opens_with_the_precision_that_the_first_sentence_tells() -> None:
+    view = views.three_precisions()
+    view["ratios"] = [
+        {"over": views.key("fp16", "inference"), "under": views.key("fp16", "tensorrt"),
+         "ratio": 7.05, "low": 4.8, "high": 8.5, "lead": True}
+    ]  # fmt: skip
+    radios = re.findall(r'value="(\w+)"( checked)?', html.render(view))
+    assert [r for r in radios if r[0] in ("fp32", "tf32", "fp16")] == [
+        ("fp32", ""),
+        ("tf32", ""),
+        ("fp16", " checked"),
+    ]
+    assert payload.build(view)["first"] == 2
+    del view["ratios"][0]["lead"]
+    assert payload.build(view)["first"] == 0

@@ -49,6 +49,7 @@ def render(view: View) -> str:
             comparisons_head=answer.head(comparisons),
             answer_cells=answer.cells,
             panels=[_panel(view, p, rows) for p in panels.panels(view)],
+            first_panel=data["first"],
             sentences=sentences.of(view),
             medians=show.MEDIANS,
             smallest=SMALL,

@@ -553,7 +553,7 @@
   }
 
   if (panels.length > 1) {
-    choose(0);
+    choose(data.first);
     fromHash();
   }
 

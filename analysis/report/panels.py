@@ -8,7 +8,7 @@ eager model that it is compared with.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from .view import Side, View
@@ -46,6 +46,12 @@ def panels(view: View) -> list[Panel]:
         ordered = sorted([*here, *reference], key=lambda s: _place(s, precision))
         result.append({"key": key, "title": precision, "sides": ordered, "note": note})
     return result
+
+
+def first(view: View, among: Sequence[Panel]) -> int:
+    """The panel to open with: that of the engine which the first sentence tells."""
+    lead = next((r["under"] for r in view["ratios"] if r.get("lead")), None)
+    return next((i for i, p in enumerate(among) if any(s["key"] == lead for s in p["sides"])), 0)
 
 
 def _rank(precision: str) -> tuple[int, str]:

@@ -96,12 +96,13 @@ def build(view: View) -> dict[str, Any]:
     for module, node in loose:
         if modules:
             modules[by_path.get(module or "", 0)]["loose"].append(node)
+    shown = panels.panels(view)
     result: dict[str, Any] = {
         "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
         "panels": [
-            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]}
-            for p in panels.panels(view)
+            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]} for p in shown
         ],
+        "first": panels.first(view, shown),
         "modules": modules,
         "layers": layers,
         "rules": RULES,
