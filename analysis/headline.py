@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import unsettled
 from .report import answer, show
 from .report.show import spoken_time as time
 from .report.view import Closure, Place, Ratio, Side, View
 from .savings import intervals
 
 GOOD, BAD, NEUTRAL, UNSURE = "good", "bad", "neutral", "unsure"
-SHOWN_KINDS, SHOWN_SLOWER, SHOWN_RESTLESS = 3, 3, 4
+SHOWN_KINDS, SHOWN_SLOWER = 3, 3
 # A compute precision with a smaller share of the time is not worth a sentence.
 NOTED_SHARE = 0.01
 # Above it the engine's latency is not that of its kernels.
@@ -69,7 +70,7 @@ def sentences(view: View) -> list[dict[str, Any]]:
     found += _slower(view["ratios"], sides, first)
     found += [p for s in view["sides"] if (p := _placement(s))]
     found += [p for s in view["sides"] if (p := _launches(s))]
-    found += _restless(view, first)
+    found += [_say(text, UNSURE) for text in unsettled.sentences(view, first)]
     found += [p for s in view["sides"] if (p := _step(s))]
     found += _parity(view["sides"], leading)
     found.append(_sums(view["sides"]))
@@ -244,23 +245,6 @@ def _slower(
         more = len(found) - SHOWN_SLOWER
         found[SHOWN_SLOWER:] = [_say(f"{more} more comparisons are below 1×: see the table.", BAD)]
     return found
-
-
-def _restless(view: View, first: Ratio | None) -> list[dict[str, Any]]:
-    """The series that have not settled, besides those that the first sentence tells."""
-    told = {first["over"], first["under"]} if first else {s["key"] for s in view["sides"]}
-    loose = [
-        (s["label"], answer.unsettled(s))
-        for s in view["sides"]
-        if s["key"] not in told and s["phase"] in ("inference", "step") and answer.unsettled(s)
-    ]
-    if not loose:
-        return []
-    said = [f"{label} {faults[0]}" for label, faults in loose[:SHOWN_RESTLESS]]
-    more = len(loose) - len(said)
-    if more:
-        said.append(f"and {more} more (see the ledger)")
-    return [_say(f"Latencies that have not settled: {'; '.join(said)}.", UNSURE)]
 
 
 def _placement(side: Side) -> dict[str, Any] | None:

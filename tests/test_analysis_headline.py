@@ -364,3 +364,16 @@ def test_without_any_comparison_each_whole_side_stands_alone() -> None:
     view = made(a_side("TensorRT", "fp32", 4_000))
     assert texts(view)[0] == "TensorRT fp32 takes 4.00 ms (95 % interval 3.92 ms to 4.08 ms)."
     assert headline.mark_lead([], view["sides"]) == []
+
+
+def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
+    restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
+    row = {"what": "busy machine", "engine": "–", "eager": "load 5.1 on 2 CPUs", "effect": "",
+           "sides": ["eager/fp32.torch/inference"]}  # fmt: skip
+    said = "load 5.1 on 2 CPUs): measure again when it is idle."
+    sides = [restless, a_side("TensorRT", "fp32", 4_000)]
+    view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    assert [h["tone"] for h in view["headline"] if h["text"].endswith(said)] == ["unsure"]
+    quiet = [a_side("eager", "fp32", 9_000), sides[1]]
+    view = build(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    assert not any(said in t for t in texts(view))
