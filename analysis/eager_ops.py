@@ -39,9 +39,9 @@ from .readers.torch_trace import (
     launches,
     masked,
 )
+from .sums import OUTSIDE_OPERATORS
 
 KIND = "eager"
-OUTSIDE_OPERATORS = "outside operators"
 LAUNCH_MISSING = "launch not traced"
 
 

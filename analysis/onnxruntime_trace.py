@@ -32,7 +32,7 @@ from .readers.nsys_attribute import attribute
 from .readers.nsys_capture import load
 from .readers.nsys_source import NULL
 from .report.view import Closure
-from .sides import UNRESOLVED
+from .sums import UNRESOLVED
 
 RECORD = "cuEventRecord"
 CHECK = "clocks"

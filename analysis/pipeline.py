@@ -18,7 +18,17 @@ from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
 from ..engines.backend import PRECISIONS
-from . import bound_run, captured, comparability, facts, modules, record, sweep
+from . import (
+    bound_run,
+    captured,
+    comparability,
+    eager_sides,
+    engine_side,
+    facts,
+    modules,
+    record,
+    sweep,
+)
 from .counters_run import counters_of_run, left_out
 from .report.view import View
 from .run_files import optional
@@ -111,7 +121,7 @@ def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
         stem = run.file("captures", f"{precision}.{backend}")
         metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
         if any(m.exists() for m in metas):
-            found.append(captured.engine(run, precision, backend))
+            found.append(engine_side.engine(run, precision, backend))
         else:
             skipped.append(
                 {
@@ -121,7 +131,7 @@ def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
                 }
             )
     for task, precision in traces(run):
-        found.append((captured.eager if task == "eager" else captured.train)(run, precision))
+        found.append((eager_sides.eager if task == "eager" else eager_sides.train)(run, precision))
     skipped += [dict(s) for c in found for s in c.skipped]
     return found, skipped
 

@@ -14,8 +14,6 @@ from .floors import LayerFloor
 from .report import view as contract
 from .sums import Sums, stat, sums
 
-UNRESOLVED = "unresolved"
-
 
 @dataclass(frozen=True)
 class SideData:

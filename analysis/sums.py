@@ -20,6 +20,9 @@ from ..core.stats import Stat
 # Of a training step, in the order in which they run.
 PHASES = ("data", "forward", "loss", "recompute", "backward", "optimizer", "other")
 DEVICE_KINDS = ("kernel", "memcpy", "memset")
+# Rows that are no module's: time of operations without a known module, and in no operation.
+UNRESOLVED = "unresolved"
+OUTSIDE_OPERATORS = "outside operators"
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 _SEPARATOR = "\x1f"
 
@@ -113,7 +116,7 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
     all "unresolved".
     """
     if labels is None:
-        labels = pa.array(["unresolved"] * len(ops), type=pa.string())
+        labels = pa.array([UNRESOLVED] * len(ops), type=pa.string())
     rows, column = timed_rows(ops.append_column("_label", labels))
     rows, iteration = iterations_of(rows)
     known = pc.is_valid(rows[column])
@@ -169,7 +172,7 @@ def _keys(rows: pa.Table) -> tuple[Ints, list[Key]]:
     text = pc.if_else(
         has_modules,
         pc.binary_join_element_wise("m", joined, ""),
-        pc.binary_join_element_wise("l", pc.fill_null(rows["_label"], "unresolved"), ""),
+        pc.binary_join_element_wise("l", pc.fill_null(rows["_label"], UNRESOLVED), ""),
     )
     encoded = pc.dictionary_encode(text).combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):

@@ -20,7 +20,6 @@ from .floors import LayerFloor
 from .layers import MOVEMENT
 from .report import view as contract
 from .sides import (
-    UNRESOLVED,
     Column,
     Model,
     SideData,
@@ -29,7 +28,7 @@ from .sides import (
     precision_run,
     reduced,
 )
-from .sums import Key, phase_shares, stat, sums
+from .sums import OUTSIDE_OPERATORS, UNRESOLVED, Key, phase_shares, stat, sums
 
 SCHEMA_VERSION = 1
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
@@ -214,8 +213,8 @@ def _other_rows(columns: Sequence[Column]) -> list[contract.ModuleRow]:
         if outside is not None:
             # Not a part of operation time, so it has no share of it.
             cost = as_cost(outside, outside, None)
-            costs.setdefault("outside operators", {})[column.data.key] = cost
-    last = {UNRESOLVED: 1, "outside operators": 2}
+            costs.setdefault(OUTSIDE_OPERATORS, {})[column.data.key] = cost
+    last = {UNRESOLVED: 1, OUTSIDE_OPERATORS: 2}
     ordered = sorted(
         costs,
         key=lambda n: (last.get(n, 0), ROWS_FIRST.index(n) if n in ROWS_FIRST else 99, n),

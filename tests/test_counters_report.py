@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import bound, bound_run, captured
+from layerline.analysis import bound, bound_run, engine_side
 from layerline.analysis import counters as joining
 from layerline.analysis.report import counted, counters_csv, html, markdown, roofline_plot
 from layerline.analysis.sides import Model
@@ -220,7 +220,7 @@ def counted_run(tiny_run: Run) -> tuple[Run, Any, Any, pa.Table]:
     """Two engines on an H100, and the fp32 engine's ComputeWorkloadAnalysis of three inferences."""
     shaped = gzip.decompress((DATA / "h100_tiny" / "shaped.nodes.json.gz").read_bytes())
     write_json(tiny_run.file("export", "fp32.nodes.json"), json.loads(shaped))
-    sides = [captured.engine(tiny_run, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
+    sides = [engine_side.engine(tiny_run, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
     read = read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     engine = tiny.document()
     joined = joining.join(

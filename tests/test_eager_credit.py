@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from layerline.analysis.eager_credit import backward_nodes, forward_of  # noqa: E402
-from layerline.analysis.eager_ops import OUTSIDE_OPERATORS, eager, eager_ops  # noqa: E402
+from layerline.analysis.eager_ops import eager, eager_ops  # noqa: E402
 from layerline.analysis.readers.torch_events import OP, read_events  # noqa: E402
+from layerline.analysis.sums import OUTSIDE_OPERATORS  # noqa: E402
 from layerline.profile import hooks  # noqa: E402
 
 nn = torch.nn

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nsys_build import Export, pid
 
-from layerline.analysis import captured, eager_nsys
+from layerline.analysis import eager_nsys, eager_sides
 from layerline.analysis.eager_ops import eager
 from layerline.analysis.layers_command import read_layers
 from layerline.core import tables
@@ -168,7 +168,7 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     trace.write_bytes((DATA / trace.name).read_bytes())
 
     def checks() -> list[list[Any]]:
-        sides = captured.train(run, "fp32").sides
+        sides = eager_sides.train(run, "fp32").sides
         assert [s.phase for s in sides] == ["forward", "backward", "step"]
         return [[c for c in s.closure if c["check"] == "sources"] for s in sides]
 

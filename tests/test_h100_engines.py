@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import captured, engine_captures, view
+from layerline.analysis import engine_captures, engine_side, view
 from layerline.analysis.engine_captures import EngineCapture
 from layerline.analysis.sides import Model
 from layerline.core import nodes
@@ -67,7 +67,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def costs(run: Run, precision: str, backend: str) -> tuple[dict[str, list[float]], Any]:
     """Module -> [own, own and shared], as the report has them, and the checks."""
-    (side,) = captured.engine(run, precision, backend).sides
+    (side,) = engine_side.engine(run, precision, backend).sides
     shown = view.build([side], Model("m"))
     found = {}
     for row in shown["modules"]:

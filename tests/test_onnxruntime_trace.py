@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nsys_build import Export
 
-from layerline.analysis import captured, engine_captures, view
+from layerline.analysis import engine_captures, engine_side, view
 from layerline.analysis.onnxruntime_trace import Distance, Span, Spans, distance, read_calls
 from layerline.analysis.sides import Model
 from layerline.core.files import write_json
@@ -102,7 +102,7 @@ def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
 
 
 def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
-    (side,) = captured.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
+    (side,) = engine_side.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
     shown = view.build([side], Model("m"))
     (seen,) = shown["sides"]
     assert seen["label"] == "ONNX Runtime CUDA fp16"
@@ -144,7 +144,7 @@ def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
     )
     layers = {"schema_version": 1, "layers": LAYERS, "nodes": []}
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
-    (side,) = captured.engine(run, "fp16", "onnxruntime-cuda").sides
+    (side,) = engine_side.engine(run, "fp16", "onnxruntime-cuda").sides
     assert [(c["check"], c["ok"]) for c in side.closure] == [
         ("i", True), ("ii", None), ("iii", None),
     ]  # fmt: skip

@@ -1,0 +1,96 @@
+"""An engine's capture to its side of the comparison, with its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.run import Run
+from . import audit, closure, engine_captures, floors, host_run, launch, steady
+from .captured import BACKENDS, Captured, counted, labels, lost
+from .layers import layers
+from .run_files import optional
+from .sides import SideData
+
+
+def engine(run: Run, precision: str, backend: str) -> Captured:
+    """The side of one engine. Its operations come from a capture, its latency from another run
+    without the profiler."""
+    name = f"{precision}.{backend}"
+    latency = optional(run.file("captures", f"{name}.latency.json"))
+    capture = engine_captures.read(run, precision, backend)
+    ops = capture.ops
+    traced = by_iteration(ops, capture.latency_ns)
+    unprofiled = latency.get("latency_ns") or []
+    checks = [
+        closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
+        closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
+        launch.profiler_cost(traced.values(), latency, queued=capture.queued),
+        *capture.checks,
+    ]
+    label = f"{BACKENDS.get(backend, backend)} {precision}"
+    ran = audit.kernel_time(ops)
+    claims = backend in audit.CLAIMING
+    checks += filter(None, [audit.check(precision, ran, claims=claims, label=label)])
+    table = layers(ops, name, capture.described)
+    side = SideData(
+        key=f"engine/{name}/inference",
+        side="engine",
+        label=label,
+        precision=precision,
+        phase="inference",
+        backend=backend,
+        source=capture.raw.name,
+        ops=ops,
+        labels=labels(ops, "no module"),
+        latency_ns=unprofiled,
+        target=latency.get("target"),
+        processes=steady.sizes(latency),
+        traced_ns=traced,
+        queued_ns=launch.queued(latency),
+        queued_processes=steady.sizes(latency, "queued_n"),
+        device={**launch.device(latency), **engine_captures.on_cpu(run, name)},
+        closure=checks,
+        parity=parity(run, name),
+        precision_run=ran.share if ran and ran.told() else None,
+        layers=table,
+        floors=floors.of_engine(run, precision, backend, table),
+        host=host_run.block(
+            host_run.read(capture.raw, optional(run.file("captures", f"{name}.trace.meta.json"))),
+            ops,
+            unprofiled,
+            launch.queued(latency),
+            cuda_graph=bool((latency.get("facts") or {}).get("cuda_graph")),
+        ),
+        nodes=capture.nodes,
+        rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
+            "relative_difference"
+        ),
+    )
+    return Captured([side], ops)
+
+
+def parity(run: Run, name: str) -> dict[str, Any] | None:
+    """The engine's outputs against eager's; null where they were not compared."""
+    found = optional(run.file("captures", f"{name}.accuracy.json"))
+    if not found:
+        return None
+    model = optional(run.file("export", "model.json"))
+    kept = {k: found.get(k) for k in ("max_abs", "max_rel", "cosine", "top1", "reference")}
+    kept["random_weights"] = None if "weights" not in model else model["weights"] == "random"
+    return kept
+
+
+def by_iteration(ops: pa.Table, samples: Sequence[int] | None) -> dict[int, int]:
+    """Latency of the profiled run by iteration; empty where the two do not fit together.
+
+    The worker counts measured runs from 0, as readers do after the warm-up. Another number of
+    runs in the trace than in the list means that some were not recorded: then nothing is joined.
+    """
+    if not samples:
+        return {}
+    numbers = set(pc.unique(ops["iteration"].drop_null()).to_pylist())
+    return dict(enumerate(samples)) if numbers == set(range(len(samples))) else {}
