@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,15 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert rules["script-src"] == f"'sha256-{digest}'"
     json.loads(data)
+
+
+def test_every_part_of_the_script_is_in_the_page_once():
+    parts = {p.name for p in Path(html.__file__).parent.glob("*.js")}
+    assert parts == {f"page.{name}.js" for name in html.SCRIPTS}
+    (script,) = (text for kind, text in _Page(html.render(views.gpt2())).scripts if not kind)
+    for name in parts:
+        part = Path(html.__file__).with_name(name).read_text(encoding="utf-8")
+        assert script.count(part) == 1, name
 
 
 @pytest.mark.parametrize("which", ALL)

@@ -23,17 +23,19 @@ from . import answer, bars, counted, ledger, panels, payload, roofline_plot, sen
 from .view import Cost, ModuleRow, View
 
 _HERE = Path(__file__).parent
+# The parts of the page's script, each of which uses those before it.
+SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
 SMALL = 0.03
 POOR_COVERAGE = 0.9
-# After a dot, slash, plus or underscore, but not within a number; page.js has the same.
+# After a dot, slash, plus or underscore, but not within a number; page.elements.js has the same.
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
 
 def render(view: View) -> str:
     """The report as one HTML document. Every string of `view` is escaped, none is trusted."""
-    script = _asset("page.js")
+    script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
     comparisons = answer.comparisons(view)
@@ -75,6 +77,13 @@ def embedded(value: Any) -> str:
     """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
     text = json.dumps(show.clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _script() -> str:
+    """The page's one script: its parts in one function, so that no name of theirs is global."""
+    parts = "\n".join(_asset(f"page.{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache

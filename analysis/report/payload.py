@@ -1,4 +1,4 @@
-"""The JSON that page.js draws from: the view, joined and by index.
+"""The JSON that the page's script draws from: the view, joined and by index.
 
 Modules name their parent, layers their side, by position in the lists beside them; a layer
 carries its nodes. What belongs nowhere is not dropped: a node that no layer claims is listed

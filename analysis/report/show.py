@@ -1,4 +1,4 @@
-"""How numbers and names are written in a report; page.js writes them the same way.
+"""How numbers and names are written in a report; page.text.js writes them the same way.
 
 Times are integer nanoseconds and get three significant digits. Unknown (None, NaN, infinity) is
 written as "–", never as 0. Names come from files: whatever cannot be seen, or would reorder or

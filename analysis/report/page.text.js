@@ -1,0 +1,77 @@
+// Numbers and names, written as show.py writes them.
+const UNITS = ["ns", "µs", "ms", "s"];
+const known = (v) => typeof v === "number" && Number.isFinite(v);
+
+function three(ns) {
+  const sign = ns < 0 ? "−" : "";
+  const n = Math.abs(ns);
+  if (n < 1000) return [sign + n, "ns"];
+  let power = String(n).length - 3;
+  let digits = Math.floor((n + Math.floor(10 ** power / 2)) / 10 ** power);
+  if (digits === 1000) { digits = 100; power += 1; }
+  const unit = Math.min(Math.floor((power + 2) / 3), 3);
+  const decimals = 3 * unit - power;
+  if (decimals <= 0) return [sign + digits * 10 ** -decimals, UNITS[unit]];
+  const text = String(digits).padStart(decimals + 1, "0");
+  return [`${sign}${text.slice(0, -decimals)}.${text.slice(-decimals)}`, UNITS[unit]];
+}
+const time = (ns) => (known(ns) ? three(Math.round(ns)).join(" ") : "–");
+function timeRange(low, high) {
+  if (!known(low) || !known(high)) return time(known(low) ? low : high);
+  const [a, au] = three(Math.round(low));
+  const [b, bu] = three(Math.round(high));
+  if (a === b && au === bu) return `${a} ${au}`;
+  if (a === "0") return `0 – ${b} ${bu}`;
+  return au === bu ? `${a} – ${b} ${bu}` : `${a} ${au} – ${b} ${bu}`;
+}
+const exact = (ns) => (known(ns) ? `${Math.round(ns).toLocaleString("en-US")} ns` : "unknown");
+function percent(share) {
+  if (!known(share)) return "–";
+  const value = Math.abs(share) * 100;
+  const sign = share < 0 ? "−" : "";
+  if (value === 0) return "0 %";
+  if (value > 100 + 1e-6 && Math.floor(value + 0.5) === 100) return `${sign}${Math.max(value, 100.1).toFixed(1)} %`;
+  if (value >= 100) return `${sign}${Math.floor(value + 0.5).toLocaleString("en-US")} %`;
+  if (value >= 99.95) return `${sign}99.9 %`;
+  if (value >= 0.0995) return `${sign}${value.toFixed(1)} %`;
+  return value >= 0.005 ? `${sign}${value.toFixed(2)} %` : `${sign}<0.01 %`;
+}
+const whole = (c) => (c && known(c[0]) ? c[0] + (c[3] || 0) : null);
+function costText(c) {
+  if (!c || !known(c[0])) return "–";
+  return known(c[3]) ? timeRange(c[0], c[0] + c[3]) : `≥ ${time(c[0])}`;
+}
+function costExact(c) {
+  if (!c || !known(c[0])) return "not measured here";
+  let text = `own ${exact(c[0])}`;
+  if (known(c[1]) && known(c[2])) text += ` (95 % ${exact(c[1])} to ${exact(c[2])})`;
+  if (!known(c[3])) return `${text}, with layers shared with other modules unknown`;
+  return c[3] === 0 ? text : `${text}, with layers shared with other modules ${exact(c[0] + c[3])}`;
+}
+const escaped = (ch) => {
+  const code = ch.codePointAt(0);
+  const hex = code.toString(16);
+  const named = { 9: "\\t", 10: "\\n", 13: "\\r" }[code];
+  return named || (code < 256 ? `\\x${hex.padStart(2, "0")}` : code < 65536 ? `\\u${hex.padStart(4, "0")}` : `\\U${hex.padStart(8, "0")}`);
+};
+const visible = (s) => String(s).replace(/(?! )[\p{C}\p{Z}]/gu, escaped);
+function short(s, limit = 160) {
+  const chars = Array.from(visible(s));
+  if (chars.length <= limit) return chars.join("");
+  const tail = Math.floor(limit / 3);
+  return `${chars.slice(0, limit - tail - 1).join("")}…${chars.slice(-tail).join("")}`;
+}
+
+const ratio = (v) => {
+  if (!known(v)) return "–";
+  let decimals = v < 9.995 ? 2 : v < 99.95 ? 1 : 0;
+  const edge = (text) => v !== Number(text) && (Number(text) === 0 || Number(text) === 1);
+  while (decimals < 4 && edge(v.toFixed(decimals))) decimals += 1;
+  const text = v.toFixed(decimals);
+  return edge(text) ? `${v > Number(text) ? ">" : "<"}${Number(text).toFixed(2)}×` : `${text}×`;
+};
+function floorOf(f) {
+  if (!f) return "–";
+  const work = `${known(f.flop) ? f.flop.toLocaleString("en-US") : "–"} FLOP, ${known(f.bytes) ? f.bytes.toLocaleString("en-US") : "–"} bytes`;
+  return known(f.times) && known(f.ns) ? `${f.times.toFixed(2)}× the ${time(f.ns)} that its ${f.limit} need at least (${work})` : work;
+}
