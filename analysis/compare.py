@@ -112,9 +112,9 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
 def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
     """Latencies and module costs of a summary.json."""
     found = []
-    sides = {**summary.get("engines", {}), **summary.get("eager", {})}
+    sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
     for figures in sides.values():
-        if figures.get("latency_median_ns") is not None:
+        if figures is not None and figures.get("latency_median_ns") is not None:
             low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
             noise = figures.get("rebuild_noise") or 0.0
             found.append(
@@ -126,9 +126,9 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
                     None if high is None else round(high * (1 + noise)),
                 )
             )
-    for key, modules in summary.get("modules", {}).items():
-        for path, cost in modules.items():
-            if cost.get("own_ns") is not None:
+    for key, modules in (summary.get("modules") or {}).items():
+        for path, cost in (modules or {}).items():
+            if cost is not None and cost.get("own_ns") is not None:
                 found.append(_bounded(key, path or "(model)", cost))
     return found
 

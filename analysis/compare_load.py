@@ -9,6 +9,8 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..core.files import read_json
+from ..core.forms import check
+from ..core.run_forms import SUMMARY
 from . import compare
 from .summary import SCHEMA_VERSION
 
@@ -52,6 +54,7 @@ def _summary(path: Path) -> Loaded:
             file=path,
             fix="make the report again",
         )
+    check(document, SUMMARY, path, "make the report again")
     try:
         measures = compare.from_summary(document)
     except (KeyError, TypeError, AttributeError) as e:

@@ -18,9 +18,11 @@ from ..core import nodes as nodes_
 from ..core import tables
 from ..core.errors import InputError
 from ..core.files import read_json
+from ..core.forms import Misfit
 from ..core.progress import log
 from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
+from ..core.run_forms import IPROFILER
 from . import raw_sums
 from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from .layers import by_label
@@ -160,10 +162,11 @@ def _iprofiler(
     layers by name and, for equal names, by which of them it is in execution order."""
     document = read_json(raw)
     try:
+        IPROFILER(document, "")
         names, iterations = document["layers"], document["iterations"]
         if any(len(times) != len(names) for times in iterations):
-            raise ValueError("an iteration has another number of layers")
-    except (KeyError, TypeError, ValueError) as e:
+            raise Misfit("an iteration has another number of layers")
+    except Misfit as e:
         raise InputError(
             f"is no IProfiler capture ({e})", file=raw, fix="run the profile stage again"
         ) from None

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from layerline.core.errors import InputError
-from layerline.core.files import read_json
 from layerline.core.tables import SCHEMAS
 
 from ..engines.layers import load as load_layers
 from .readers import onnxruntime_profile
 from .readers.base import Artefact
+from .run_files import optional
 
 
 def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
@@ -29,15 +29,15 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
     does not have, with their nanoseconds). InputError for files that are missing or broken.
     """
     stem = f"{precision}.{backend}"
-    meta = read_json(run / "captures" / f"{stem}.profile.meta.json")
+    meta = optional(run / "captures" / f"{stem}.profile.meta.json")
     listed = load_layers(run / "engines" / f"{stem}.layers.json")
-    if not isinstance(meta, dict) or not isinstance(meta.get("profile"), str):
+    if meta.get("profile") is None:
         raise InputError(
             "does not say which profile it is of",
             file=run / "captures" / f"{stem}.profile.meta.json",
             fix="run the profile stage again",
         )
-    warmup = int(meta.get("facts", {}).get("warmup_runs") or 0)
+    warmup = int(meta["facts"]["warmup_runs"])
     raw = onnxruntime_profile.read(run / "captures" / Path(meta["profile"]).name, warmup)
     ops = join(raw.main, listed["layers"], precision)
     facts = {**raw.facts, "coverage": coverage(ops), "unlisted": unlisted(ops)}

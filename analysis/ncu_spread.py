@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from ..core.errors import InputError
 from ..core.files import read_json
+from ..core.forms import Misfit
+from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
 from ..profile import ncu_plan
 from .readers.base import Artefact
@@ -57,16 +59,15 @@ _PLANNED = ("index", "function", "kernel", "grid", "block", "layer", "key", "rep
 def load(path: Path) -> dict[str, Any]:
     """An ``ncu.plan.json``. InputError where it is none."""
     found = read_json(path)
-    launches = found.get("launches") if isinstance(found, dict) else None
-    reports = found.get("reports") if isinstance(found, dict) else None
-    whole = (
-        isinstance(launches, list)
-        and all(isinstance(x, dict) and x.keys() >= {*_PLANNED} for x in launches)
-        and isinstance(reports, dict)
-        and all(isinstance(of, dict) for of in reports.values())
-    )
-    if not whole:
-        raise InputError("is no plan of launches", file=path, fix="capture again, or remove it")
+    try:
+        PLAN(found, "")
+        for x in found["launches"]:
+            if not x.keys() >= {*_PLANNED}:
+                raise Misfit(f"a launch lacks {', '.join(sorted({*_PLANNED} - x.keys()))}")
+    except Misfit as e:
+        raise InputError(
+            f"is no plan of launches ({e})", file=path, fix="capture again, or remove it"
+        ) from None
     plan: dict[str, Any] = found
     return plan
 

@@ -55,7 +55,7 @@ class Floor:
 def shapes_of(document: Any) -> dict[str, tuple[str, tuple[int, ...]]] | None:
     """``"tensors": {name: {"dtype", "shape"}}`` of a nodes.json; null where it has none.
 
-    Tensors with an open dimension are left out.
+    Tensors with an open dimension (null, or negative as some tools write it) are left out.
     """
     tensors = document.get("tensors") if isinstance(document, dict) else None
     if not isinstance(tensors, dict):
@@ -63,7 +63,7 @@ def shapes_of(document: Any) -> dict[str, tuple[str, tuple[int, ...]]] | None:
     found = {}
     for name, what in tensors.items():
         shape = what.get("shape") if isinstance(what, dict) else None
-        if isinstance(shape, list) and all(type(d) is int for d in shape):
+        if isinstance(shape, list) and all(type(d) is int and d >= 0 for d in shape):
             found[name] = (str(what.get("dtype")), tuple(shape))
     return found
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
-from ..core.files import read_json
+from ..core import run_forms
 
 # A raw JSON capture above it is not read a second time for check (i).
 RAW_LIMIT_BYTES = 300_000_000
@@ -15,13 +14,11 @@ COMPRESSION = 20
 
 
 def optional(path: Path) -> dict[str, Any]:
-    """A JSON object, empty where there is no such file. A broken file is an error."""
-    if not path.exists():
-        return {}
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise InputError("is not a JSON object", file=path, fix="make it again")
-    return found
+    """A JSON object of the form that its name asks for, empty where there is no such file.
+
+    InputError where it is broken, or has values of other types: `core.run_forms`.
+    """
+    return run_forms.read(path) if path.exists() else {}
 
 
 def small(path: Path) -> bool:

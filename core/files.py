@@ -89,16 +89,24 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; InputError says which file is missing, not text, or not JSON."""
+def read_json(path: Path, *, finite: bool = True) -> Any:
+    """Read JSON; InputError says which file is missing, not text, or not JSON.
+
+    `finite`: NaN and Infinity, which are no JSON but which Python writes, are refused.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_no_number if finite else None)
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # also of a number with thousands of digits
         raise InputError(f"is not JSON ({e})", file=path, fix="make it again") from None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} in it is no number")
 
 
 def sha256(path: Path) -> str:

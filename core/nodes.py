@@ -104,11 +104,11 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             node = Node(
                 name=_text(entry["name"]),
                 op=_text(entry["op"]),
-                module=None if entry["module"] is None else _text(entry["module"]),
-                inputs=tuple(_text(t) for t in entry["inputs"]),
-                outputs=tuple(_text(t) for t in entry["outputs"]),
-                module_class=entry.get("module_class"),
-                source=entry.get("source"),
+                module=_maybe(entry["module"]),
+                inputs=_texts(entry["inputs"]),
+                outputs=_texts(entry["outputs"]),
+                module_class=_maybe(entry.get("module_class")),
+                source=_maybe(entry.get("source")),
             )
         except (KeyError, TypeError) as e:
             raise InputError(f"nodes[{i}] lacks or misspells {e}", file=file) from None
@@ -119,10 +119,10 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
     try:
         return NodeGraph(
             nodes=tuple(nodes),
-            inputs=tuple(document.get("inputs", ())),
-            outputs=tuple(document.get("outputs", ())),
-            initializers=frozenset(document.get("initializers", ())),
-            aliases={k: tuple(v) for k, v in document.get("aliases", {}).items()},
+            inputs=_texts(document.get("inputs") or []),
+            outputs=_texts(document.get("outputs") or []),
+            initializers=frozenset(_texts(document.get("initializers") or [])),
+            aliases={k: _texts(v) for k, v in (document.get("aliases") or {}).items()},
         )
     except (AttributeError, TypeError) as e:
         raise InputError(
@@ -133,6 +133,16 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
 def load(path: Path) -> NodeGraph:
     """Read nodes.json. Raises InputError for a missing, broken or foreign file."""
     return parse(read_json(path), path)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list (found {value!r})")
+    return tuple(_text(v) for v in value)
+
+
+def _maybe(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from . import run_forms
 from .errors import InputError
 from .files import folder as make_folder
 from .files import read_json, sha256, sha256_of, write_json
@@ -48,9 +49,20 @@ class Run:
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
             with contextlib.suppress(InputError):
-                one = read_json(path)
-                if isinstance(one, dict):
-                    found[path.relative_to(root).with_suffix("").as_posix()] = one
+                one = run_forms.manifest(path)
+                found[path.relative_to(root).with_suffix("").as_posix()] = one
+        return found
+
+    def broken_manifests(self) -> list[str]:
+        """What is wrong with each manifest that `manifests` leaves out."""
+        found = []
+        for path in sorted(self.file("manifests").rglob("*.json")):
+            try:
+                run_forms.manifest(path)
+            except InputError as e:
+                found.append(
+                    e.what if e.file is None else f"{path.relative_to(self.path)} {e.what}"
+                )
         return found
 
 
@@ -170,10 +182,9 @@ class Step:
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of the last complete run of this step, or null."""
         try:
-            found = read_json(self.manifest_path)
+            return run_forms.manifest(self.manifest_path)
         except InputError:
             return None
-        return found if isinstance(found, dict) else None
 
     def valid(self) -> bool:
         """Whether the outputs on disk are what this code makes of these inputs and options."""
@@ -182,10 +193,10 @@ class Step:
             return False
         recorded = {"inputs": self.inputs, "outputs": self.outputs}
         for side, paths in recorded.items():
-            files = last.get(side, {})
+            files = last.get(side) or {}
             if set(files) != {self._relative(p) for p in paths}:
                 return False
-            if not all(_unchanged(p, files[self._relative(p)]) for p in paths):
+            if not all(_unchanged(p, files[self._relative(p)] or {}) for p in paths):
                 return False
         return True
 

@@ -108,12 +108,15 @@ def summarise_processes(
     sizes = [int(p.get(size) or 0) for p in processes]
     if sum(sizes) != len(samples):
         raise ValueError(f"{len(samples)} samples in processes of {sizes}")
+    sizes = [n for n in sizes if n]  # one without samples says nothing
+    if len(sizes) < 2:
+        return alone(samples)
     ends = list(accumulate(sizes))
     each = [alone(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
     known = [stat for stat in each if stat is not None]
     whole = summarise(samples)
-    if whole is None or len(known) < 2:
-        return whole
+    if whole is None:
+        return None
     lows, highs = [s.low for s in known], [s.high for s in known]
     return replace(
         whole,

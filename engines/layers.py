@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layerline.core import run_forms
 from layerline.core.errors import InputError
-from layerline.core.files import read_json
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, node_status, resolve
 
@@ -99,9 +99,7 @@ def document(
 
 def load(path: Path) -> dict[str, Any]:
     """Read a layers.json of ours. Raises InputError for a missing, broken or foreign file."""
-    found = read_json(path)
-    if not isinstance(found, dict) or not isinstance(found.get("layers"), list):
-        raise InputError('is not a layers.json of an engine (no "layers" list)', file=path)
+    found = run_forms.read(path)
     version = found.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InputError(

@@ -123,7 +123,7 @@ def _folder(folder: Path) -> tuple[dict[str, Any], str]:
             file=folder,
             fix=f"give a folder with a config.json, a hub id, or {', '.join(builtin_names())}",
         )
-    raw = read_json(folder / "config.json")
+    raw = read_json(folder / "config.json", finite=False)  # some say Infinity
     if not isinstance(raw, dict):
         raise InputError("is not a model configuration", file=folder / "config.json")
     has_weights = any(next(folder.glob(pattern), None) for pattern in _WEIGHTS)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from layerline.core import machine
+from layerline.core import machine, run_forms
 from layerline.core.errors import InputError
-from layerline.core.files import read_json, replacing, sha256, sha256_of, write_json
+from layerline.core.files import replacing, sha256, sha256_of, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
 from layerline.core.series import in_order
@@ -99,7 +99,7 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
             file=backend.engine(run, precision),
             fix="run the engines stage",
         )
-    record = read_json(path)
+    record = run_forms.read(path)
     return Subject(run, precision, backend, record)
 
 
@@ -155,7 +155,7 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
 def _random_weights(run: Run) -> bool | None:
     """Whether the model's weights are random: then agreement proves little. Null: not known."""
     try:
-        weights = read_json(run.file("export", "model.json")).get("weights")
+        weights = run_forms.read(run.file("export", "model.json")).get("weights")
     except (InputError, AttributeError):
         return None
     return None if weights is None else weights == "random"

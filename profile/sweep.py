@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from layerline.core import run_forms
 from layerline.core.errors import InputError, LayerlineError
-from layerline.core.files import read_json, sha256, write_json
+from layerline.core.files import sha256, write_json
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.core.stats import summarise_processes
@@ -147,7 +148,8 @@ def remarks(run: Run, export: Export) -> list[str]:
         path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
         if p["batch"] == export.request.batch and path.is_file():
             label = f"{p['backend']} {p['precision']}"
-            found.append(remark(label, p["batch"], p["summary"], read_json(path).get("summary")))
+            own = run_forms.read(path).get("summary")
+            found.append(remark(label, p["batch"], p["summary"], own))
     return [line for line in found if line]
 
 
@@ -240,12 +242,12 @@ def _point(
     run: Run, sub: Run, batch: int, precision: str, backend: str, sequence: int
 ) -> dict[str, Any]:
     path = sub.file("captures", f"{precision}.{backend}.latency.json")
-    latency = read_json(path)
+    latency = run_forms.read(path)
     facts = latency.get("facts") or {}
     queued = summarise_processes(
         latency.get("queued_ns") or [], latency.get("processes"), "queued_n"
     )
-    record = read_json(sub.file("engines", f"{precision}.{backend}.build.json"))
+    record = run_forms.read(sub.file("engines", f"{precision}.{backend}.build.json"))
     return {
         "batch": batch,
         "sequence": sequence,

@@ -109,7 +109,7 @@ def test_missing_meta_and_layers_are_one_line(tmp_path: Path) -> None:
         engine_ops.engine_ops(tmp_path, "fp32", "onnxruntime")
     captures = tmp_path / "captures"
     captures.mkdir()
-    (captures / "fp32.onnxruntime.profile.meta.json").write_text("{}")
+    (captures / "fp32.onnxruntime.profile.meta.json").write_text('{"facts": {"warmup_runs": 0}}')
     (tmp_path / "engines").mkdir()
     layers = tmp_path / "engines" / "fp32.onnxruntime.layers.json"
     layers.write_text(json.dumps({"schema_version": 9, "layers": []}))
