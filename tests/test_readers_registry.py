@@ -10,7 +10,7 @@ import sqlite3
 
 import pytest
 
-from layerline.analysis.readers import base, nsys_sql, registry
+from layerline.analysis.readers import base, bounded, nsys_sql, registry
 from layerline.core.errors import InputError
 
 PROFILE = '[ { "count" : 2 }\n, { "name" : "a", "timeMs" : 2, "averageMs" : 1 } ]'
@@ -137,7 +137,7 @@ class Meddling:
 
     def read(self, path):
         self.meddle(path)
-        base.read_bytes(path)
+        bounded.read_bytes(path)
         return base.Artefact("meddling", {"t": base.pa.table({"a": [1]})})
 
 

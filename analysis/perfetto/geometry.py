@@ -16,7 +16,7 @@ import numpy as np
 from ...core.errors import InputError
 from ..readers import nsys_schema as schema
 from ..readers import nsys_sqlite
-from ..readers.base import open_bytes
+from ..readers.bounded import open_bytes
 from ..readers.nsys_source import NULL as NO_VALUE
 from ..readers.torch_events import nanoseconds
 from ..run_files import small

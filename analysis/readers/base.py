@@ -1,48 +1,27 @@
-"""What every reader shares: the head of a file, what a reader gives, and bounded ways to read.
+"""What every reader shares: the head of a file, by which its kind is told, and what a reader gives.
 
 A reader is a module with `KIND`, `DESCRIPTION`, `sniff(head)` and `read(path)` (see `Reader`).
-Everything here treats the file as untrusted: decompression is bounded by size and by ratio, JSON
-by size, number of values and depth, and every failure is one `InputError` line.
+Files are untrusted: they are read through `bounded` and `json_documents`.
 """
 
 from __future__ import annotations
 
-import bz2
-import codecs
-import gzip
-import io
-import json
-import lzma
 import os
-import re
 import stat
-import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from layerline.core.errors import InputError
 
+from .bounded import compression_of, open_bytes, open_regular
+from .encoding import decode
+
 HEAD_BYTES = 64 * 1024
 MAX_ENTRIES = 10_000  # names of a directory that are looked at
-
-MIB = 1 << 20
-MAX_BYTES = 4096 * MIB  # of any file, decompressed
-MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
-RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
-
-MAX_JSON_BYTES = 512 * MIB
-MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes
-
-_MAGIC = (
-    (b"\x1f\x8b", "gzip"),
-    (b"BZh", "bz2"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-)
 
 
 @dataclass(frozen=True)
@@ -110,187 +89,6 @@ class Reader(Protocol):
         """The file's tables; LayerlineError, and nothing else, where it cannot be read."""
 
 
-# --- text ---------------------------------------------------------------------------------------
-
-
-def _bytes_as_latin1(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error("layerline_latin1", _bytes_as_latin1)
-_ERRORS = "layerline_latin1"
-
-
-def encoding_of(data: bytes) -> str:
-    """The encoding of text that begins with `data`: a byte order mark, or UTF-16 by its zeros.
-
-    UTF-8 otherwise; bytes that are not UTF-8 are then taken as Latin-1 one by one (the error
-    handler of `decode`), so that a lone Latin-1 micro sign does not spoil a UTF-8 file.
-    """
-    if data.startswith(codecs.BOM_UTF8):
-        return "utf-8-sig"
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    sample = data[:512]
-    if len(sample) >= 4:
-        even, odd = sample[0::2].count(0), sample[1::2].count(0)
-        if odd > len(sample) * 0.4 and even == 0:
-            return "utf-16-le"
-        if even > len(sample) * 0.4 and odd == 0:
-            return "utf-16-be"
-    return "utf-8"
-
-
-def decode(data: bytes) -> str:
-    """`data` as text: UTF-8 with or without mark, UTF-16, Latin-1 bytes kept; never fails."""
-    encoding = encoding_of(data)
-    if encoding.startswith("utf-16"):
-        return data.decode(encoding, errors="replace")
-    return data.decode(encoding, errors=_ERRORS)
-
-
-def valid_text(text: str) -> str:
-    """`text` with lone surrogates replaced, so that any table and file can hold it."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-def _open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file; a pipe, socket, device or directory is refused without waiting."""
-    try:
-        # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) else str(e)
-        if isinstance(e, OSError) and _is_socket(path):
-            why = "it is a socket"
-        raise InputError(f"cannot be read ({why})", file=path) from None
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise InputError("is a directory", file=path, fix="name a file")
-    what = "a pipe" if stat.S_ISFIFO(mode) else "a device"
-    raise InputError(f"is {what}, not a file", file=path, fix="save it to a file first")
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that stops with InputError beyond `limit` bytes or on damaged compression."""
-
-    def __init__(self, inner: Any, raw: IO[bytes], path: Path, limit: int, ratio: bool) -> None:
-        self._inner, self._raw, self._path = inner, raw, path
-        self._limit, self._seen = limit, 0
-        if ratio:
-            size = os.fstat(raw.fileno()).st_size
-            self._ratio_limit = max(RATIO_FLOOR, size * MAX_RATIO)
-        else:
-            self._ratio_limit = limit
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._inner.read(len(buffer))
-        except EOFError:
-            raise InputError(
-                "the compressed data ends early", file=self._path, fix="copy the file again"
-            ) from None
-        except (OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as e:
-            what = " ".join(str(e).split())
-            raise InputError(f"cannot be read ({what})", file=self._path) from None
-        self._seen += len(data)
-        if self._seen > self._limit:
-            raise InputError(
-                f"holds more than {self._limit // MIB:,} MiB, too much to read whole",
-                file=self._path,
-                fix="capture fewer iterations",
-            )
-        if self._seen > self._ratio_limit:
-            raise InputError(
-                f"expands to more than {MAX_RATIO} times its size, which no capture does",
-                file=self._path,
-                fix="decompress it yourself if you trust it",
-            )
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._inner.close()
-            self._raw.close()
-        super().close()
-
-
-def compression_of(data: bytes) -> str | None:
-    """gzip, bz2, xz or zstd by the first bytes; null where it is none of them."""
-    return next((name for magic, name in _MAGIC if data.startswith(magic)), None)
-
-
-def _decompressor(raw: IO[bytes], compression: str | None) -> Any:
-    if compression == "gzip":
-        return gzip.GzipFile(fileobj=raw)
-    if compression == "bz2":
-        return bz2.BZ2File(raw)
-    if compression == "xz":
-        return lzma.LZMAFile(raw)
-    if compression == "zstd":
-        return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-    return raw
-
-
-def open_bytes(path: Path, limit: int = MAX_BYTES) -> IO[bytes]:
-    """Open a regular file for reading, decompressed by its content (gzip, bz2, xz, zstd).
-
-    Reading beyond `limit` decompressed bytes, or beyond `MAX_RATIO` times the compressed size,
-    raises InputError, as do damaged compression, pipes, devices, sockets and directories.
-    """
-    raw = _open_regular(path)
-    try:
-        compression = compression_of(raw.read(8))
-        raw.seek(0)
-        inner = _decompressor(raw, compression)
-        return io.BufferedReader(_Bounded(inner, raw, path, limit, compression is not None), MIB)
-    except OSError as e:
-        raw.close()
-        raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
-    except BaseException:
-        raw.close()
-        raise
-
-
-def open_text(path: Path, limit: int = MAX_BYTES) -> IO[str]:
-    """Open a file as text: decompressed, decoded as `decode` does, line ends as they are."""
-    stream = open_bytes(path, limit)
-    try:
-        encoding = encoding_of(cast(io.BufferedReader, stream).peek(4096)[:4096])
-    except BaseException:
-        stream.close()
-        raise
-    errors = "replace" if encoding.startswith("utf-16") else _ERRORS
-    return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="")
-
-
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The whole file, decompressed; bounded as `open_bytes` is."""
-    with open_bytes(path, limit) as stream:
-        return stream.read()
-
-
 def read_head(path: Path) -> Head:
     """The head of a file or directory.
 
@@ -305,7 +103,7 @@ def read_head(path: Path) -> Head:
         raise InputError(f"cannot be read ({why})", file=path) from None
     if stat.S_ISDIR(status.st_mode):
         return Head(path, b"", None, True, _entries(path))
-    with _open_regular(path) as raw:
+    with open_regular(path) as raw:
         try:
             compression = compression_of(raw.read(8))
         except OSError as e:
@@ -328,100 +126,3 @@ def _entries(path: Path) -> tuple[str, ...]:
     except OSError as e:
         raise InputError(f"cannot be listed ({e.strerror})", file=path) from None
     return tuple(sorted(names))
-
-
-# --- JSON ---------------------------------------------------------------------------------------
-
-
-def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any:
-    """Parse one JSON document; InputError where it is not one, too deep or too wide.
-
-    The number of values is bounded beforehand by counting separators, so memory stays bounded.
-    """
-    documents = parse_json_documents(data, path, values=values)
-    if len(documents) != 1:
-        raise InputError(
-            f"holds {len(documents)} JSON documents one after the other", file=path, fix="split it"
-        )
-    return documents[0]
-
-
-def parse_json_documents(
-    data: bytes, path: Path, *, values: int = MAX_JSON_VALUES, unique_keys: bool = False
-) -> list[Any]:
-    """Parse JSON documents that follow one another, with white space or commas between them.
-
-    TensorRT tools append to files that exist; a crashed writer leaves such files too. With
-    `unique_keys` an object that has a key twice is an error, not silently the last value. Lone
-    surrogates become U+FFFD, so that every string can be written again.
-    """
-    if len(data) > MAX_JSON_BYTES:
-        raise InputError(f"is JSON of more than {MAX_JSON_BYTES // MIB} MiB", file=path)
-    most = sum(data.count(c) for c in (b",", b"[", b"{")) + 1
-    if most > values:
-        raise InputError(f"is JSON of up to {most:,} values, {values:,} are read", file=path)
-    text = _without_lone_surrogates(decode(data))
-    decoder = json.JSONDecoder(object_pairs_hook=_unique if unique_keys else None)
-    documents = []
-    at = _skip(text, 0)
-    try:
-        while at < len(text):
-            document, at = decoder.raw_decode(text, at)
-            documents.append(document)
-            at = _skip(text, at)
-    except RecursionError:
-        raise InputError("is JSON nested too deeply for any known kind", file=path) from None
-    except json.JSONDecodeError as e:
-        where = f"line {e.lineno} column {e.colno}"
-        whole = "" if not documents else f" after {len(documents)} whole documents"
-        raise InputError(
-            f"is not valid JSON: {e.msg} at {where}{whole}", file=path, fix="is it cut short?"
-        ) from None
-    except ValueError as e:  # an integer of more than 4300 digits
-        raise InputError(f"is not usable JSON ({e})", file=path) from None
-    if not documents:
-        raise InputError("holds no JSON document", file=path)
-    return documents
-
-
-class _DuplicateKeyError(ValueError):
-    """An object has a key twice."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise _DuplicateKeyError(f"the key {twice!r} comes twice in one object")
-    return found
-
-
-_ESCAPE = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\."
-)
-
-
-def _without_lone_surrogates(text: str) -> str:
-    if "\\ud" not in text and "\\uD" not in text:
-        return text
-    return _ESCAPE.sub(
-        lambda m: "\\ufffd" if len(m[0]) == 6 else m[0],
-        text,
-    )
-
-
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n,\x00\ufeff":
-        at += 1
-    return at
-
-
-def load_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
-    """Read and parse one JSON document, bounded in every way."""
-    return parse_json(read_bytes(path, limit), path)
-
-
-def load_json_documents(path: Path, limit: int = MAX_JSON_BYTES) -> list[Any]:
-    """Read and parse the JSON documents of a file, bounded in every way."""
-    return parse_json_documents(read_bytes(path, limit), path)

@@ -24,7 +24,10 @@ import pyarrow as pa
 from layerline.core.errors import InputError
 
 from . import memory_pickle
-from .base import MIB, Artefact, Head, parse_json, read_bytes, valid_text
+from .base import Artefact, Head
+from .bounded import MIB, read_bytes
+from .encoding import valid_text
+from .json_documents import parse_json
 
 KIND = "memory-snapshot"
 DESCRIPTION = "PyTorch CUDA allocator snapshot (pickle or JSON)"

@@ -29,7 +29,8 @@ from typing import Any
 
 from layerline.core.errors import InputError
 
-from .base import MIB, Artefact, Head, open_text
+from .base import Artefact, Head
+from .bounded import MIB, open_text
 from .ncu_numbers import in_doubt, style_of
 from .ncu_rows import ROW, UNITS_ROW, Layout, parse_header
 from .ncu_table import Tables, metric_columns

@@ -18,7 +18,8 @@ from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
 from . import ncu_blocks
-from .base import Artefact, Head, valid_text
+from .base import Artefact, Head
+from .encoding import valid_text
 from .ncu_table import LAUNCHES, RULES
 
 KIND = "ncu-rep"

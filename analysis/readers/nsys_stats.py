@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from layerline.core.errors import InputError
 
-from .base import Artefact, Head, open_text
+from .base import Artefact, Head
+from .bounded import open_text
 
 KIND = "nsys-stats"
 DESCRIPTION = "Nsight Systems summaries (nsys stats --format csv)"

@@ -34,7 +34,8 @@ from layerline.core.errors import InputError
 from layerline.core.stats import summarise
 from layerline.core.tables import table
 
-from .base import MIB, Artefact, Head, open_text
+from .base import Artefact, Head
+from .bounded import MIB, open_text
 
 KIND = "onnxruntime-profile"
 DESCRIPTION = "ONNX Runtime profile (enable_profiling)"

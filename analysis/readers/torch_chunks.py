@@ -26,7 +26,7 @@ import msgspec
 
 from layerline.core.errors import InputError
 
-from .base import MIB, open_bytes
+from .bounded import MIB, open_bytes
 
 CHUNK = 4 * MIB
 MOST_HEAD = 16 * MIB  # of what stands before the events, and behind them

@@ -31,7 +31,10 @@ from layerline.core.tables import table
 from layerline.core.tensor_types import joined, precision_of
 
 from . import trt_oneline
-from .base import Artefact, Head, decode, parse_json_documents, read_bytes
+from .base import Artefact, Head
+from .bounded import read_bytes
+from .encoding import decode
+from .json_documents import parse_json_documents
 
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"

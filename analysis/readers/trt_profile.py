@@ -41,7 +41,10 @@ from layerline.core.errors import InputError
 from layerline.core.stats import summarise
 from layerline.core.tables import table
 
-from .base import Artefact, Head, decode, parse_json_documents, read_bytes
+from .base import Artefact, Head
+from .bounded import read_bytes
+from .encoding import decode
+from .json_documents import parse_json_documents
 
 KIND = "trt-profile"
 DESCRIPTION = "TensorRT timings (trtexec --exportProfile or --exportTimes, IProfiler, TREx)"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from layerline.analysis.readers.base import MIB, open_text
+from layerline.analysis.readers.bounded import MIB, open_text
 from layerline.core.errors import InputError
 
 from . import fields

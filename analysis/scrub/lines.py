@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from layerline.analysis.readers.base import MIB, open_text
+from layerline.analysis.readers.bounded import MIB, open_text
 from layerline.core.errors import InputError
 
 from . import fields

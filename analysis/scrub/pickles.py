@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from layerline.analysis.readers import memory_pickle, memory_snapshot
-from layerline.analysis.readers.base import read_bytes, read_head
+from layerline.analysis.readers.base import read_head
+from layerline.analysis.readers.bounded import read_bytes
 from layerline.core.errors import InputError
 
 from . import fields

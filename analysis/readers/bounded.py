@@ -1,0 +1,166 @@
+"""Reading files that nobody vouches for: regular files only, decompressed within bounds.
+
+What is decompressed is bounded by size and by ratio. Every failure is one `InputError` line.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from layerline.core.errors import InputError
+
+from .encoding import LATIN1, encoding_of
+
+MIB = 1 << 20
+MAX_BYTES = 4096 * MIB  # of any file, decompressed
+MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
+RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
+
+_MAGIC = (
+    (b"\x1f\x8b", "gzip"),
+    (b"BZh", "bz2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file; a pipe, socket, device or directory is refused without waiting."""
+    try:
+        # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (OSError, ValueError) as e:
+        why = e.strerror if isinstance(e, OSError) else str(e)
+        if isinstance(e, OSError) and _is_socket(path):
+            why = "it is a socket"
+        raise InputError(f"cannot be read ({why})", file=path) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise InputError("is a directory", file=path, fix="name a file")
+    what = "a pipe" if stat.S_ISFIFO(mode) else "a device"
+    raise InputError(f"is {what}, not a file", file=path, fix="save it to a file first")
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that stops with InputError beyond `limit` bytes or on damaged compression."""
+
+    def __init__(self, inner: Any, raw: IO[bytes], path: Path, limit: int, ratio: bool) -> None:
+        self._inner, self._raw, self._path = inner, raw, path
+        self._limit, self._seen = limit, 0
+        if ratio:
+            size = os.fstat(raw.fileno()).st_size
+            self._ratio_limit = max(RATIO_FLOOR, size * MAX_RATIO)
+        else:
+            self._ratio_limit = limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._inner.read(len(buffer))
+        except EOFError:
+            raise InputError(
+                "the compressed data ends early", file=self._path, fix="copy the file again"
+            ) from None
+        except (OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as e:
+            what = " ".join(str(e).split())
+            raise InputError(f"cannot be read ({what})", file=self._path) from None
+        self._seen += len(data)
+        if self._seen > self._limit:
+            raise InputError(
+                f"holds more than {self._limit // MIB:,} MiB, too much to read whole",
+                file=self._path,
+                fix="capture fewer iterations",
+            )
+        if self._seen > self._ratio_limit:
+            raise InputError(
+                f"expands to more than {MAX_RATIO} times its size, which no capture does",
+                file=self._path,
+                fix="decompress it yourself if you trust it",
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+            self._raw.close()
+        super().close()
+
+
+def compression_of(data: bytes) -> str | None:
+    """gzip, bz2, xz or zstd by the first bytes; null where it is none of them."""
+    return next((name for magic, name in _MAGIC if data.startswith(magic)), None)
+
+
+def _decompressor(raw: IO[bytes], compression: str | None) -> Any:
+    if compression == "gzip":
+        return gzip.GzipFile(fileobj=raw)
+    if compression == "bz2":
+        return bz2.BZ2File(raw)
+    if compression == "xz":
+        return lzma.LZMAFile(raw)
+    if compression == "zstd":
+        return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+    return raw
+
+
+def open_bytes(path: Path, limit: int = MAX_BYTES) -> IO[bytes]:
+    """Open a regular file for reading, decompressed by its content (gzip, bz2, xz, zstd).
+
+    Reading beyond `limit` decompressed bytes, or beyond `MAX_RATIO` times the compressed size,
+    raises InputError, as do damaged compression, pipes, devices, sockets and directories.
+    """
+    raw = open_regular(path)
+    try:
+        compression = compression_of(raw.read(8))
+        raw.seek(0)
+        inner = _decompressor(raw, compression)
+        return io.BufferedReader(_Bounded(inner, raw, path, limit, compression is not None), MIB)
+    except OSError as e:
+        raw.close()
+        raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
+    except BaseException:
+        raw.close()
+        raise
+
+
+def open_text(path: Path, limit: int = MAX_BYTES) -> IO[str]:
+    """Open a file as text: decompressed, decoded as `decode` does, line ends as they are."""
+    stream = open_bytes(path, limit)
+    try:
+        encoding = encoding_of(cast(io.BufferedReader, stream).peek(4096)[:4096])
+    except BaseException:
+        stream.close()
+        raise
+    errors = "replace" if encoding.startswith("utf-16") else LATIN1
+    return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="")
+
+
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """The whole file, decompressed; bounded as `open_bytes` is."""
+    with open_bytes(path, limit) as stream:
+        return stream.read()
