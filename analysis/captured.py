@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .readers.torch_events import Events
 from .sides import SideData
-from .sums import DEVICE_KINDS, UNRESOLVED, iterations_of, sums, timed_rows
+from .sums import DEVICE_KINDS, SUMMED, UNRESOLVED, iterations_of, sums, timed_rows
 
 BACKENDS = {
     "onnxruntime": "ONNX Runtime",
@@ -24,17 +25,21 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Captured:
-    """What one capture gave: its sides, all its operations, and what could not be done."""
+    """What one capture gave: its sides, all its operations, and what could not be done.
+
+    `events`: calls, ranges and operations of a profiler trace, so that the timeline need not parse
+    it once more; null for other captures."""
 
     sides: list[SideData]
     ops: pa.Table
+    events: Events | None = None
     skipped: list[dict[str, str]] = field(default_factory=list)
 
 
 def counted(ops: pa.Table) -> dict[str, int]:
     """Nanoseconds per kind to hold against the raw file: on a device every row, else the rows of
     iterations (a host trace has start-up in it that no reader keeps)."""
-    rows, column = timed_rows(ops)
+    rows, column = timed_rows(ops.select(SUMMED))
     if not set(pc.unique(rows["kind"]).to_pylist()) & set(DEVICE_KINDS):
         rows, _ = iterations_of(rows)
     found = rows.group_by("kind").aggregate([(column, "sum")])
@@ -46,7 +51,7 @@ def lost(parts: Sequence[pa.Table]) -> int:
     """Time of the operations of iterations less what modules, rows and unresolved get of it."""
     difference = 0
     for part in parts:
-        rows, column = timed_rows(part)
+        rows, column = timed_rows(part.select(SUMMED))
         rows, _ = iterations_of(rows)
         difference += pc.sum(rows[column]).as_py() or 0
         difference -= int(sums(part, labels(part)).total().sum())

@@ -7,6 +7,7 @@ Names are built as NVIDIA's Metrics Structure says (docs.nvidia.com/nsight-compu
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 DURATION = "gpu__time_duration.sum"
 
@@ -43,6 +44,7 @@ _CONSTANTS = (
 )
 
 
+@lru_cache(maxsize=1024)
 def base_unit(unit: str | None) -> tuple[float, str | None]:
     """Factor and name of the base unit: ``Kbyte`` is (1000, byte), ``us`` is (1000, ns),
     ``Gbyte/second`` is (1e9, byte/s), ``cycle/nsecond`` is (1e9, cycle/s), ``Ghz`` is (1e9, Hz).

@@ -194,11 +194,8 @@ def _values(counters: pa.Table, found: list[Launch]) -> pd.DataFrame:
     rows["weight"] = rows["launch"].map(durations(counters)).astype(float)
     units = {u: base_unit(None if pd.isna(u) else u) for u in rows["unit"].unique()}
     rows["value"] = rows["value"].astype(float) * rows["unit"].map(lambda u: units[u][0])
-    kinds = {
-        key: rule(key[0], None if pd.isna(key[1]) else key[1])
-        for key in set(zip(rows["metric"], rows["unit"], strict=True))
-    }
-    pairs = zip(rows["metric"], rows["unit"], strict=True)
+    pairs = list(zip(rows["metric"].tolist(), rows["unit"].tolist(), strict=True))
+    kinds = {k: rule(k[0], None if pd.isna(k[1]) else k[1]) for k in set(pairs)}
     rows["rule"] = pd.Series([kinds[key] for key in pairs], index=rows.index, dtype=object)
     rows["unit"] = rows["unit"].map(lambda u: units[u][1])
     return rows

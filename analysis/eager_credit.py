@@ -16,11 +16,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from layerline.core.tables import PHASES
 
-from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints, Nesting
+from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints
+from .readers.torch_nesting import Flags, Nesting, innermost
 from .readers.torch_trace import iteration_number, of_paths
 
 MODULE = "layerline/module/"
@@ -32,8 +32,6 @@ SUMS = ("aten::add", "aten::add_")
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this
 # distance the operator that made the node was not traced.
 MOST_APART = 16
-
-Flags = npt.NDArray[np.bool_]
 
 # Rows of their own, where no module is charged. The order is that of the codes below.
 ROWS = (
@@ -66,16 +64,6 @@ class Credit:
     iteration: Ints
     rule: Ints
     forward: Ints
-
-
-def nearest(flags: Flags, nesting: Nesting) -> Ints:
-    """The innermost event with a flag that encloses each host event, itself included; -1."""
-    found = [-1] * len(flags)
-    own, parent = flags.tolist(), nesting.parent.tolist()
-    for i in nesting.order.tolist():
-        outer = parent[i]
-        found[i] = i if own[i] else (found[outer] if outer >= 0 else -1)
-    return np.array(found, dtype=np.int64)
 
 
 def named(events: Events, prefix: str, *kinds: int) -> Flags:
@@ -171,14 +159,14 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     depth = np.full(n + 1, -1, dtype=np.int64)  # place on the thread: the inner event is later
     depth[nesting.order] = np.arange(len(nesting.order))
     nodes = backward_nodes(events)
-    module_at = nearest(named(events, MODULE, RANGE), nesting)
-    node_at = nearest(nodes, nesting)
+    module_at = innermost(named(events, MODULE, RANGE), nesting.parent)
+    node_at = innermost(nodes, nesting.parent)
     in_module = depth[module_at] > depth[node_at]
     in_node = depth[node_at] > depth[module_at]
     # Forward operators alone have a sequence number and no forward thread: one inside a backward
     # node, but in no module's range, is recomputed by a function that is no module.
     repeats = in_node & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
-    again = in_node & (depth[nearest(repeats, nesting)] > depth[node_at])
+    again = in_node & (depth[innermost(repeats, nesting.parent)] > depth[node_at])
     in_node &= ~again
     neither = ~(in_module | in_node | again)
     phase, iteration = windows(events, nesting)
@@ -197,7 +185,7 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     row[astray] = ASTRAY
     rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
     for code, at in ((ACCUMULATION, _accumulation(events)), (SUM, _sums(events, nesting))):
-        inner = nearest(at, nesting)
+        inner = innermost(at, nesting.parent)
         mine = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
         module[mine], row[mine], rule[mine], forward[mine] = UNKNOWN, code, RANGE_RULE, UNKNOWN
 
@@ -252,9 +240,9 @@ def windows(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:
             values[todo[holds]] = values[mine[last[holds]]]
     if not named(events, PHASE, RANGE).any():
         stepping = named(events, "Optimizer.", RANGE, OP)
-        phase[nearest(stepping, nesting) >= 0] = PHASES.index("optimizer")
+        phase[innermost(stepping, nesting.parent) >= 0] = PHASES.index("optimizer")
         numbered = (events.kind == OP) & (events.sequence >= 0) & (events.forward_thread <= 0)
-        ahead = (phase == UNKNOWN) & (nearest(numbered, nesting) >= 0)
+        ahead = (phase == UNKNOWN) & (innermost(numbered, nesting.parent) >= 0)
         phase[ahead] = PHASES.index("forward")
     phase[phase == UNKNOWN] = other
     return phase, iteration

@@ -37,8 +37,8 @@ from .readers.torch_events import (
     UNKNOWN,
     Events,
     Ints,
-    nest,
 )
+from .readers.torch_nesting import Nesting, nest
 from .report.show import spoken_time as time
 from .report.view import Closure
 
@@ -58,7 +58,10 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
     with nsys_sqlite.source(path) as opened:
         capture = load(opened)
         calls = _calls(capture)
-    return of_events(events(capture, calls, path), meta)
+    found = events(capture, calls, path)
+    nesting = nest(found)
+    found.forward_thread = _forward_threads(found, nesting)
+    return of_events(found, meta, nesting)
 
 
 def split(text: str) -> tuple[str, int]:
@@ -97,7 +100,8 @@ class _Places:
 
 
 def events(capture: Capture, calls: Calls, path: Path) -> Events:
-    """The push/pop ranges of the default domain, the launches and the operations as columns."""
+    """The push/pop ranges of the default domain, the launches and the operations as columns;
+    forward threads are unknown."""
     places = _Places()
     names: dict[str, int] = {}
     parts = [
@@ -110,9 +114,12 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
         ),
     ]
     columns: dict[str, Any] = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
-    found = Events(
+    unknown = np.full(len(columns["kind"]), UNKNOWN, dtype=np.int64)
+    return Events(
         path=path,
-        index=np.full(len(columns["kind"]), UNKNOWN, dtype=np.int64),
+        index=unknown,
+        forward_thread=unknown,
+        geometry=unknown.astype(np.int32),
         names=list(names),
         places=list(places.known),
         head={},
@@ -120,8 +127,6 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
         notes=list(capture.notes),
         **columns,
     )
-    found.forward_thread = _forward_threads(found)
-    return found
 
 
 def _column(length: int, value: int = UNKNOWN) -> Ints:
@@ -135,10 +140,11 @@ def _ranges(
     kept = np.flatnonzero(
         ~ranges.loose & (ranges.end != NULL) & (ranges.name >= 0) & domains[ranges.domain]
     )
-    described = [split(t) for t in texts]
-    code = ranges.name[kept].astype(np.int64)
+    # Only texts that are used: a capture has one for each call of each operator.
+    used, code = np.unique(ranges.name[kept], return_inverse=True)
+    described = [split(texts[c]) for c in used.tolist()]
     name = np.array([names.setdefault(n, len(names)) for n, _ in described] or [0])[code]
-    own = np.array([t.startswith(OWN) for t in texts] or [False])[code]
+    own = np.array([texts[c].startswith(OWN) for c in used.tolist()] or [False])[code]
     sequence = np.array([s for _, s in described] or [UNKNOWN], dtype=np.int64)[code]
     thread = ranges.thread[kept]
     evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]
@@ -153,7 +159,6 @@ def _ranges(
         "thread": places.codes(ranges.threads, thread),
         "correlation": _column(len(kept)),
         "sequence": sequence,
-        "forward_thread": _column(len(kept)),
         "stream": _column(len(kept)),
         "device": _column(len(kept)),
     }
@@ -183,7 +188,6 @@ def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str,
         "thread": places.codes(calls.threads, calls.thread),
         "correlation": np.where(calls.correlation == NULL, UNKNOWN, calls.correlation),
         "sequence": _column(n),
-        "forward_thread": _column(n),
         "stream": _column(n),
         "device": _column(n),
     }
@@ -194,33 +198,34 @@ def _operations(
 ) -> dict[str, Ints]:
     usable = np.flatnonzero(operations.start != NULL)
     start, end = operations.start[usable], operations.end[usable]
-    table = [names.setdefault(t, len(names)) for t in (*texts, "unnamed")]
+    used, code = np.unique(operations.name[usable], return_inverse=True)
+    named = [texts[c] if c >= 0 else "unnamed" for c in used.tolist()]
+    table = [names.setdefault(t, len(names)) for t in named]
     stream = np.array([*operations.streams, UNKNOWN], dtype=np.int64)[operations.stream[usable]]
     device = np.array([*operations.devices, UNKNOWN], dtype=np.int64)[operations.device[usable]]
     correlation = operations.correlation[usable]
     process = places.codes(operations.processes, operations.process[usable])
     return {
         "kind": _column(len(usable), _DEVICE[operations.kind]),
-        "name": np.array(table, dtype=np.int64)[operations.name[usable].astype(np.int64)],
+        "name": np.array(table, dtype=np.int64)[code],
         "start": start,
         "duration": np.where(end == NULL, UNKNOWN, end - start),
         "process": process,
         "thread": process,
         "correlation": np.where(correlation == NULL, UNKNOWN, correlation),
         "sequence": _column(len(usable)),
-        "forward_thread": _column(len(usable)),
         "stream": np.where(stream == NULL, UNKNOWN, stream),
         "device": np.where(device == NULL, UNKNOWN, device),
     }
 
 
-def _forward_threads(found: Events) -> Ints:
+def _forward_threads(found: Events, nesting: Nesting) -> Ints:
     """1 for backward's nodes, as a profiler trace has it; NVTX does not say which thread it was.
 
     A node is the engine's range with a number, and the range of the node's name with the same
     number right in it; an operator with a number elsewhere is a forward one.
     """
-    parent = nest(found).parent
+    parent = nesting.parent
     engine = [n.startswith(EVALUATE) for n in found.names]
     codes = {n: i for i, n in enumerate(found.names)}
     inner = [

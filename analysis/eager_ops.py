@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from layerline.core import tables
 
@@ -29,7 +30,8 @@ from .eager_credit import (
     named,
 )
 from .readers.base import Artefact
-from .readers.torch_events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, nest, read_events
+from .readers.torch_events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
+from .readers.torch_nesting import Nesting, nest
 from .readers.torch_trace import (
     coded,
     columns,
@@ -69,9 +71,9 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     return of_events(read_events(path), meta)
 
 
-def of_events(events: Events, meta: Mapping[str, Any]) -> Artefact:
-    """`eager` for events that were read already."""
-    nesting = nest(events)
+def of_events(events: Events, meta: Mapping[str, Any], nesting: Nesting | None = None) -> Artefact:
+    """`eager` for events that were read already; `nesting` where they were nested, too."""
+    nesting = nesting or nest(events)
     launch, notes = launches(events)
     given = credit(events, nesting)
     rows = np.flatnonzero((events.kind == OP) | np.isin(events.kind, DEVICE))
@@ -101,13 +103,7 @@ def _charged(
     row = np.where(linked, given.row[at], len(ROWS))
     # A kernel in a module keeps the operator that launched it as its layer.
     own_row = coded(np.where(module < 0, row, UNKNOWN), [*ROWS, LAUNCH_MISSING])
-    layer = pa.array(
-        [
-            own if own is not None else op
-            for own, op in zip(own_row.to_pylist(), operator.to_pylist(), strict=True)
-        ],
-        pa.string(),
-    )
+    layer = pc.coalesce(own_row, operator)
     other = tables.PHASES.index("other")
     paths = [[name.removeprefix(MODULE)] for name in events.names]
     modules = pa.array(paths, pa.list_(pa.string())).take(

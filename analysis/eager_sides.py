@@ -19,10 +19,11 @@ from ..core.run import Run
 from . import audit, closure, eager_device, host_run, launch, raw_sums
 from .captured import Captured, counted, labels, lost
 from .readers.nsys_host import Host
+from .readers.torch_events import Events
 from .report.view import Closure, HostSide
 from .run_files import optional, small
 from .sides import SideData
-from .sums import DEVICE_KINDS, OUTSIDE_OPERATORS, sums
+from .sums import DEVICE_KINDS, OUTSIDE_OPERATORS, SUMMED, sums
 
 # Phases of training that have modules; the others are rows of the step.
 COLUMNS = ("forward", "recompute", "backward")
@@ -46,6 +47,7 @@ class _Eager:
     events: Mapping[str, Mapping[int, int]]
     windows: eager_device.Windows
     steps: Mapping[int, int]
+    drawn: Events
     on_device: bool
     counted: Closure
     nsys: pa.Table | Closure | None
@@ -73,7 +75,7 @@ def eager(run: Run, precision: str) -> Captured:
         queued_ns=launch.queued(latency),
         host=_host_block(read, side.latency_ns, "inference", launch.queued(latency)),
     )
-    return Captured([side], read.ops)
+    return Captured([side], read.ops, read.drawn)
 
 
 def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Closure | None:
@@ -93,15 +95,18 @@ def train(run: Run, precision: str) -> Captured:
     return Captured(
         [*sides, replace(step, target=latency.get("target"), device=launch.device(latency))],
         read.ops,
+        read.drawn,
     )
 
 
 def _read(run: Run, task: str, precision: str) -> _Eager:
-    from .eager_ops import eager as read_eager
+    from .eager_ops import of_events
+    from .readers.torch_events import DRAWN, read_events
 
     meta = optional(run.file("captures", f"{task}.{precision}.meta.json"))
     path = run.file("captures", meta.get("trace") or f"{task}.{precision}.trace.json.gz")
-    found = read_eager(path, {"precision": precision, **meta})
+    events = read_events(path)
+    found = of_events(events, {"precision": precision, **meta})
     ops = found.main
     # Time outside operators is reported beside operations, not among them.
     ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE_OPERATORS), True))
@@ -120,7 +125,9 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     on_device = bool(kinds & set(DEVICE_KINDS))
     steps = raw.steps if raw else {s["iteration"]: s["duration_ns"] for s in found.facts["steps"]}
     places = found.facts["phases"], found.facts["steps"]
-    parts = [ops.filter(pc.equal(ops["phase"], p)) for p in pc.unique(ops["phase"]).to_pylist()]
+    summed = ops.select([*SUMMED, "layer", "rule"])
+    phases = pc.unique(ops["phase"]).to_pylist()
+    parts = [summed.filter(pc.equal(summed["phase"], p)) for p in phases]
     return _Eager(
         path=path,
         precision=precision,
@@ -131,6 +138,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         events={p: dict(enumerate(ns)) for p, ns in (meta.get("traced_phases_ns") or {}).items()},
         windows=eager_device.windows(ops, *places) if on_device else {},
         steps=steps,
+        drawn=events.only(DRAWN),
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         nsys=_nsys(run, task, precision) if on_device else None,

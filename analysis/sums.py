@@ -8,6 +8,7 @@ iteration. Own, shared, blocks, kinds and coverage are sums over its rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ DEVICE_KINDS = ("kernel", "memcpy", "memset")
 UNRESOLVED = "unresolved"
 OUTSIDE_OPERATORS = "outside operators"
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+# The columns that sums are made of.
+SUMMED = ["kind", "phase", "iteration", "duration_ns", "self_ns", "modules"]
 _SEPARATOR = "\x1f"
 
 
@@ -73,7 +76,14 @@ class Sums:
 
 def stat(samples: Any) -> Stat | None:
     """Summary of a vector of per-iteration sums, in the order of the iterations."""
-    return in_order([int(s) for s in samples])
+    return _stat(np.asarray(samples, dtype=np.int64).tobytes())
+
+
+@lru_cache(maxsize=8192)
+def _stat(samples: bytes) -> Stat | None:
+    """Kept, for modules that hold one another often cost the same, and the tree, the kinds and the
+    table of modules ask for each several times."""
+    return in_order(np.frombuffer(samples, dtype=np.int64).tolist())
 
 
 def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
@@ -117,7 +127,8 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
     """
     if labels is None:
         labels = pa.array([UNRESOLVED] * len(ops), type=pa.string())
-    rows, column = timed_rows(ops.append_column("_label", labels))
+    # Only what is needed: filtering lists and texts of a large table takes long.
+    rows, column = timed_rows(ops.select(SUMMED).append_column("_label", labels))
     rows, iteration = iterations_of(rows)
     known = pc.is_valid(rows[column])
     unknown = len(rows) - int(pc.sum(known).as_py() or 0)
@@ -142,7 +153,7 @@ def phase_shares(ops: pa.Table) -> dict[str, float]:
     Iterations without operation time are left out; a phase that is not known is "other". Ordered
     as `PHASES`. Empty where nothing is known.
     """
-    rows, column = timed_rows(ops)
+    rows, column = timed_rows(ops.select(SUMMED))
     rows, iteration = iterations_of(rows)
     if not len(rows):
         return {}

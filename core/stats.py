@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -56,6 +57,7 @@ def median(ordered: Sequence[int]) -> int:
     return round((ordered[middle - 1] + ordered[middle]) / 2)
 
 
+@lru_cache(maxsize=1024)
 def interval_rank(n: int, confidence: float = 0.95) -> int | None:
     """The largest k for which [x(k), x(n+1-k)] covers the median; null where none does."""
     tail = (1 - confidence) / 2

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 
-_TEXT = re.compile(
-    r"(?P<name>.*?)(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S
-)
+_NUMBERS = re.compile(r"(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S)
 
 
 def split(text: str) -> tuple[str, int | None]:
     """Name and sequence number of a range; the number is null without one."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        return text, None
-    return found["name"], None if found["seq"] is None else int(found["seq"])
+    # The shortest name that leaves nothing but numbers; a name may have commas of its own.
+    at = text.find(", ")
+    while at >= 0:
+        found = _NUMBERS.fullmatch(text, at)
+        if found:
+            number = found["seq"]
+            return text[:at], None if number is None else int(number)
+        at = text.find(", ", at + 1)
+    return text, None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis import raw_sums
-from layerline.analysis.readers import onnxruntime_profile, registry
+from layerline.analysis.readers import onnxruntime_events, onnxruntime_profile, registry
 from layerline.core.errors import InputError
 
 
@@ -196,6 +196,7 @@ def test_other_files_are_not_taken(tmp_path: Path, text: str) -> None:
         registry.read(path)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.lists(
@@ -258,10 +259,24 @@ def test_files_made_to_be_slow_are_refused_after_bounded_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limit: dict[str, int], says: str
 ) -> None:
     for name, value in limit.items():
-        monkeypatch.setattr(onnxruntime_profile, name, value)
+        where = next(m for m in (onnxruntime_events, onnxruntime_profile) if hasattr(m, name))
+        monkeypatch.setattr(where, name, value)
     path = tmp_path / "p"
     path.write_text('[{"cat":"Session","name":"model_run"}' + text + "]")
     with pytest.raises(InputError) as e:
         onnxruntime_profile.read(path)
     assert says in e.value.line()
     assert "\n" not in e.value.line()
+
+
+def test_a_line_that_is_no_event_of_its_own_is_read_by_the_slower_parser(tmp_path: Path) -> None:
+    """Two events on a line, one over several, numbers that are no strict JSON: all are counted."""
+    one, two, three = node("a", 1, 2), node("b", 4, 3), node("c", 8, 1)
+    text = f"[\n{json.dumps(one)},{json.dumps(two)},\n{json.dumps(three, indent=1)},\n"
+    loose = json.dumps(node("d", 10, 1)).replace('"args": {', '"args": {"x": NaN, ')
+    path = tmp_path / "p"
+    path.write_text(text + loose + ",\n" + json.dumps(run(0, 20)) + "\n]\n")
+    found = onnxruntime_profile.read(path)
+    assert found.main["name"].to_pylist() == ["a", "b", "c", "d"]
+    assert found.main["duration_ns"].to_pylist() == [2000, 3000, 1000, 1000]
+    assert found.main["iteration"].to_pylist() == [0, 0, 0, 0]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from layerline.analysis.eager_ops import covered, union
 from layerline.analysis.readers import torch_trace
-from layerline.analysis.readers.torch_events import nest, read_events
+from layerline.analysis.readers.torch_events import read_events
+from layerline.analysis.readers.torch_nesting import nest
 
 # Each example writes the same file anew.
 PROPERTY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core.errors import InputError
 from ..readers import nsys_host, nsys_schema, nsys_sqlite, torch_events
+from ..readers.torch_events import Events
 from .columns import combined, integers
 from .lanes import lanes
 from .model import NULL, About, Flows, Ints, Slices, Track
@@ -44,12 +45,13 @@ class HostEvents:
         )
 
 
-def read(path: Path) -> list[HostEvents]:
-    """Calls and ranges of a capture; nothing for a file that has none of either."""
+def read(path: Path, events: Events | None = None) -> list[HostEvents]:
+    """Calls and ranges of a capture; nothing for a file that has none of either. `events` of a
+    profiler trace that was read already."""
     if path.suffix == ".sqlite":
         return _nsys(path)
     if ".trace.json" in path.name:
-        return _torch(path)
+        return _torch(events or torch_events.read_events(path))
     return []
 
 
@@ -88,8 +90,7 @@ def _split(thread: Ints) -> tuple[Ints, Ints]:
     return process, thread & nsys_schema.PROCESS_MASK
 
 
-def _torch(path: Path) -> list[HostEvents]:
-    events = torch_events.read_events(path)
+def _torch(events: Events) -> list[HostEvents]:
     places = [p if isinstance(p, int) else NULL for p in events.places]
     numbers = np.asarray([*places, NULL], np.int64)
     found = []

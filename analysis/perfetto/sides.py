@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ...core.run import Run
 from ..captured import Captured
+from ..readers.torch_events import Events
 from . import geometry, host, measured, spans
 from .chosen import Chosen, choose, times
 from .columns import integers
@@ -28,7 +29,8 @@ _WHAT = {"node": "nodes", "op": "operators"}
 
 @dataclass(frozen=True)
 class Source:
-    """One capture: its operations, the raw file (null where it is not at hand), its counters."""
+    """One capture: its operations, the raw file (null where it is not at hand), its counters, and
+    the `events` of a profiler trace (null: read from the file)."""
 
     key: str
     label: str
@@ -36,6 +38,7 @@ class Source:
     engine: bool
     raw: Path | None = None
     counters: pa.Table | None = None
+    events: Events | None = None
 
 
 def of_captured(
@@ -48,7 +51,7 @@ def of_captured(
     what = {"inference": "eager"}.get(side.phase, "train")
     key = f"{side.precision}.{side.backend}" if engine else f"{what}.{side.precision}"
     _, table = (counters or {}).get(key, (None, None))
-    return Source(key, side.label, found.ops, engine, folder / side.source, table)
+    return Source(key, side.label, found.ops, engine, folder / side.source, table, found.events)
 
 
 def group(source: Source, iteration: int | None = None, first_arrow: int = 1) -> Group:
@@ -87,7 +90,7 @@ def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]
     extras, counted = [], None
     if source.raw is not None and source.raw.exists():
         start, correlation = integers(table["start_ns"]), integers(table["correlation"])
-        found = geometry.read(source.raw, start, correlation)
+        found = geometry.read(source.raw, start, correlation, source.events)
         if found is not None:
             extras.append(found)
     if source.counters is not None:
@@ -108,7 +111,7 @@ def _operators(chosen: Chosen, on_device: bool) -> list[Track]:
 def _host(source: Source, chosen: Chosen, made: Operations) -> tuple[list[Track], Ints | None]:
     if source.raw is None or not source.raw.exists():
         return [], None
-    events = host.read(source.raw)
+    events = host.read(source.raw, source.events)
     found = host.launches(events, made)
     if found is None:
         return [], None

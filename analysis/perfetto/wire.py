@@ -8,8 +8,14 @@ that are encoded once and joined.
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+import numpy as np
+
+from .model import Ints
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
+_MOST = 10  # bytes of a varint of 64 bits
 _SMALL = [bytes([n]) for n in range(128)]
 
 
@@ -48,3 +54,35 @@ def double(field: int, value: float) -> bytes:
 def fixed64(field: int, value: int) -> bytes:
     """A field of type fixed64."""
     return varint(field << 3 | _FIXED64) + struct.pack("<Q", value)
+
+
+def varints(values: Ints, before: bytes = b"") -> list[bytes]:
+    """A column of integers as varints, negative ones as two's complement; `before` each of them."""
+    at, (blob, length) = len(before), _matrix(values, before)
+    width = at + _MOST
+    return [blob[i : i + at + n] for i, n in zip(range(0, len(blob), width), length, strict=True)]
+
+
+def embedded(outer: int, key: bytes, field: int, values: Ints) -> list[bytes]:
+    """For each integer, a field `outer` with a message of `key` and of the integer as `field`."""
+    inner = key + varint(field << 3 | _VARINT)
+    lengths = [varint(len(inner) + n) for n in range(_MOST + 1)]
+    head = varint(outer << 3 | _BYTES)
+    starts = [head + of + inner for of in lengths]
+    blob, length = _matrix(values, b"")
+    places = range(0, len(blob), _MOST)
+    return [starts[n] + blob[i : i + n] for i, n in zip(places, length, strict=True)]
+
+
+def _matrix(values: Ints, before: bytes) -> tuple[bytes, list[int]]:
+    """Rows of `before` and a varint, padded to `_MOST` bytes, and the lengths of the varints."""
+    left = values.astype(np.uint64)
+    length = np.ones(len(left), np.int64)
+    made: Any = np.empty((len(left), len(before) + _MOST), np.uint8)
+    made[:, : len(before)] = np.frombuffer(before, np.uint8)
+    for at in range(_MOST):
+        more = left > 127
+        length += more
+        made[:, len(before) + at] = left & 127 | more.astype(np.uint64) << 7
+        left >>= np.uint64(7)
+    return made.tobytes(), length.tolist()

@@ -47,6 +47,7 @@ class Writer:
         self._stream = stream
         self._buffer = bytearray()
         self._texts: dict[tuple[int, str], int] = {}
+        self._told: dict[tuple[str, str], bytes] = {}
         self._uuid = 0
         state = wire.integer(_FLAGS, _CLEARED)
         self._packet(wire.integer(_SEQUENCE, 1) + state)
@@ -85,29 +86,34 @@ class Writer:
         abouts: dict[int, bytes] = {}
         own = [(self._key(k), v) for k, v in slices.own.items()]
         ending = _event(wire.integer(_TYPE, _END) + wire.integer(_UUID, track))
-        running: list[int] = []
+        running: list[tuple[int, bytes]] = []  # ends of the slices that are open, and their packets
         for at in range(0, len(order), _BLOCK):
             rows = order[at : at + _BLOCK]
-            arrows = _arrows(slices, rows)
-            columns = [(key, values[rows].tolist()) for key, values in own]
-            times = (slices.start[rows] + shift, slices.end[rows] + shift)
-            each = [c.tolist() for c in (*times, slices.name[rows], slices.about[rows])]
-            for i, (start, end, name, about) in enumerate(zip(*each, strict=True)):
-                while running and running[-1] <= start:
-                    self._at(running.pop(), ending)
+            begins, ends = slices.start[rows] + shift, slices.end[rows] + shift
+            columns = [
+                [names[n] for n in slices.name[rows].tolist()],
+                *(_annotated(key, values[rows]) for key, values in own),
+                _arrows(slices, rows),
+            ]
+            each = zip(
+                begins.tolist(),
+                wire.varints(begins, _TAG_TIME),
+                ends.tolist(),
+                _packets(ends, ending),
+                slices.about[rows].tolist(),
+                zip(*columns, strict=True),
+                strict=True,
+            )
+            for start, begin, end, closing, about, (name, *fields) in each:
+                while running and running[-1][0] <= start:
+                    self._buffer += running.pop()[1]
                 shared = abouts.get(about)
                 if shared is None:
                     shared = abouts[about] = self._annotations(slices.abouts[about])
-                made = [head, names[name], shared]
-                for key, values in columns:
-                    value = values[i]
-                    if value != NULL:
-                        made.append(wire.data(_ANNOTATION, key + wire.integer(_INT, value)))
-                made.append(arrows[i])
-                self._at(start, _event(b"".join(made)))
-                running.append(end)
+                self._packet(begin + _event(b"".join((head, name, shared, *fields))))
+                running.append((end, closing))
         while running:
-            self._at(running.pop(), ending)
+            self._buffer += running.pop()[1]
 
     def _named(self, slices: Slices, order: Ints) -> dict[int, bytes]:
         used = np.unique(slices.name[order]).tolist()
@@ -134,9 +140,17 @@ class Writer:
             self.close()
 
     def _annotations(self, about: About) -> bytes:
-        return b"".join(
-            wire.data(_ANNOTATION, self._key(k) + self._value(v)) for k, v in about.items()
-        )
+        return b"".join([self._annotation(k, v) for k, v in about.items()])
+
+    def _annotation(self, name: str, value: Value) -> bytes:
+        if not isinstance(value, str):
+            return wire.data(_ANNOTATION, self._key(name) + self._value(value))
+        # Most are the same few texts: a kind, a phase, a rule.
+        made = self._told.get((name, value))
+        if made is None:
+            made = wire.data(_ANNOTATION, self._key(name) + self._value(value))
+            self._told[name, value] = made
+        return made
 
     def _key(self, name: str) -> bytes:
         return wire.integer(_KEY, self._intern(_KEYS, name))
@@ -163,6 +177,21 @@ class Writer:
 
 def _event(content: bytes) -> bytes:
     return _TAG_EVENT + wire.varint(len(content)) + content + _TAIL
+
+
+def _annotated(key: bytes, values: Ints) -> list[bytes]:
+    """The argument `key` of each slice; nothing where it is not known."""
+    made = wire.embedded(_ANNOTATION, key, _INT, values)
+    for i in np.flatnonzero(values == NULL).tolist():
+        made[i] = b""
+    return made
+
+
+def _packets(times: Ints, event: bytes) -> list[bytes]:
+    """The same event at several times, as whole packets."""
+    length = [wire.varint(len(_TAG_TIME) + n + len(event)) for n in range(11)]
+    starts = [_TAG_PACKET + n + _TAG_TIME for n in length]
+    return [starts[len(time)] + time + event for time in wire.varints(times)]
 
 
 def _arrows(slices: Slices, rows: Ints) -> list[bytes]:

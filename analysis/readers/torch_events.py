@@ -1,26 +1,24 @@
-"""The events of a profiler trace as columns, and how those of one thread nest.
+"""The events of a profiler trace as columns.
 
 `read_events` keeps what has a duration on a thread or a device (and, on demand, the arrows from
-forward to backward); names are stored once. `nest` finds every event's parent and the time that
-each operator spends outside of nested operators.
+forward to backward); names are stored once.
 """
 
 from __future__ import annotations
 
 import math
-from array import array
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from layerline.core.errors import InputError
 
-from .torch_chunks import Chunks, Event, Number
+from .torch_chunks import ABSENT, Args, Chunks, Event, Number
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -31,6 +29,7 @@ RANGE, PYTHON, OP, RUNTIME, KERNEL, MEMCPY, MEMSET = range(7)
 HOST = (RANGE, PYTHON, OP, RUNTIME)
 DEVICE = (KERNEL, MEMCPY, MEMSET)
 DEVICE_KINDS = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
+DRAWN = (RANGE, RUNTIME, *DEVICE)  # what a timeline needs beside the table of operations
 UNKNOWN = -1
 
 # Categories as written from 2021 to now, in lower case.
@@ -49,8 +48,8 @@ _CATEGORIES = {
     "overhead": UNKNOWN,
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
-_BLOCK = 1 << 15
-MODULE_FRAME = "nn.Module: "
+_SIZES = msgspec.json.Decoder(tuple[int, ...])
+_COUNT = msgspec.json.Decoder(int | None)
 
 
 def kind_of(category: str | None, name: str, process: Any) -> int:
@@ -80,6 +79,35 @@ class _Codes(dict[Any, int]):
         return code
 
 
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a kernel's launch; registers per thread and bytes of shared memory are null
+    where the trace does not tell them."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    registers: int | None
+    shared: int | None
+
+
+# The columns of `Events`.
+COLUMNS = (
+    "kind",
+    "name",
+    "start",
+    "duration",
+    "process",
+    "thread",
+    "correlation",
+    "sequence",
+    "forward_thread",
+    "index",
+    "stream",
+    "device",
+    "geometry",
+)
+
+
 @dataclass
 class Events:
     """Columns of equal length, in the file's order. Unknown is `UNKNOWN` (-1) in every column
@@ -98,12 +126,19 @@ class Events:
     index: Ints
     stream: Ints
     device: Ints
+    geometry: Codes  # into `geometries`
     names: list[str]
     places: list[Any]
     head: dict[str, Any]
     counts: dict[str, int]  # "phase category" -> events in the file
     notes: list[str]
     flows: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    geometries: list[Geometry] = field(default_factory=list)
+
+    def only(self, kinds: tuple[int, ...]) -> Events:
+        """The events of these kinds, in the file's order."""
+        rows = np.flatnonzero(np.isin(self.kind, kinds))
+        return replace(self, **{c: getattr(self, c)[rows] for c in COLUMNS})
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -160,6 +195,8 @@ class _Builder:
         self.flow_rows: list[tuple[Any, ...]] = []
         self.flows = flows
         self.undated = 0
+        self.geometry_codes: dict[tuple[bytes, ...], int] = {}
+        self.geometries: list[Geometry] = []
 
     def add(self, events: list[Event]) -> None:
         self.counts.update([(e.ph, e.cat) for e in events])
@@ -195,11 +232,38 @@ class _Builder:
             "index": _integers([a and a.index for a in args]),
             "stream": _integers([a and a.stream for a in args]),
             "device": _integers([a and a.device for a in args]),
+            "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
         }
         if not dated.all():
             self.undated += int((~dated).sum())
             part = {k: v[dated] for k, v in part.items()}
         self.parts.append(part)
+
+    def _geometry(self, args: Args | None) -> int:
+        if args is None or args.grid is ABSENT or args.block is ABSENT:
+            return UNKNOWN
+        told = bytes(args.grid), bytes(args.block), bytes(args.registers), bytes(args.shared)
+        code = self.geometry_codes.get(told)
+        if code is None:
+            code, found = UNKNOWN, _geometry(*told)
+            if found is not None:
+                code = len(self.geometries)
+                self.geometries.append(found)
+            self.geometry_codes[told] = code
+        return code
+
+
+def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geometry | None:
+    """What these texts tell; null where one is of another type than Kineto writes."""
+    try:
+        return Geometry(
+            _SIZES.decode(grid),
+            _SIZES.decode(block),
+            _COUNT.decode(registers or b"null"),
+            _COUNT.decode(shared or b"null"),
+        )
+    except msgspec.DecodeError:
+        return None
 
 
 def _integers(values: list[Any]) -> Ints:
@@ -255,6 +319,7 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
             )
         },
         notes=notes,
+        geometries=builder.geometries,
         **columns,
     )
     if flows:
@@ -266,129 +331,3 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
             "start": nanoseconds([r[3] for r in rows])[0],
         }
     return found
-
-
-@dataclass(frozen=True)
-class Nesting:
-    """How host events nest: arrays over all events; -1 for none, and for device events.
-
-    `order`: host events, parents before children. `parent`: the enclosing event. `operator`: the
-    innermost enclosing operator, the event itself where it is one. `range`: the innermost
-    enclosing range, itself where it is one. `self_ns`: time in which an operator is the innermost
-    one that runs on its thread. `path`: into `paths`, whose entries are (outer path, name code);
-    path -1 is outside of all ranges.
-    """
-
-    order: Ints
-    parent: Ints
-    operator: Ints
-    range: Ints
-    self_ns: Ints
-    path: Ints
-    paths: list[tuple[int, int]]
-
-
-def nest(events: Events) -> Nesting:
-    """Nest the host events of each thread by their times.
-
-    An event belongs to the latest one that began before it and has not ended. Equal times are
-    told apart by the profiler's index, then by the file's order; a runtime call is never outside
-    of an operator with the same times. Rounded times may overlap by a bit: each moment belongs to
-    the operator that began last, so that the self times of a thread's operators add up to the
-    time in which any of them runs.
-    """
-    host = np.flatnonzero(events.kind <= RUNTIME)
-    end = events.end
-    order = host[
-        np.lexsort(
-            (
-                host,
-                events.index[host],
-                events.kind[host] == RUNTIME,
-                -end[host],
-                events.start[host],
-                events.thread[host],
-                events.process[host],
-            )
-        )
-    ]
-    n = len(events)
-    kinds = events.kind
-    frames = np.array([name.startswith(MODULE_FRAME) for name in events.names], dtype=bool)
-    is_range = (kinds == RANGE) | ((kinds == PYTHON) & frames[events.name])
-    sweep = _Sweep(n)
-    where = events.process[order].astype(np.int64) << 32 | events.thread[order].astype(np.int64)
-    borders = np.flatnonzero(np.diff(where)) + 1
-    for part in np.split(order, borders):
-        columns = (part, events.start[part], end[part], kinds[part] == OP, is_range[part])
-        sweep.thread(_rows((*columns, events.name[part])))
-    return Nesting(
-        order=order,
-        parent=np.array(sweep.parent, dtype=np.int64),
-        operator=np.array(sweep.operator, dtype=np.int64),
-        range=np.array(sweep.range, dtype=np.int64),
-        self_ns=np.array(sweep.self_ns, dtype=np.int64),
-        path=np.array(sweep.path, dtype=np.int64),
-        paths=list(sweep.paths),
-    )
-
-
-_Row = tuple[int, int, int, bool, bool, int]  # event, start, end, operator?, range?, name
-
-
-def _rows(columns: tuple[npt.NDArray[Any], ...]) -> Iterator[_Row]:
-    """The rows of columns as Python values, not all of them at a time."""
-    for at in range(0, len(columns[0]), _BLOCK):
-        yield from zip(*(c[at : at + _BLOCK].tolist() for c in columns), strict=True)
-
-
-class _Sweep:
-    """One pass over the events of a thread with a stack of those that run."""
-
-    def __init__(self, n: int) -> None:
-        self.parent = array("q", [-1]) * n
-        self.operator = array("q", [-1]) * n
-        self.range = array("q", [-1]) * n
-        self.self_ns = array("q", [0]) * n
-        self.path = array("q", [-1]) * n
-        self.paths: dict[tuple[int, int], int] = {}
-
-    def thread(self, rows: Iterator[_Row]) -> None:
-        """Nest one thread's events, given by start, the longer first."""
-        parent, operator, range_, path = self.parent, self.operator, self.range, self.path
-        self_ns, paths = self.self_ns, self.paths
-        stack: list[int] = []  # indices of the events that run, outermost first
-        until: list[int] = []  # and their ends
-        clock = 0
-        for i, start, end, is_operator, is_range, name in rows:
-            while until and until[-1] <= start:
-                stopped, owner = until.pop(), operator[stack.pop()]
-                if stopped > clock:
-                    if owner >= 0:
-                        self_ns[owner] += stopped - clock
-                    clock = stopped
-            if stack:
-                top = stack[-1]
-                parent[i] = top
-                owner = operator[top]
-                if owner >= 0 and start > clock:
-                    self_ns[owner] += start - clock
-                operator[i] = i if is_operator else owner
-                range_[i] = i if is_range else range_[top]
-                outer = path[top]
-            else:
-                outer = -1
-                if is_operator:
-                    operator[i] = i
-                if is_range:
-                    range_[i] = i
-            clock = max(clock, start)
-            path[i] = paths.setdefault((outer, name), len(paths)) if is_range else outer
-            stack.append(i)
-            until.append(end)
-        while until:
-            stopped, owner = until.pop(), operator[stack.pop()]
-            if stopped > clock:
-                if owner >= 0:
-                    self_ns[owner] += stopped - clock
-                clock = stopped

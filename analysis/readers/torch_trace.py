@@ -30,12 +30,11 @@ from .torch_events import (
     UNKNOWN,
     Events,
     Ints,
-    Nesting,
     integer,
     kind_of,
-    nest,
     read_events,
 )
+from .torch_nesting import Nesting, nest
 
 KIND = "torch-trace"
 DESCRIPTION = "torch.profiler trace (Chrome JSON): CPU operators, kernels, ranges"
