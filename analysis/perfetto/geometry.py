@@ -10,16 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from ...core.errors import InputError
 from ..readers import nsys_schema as schema
 from ..readers import nsys_sqlite
-from ..readers.bounded import open_bytes
 from ..readers.nsys_source import NULL as NO_VALUE
-from ..readers.torch_events import nanoseconds
-from ..run_files import small
+from ..readers.torch_events import UNKNOWN, Events, Geometry
 from .columns import combined
 from .model import About, Ints
 from .operations import Extra
@@ -32,13 +29,13 @@ _MORE = {
 }
 
 
-def read(path: Path, start: Ints, correlation: Ints) -> Extra | None:
+def read(path: Path, start: Ints, correlation: Ints, events: Events | None = None) -> Extra | None:
     """The geometry of the operations with these starts (ns) and correlation ids; null where the
-    capture tells none, or is a trace too large to be read once more."""
+    capture tells none. Of a profiler trace it is in its `events`."""
     if path.suffix == ".sqlite":
         found = _nsys(path, start)
-    elif ".trace.json" in path.name and small(path):
-        found = _torch(path)
+    elif events is not None:
+        found = _torch(events)
     else:
         return None
     return None if found is None else _matched(*found, start, correlation)
@@ -91,54 +88,22 @@ def _named(of: dict[str, Any]) -> About:
     return found
 
 
-class _Args(msgspec.Struct, gc=False):
-    correlation: int | None = None
-    grid: list[int] | None = None
-    block: list[int] | None = None
-    registers: int | None = msgspec.field(default=None, name="registers per thread")
-    shared: int | None = msgspec.field(default=None, name="shared memory")
-
-
-class _Event(msgspec.Struct, gc=False):
-    ts: float | int | str | None = None
-    args: _Args | None = None
-
-
-class _Trace(msgspec.Struct):
-    traceEvents: list[msgspec.Raw] = []  # noqa: N815 (the format's name)
-
-
-def _torch(path: Path) -> tuple[Ints, Ints, Ints, list[About]] | None:
-    try:
-        with open_bytes(path) as stream:
-            events = msgspec.json.decode(stream.read(), type=_Trace).traceEvents
-    except msgspec.DecodeError:
+def _torch(events: Events) -> tuple[Ints, Ints, Ints, list[About]] | None:
+    rows = np.flatnonzero((events.geometry != UNKNOWN) & (events.correlation != UNKNOWN))
+    if not len(rows):
         return None
-    decoder = msgspec.json.Decoder(_Event)
-    known: dict[tuple[Any, ...], int] = {}
-    rows: list[tuple[Any, int, int]] = []
-    for event in events:
-        try:
-            found = decoder.decode(event)
-        except msgspec.ValidationError:
-            continue  # another writer's event, of other types: it tells no geometry
-        a = found.args
-        if a is None or a.grid is None or a.block is None or a.correlation is None:
-            continue
-        key = (tuple(a.grid), tuple(a.block), a.registers, a.shared)
-        rows.append((found.ts, a.correlation, known.setdefault(key, len(known))))
-    if not rows:
-        return None
-    times, ids, code = zip(*rows, strict=True)
-    at, _ = nanoseconds(list(times))
-    return at, np.asarray(ids, np.int64), np.asarray(code, np.int64), [_told(k) for k in known]
+    values = [_told(g) for g in events.geometries]
+    at, ids = events.start[rows], events.correlation[rows]
+    return at, ids, events.geometry[rows].astype(np.int64), values
 
 
-def _told(key: tuple[Any, ...]) -> About:
-    grid, block, registers, shared = key
-    found: dict[str, Any] = {"grid": "x".join(map(str, grid)), "block": "x".join(map(str, block))}
-    if registers is not None:
-        found["registers_per_thread"] = registers
-    if shared is not None:
-        found["shared_bytes"] = shared
+def _told(of: Geometry) -> About:
+    found: dict[str, Any] = {
+        "grid": "x".join(map(str, of.grid)),
+        "block": "x".join(map(str, of.block)),
+    }
+    if of.registers is not None:
+        found["registers_per_thread"] = of.registers
+    if of.shared is not None:
+        found["shared_bytes"] = of.shared
     return found

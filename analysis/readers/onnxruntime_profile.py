@@ -18,7 +18,6 @@ run; its nodes are those that start in it. ``Kernel``: GPU kernels of a CUDA ses
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from bisect import bisect_right
@@ -26,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,22 +34,19 @@ from layerline.core.stats import summarise
 from layerline.core.tables import table
 
 from .base import Artefact, Head
-from .bounded import MIB, open_text
+from .bounded import open_text
+from .onnxruntime_events import Args, Damage, Event, events_of
 
 KIND = "onnxruntime-profile"
 DESCRIPTION = "ONNX Runtime profile (enable_profiling)"
 
 MAX_EVENTS = 1_000_000  # profiler.h: max_num_events_
 MOST_EVENTS = 3 * MAX_EVENTS  # kernels of a GPU come on top
-MOST_DAMAGE = 10_000  # entries that are none of the profiler's
-MAX_EVENT_CHARS = 4 * MIB
-MAX_REPEATED = 64 * MIB  # characters that are looked at again after damage
 _CATEGORY = re.compile(r'"cat"\s*:\s*"(?:Session|Node)"')
 _EVENT = re.compile(
     r'"(?:model_loading_\w+|session_initialization|model_run|\w+Executor::Execute'
     r'|[^"]*_kernel_time|[^"]*_fence_before)"'
 )
-_BETWEEN = re.compile("[ \\t\\r\\n,[\ufeff]*")
 _SUFFIX = "_kernel_time"
 _FENCES = ("_fence_before", "_fence_after")
 _SLACK_NS = 1_000  # ends are sums of two numbers that were rounded down
@@ -79,9 +75,9 @@ def read(path: Path, warmup: int = 0) -> Artefact:
     `warmup` of them are warm-up, with a null iteration, and are not in `latency`. InputError for a
     file without any event.
     """
-    events = _Events(damage=_Damage(path))
+    events = _Events(damage=Damage(path))
     with open_text(path) as stream:
-        for event in _events(stream, events.damage):
+        for event in events_of(stream, events.damage):
             events.add(event)
             if events.count > MOST_EVENTS:
                 raise InputError(f"holds more than {MOST_EVENTS:,} events", file=path)
@@ -121,69 +117,10 @@ def read(path: Path, warmup: int = 0) -> Artefact:
 
 
 @dataclass
-class _Damage:
-    """What could not be read: events left out, and characters after the last whole one.
-
-    InputError where it is so much that the file is something else, or made to take for ever.
-    """
-
-    path: Path
-    events: int = 0
-    repeated: int = 0
-    cut: bool = False
-    unclosed: bool = False
-
-    def add(self, characters: int = 0) -> None:
-        """One more entry that is no event, after `characters` that have to be read again."""
-        self.events += 1
-        self.repeated += characters
-        if self.events > MOST_DAMAGE or self.repeated > MAX_REPEATED:
-            what = f"is no profile of ONNX Runtime ({self.events:,} entries are no events)"
-            raise InputError(what, file=self.path, fix="is it damaged?")
-
-
-def _events(stream: IO[str], damage: _Damage) -> Iterator[dict[str, Any]]:
-    """The events one by one, however the file is laid out; memory is bounded by one event."""
-    decoder = json.JSONDecoder()
-    text, at, ended = "", 0, False
-    while True:
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
-        if at < len(text) and text[at] == "]":
-            return
-        if at < len(text):
-            try:
-                event, at = decoder.raw_decode(text, at)
-            except RecursionError:
-                raise InputError("is nested too deeply", file=damage.path) from None
-            except json.JSONDecodeError as e:
-                next_event = text.find("\n{", at + 1)
-                if next_event >= 0:  # ONNX Runtime writes one event on each line
-                    damage.add(max(e.pos - next_event, 0))
-                    at = next_event
-                    continue
-                if ended or len(text) - at > MAX_EVENT_CHARS:
-                    damage.cut = True
-                    return
-            except ValueError as e:  # an integer of thousands of digits
-                raise InputError(f"is not usable JSON ({e})", file=damage.path) from None
-            else:
-                if isinstance(event, dict) and "name" in event:
-                    yield event
-                else:
-                    damage.add()
-                continue
-        if ended:
-            damage.unclosed = True
-            return
-        more = stream.read(MIB)
-        text, at, ended = text[at:] + more, 0, not more
-
-
-@dataclass
 class _Events:
     """The columns, filled event by event."""
 
-    damage: _Damage
+    damage: Damage
     count: int = 0
     kinds: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -201,39 +138,38 @@ class _Events:
     nested: bool = False
     _seen: dict[str, str] = field(default_factory=dict)
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, event: Event) -> None:
         self.count += 1
-        category, name = event.get("cat"), event.get("name")
-        arguments = event.get("args")
-        arguments = arguments if isinstance(arguments, dict) else {}
+        category, name = event.cat, event.name
         if not isinstance(name, str):
             self.others[f"{category} without a name"] += 1
         elif category == "Node" and name.endswith(_SUFFIX):
-            self._row("node", name.removesuffix(_SUFFIX), event, arguments)
+            self._row("node", name.removesuffix(_SUFFIX), event)
         elif category == "Kernel":
-            self._row("kernel", name, event, arguments)
+            self._row("kernel", name, event)
         elif category == "Node" and name.endswith(_FENCES):
             self.fences += 1
-            self.fence_ns += _ns(event.get("dur")) or 0
+            self.fence_ns += _ns(event.dur) or 0
         elif category == "Session" and (name == "model_run" or name.endswith("Executor::Execute")):
-            start, duration = _ns(event.get("ts")), _ns(event.get("dur"))
+            start, duration = _ns(event.ts), _ns(event.dur)
             if start is not None and duration is not None:
                 kind = "model_run" if name == "model_run" else "executor"
-                span = (start, start + duration, _integer(event.get("tid")))
+                span = (start, start + duration, _integer(event.tid))
                 self.runs.setdefault(kind, []).append(span)
         else:
             self.others[f"{category}: {name}" if category == "Session" else str(category)] += 1
 
-    def _row(self, kind: str, name: str, event: dict[str, Any], args: dict[str, Any]) -> None:
+    def _row(self, kind: str, name: str, event: Event) -> None:
+        args = event.args or Args()
         self.kinds.append(kind)
         self.names.append(self._same(name))
-        self.ops.append(self._same(args.get("op_name")))
-        self.providers.append(self._same(args.get("provider")))
-        self.starts.append(_ns(event.get("ts")))
-        self.durations.append(_ns(event.get("dur")))
-        self.streams.append(_integer(args.get("stream")))
-        self.processes.append(_integer(event.get("pid")))
-        self.threads.append(_integer(event.get("tid")))
+        self.ops.append(self._same(args.op_name))
+        self.providers.append(self._same(args.provider))
+        self.starts.append(_ns(event.ts))
+        self.durations.append(_ns(event.dur))
+        self.streams.append(_integer(args.stream))
+        self.processes.append(_integer(event.pid))
+        self.threads.append(_integer(event.tid))
 
     def _same(self, text: Any) -> Any:
         """One object for equal texts: names repeat in every run."""

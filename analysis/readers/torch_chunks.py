@@ -45,6 +45,7 @@ _BARE = re.compile(r"(?<=[:\[,])(\s*)(-?)(?:inf(?:inity)?|nan(?:\(\w*\))?)(?=\s*
 _ESCAPE = re.compile(r'\\(?![\\"/bfnrtu])')
 
 Number = int | float | str | None
+ABSENT = msgspec.Raw()
 
 
 class Args(msgspec.Struct, gc=False):
@@ -56,6 +57,11 @@ class Args(msgspec.Struct, gc=False):
     index: Number = msgspec.field(default=None, name="Ev Idx")
     stream: Number = None
     device: Number = None
+    # Of a kernel; as text, for few kernels differ: who keeps them looks at each text once.
+    grid: msgspec.Raw = ABSENT
+    block: msgspec.Raw = ABSENT
+    registers: msgspec.Raw = msgspec.field(default=ABSENT, name="registers per thread")
+    shared: msgspec.Raw = msgspec.field(default=ABSENT, name="shared memory")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -149,8 +155,9 @@ class Chunks:
             if len(rest) > MOST_EVENT + CHUNK:
                 what = f"an event of more than {MOST_EVENT // MIB} MiB after {count:,}"
                 raise InputError(what, file=self.path)
-            # A scan that has begun found an event that is longer than a chunk: it goes on.
-            cut = None if ended or scan.at else _quick_border(rest)
+            # A scan that has begun found an event that is longer than a chunk: it goes on. The scan
+            # is slow: of what ends the file too, all but the last event is taken without it.
+            cut = None if scan.at else _quick_border(rest)
             events = None if cut is None else _strict(rest[:cut])
             if events is None or cut is None:
                 cut, close = scan.border(rest)
@@ -328,5 +335,13 @@ def _loose(value: dict[str, Any]) -> Event:
             index=plain(args.get("Ev Idx")),
             stream=plain(args.get("stream")),
             device=plain(args.get("device")),
+            grid=_raw(args.get("grid")),
+            block=_raw(args.get("block")),
+            registers=_raw(args.get("registers per thread")),
+            shared=_raw(args.get("shared memory")),
         ),
     )
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return ABSENT if value is None else msgspec.Raw(json.dumps(value).encode())
