@@ -25,7 +25,8 @@ from .eager_credit import EVALUATE
 from .eager_ops import of_events
 from .readers import nsys_schema, nsys_sqlite
 from .readers.base import Artefact
-from .readers.nsys_capture import Calls, Capture, Operations, Ranges, load
+from .readers.nsys_arrays import Calls, Capture, Operations, Ranges
+from .readers.nsys_capture import load
 from .readers.nsys_source import NULL, Integers
 from .readers.torch_events import (
     KERNEL,

@@ -18,8 +18,9 @@ from ..core.stats import Stat
 from .layers_generic import filled
 from .nsys_ops import Runs, runs
 from .readers import nsys_table
+from .readers.nsys_arrays import KERNEL
 from .readers.nsys_attribute import Attribution, attribute
-from .readers.nsys_capture import KERNEL, load
+from .readers.nsys_capture import load
 from .readers.nsys_source import NULL, Source
 from .timeline_sums import per_layer, summarise
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from layerline.analysis.timeline import Forest, Nesting, join, paths, plant
 
 from . import nsys_schema as schema
-from .nsys_capture import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
+from .nsys_arrays import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
 from .nsys_source import NULL, Codes, Integers
 
 Indices = npt.NDArray[np.int32]

@@ -1,141 +1,19 @@
-"""A capture of nsys as arrays: GPU operations, the calls that launched them, the ranges.
-
-Compact on purpose (about 70 bytes an operation with its launch and its ranges), so that captures
-of ten million kernels fit in memory. `nsys_table` makes the table of operations from it.
-"""
+"""Reads an nsys export into arrays (`nsys_arrays`): all that attribution needs."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from . import nsys_ranges
 from . import nsys_schema as schema
-from .nsys_source import NULL, Codes, Columns, Filter, Integers, Source
+from .nsys_arrays import COPY, GRAPH, KERNEL, KINDS, SET, Calls, Capture, GraphNodes, Operations
+from .nsys_codes import Names, codes_of, ids_in, present, times
+from .nsys_source import NULL, Codes, Columns, Filter, Source
 
-KERNEL, COPY, SET, GRAPH = range(4)
-KINDS = ("kernel", "memcpy", "memset", "graph")
 _TABLES = (schema.KERNELS, schema.MEMCPY, schema.MEMSET, schema.GRAPHS)
-BOUND = 1 << 60  # times beyond are damage: sums and differences of them would overflow
-
-
-@dataclass
-class Operations:
-    """GPU operations of one kind in file order.
-
-    `start`, `end`: ns, `NULL` where the file has none. `place`: code into `places`, which holds
-    (process key, device, stream). `name`: code into the capture's names, -1 for none.
-    `node`: graph node id or `NULL`; absent (null) where no row has one.
-    """
-
-    kind: int
-    start: Integers
-    end: Integers
-    correlation: Integers
-    process: Codes
-    processes: list[int]  # globalPid >> 24, NULL for unknown
-    name: Codes
-    device: Codes
-    devices: list[int]
-    stream: Codes
-    streams: list[int]
-    node: Integers | None
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass
-class Calls:
-    """Calls into CUDA: start in ns, correlation id, and the thread as code into `threads`."""
-
-    start: Integers
-    correlation: Integers
-    thread: Codes
-    threads: list[int]  # globalTid
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass
-class Ranges:
-    """NVTX ranges in file order; `end` is `NULL` where the capture has none."""
-
-    start: Integers
-    end: Integers
-    thread: Codes
-    threads: list[int]
-    end_thread: Codes
-    end_threads: list[int]  # NULL: the same thread
-    loose: npt.NDArray[np.bool_]
-    domain: Codes
-    domains: list[int]
-    name: Codes
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-
-@dataclass
-class Capture:
-    """What one export holds. `names` are shared by operations and ranges."""
-
-    operations: list[Operations]
-    calls: Calls
-    ranges: Ranges
-    names: list[str]
-    domain_names: dict[tuple[int, int], str]  # (process key, domain id)
-    nodes: GraphNodes | None
-    facts: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    more_calls: Any = None  # () -> Calls: those that have no launch's name
-
-
-@dataclass
-class GraphNodes:
-    """Creations of CUDA graph nodes: where a captured graph's node was made."""
-
-    node: Integers
-    original: Integers
-    start: Integers
-    thread: Integers
-
-
-class _Names:
-    """Codes for names that come as ids into StringIds, or as text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def code(self, text: str) -> int:
-        """The code of a text."""
-        found = self._codes.get(text)
-        if found is None:
-            found = self._codes[text] = len(self.texts)
-            self.texts.append(text)
-        return found
-
-    def of_ids(self, codes: Codes, ids: list[Any], strings: dict[int, str]) -> Codes:
-        """Codes of names for a column of coded ids (or names): -1 where an id has no name."""
-        known = {i: i if isinstance(i, str) else strings.get(i) for i in ids}
-        return self._mapped(
-            [-1 if known[i] is None else self.code(known[i] or "") for i in ids], codes
-        )
-
-    def of_texts(self, codes: Codes, texts: list[Any]) -> Codes:
-        """Codes of names for a column of coded texts."""
-        return self._mapped([self.code(t) for t in texts], codes)
-
-    @staticmethod
-    def _mapped(to: list[int], codes: Codes) -> Codes:
-        narrow = np.min_scalar_type(-1 - max([0, *to]))
-        mapped: Codes = np.asarray([*to, -1], narrow)[codes]
-        return mapped
 
 
 def load(source: Source, *, described: bool = True) -> Capture:
@@ -144,16 +22,16 @@ def load(source: Source, *, described: bool = True) -> Capture:
     Without `described` the operations have no name, device and stream (-1, unknown), which takes
     a third of the time off large captures.
     """
-    names = _Names()
+    names = Names()
     notes: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         # The largest tables first, so that the two threads end at about the same time.
-        raw_ranges = pool.submit(_raw_ranges, source)
+        raw_ranges = pool.submit(nsys_ranges.columns, source)
         raw_operations = [
             pool.submit(_raw_operations, source, k, described) for k in range(len(_TABLES))
         ]
         calls = pool.submit(_calls, source, notes, exclude=False)
-        ranges = _ranges(source, raw_ranges.result(), names, notes)
+        ranges = nsys_ranges.ranges(source, raw_ranges.result(), names, notes)
         del raw_ranges
         operations = []
         for kind, future in enumerate(raw_operations):
@@ -166,17 +44,12 @@ def load(source: Source, *, described: bool = True) -> Capture:
         calls=launched,
         ranges=ranges,
         names=names.texts,
-        domain_names=_domains(source),
+        domain_names=nsys_ranges.domain_names(source),
         nodes=_graph_nodes(source),
         facts=_facts(source),
         notes=notes,
         more_calls=lambda: _calls(source, notes, exclude=True),
     )
-
-
-def _have(source: Source, table: str, wanted: tuple[str, ...]) -> list[str]:
-    columns = source.tables[table]
-    return [c for c in wanted if c in columns]
 
 
 # --- operations ---------------------------------------------------------------------------------
@@ -186,28 +59,28 @@ def _raw_operations(source: Source, kind: int, described: bool) -> Columns | Non
     table = schema.pick(source.tables, _TABLES[kind])
     if table is None or not {"start", "end"} <= set(source.tables[table]):
         return None
-    plain = _have(source, table, ("start", "end", "correlationId"))
+    plain = present(source, table, ("start", "end", "correlationId"))
     if schema.pick(source.tables, schema.GRAPH_NODES) is not None:
-        plain += _have(source, table, ("graphNodeId",))  # of use only with the nodes' origins
-    coded = _have(source, table, ("globalPid",))
+        plain += present(source, table, ("graphNodeId",))  # of use only with the nodes' origins
+    coded = present(source, table, ("globalPid",))
     if not described:
         return source.read(table, plain, coded)
-    coded += _have(source, table, ("deviceId", "streamId"))
+    coded += present(source, table, ("deviceId", "streamId"))
     label = {
         KERNEL: ("demangledName", "shortName", "mangledName"),
         COPY: ("copyKind",),
         SET: (),
         GRAPH: ("graphExecId", "graphId"),
     }[kind]
-    coded += _have(source, table, label)[:1]
+    coded += present(source, table, label)[:1]
     return source.read(table, plain, coded)
 
 
 def _operations(
-    source: Source, kind: int, raw: Columns, names: _Names, notes: list[str]
+    source: Source, kind: int, raw: Columns, names: Names, notes: list[str]
 ) -> Operations:
     n = raw.rows
-    start, end = _times(raw["start"]), _times(raw["end"])
+    start, end = times(raw["start"]), times(raw["end"])
     bad = int(((start == NULL) | (end == NULL)).sum())
     backwards = (end < start) & (end != NULL)
     if backwards.any():
@@ -215,9 +88,9 @@ def _operations(
         bad += int(backwards.sum())
     if bad:
         notes.append(f"{bad} {KINDS[kind]} rows have no usable time; their duration is unknown")
-    process, globals_ = _coded(raw, "globalPid", n)
-    device, devices = _coded(raw, "deviceId", n)
-    stream, streams = _coded(raw, "streamId", n)
+    process, globals_ = codes_of(raw, "globalPid", n)
+    device, devices = codes_of(raw, "deviceId", n)
+    stream, streams = codes_of(raw, "streamId", n)
     node = raw.data.get("graphNodeId")
     if node is not None and (node == NULL).all():
         node = None
@@ -238,13 +111,13 @@ def _operations(
     )
 
 
-def _labels(source: Source, kind: int, raw: Columns, names: _Names) -> Codes:
+def _labels(source: Source, kind: int, raw: Columns, names: Names) -> Codes:
     if kind == KERNEL:
         column = next((c for c in raw.values if c.endswith("Name")), None)
         if column is None:
             return np.full(raw.rows, -1, np.int8)
         ids = raw.values[column]
-        return names.of_ids(raw[column], ids, source.strings(_ids(ids)))
+        return names.of_ids(raw[column], ids, source.strings(ids_in(ids)))
     if kind == COPY and "copyKind" in raw.values:
         kinds = raw.values["copyKind"]
         texts = [f"[CUDA memcpy {schema.COPY_KINDS.get(k, 'Unknown')}]" for k in kinds]
@@ -268,7 +141,7 @@ def _calls(source: Source, notes: list[str], *, exclude: bool) -> Calls:
     empty = Calls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), [])
     table = schema.pick(source.tables, schema.RUNTIME)
     needed = ("start", "correlationId", "globalTid")
-    if table is None or len(_have(source, table, needed)) < len(needed):
+    if table is None or len(present(source, table, needed)) < len(needed):
         return empty
     where = None
     if "nameId" in source.tables[table]:
@@ -277,98 +150,21 @@ def _calls(source: Source, notes: list[str], *, exclude: bool) -> Calls:
     elif exclude:
         return empty
     raw = source.read(table, ("start", "correlationId"), ("globalTid",), where=where)
-    start, correlation, thread = _times(raw["start"]), raw["correlationId"], raw["globalTid"]
+    start, correlation, thread = times(raw["start"]), raw["correlationId"], raw["globalTid"]
     usable = (start != NULL) & (correlation != NULL)
     if not usable.all():
         start, correlation, thread = start[usable], correlation[usable], thread[usable]
     return Calls(start, correlation, thread, raw.values["globalTid"])
 
 
-# --- ranges -------------------------------------------------------------------------------------
-
-
-def _raw_ranges(source: Source) -> Columns | None:
-    table = schema.pick(source.tables, schema.NVTX)
-    needed = ("start", "end", "globalTid", "eventType")
-    if table is None or len(_have(source, table, needed)) < len(needed):
-        return None
-    coded = _have(source, table, ("globalTid", "eventType", "endGlobalTid", "textId", "domainId"))
-    text = "text" if "text" in source.tables[table] and source.has_text(table, "text") else None
-    where = Filter("eventType", schema.RANGES)
-    return source.read(table, ("start", "end"), coded, text, where)
-
-
-def _ranges(source: Source, raw: Columns | None, names: _Names, notes: list[str]) -> Ranges:
-    if raw is None:
-        none, code = np.empty(0, np.int64), np.empty(0, np.int32)
-        loose = np.empty(0, np.bool_)
-        return Ranges(none, none, code, [], code, [], loose, code, [], code)
-    n = raw.rows
-    start, end = _times(raw["start"]), _times(raw["end"])
-    thread, threads = _coded(raw, "globalTid", n)
-    end_thread, end_threads = _coded(raw, "endGlobalTid", n)
-    domain, domains = _coded(raw, "domainId", n)
-    is_loose = np.asarray([e in schema.LOOSE for e in raw.values["eventType"]] or [False])
-    loose = is_loose[raw["eventType"]]
-    name = np.full(n, -1, np.int8)
-    if "textId" in raw.values:
-        ids = raw.values["textId"]
-        name = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
-    if "text" in raw.values:
-        own = names.of_texts(raw["text"], raw.values["text"])
-        name = np.where(own >= 0, own, name)
-    usable = start != NULL
-    known = np.asarray([t != NULL for t in threads] or [False])[thread] if n else usable
-    backwards = (end != NULL) & (end < start)
-    keep = usable & known & ~backwards
-    if not keep.all():
-        notes.append(f"{int((~keep).sum())} ranges have no usable time or thread and hold nothing")
-        start, end, thread, loose = start[keep], end[keep], thread[keep], loose[keep]
-        end_thread, domain, name = end_thread[keep], domain[keep], name[keep]
-    still_open = int((end == NULL).sum())
-    if still_open:
-        notes.append(f"{still_open} ranges were still open when the capture ended")
-    return Ranges(
-        start, end, thread, threads, end_thread, end_threads, loose, domain, domains, name
-    )
-
-
-def _domains(source: Source) -> dict[tuple[int, int], str]:
-    """Names of the NVTX domains, by process key and domain id."""
-    table = schema.pick(source.tables, schema.NVTX)
-    if table is None or not {"domainId", "globalTid", "eventType"} <= set(source.tables[table]):
-        return {}
-    columns = source.tables[table]
-    text = "text" if "text" in columns else None
-    coded = _have(source, table, ("textId",))
-    where = Filter("eventType", (schema.DOMAIN_CREATE,))
-    raw = source.read(table, ("domainId", "globalTid"), coded, text, where)
-    names = _Names()
-    code = np.full(raw.rows, -1, np.int8)
-    if coded:
-        ids = raw.values["textId"]
-        code = names.of_ids(raw["textId"], ids, source.strings(_ids(ids)))
-    if text:
-        own = names.of_texts(raw["text"], raw.values["text"])
-        code = np.where(own >= 0, own, code)
-    return {
-        (int(t) >> schema.PROCESS_SHIFT, int(d)): names.texts[c]
-        for d, t, c in zip(raw["domainId"], raw["globalTid"], code, strict=True)
-        if c >= 0 and NULL not in (d, t)
-    }
-
-
 def _graph_nodes(source: Source) -> GraphNodes | None:
     table = schema.pick(source.tables, schema.GRAPH_NODES)
     wanted = ("graphNodeId", "start", "globalTid", "originalGraphNodeId")
-    if table is None or len(_have(source, table, wanted[:3])) < 3:
+    if table is None or len(present(source, table, wanted[:3])) < 3:
         return None
-    raw = source.read(table, _have(source, table, wanted))
+    raw = source.read(table, present(source, table, wanted))
     original = raw.data.get("originalGraphNodeId", np.full(raw.rows, NULL))
-    return GraphNodes(raw["graphNodeId"], original, _times(raw["start"]), raw["globalTid"])
-
-
-# --- facts --------------------------------------------------------------------------------------
+    return GraphNodes(raw["graphNodeId"], original, times(raw["start"]), raw["globalTid"])
 
 
 def _facts(source: Source) -> dict[str, Any]:
@@ -385,20 +181,3 @@ def _facts(source: Source) -> dict[str, Any]:
     if gpus:
         facts["gpus"] = gpus
     return facts
-
-
-def _ids(values: list[Any]) -> set[int]:
-    return {v for v in values if isinstance(v, int) and v != NULL}
-
-
-def _times(values: Integers) -> Integers:
-    """Times, those out of any sensible bound as `NULL`."""
-    if not len(values) or (values.min() > -BOUND and values.max() < BOUND):
-        return values
-    return np.where((values > -BOUND) & (values < BOUND), values, NULL)
-
-
-def _coded(raw: Columns, column: str, rows: int) -> tuple[Codes, list[int]]:
-    if column in raw.values:
-        return raw[column], raw.values[column]
-    return np.zeros(rows, np.int8), [NULL]

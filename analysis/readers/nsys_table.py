@@ -13,8 +13,9 @@ from layerline.core import tables
 
 from . import nsys_schema as schema
 from .base import Artefact
+from .nsys_arrays import GRAPH, KINDS
 from .nsys_attribute import Attribution, Launched, attribute
-from .nsys_capture import GRAPH, KINDS, load
+from .nsys_capture import load
 from .nsys_source import NULL, Integers, Source
 
 # Text columns hold 2 GiB a chunk at most; slices keep well below.
