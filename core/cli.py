@@ -9,10 +9,13 @@ import sys
 import threading
 from typing import Any
 
-import click
-
-from . import progress
 from .errors import LayerlineError, one_line
+from .interrupts import at_once
+
+with at_once():
+    import click
+
+    from . import progress
 
 # Command name: the module that holds its click command, and the command's name there.
 # A stage's command lives in the stage; a command of its own file keeps its options beside it.
@@ -45,7 +48,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name].split(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        with at_once():
+            command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
 
