@@ -394,7 +394,7 @@ def test_options_that_exclude_each_other_and_the_same_output(tmp_path, capfd):
 def test_an_output_that_still_holds_a_secret_is_not_kept(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"host": HOST, "note": f"ran on {HOST}"}))
-    from layerline.analysis.scrub.text import Scrubber
+    from layerline.analysis.scrub.scrubber import Scrubber
 
     monkeypatch.setattr(Scrubber, "_text", lambda self, value, place, version=False: value)
     with pytest.raises(CheckFailed, match="still holds"):

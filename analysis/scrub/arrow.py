@@ -16,7 +16,7 @@ from layerline.core.errors import InputError
 
 from . import nsys_rules as rules
 from .nsys_sqlite import property_row
-from .text import Scrubber
+from .scrubber import Scrubber
 
 _ROWS = 65_536
 _FREE_ROWS = 1_000_000  # many more rows than bytes are a bomb

@@ -1,4 +1,4 @@
-"""Writing text as a capture had it: in its encoding's plain form and its compression."""
+"""Rewriting a file of text; the copy is UTF-8 and compressed as the capture was."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import contextlib
 import gzip
 import io
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
 from layerline.analysis.readers.base import read_head
+from layerline.analysis.readers.bounded import open_text
+
+Rewritten = Callable[[IO[str]], Iterator[str]]
+
+
+def rewrite_text(path: Path, out: Path | None, rewritten: Rewritten) -> None:
+    """Learn from the file (`out` null), or write its copy: the pieces that `rewritten` makes of its
+    text. InputError for damaged compression."""
+    with open_text(path) as stream:
+        pieces = rewritten(stream)
+        if out is None:
+            for _ in pieces:
+                pass
+            return
+        with writing(out, path) as target:
+            for piece in pieces:
+                target.write(piece)
 
 
 @contextlib.contextmanager

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from layerline.analysis.readers.bounded import MIB, open_text
+from layerline.analysis.readers.bounded import MIB
 from layerline.core.errors import InputError
 
 from . import fields
-from .files import writing
-from .text import Scrubber
+from .files import rewrite_text
+from .scrubber import Scrubber
 
 _CHUNK = 4 * MIB
 _MOST = 64 * MIB  # characters of one string
@@ -53,15 +53,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
 
     InputError for a string of over 64 Mi characters, nesting without end, damaged compression.
     """
-    walk = _Walk(path, scrubber)
-    with open_text(path) as stream:
-        if out is None:
-            for _ in walk.pieces(stream):
-                pass
-            return
-        with writing(out, path) as target:
-            for piece in walk.pieces(stream):
-                target.write(piece)
+    rewrite_text(path, out, _Walk(path, scrubber).pieces)
 
 
 class _Walk:

@@ -6,33 +6,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from layerline.analysis.readers import ncu_rep, nsys_parquet, registry
-from layerline.analysis.readers.base import Head, read_head
+from layerline.analysis.readers import ncu_rep
+from layerline.analysis.readers.base import Head
 from layerline.core.errors import InputError
 
-from . import arrow, json_text, lines, nsys_sqlite, pickles, run_directory
-from .text import Scrubber
+from . import arrow, json_text, lines, nsys_sqlite, pickles
+from .scrubber import Scrubber
 
 Rewrite = Callable[[Path, Path | None, Scrubber], None]
 
 # torch's tensorboard handler names its files after the host.
 _TORCH_NAME = re.compile(r"(.{1,200}?)_\d+\.\d{10,}\.pt\.trace\.json")
-
-
-def choose(path: Path) -> Rewrite:
-    """The function that rewrites a capture; InputError says why there is none and what to do."""
-    head = read_head(path)
-    if head.is_dir:
-        if nsys_parquet.sniff(head):
-            return arrow.rewrite_directory
-        if "run.json" in head.entries or "manifests" in head.entries:
-            return run_directory.rewrite
-        raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
-    found = of_file(head)
-    if found is not None:
-        return found
-    registry.identify_head(head)  # raises, and names what it is
-    raise InputError("cannot be scrubbed", file=path, fix="name a capture")
 
 
 def of_file(head: Head) -> Rewrite | None:
@@ -82,4 +66,4 @@ def learn_from_name(path: Path, scrubber: Scrubber) -> None:
     """The host that a file of torch's tensorboard handler is named after."""
     match = _TORCH_NAME.match(path.name)
     if match is not None:
-        scrubber.learn("host", match[1])
+        scrubber.learned.learn("host", match[1])

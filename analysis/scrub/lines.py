@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from layerline.analysis.readers.bounded import MIB, open_text
+from layerline.analysis.readers.bounded import MIB
 from layerline.core.errors import InputError
 
 from . import fields
-from .files import writing
-from .text import Scrubber
+from .files import rewrite_text
+from .scrubber import Scrubber
 
 _MOST = 64 * MIB  # characters of one line
 _HEADER = re.compile(r'"?[A-Za-z][\w .()%/]{0,60}"?(?:,"?[^,"]{0,200}"?){1,}')
@@ -32,15 +32,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
 
     InputError for a line of over 64 Mi characters or damaged compression.
     """
-    walk = _Walk(path, scrubber)
-    with open_text(path) as stream:
-        if out is None:
-            for _ in walk.lines(stream):
-                pass
-            return
-        with writing(out, path) as target:
-            for line in walk.lines(stream):
-                target.write(line)
+    rewrite_text(path, out, _Walk(path, scrubber).lines)
 
 
 class _Walk:

@@ -18,7 +18,7 @@ from layerline.analysis.readers import nsys_schema
 from layerline.core.errors import InputError
 
 from . import nsys_rules as rules
-from .text import Scrubber
+from .scrubber import Scrubber
 
 _MOST_TEXT = 64 << 20  # bytes of one value
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_ ]{0,40}\Z")
@@ -314,7 +314,7 @@ def property_row(
     learns, counted = rules.kind_of_property(table, name)
     if scrubber.learning:
         if learns == "dir":
-            scrubber.learn("dir", text)
+            scrubber.learned.learn("dir", text)
         scrubber.cell(text, table, learns if learns != "dir" else None)
     scrubber.remove(table, counted)
     return False, None

@@ -13,7 +13,7 @@ from layerline.analysis.readers.bounded import read_bytes
 from layerline.core.errors import InputError
 
 from . import fields
-from .text import Scrubber
+from .scrubber import Scrubber
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:

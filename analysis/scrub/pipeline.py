@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from layerline.analysis.readers import nsys_parquet, registry
+from layerline.analysis.readers.base import read_head
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import replacing
 
-from . import kinds, rescan
-from .text import Scrubber
+from . import arrow, kinds, rescan, run_directory
+from .scrubber import Scrubber
 
 Found = Counter[tuple[str, str]]
 
@@ -24,7 +26,7 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     `output` null: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
     something is still found in what was written; InputError for what cannot be scrubbed.
     """
-    rewrite = kinds.choose(path)
+    rewrite = _rewriter(path)
     _may_be_written(path if in_place else output or path)  # before a long capture is read
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
@@ -46,7 +48,7 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
 def check(path: Path) -> tuple[Found, int]:
     """What a file or directory holds that scrubbing would remove, by place and kind, and how many
     files were not searched, because no scrubbed copy of the run would hold them."""
-    rewrite = kinds.choose(path)
+    rewrite = _rewriter(path)
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
     rewrite(path, None, scrubber)
@@ -58,6 +60,22 @@ def check(path: Path) -> tuple[Found, int]:
         for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
             found["anywhere in the file", kind] += count
     return found, len(scrubber.left_out)
+
+
+def _rewriter(path: Path) -> kinds.Rewrite:
+    """The function that rewrites a capture; InputError says why there is none and what to do."""
+    head = read_head(path)
+    if head.is_dir:
+        if nsys_parquet.sniff(head):
+            return arrow.rewrite_directory
+        if "run.json" in head.entries or "manifests" in head.entries:
+            return run_directory.rewrite
+        raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
+    found = kinds.of_file(head)
+    if found is not None:
+        return found
+    registry.identify_head(head)  # raises, and names what it is
+    raise InputError("cannot be scrubbed", file=path, fix="name a capture")
 
 
 def default_output(path: Path, scrubber: Scrubber) -> Path:
@@ -82,7 +100,7 @@ def _may_be_written(target: Path) -> None:
 
 def _write(rewrite: kinds.Rewrite, path: Path, out: Path, scrubber: Scrubber) -> None:
     rewrite(path, out, scrubber)
-    left = rescan.scan(out, scrubber.literals)
+    left = rescan.scan(out, scrubber.learned.literals)
     if left:
         what = ", ".join(f"{kind} ({count})" for kind, count in sorted(left.items()))
         raise CheckFailed(

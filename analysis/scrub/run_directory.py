@@ -11,7 +11,9 @@ from layerline.analysis.readers.base import read_head
 from layerline.core.errors import InputError
 from layerline.core.progress import log
 
-from .text import Scrubber
+from . import arrow
+from .kinds import learn_from_name, of_file
+from .scrubber import Scrubber
 
 _LEFT_OUT = {
     ".onnx": "a model",
@@ -50,17 +52,13 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
                 _left_out(inner, path, "a link", out, scrubber)
             elif nsys_parquet.sniff(read_head(inner)):
                 folders.remove(name)
-                from .arrow import rewrite_directory
-
-                rewrite_directory(inner, None if target is None else target / name, scrubber)
+                arrow.rewrite_directory(inner, None if target is None else target / name, scrubber)
         folders.sort()
         for name in sorted(files):
             _file(here / name, path, target, scrubber)
 
 
 def _file(file: Path, root: Path, target: Path | None, scrubber: Scrubber) -> None:
-    from .kinds import learn_from_name, of_file
-
     suffix = file.suffix.lower()
     why = "a link" if file.is_symlink() else _LEFT_OUT.get(suffix)
     if why is None and ".partial." in file.name:
