@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .compare_load import Loaded
 
 SHOWN = 15
+# Of modules that are the same, so many differ: what 95 % intervals leave to chance, at most.
+CHANCE = 0.05
 
 
 @click.command()
@@ -149,6 +151,10 @@ def _show(found: list[Difference], *, noise_measured: bool) -> None:
         same, unsure = (sum(d.verdict == v for d in members) for v in (SAME, UNSURE))
         if group != "latency" and same:
             click.echo(f"  {same} not distinguishable")
+        sure = len(clear) + same
+        if group != "latency" and clear and round(CHANCE * sure):
+            chance = f"up to {round(CHANCE * sure)} differ by chance"
+            click.echo(f"  (of {sure} with 95 % intervals, {chance})")
         if group != "latency" and unsure:
             click.echo(f"  {unsure} without an interval")
     if not noise_measured:

@@ -174,3 +174,21 @@ def test_layer_tables(tmp_path: Path, capsys: Any) -> None:
     assert outcome(a, b, "--json", "--fail-above", 40) == 1
     (only,) = json.loads(capsys.readouterr().out)["failing"]
     assert (only["name"], only["change"]) == ("gemm", 0.5)
+
+
+def test_how_many_modules_differ_by_chance_is_told_where_some_differ(
+    tmp_path: Path, capsys: Any
+) -> None:
+    def modules(slower: int) -> Any:
+        costs = {}
+        for i in range(40):
+            at = 200 if i < slower else 100
+            costs[f"m{i}"] = {"own_ns": at, "own_low_ns": at - 5, "own_high_ns": at + 5}
+        return summary(modules={ENGINE: costs})
+
+    a, same = run(tmp_path, "a", modules(0)), run(tmp_path, "b", modules(0))
+    assert outcome(a, run(tmp_path, "c", modules(3))) == 0
+    # One in twenty of forty.
+    assert "(of 40 with 95 % intervals, up to 2 differ by chance)" in capsys.readouterr().out
+    assert outcome(a, same) == 0
+    assert "by chance" not in capsys.readouterr().out
