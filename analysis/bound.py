@@ -23,13 +23,14 @@ from .bound_facts import HEADLINES, About, Capture, largest, peaks, peaks_source
 from .counters import Launch
 from .report import counted
 from .report.view import View
+from .report.view_counters import CountedFloor, CountedRow, CountedSide
 
 __all__ = ["Capture", "side"]
 
 PIPES_SHOWN = 4
 
 
-def side(capture: Capture, view: View) -> counted.CountedSide:
+def side(capture: Capture, view: View) -> CountedSide:
     """The counters of one side of the view. The view gives shares of time and the label."""
     found = counters.known(capture.counters)
     about = About(capture, found, view)
@@ -55,7 +56,7 @@ def side(capture: Capture, view: View) -> counted.CountedSide:
     }
 
 
-def _rows(about: About) -> list[counted.CountedRow]:
+def _rows(about: About) -> list[CountedRow]:
     """Modules in preorder, each followed by the layers whose closest common module it is, and
     these by their kernels; layers without a module last."""
     layers = counters_sums.per_layer(about.table, list(about.launches))
@@ -69,7 +70,7 @@ def _rows(about: About) -> list[counted.CountedRow]:
     paths = modules.ordered_tree(
         list(about.costs), sorted({m for x in about.launches for m in x.modules or ()})
     )
-    found: list[counted.CountedRow] = []
+    found: list[CountedRow] = []
     shown: set[str] = set()
     for path in paths:
         inside = [
@@ -92,7 +93,7 @@ def _layers_of(
     values: Mapping[str, dict[str, float | None]],
     kernels: Mapping[str, dict[str, dict[str, float | None]]],
     shown: set[str],
-) -> list[counted.CountedRow]:
+) -> list[CountedRow]:
     found = []
     for label, launches in by_layer.items():
         if owner[label] != path:
@@ -124,7 +125,7 @@ def _module(
     launches: list[Launch],
     values: dict[str, float | None],
     shown: set[str],
-) -> counted.CountedRow:
+) -> CountedRow:
     labels = list(dict.fromkeys(x.layer for x in launches))
     lacking = sum(n for of, n in about.lacking.values() if all(modules.inside(m, path) for m in of))
     cost = about.costs.get(path)
@@ -146,7 +147,7 @@ def _layer(
     values: dict[str, float | None],
     parent: str | None,
     depth: int,
-) -> counted.CountedRow:
+) -> CountedRow:
     lacking = about.lacking[label][1] if label in about.lacking else 0
     share = about.share(label)
     given = _Row("layer", f"layer:{label}", label, parent, depth, launches, lacking, share)
@@ -157,11 +158,11 @@ def _layer(
 
 def _kernel(
     about: About,
-    layer: counted.CountedRow,
+    layer: CountedRow,
     kernel: str,
     launches: list[Launch],
     values: dict[str, float | None],
-) -> counted.CountedRow:
+) -> CountedRow:
     identity = f"kernel:{layer['name']}\x1f{kernel}"
     given = _Row("kernel", identity, kernel, layer["id"], layer["depth"] + 1, launches, 0, None)
     return _row(about, given, values, None)
@@ -183,8 +184,8 @@ def _row(
     about: About,
     of: _Row,
     values: dict[str, float | None],
-    floor: counted.CountedFloor | None,
-) -> counted.CountedRow:
+    floor: CountedFloor | None,
+) -> CountedRow:
     if of.lacking:
         values = {}
     per_iteration = max(1, round(len(of.launches) / about.iterations))
@@ -195,7 +196,7 @@ def _row(
         why = f"{number} of its {per_iteration + number} kernels have no counters"
     elif about.device is None:
         why = "the capture does not name its device"
-    row: counted.CountedRow = {
+    row: CountedRow = {
         "id": of.id,
         "parent": of.parent,
         "kind": of.kind,
@@ -229,7 +230,7 @@ def _row(
     return row
 
 
-def _summed(about: About, labels: Iterable[str]) -> counted.CountedFloor | None:
+def _summed(about: About, labels: Iterable[str]) -> CountedFloor | None:
     """The floors of layers added up; layers that only move data ask for nothing."""
     parts = [about.capture.floors.get(x) for x in labels if not about.moves_only(x)]
     if not parts or any(p is None for p in parts):
@@ -237,7 +238,7 @@ def _summed(about: About, labels: Iterable[str]) -> counted.CountedFloor | None:
     return _floor(_added(p.flop for p in parts if p), _added(p.bytes for p in parts if p))
 
 
-def _floor(flop: float | None, size: float | None) -> counted.CountedFloor | None:
+def _floor(flop: float | None, size: float | None) -> CountedFloor | None:
     return None if flop is None and size is None else {"flop": flop, "bytes": size}
 
 

@@ -15,8 +15,8 @@ from . import counters_sums, devices, ncu_spread, roofline
 from .counters import Launch
 from .floors import LayerFloor
 from .layers import MOVEMENT
-from .report import counted
 from .report.view import LayerRow, View
+from .report.view_counters import Spread
 
 # The first that a capture has is shown. Names: `metrics/meanings.py`.
 HEADLINES: dict[str, tuple[str, ...]] = {
@@ -133,7 +133,7 @@ def values_of(table: pa.Table, by: str, column: str) -> dict[str, dict[str, floa
     return found
 
 
-def _twins(capture: Capture) -> dict[int, counted.Spread]:
+def _twins(capture: Capture) -> dict[int, Spread]:
     """By kind of work, how far its measured launches are apart."""
     if capture.plan is None:
         return {}
@@ -146,9 +146,9 @@ def _twins(capture: Capture) -> dict[int, counted.Spread]:
     for source, launch in pairs:
         reports[source][str(launch)] = launch
     plan = {"launches": capture.plan["launches"], "reports": reports}
-    found: dict[int, counted.Spread] = {}
+    found: dict[int, Spread] = {}
     for d in ncu_spread.differences(own, plan):
-        made: counted.Spread = {
+        made: Spread = {
             "relative": d.relative,
             "metric": d.metric,
             "launches": len(d.launches),
@@ -159,7 +159,7 @@ def _twins(capture: Capture) -> dict[int, counted.Spread]:
     return found
 
 
-def largest(parts: Iterable[counted.Spread]) -> counted.Spread | None:
+def largest(parts: Iterable[Spread]) -> Spread | None:
     """The widest of some spreads; null where there is none."""
     return max(parts, key=lambda s: s["relative"] or 0, default=None)
 

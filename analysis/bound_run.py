@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from ..core.run import Run
 from . import bound, roofline
-from .report.counted import Counted, Uncounted
 from .report.view import View
+from .report.view_counters import Counted, Uncounted
 from .run_files import optional
 from .sides import SideData
 

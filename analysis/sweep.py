@@ -12,8 +12,8 @@ from typing import Any
 from ..core.errors import InputError
 from ..core.run import Run
 from ..profile.sweep_beside import remark
-from .report.sweep import Sweep, SweepBest, SweepPoint, sentence
-from .report.view import Estimate, Side
+from .report.sweep import sentence
+from .report.view import Estimate, Side, Sweep, SweepBest, SweepPoint
 from .run_files import optional
 
 SECOND_NS = 1_000_000_000

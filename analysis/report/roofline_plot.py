@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import show
-from .counted import CountedRow, CountedSide, amount
+from .counted import amount
+from .view_counters import CountedRow, CountedSide
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 44

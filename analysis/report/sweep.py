@@ -1,11 +1,11 @@
-"""The batch sweep in the view, and as rows of text for the renderers."""
+"""The batch sweep as rows of text, for the renderers."""
 
 from __future__ import annotations
 
 from typing import Any, TypedDict
 
 from . import show
-from .view import Estimate, View
+from .view import Sweep, SweepBest, SweepPoint, View
 
 TITLE = "Batch sweep"
 LEAD = (
@@ -21,56 +21,6 @@ _MEMORY = {
     "context_bytes": "on the device, beside the weights",
     "peak_host_bytes": "of the process, at most",
 }
-
-
-class SweepPoint(TypedDict):
-    """One engine at one batch. Rates are per second; null where unknown."""
-
-    key: str  # "fp16.onnxruntime"
-    label: str
-    precision: str
-    backend: str
-    batch: int
-    sequence: int
-    source: str  # the latency.json, from the run's folder
-    latency: Estimate
-    p90_ns: int | None
-    p99_ns: int | None
-    sequences_per_second: float | None
-    tokens_per_second: float | None
-    tokens_low: float | None
-    tokens_high: float | None
-    queue_tokens_per_second: float | None
-    clock: str  # "host" or "device events"
-    ended_by: str | None
-    target_met: bool | None
-    memory_bytes: int | None
-    memory_of: str | None  # device_bytes, context_bytes or peak_host_bytes
-
-
-class SweepBest(TypedDict):
-    """The batch of an engine with the most tokens per second, of `of` that were measured.
-
-    alike: batches not distinguishable from it; last: whether it is the largest measured."""
-
-    key: str
-    label: str
-    batch: int
-    tokens_per_second: float | None
-    tokens_low: float | None
-    tokens_high: float | None
-    of: int
-    alike: list[int]
-    last: bool
-
-
-class Sweep(TypedDict):
-    """The whole sweep."""
-
-    points: list[SweepPoint]
-    best: list[SweepBest]
-    skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]
-    remarks: list[str]  # where a point is not what the run itself measured
 
 
 class Row(TypedDict):
