@@ -284,12 +284,14 @@ def _kernel_time(ops: pa.Table) -> dict[str, int]:
             pc.and_(pc.is_valid(ops["duration_ns"]), pc.is_valid(ops["iteration"])),
         )
     )
+    listed = pc.binary_join(rows["modules"], ", ")
+    name = pc.fill_null(pc.coalesce(listed, rows["layer"]), "")
+    named = rows.select(["iteration", "duration_ns"]).append_column("name", name)
+    summed = named.group_by(["name", "iteration"]).aggregate([("duration_ns", "sum")])
     times: dict[str, dict[int, int]] = {}
-    columns = (rows[c].to_pylist() for c in ("modules", "layer", "iteration", "duration_ns"))
-    numbers = sorted(set(rows["iteration"].to_pylist()))
-    for modules, layer, iteration, ns in zip(*columns, strict=True):
-        name = layer if modules is None else ", ".join(modules)
-        for key in (name or "", ALL):
-            of = times.setdefault(key, {})
+    columns = (summed[c].to_pylist() for c in ("name", "iteration", "duration_ns_sum"))
+    numbers = sorted(pc.unique(rows["iteration"]).to_pylist())
+    for key, iteration, ns in zip(*columns, strict=True):
+        for of in (times.setdefault(key, {}), times.setdefault(ALL, {})):
             of[iteration] = of.get(iteration, 0) + ns
     return {n: median(sorted(of.get(i, 0) for i in numbers)) for n, of in times.items()}

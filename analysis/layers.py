@@ -38,10 +38,12 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     on_device = pc.equal(rows["kind"], "kernel").to_numpy(zero_copy_only=False)
     is_node = pc.equal(rows["kind"], "node").to_numpy(zero_copy_only=False)
 
+    told = rows.select(["source", "precision", "kind", "nodes", "modules", "rule"])
+    firsts = told.take(pa.array(order[starts[:-1]])).to_pylist()
     found: list[dict[str, Any]] = []
     for g, (name, moves) in enumerate(groups.names):
         members = order[starts[g] : starts[g + 1]]
-        first = rows.slice(int(members[0]), 1).to_pylist()[0]
+        first = firsts[g]
         sums = np.zeros(len(numbers), dtype=np.int64)
         np.add.at(sums, columns[members], times[members])
         known = bool(valid[members].all())

@@ -72,10 +72,11 @@ def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None
     times = sums.matrix[chosen].astype(np.float64)
     own = np.rint((touched & whole).astype(np.float64) @ times).astype(np.int64)
     upper = np.rint(touched.astype(np.float64) @ times).astype(np.int64)
+    reached: list[bool] = np.atleast_1d(touched.any(axis=1)).tolist()
     result: list[Bounds | None] = []
     for r in range(len(regions)):
         low, high = stat(own[r]), stat(upper[r])
-        seen = bool(touched[r].any()) and low is not None and high is not None
+        seen = reached[r] and low is not None and high is not None
         result.append(Bounds(low, high) if seen and low and high else None)
     return result
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.errors import InputError
 from ..core.files import read_json
@@ -141,30 +143,24 @@ def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     rows: unknown is not zero. InputError where a report has a launch that the plan lacks.
     """
     measured = _indexed(counters, plan)
-    rows_of: dict[int, list[int]] = defaultdict(list)
-    for row, index in enumerate(measured["launch"].to_pylist()):
-        rows_of[index].append(row)
-    take: list[int] = []
-    launch: list[int] = []
-    of: list[int | None] = []
-    own: list[tuple[str, str | None] | None] = []
-    for x in plan["launches"]:
-        index, given = x["index"], x["representative"]
-        if given is None:
-            continue
-        rows = rows_of.get(given, [])
-        take += rows
-        launch += [index] * len(rows)
-        of += [None if given == index else given] * len(rows)
-        own += [None if given == index else (x["kernel"], x["layer"])] * len(rows)
-    found = measured.take(pa.array(take, pa.int64()))
-    found = found.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
-    found = found.set_column(_OF, "representative_of", pa.array(of, pa.int64()))
-    for at, name in enumerate(("kernel", "layer")):
-        values = found[name].to_pylist()
-        values = [v if o is None else o[at] for v, o in zip(values, own, strict=True)]
+    number = measured["launch"].to_numpy()
+    order = np.argsort(number, kind="stable")
+    planned = [x for x in plan["launches"] if x["representative"] is not None]
+    given = np.array([x["representative"] for x in planned], np.int64)
+    index = np.array([x["index"] for x in planned], np.int64)
+    begin = np.searchsorted(number[order], given)
+    count = np.searchsorted(number[order], given, side="right") - begin
+    # For each row of the result, its launch of the plan, and the measured row that it is.
+    of = np.repeat(np.arange(len(planned)), count)
+    within = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
+    itself = (given == index)[of]
+    found = measured.take(pa.array(order[np.repeat(begin, count) + within]))
+    found = found.set_column(_LAUNCH, "launch", pa.array(index[of]))
+    found = found.set_column(_OF, "representative_of", pa.array(given[of], mask=itself))
+    for name in ("kernel", "layer"):
+        own = pa.array([x[name] for x in planned], pa.string()).take(pa.array(of))
         where = found.column_names.index(name)
-        found = found.set_column(where, name, pa.array(values, pa.string()))
+        found = found.set_column(where, name, pc.if_else(itself, found[name], own))
     return found
 
 

@@ -77,7 +77,7 @@ def read(path: Path) -> Artefact:
 
 def artefact(report: Any, path: Path) -> Artefact:
     """The tables of a loaded report (`ncu_report.IContext`)."""
-    counters: list[dict[str, Any]] = []
+    counters = _Counters()
     launches: list[dict[str, Any]] = []
     rules: list[dict[str, Any]] = []
     for r in range(report.num_ranges()):
@@ -86,23 +86,23 @@ def artefact(report: Any, path: Path) -> Artefact:
             action = results.action_by_idx(a)
             launch = _launch(action, path.name, len(launches))
             launches.append(launch)
-            counters += _counters(action, launch)
+            counters.add(action, launch)
             rules += _rules(action, launch)
     if not launches:
         raise InputError("holds no result", file=path, fix="was any kernel profiled?")
     tables = {
-        "counters": table("counters", counters),
+        "counters": table("counters", counters.columns),
         "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
     }
     if rules:
         tables["rules"] = pa.Table.from_pylist(rules, schema=RULES)
     facts = {
         "launches": len(launches),
-        "metrics": len({c["metric"] for c in counters}),
+        "metrics": len(set(counters.columns["metric"])),
         "nvtx": any(launch["ranges"] for launch in launches),
     }
     notes = ["Process ids are not in a report."]
-    bare = len(launches) - len({c["launch"] for c in counters})
+    bare = len(launches) - len(set(counters.columns["launch"]))
     if bare:
         notes.insert(0, f"{bare} launches have no metric at all: is the report whole?")
     return Artefact(KIND, tables, facts, notes)
@@ -173,28 +173,34 @@ def _innermost(found: list[Any]) -> str | None:
     return names[-1] if names else None
 
 
-def _counters(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = []
-    for name in action.metric_names():
-        # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
-        metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
-        if metric is None:
-            continue
-        value: Any = metric.value() if metric.has_value() else None
-        finite = isinstance(value, (int, float)) and math.isfinite(value)
-        rows.append(
-            {
-                "source": launch["source"],
-                "layer": launch["layer"],
-                "kernel": launch["kernel"],
-                "launch": launch["launch"],
-                "metric": valid_text(name),
-                "unit": _text(metric.unit()),
-                "value": float(value) if finite else None,
-                "text": None if finite else _text(value),
-            }
-        )
-    return rows
+class _Counters:
+    """The columns of `counters`, filled launch by launch."""
+
+    def __init__(self) -> None:
+        names = ("source", "layer", "kernel", "launch", "metric", "unit", "value", "text")
+        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+        # Every launch has the same metrics, hundreds of them.
+        self._valid: dict[str, str] = {}
+
+    def add(self, action: Any, launch: dict[str, Any]) -> None:
+        columns, before = self.columns, len(self.columns["metric"])
+        for name in action.metric_names():
+            # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
+            metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
+            if metric is None:
+                continue
+            value: Any = metric.value() if metric.has_value() else None
+            finite = isinstance(value, (int, float)) and math.isfinite(value)
+            valid = self._valid.get(name)
+            if valid is None:
+                valid = self._valid[name] = valid_text(name)
+            columns["metric"].append(valid)
+            columns["unit"].append(_text(metric.unit()))
+            columns["value"].append(float(value) if finite else None)
+            columns["text"].append(None if finite else _text(value))
+        added = len(columns["metric"]) - before
+        for name in ("source", "layer", "kernel", "launch"):
+            columns[name] += [launch[name]] * added
 
 
 def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
