@@ -171,6 +171,10 @@ def test_raw_torch_trace_counts_nested_operators_once_and_only_in_the_window(
     found = raw_sums.torch_trace(path)
     assert (found.sums, found.steps) == ({"op": 13_500}, {0: 100_000})
     assert raw_sums.torch_trace(path, "ProfilerStep#").sums == {"op": 18_500}
+    # Older profilers wrote what is no strict JSON; a plain list has the events alone.
+    plain = json.dumps(events).replace('"pid": 1', '"pid": 1, "weight": NaN')
+    path.write_bytes(gzip.compress(plain.encode()))
+    assert raw_sums.torch_trace(path) == found
 
 
 def test_raw_nsys_leaves_absent_tables_out(tmp_path: Path) -> None:
