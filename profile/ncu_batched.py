@@ -8,6 +8,7 @@ the engine and the options are the same.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> di
         skip, ended = 0, False
         while not ended:
             piece = Piece(skip, cut.launches, number, metrics)
-            taken = _take(of, options, manifest, piece, folder, timeout)
+            taken = _take(_Capture(of, options, manifest, folder, timeout), piece)
             if taken.status == FAILED and manifest.expected is None:
                 break  # where the launches end is not known
             expected = None if manifest.expected is None else len(manifest.expected)
@@ -106,19 +107,24 @@ def _filtered(options: ncu.Options) -> bool:
     return bool(options.kernel_name or options.nvtx_include or options.replay_mode == "range")
 
 
-def _take(
-    of: Target,
-    options: ncu.Options,
-    manifest: Manifest,
-    piece: Piece,
-    folder: Path,
-    timeout: float,
-) -> Taken:
+@dataclass(frozen=True)
+class _Capture:
+    """What all pieces have in common; `timeout`: seconds for each."""
+
+    of: Target
+    options: ncu.Options
+    manifest: Manifest
+    folder: Path
+    timeout: float
+
+
+def _take(whole: _Capture, piece: Piece) -> Taken:
+    manifest, folder = whole.manifest, whole.folder
     before = manifest.find(piece)
     ours = before is not None and before.status == DONE and before.capture == manifest.key
     if before is not None and ours and _whole(before, folder):
         return before
-    taken = _tried(of, options, manifest, piece, folder, timeout)
+    taken = _tried(whole, piece)
     manifest.put(taken)
     write_json(folder / "manifest.json", as_json(manifest))
     return taken
@@ -129,14 +135,8 @@ def _whole(taken: Taken, folder: Path) -> bool:
     return not taken.launches or (path.exists() and sha256(path) == taken.sha256)
 
 
-def _tried(
-    of: Target,
-    options: ncu.Options,
-    manifest: Manifest,
-    piece: Piece,
-    folder: Path,
-    timeout: float,
-) -> Taken:
+def _tried(whole: _Capture, piece: Piece) -> Taken:
+    of, options, manifest = whole.of, whole.options, whole.manifest
     file = f"{piece.name}.ncu-rep"
     chosen = ncu.Options(**{**vars(options), "metrics": piece.metrics})
     if of.torch and not options.kernel_name:
@@ -145,7 +145,12 @@ def _tried(
     for attempt in range(1, TRIES + 1):
         try:
             made = once(
-                of, chosen, _filters(piece), folder / file, timeout=timeout, warmup=of.warmup
+                of,
+                chosen,
+                _filters(piece),
+                whole.folder / file,
+                timeout=whole.timeout,
+                warmup=of.warmup,
             )
         except ToolMissing:
             raise

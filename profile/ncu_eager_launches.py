@@ -8,7 +8,6 @@ number: PyTorch's ranges (``emit_nvtx``) carry these, ``aten::mm, seq = 12, op_i
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,14 +38,7 @@ def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch
 
     `classes`: the class of each module path. InputError where the file holds no iteration.
     """
-    try:
-        kernels, rows = kernels_and_ranges(path)
-    except sqlite3.Error as e:
-        raise InputError(
-            f"has no kernels and ranges that can be read ({e})",
-            file=path,
-            fix="profile it again with nsys",
-        ) from None
+    kernels, rows = kernels_and_ranges(path)
     ranges = [_Range(r[0], r[1], r[2], r[3]) for r in rows if r[3]]
     iteration = next((r for r in ranges if r.text.startswith(ITERATION)), None)
     if iteration is None:

@@ -40,14 +40,21 @@ ORDER BY n.start
 
 
 def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Any]]:
-    """Rows of an nsys export, in the order of launching and of opening. sqlite3.Error.
+    """Rows of an nsys export, in the order of launching and of opening. InputError.
 
     Kernels: start, end, launch, thread, name, short name, grid x y z, block x y z, registers,
     static and dynamic shared bytes; ranges (push/pop): start, end, thread, text.
     """
     where = urllib.parse.quote(str(path.absolute()))  # a ? or # of its own would end the path
-    with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as file:
-        return file.execute(_KERNELS).fetchall(), file.execute(_RANGES).fetchall()
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as file:
+            return file.execute(_KERNELS).fetchall(), file.execute(_RANGES).fetchall()
+    except sqlite3.Error as e:
+        raise InputError(
+            f"has no kernels and ranges that can be read ({e})",
+            file=path,
+            fix="profile it again with nsys",
+        ) from None
 
 
 def of_nsys(path: Path) -> list[Launch]:
@@ -55,14 +62,7 @@ def of_nsys(path: Path) -> list[Launch]:
 
     `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
     """
-    try:
-        kernels, ranges = kernels_and_ranges(path)
-    except sqlite3.Error as e:
-        raise InputError(
-            f"has no kernels and ranges that can be read ({e})",
-            file=path,
-            fix="profile the engine again with nsys",
-        ) from None
+    kernels, ranges = kernels_and_ranges(path)
     inferences = [r for r in ranges if r[3] and _ENQUEUE.match(r[3])]
     if not inferences:
         raise InputError("holds no inference of TensorRT", file=path, fix="profile it with nsys")

@@ -244,7 +244,7 @@ def test_modules_and_what_has_none_are_all_that_was_measured(half, tmp_path):
     own = {r[4]: r[0] for r in rows}
     assert own == {"(the model)": "30", "h": "30", "h.0": "30", "h.0.act": "20", "h.0.fc": "10",
                    "(unresolved)": "70"}  # fmt: skip
-    said = "modules are known for 30.0% of the time (2 of 4 launches)"
+    said = "modules are known for 30.0 % of the time (2 of 4 launches)"
     assert said in result.stdout and "warning: " + said in result.stderr
     assert "is nodes.json that of the model" in result.stderr
     out = tmp_path / "r.csv"

@@ -119,8 +119,8 @@ def test_the_command_prints_and_writes_all(pair: tuple[Path, Path], tmp_path: Pa
     asked = ["metrics", "compare", *map(str, pair), "-o", str(out)]
     done = CliRunner().invoke(cli, asked, env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.output
-    assert "replayed: 50.0% of the launches (2 of 4)" in done.output
-    assert "time: 40.0% from profiler start to stop, 75.0% with the start" in done.output
-    assert "1 of 4 layers have a metric beyond 10%" in done.output
+    assert "replayed: 50.0 % of the launches (2 of 4)" in done.output
+    assert "time: 40.0 % from profiler start to stop, 75.0 % with the start" in done.output
+    assert "1 of 4 layers have a metric beyond 10.0 %" in done.output
     assert "zero in both, so not in these numbers: z.sum" in done.output
     assert json.loads(out.read_text())["beyond_layers"] == ["h_1_attn/Gemm"]

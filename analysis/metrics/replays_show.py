@@ -11,6 +11,8 @@ from rich.text import Text
 
 from layerline.core.errors import one_line
 
+from ..report.show import percent
+
 MOST = 20  # layers that are listed; the JSON has all
 
 
@@ -53,7 +55,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         f"{_worst(every)}; replayed in both: median {_percent(found['noise']['median'])}, "
         f"p90 {_percent(found['noise']['p90'])}",
         f"{len(found['beyond_layers'])} of {found['layers']} layers have a metric beyond "
-        f"{found['limit']:.0%}",
+        f"{percent(found['limit'])}",
     ]
     if found["zero_in_both"]:
         names = ", ".join(found["zero_in_both"])
@@ -69,4 +71,4 @@ def _worst(of: dict[str, Any]) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{share:.1%}"
+    return "unknown" if share is None else percent(share)

@@ -19,6 +19,7 @@ from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION
 from ..layers_show import ENOUGH
+from ..report.show import percent
 from ..roofline_floor import floor
 from ..roofline_flop import Shapes
 from .series import near
@@ -112,8 +113,8 @@ def coverage(capture: Capture, launches: Sequence[Launch]) -> str | None:
         return None
     of = "the time" if timed else "the launches"
     return (
-        f"modules are known for {share:.1%} of {of} ({sum(known)} of {len(known)} launches); the "
-        f"rest is {counters_sums.UNRESOLVED}"
+        f"modules are known for {percent(share)} of {of} ({sum(known)} of {len(known)} launches); "
+        f"the rest is {counters_sums.UNRESOLVED}"
     )
 
 

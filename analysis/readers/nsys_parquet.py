@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from layerline.core.errors import InputError
 from . import nsys_schema as schema
 from . import nsys_table
 from .base import Artefact, Head
-from .nsys_source import Columns, Filter, as_integers, gather, is_text
+from .nsys_source import Columns, Filter, Source, as_integers, gather, is_text
 
 KIND = "nsys-parquet"
 DESCRIPTION = "Nsight Systems capture exported to a directory of Parquet or Arrow files"
@@ -55,7 +54,19 @@ def read(path: Path) -> Artefact:
         return nsys_table.artefact(KIND, opened)
 
 
-class ParquetSource:
+@contextlib.contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Turns what pyarrow raises for a damaged file into InputError."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as e:
+        what = " ".join(str(e).split())[:200]
+        raise InputError(
+            f"cannot be read ({what})", file=file, fix="export the capture again"
+        ) from None
+
+
+class ParquetSource(Source):
     """The tables of one directory."""
 
     def __init__(self, path: Path) -> None:
@@ -70,31 +81,9 @@ class ParquetSource:
             name = file.stem
             if not file.is_file() or not _known(name):
                 continue
-            with self._failing(file):
+            with reading(file):
                 self.tables[name] = tuple(_schema(file).names)
             self._files[name] = file
-
-    def __enter__(self) -> ParquetSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _failing(file: Path) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError, ValueError) as e:
-            what = " ".join(str(e).split())[:200]
-            raise InputError(
-                f"cannot be read ({what})", file=file, fix="export the capture again"
-            ) from None
 
     def read(
         self,
@@ -106,7 +95,7 @@ class ParquetSource:
     ) -> Columns:
         """Columns of `table` in file order: see `Source.read`."""
         names = [*plain, *coded, *([text] if text else [])]
-        with self._failing(self._files[table]):
+        with reading(self._files[table]):
             return gather(self._batches(table, names, where), plain, coded, text)
 
     def _batches(
@@ -125,7 +114,7 @@ class ParquetSource:
 
     def has_text(self, table: str, column: str) -> bool:
         """Whether any row has text in `column`."""
-        with self._failing(self._files[table]):
+        with reading(self._files[table]):
             for batch in _file_batches(self._files[table], [column]):
                 values = batch.column(0)
                 if is_text(values.type) and values.null_count < len(values):
@@ -155,7 +144,7 @@ class ParquetSource:
         if not {key, value} <= set(self.tables.get(table, ())):
             return []
         found: list[tuple[Any, Any]] = []
-        with self._failing(self._files[table]):
+        with reading(self._files[table]):
             for batch in _file_batches(self._files[table], [key, value]):
                 found += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
                 if limit is not None and len(found) >= limit:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +50,25 @@ class Columns:
 
 
 class Source(Protocol):
-    """The tables of one export."""
+    """The tables of one export. To be closed: a context manager."""
 
     path: Path
     tables: dict[str, tuple[str, ...]]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open; a source that holds nothing open has nothing to do."""
+        return
 
     def read(
         self,

@@ -12,7 +12,6 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 
 from layerline.core.errors import InputError
 
-from .nsys_source import NULL, Columns, Filter, gather
+from .nsys_source import NULL, Columns, Filter, Source, gather
 
 BATCH_ROWS = 65_536
 MAX_NAME = 65_536  # characters of one name that are kept
@@ -32,7 +31,19 @@ _PRAGMAS = (
 )
 
 
-class SqliteSource:
+def refuse_unfinished(path: Path) -> None:
+    """InputError for a file in the middle of a write: the journal beside it has the rest."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists() and beside.stat().st_size:
+            raise InputError(
+                f"has an unfinished {suffix[1:]} file beside it",
+                file=path,
+                fix="close the program that writes it, or export the capture again",
+            )
+
+
+class SqliteSource(Source):
     """The tables of one SQLite file. Use as a context manager; safe to read from two threads."""
 
     def __init__(self, path: Path, *, columnar: bool | None = None) -> None:
@@ -42,14 +53,7 @@ class SqliteSource:
         a write.
         """
         self.path = path
-        for suffix in ("-wal", "-journal"):
-            beside = path.with_name(path.name + suffix)
-            if beside.exists() and beside.stat().st_size:
-                raise InputError(
-                    f"has an unfinished {suffix[1:]} file beside it",
-                    file=path,
-                    fix="close the program that writes it, or export the capture again",
-                )
+        refuse_unfinished(path)
         self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         self._columnar = _has_adbc() if columnar is None else columnar
         self._connection = self._connect()
@@ -59,17 +63,6 @@ class SqliteSource:
         except BaseException:
             self._connection.close()
             raise
-
-    def __enter__(self) -> SqliteSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

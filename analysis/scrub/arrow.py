@@ -12,6 +12,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from layerline.analysis.readers import nsys_schema
+from layerline.analysis.readers.nsys_parquet import reading
 from layerline.core.errors import InputError
 
 from . import nsys_rules as rules
@@ -46,7 +47,7 @@ def rewrite(
 ) -> None:
     """One file. `private`: ids of StringIds that only private columns lead to, with their kind."""
     table = path.stem
-    with _failing(path):
+    with reading(path):
         schema, batches = _open(path)
         schema = schema.remove_metadata()
         with contextlib.ExitStack() as stack:
@@ -149,7 +150,7 @@ def _private_strings(files: list[Path]) -> dict[int, str]:
     private: dict[int, str] = {}
     used: set[int] = set()
     for file in files:
-        with _failing(file):
+        with reading(file):
             schema = _schema(file)
             for field in schema:
                 if not pa.types.is_integer(field.type) or file.stem == nsys_schema.STRINGS:
@@ -167,15 +168,6 @@ def _private_strings(files: list[Path]) -> dict[int, str]:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _failing(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError) as e:
-        what = " ".join(str(e).split())[:200]
-        raise InputError(f"cannot be read ({what})", file=file, fix="export it again") from None
 
 
 def _schema(file: Path) -> pa.Schema:

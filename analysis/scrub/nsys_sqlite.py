@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from layerline.analysis.readers import nsys_schema
+from layerline.analysis.readers.nsys_sql import refuse_unfinished
 from layerline.core.errors import InputError
 
 from . import nsys_rules as rules
@@ -30,14 +31,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
 
     InputError where it is no nsys export, damaged, or in the middle of a write.
     """
-    for suffix in ("-wal", "-journal"):
-        beside = path.with_name(path.name + suffix)
-        if beside.exists() and beside.stat().st_size:
-            raise InputError(
-                f"has an unfinished {suffix[1:]} file beside it",
-                file=path,
-                fix="close the program that writes it, or export the capture again",
-            )
+    refuse_unfinished(path)
     try:
         with contextlib.closing(_connect(path, out)) as db:
             _Copy(db, path, scrubber).run(write=out is not None)
