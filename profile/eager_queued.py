@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from layerline.engines.workers.cuda_driver import Cuda, CudaError, NoDriver
+from layerline.engines.workers.stream_clock import StreamClock
 
 MOST = 30
+WAITS = "the model waits for the device, or launches more than the queue holds"
 
 
 def queued(work: Callable[[], Any], most: int = MOST) -> tuple[list[int], str | None]:
@@ -22,29 +24,17 @@ def queued(work: Callable[[], Any], most: int = MOST) -> tuple[list[int], str | 
     Not where `work` waits for the device itself, or puts more on the stream than a launch queue
     holds (about a thousand launches): the gate then opens by itself.
     """
+    stream = torch.cuda.current_stream().cuda_stream
+    found: list[int] = []
     try:
         cuda = Cuda(torch.cuda.current_device())
-        gate = cuda.gate()
+        clock = StreamClock(cuda, stream)
+        for _ in range(most):
+            cuda.synchronize(stream)
+            ns = clock.queued(work)
+            if ns is None:
+                return [], WAITS
+            found.append(ns)
     except (CudaError, NoDriver) as e:
         return [], str(e)
-    stream = torch.cuda.current_stream()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found: list[int] = []
-    for _ in range(most):
-        stream.synchronize()
-        before = gate.opened_by_itself
-        try:
-            gate.close(stream.cuda_stream)
-        except CudaError as e:
-            return [], str(e)
-        begin.record(stream)
-        try:
-            work()
-            end.record(stream)
-        finally:
-            gate.open()
-        end.synchronize()
-        if gate.opened_by_itself > before:
-            return [], "the model waits for the device, or launches more than the queue holds"
-        found.append(round(begin.elapsed_time(end) * 1e6))
     return found, None

@@ -1,26 +1,21 @@
-"""Timing work on a stream: from idle, and queued as a whole before it begins.
-
-The clock is that of device events on the stream that the work is put on.
-"""
+"""The latency of inferences on a stream: from idle, queued as a whole, and with the queue full."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layerline.engines.workers import common
     from layerline.engines.workers.common import Job
-    from layerline.engines.workers.cuda_driver import Cuda
     from layerline.engines.workers.nvml_sampler import Sampler
+    from layerline.engines.workers.stream_clock import StreamClock, Work
 else:
     import common
     from common import Job
-    from cuda_driver import Cuda
     from nvml_sampler import Sampler
+    from stream_clock import StreamClock, Work
 
-Work = Callable[[], None]
 MOST_QUEUED = 50
 FEWEST = 100
 SETTLE_SECONDS = 0.3  # a GPU's clocks rise with load: trtexec's --warmUp is 0.2 s
@@ -33,41 +28,8 @@ def steady(job: Job) -> Job:
     return {**job, "iterations": {**limits, "min": least}}
 
 
-class DeviceClock:
-    """Two events and a gate on one stream."""
-
-    def __init__(self, cuda: Cuda, stream: int) -> None:
-        self.cuda, self.stream = cuda, stream
-        self.start, self.end = cuda.event(), cuda.event()
-        self.gate = cuda.gate()
-
-    def timed(self, work: Work) -> int:
-        """Device time of work on an idle stream, launch costs that it waits for included."""
-        cuda = self.cuda
-        cuda.record(self.start, self.stream)
-        work()
-        cuda.record(self.end, self.stream)
-        cuda.wait(self.end)
-        return cuda.elapsed_ns(self.start, self.end)
-
-    def queued(self, work: Work) -> int | None:
-        """Device time of work that was queued as a whole before it began.
-
-        Null where it cannot be: the work waits for the device itself (a copy to the host in the
-        middle), so the gate had to open by itself.
-        """
-        cuda, before = self.cuda, self.gate.opened_by_itself
-        self.gate.close(self.stream)
-        cuda.record(self.start, self.stream)
-        try:
-            work()
-            cuda.record(self.end, self.stream)
-        finally:
-            self.gate.open()
-        cuda.wait(self.end)
-        if self.gate.opened_by_itself > before:
-            return None
-        return cuda.elapsed_ns(self.start, self.end)
+class DeviceClock(StreamClock):
+    """The latency of inferences on one stream, by device events."""
 
     def latency(self, work: Work, job: Job) -> dict[str, Any]:
         """latency_ns, host_ns, warmup_ns, queued_ns and the facts of `common.repeat`, plus
