@@ -1,10 +1,13 @@
 """The package's layout and the command line's manners."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,17 +52,53 @@ def test_every_folder_with_python_files_is_listed_as_a_package():
     assert set(listed["packages"]) == set(listed["package-dir"])
 
 
+STAGES = ("core", "export", "engines", "profile", "analysis")
+
+
+def stages_loaded(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Line and stage of everything that a module of `package` imports: at its top or in a function,
+    relatively, or by a name in a string (for import_module, or a command line's -m)."""
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if re.match(r"layerline(\.\w+)+\.?(:\w+)?$", node.value) else []
+        for name in names:
+            stage = re.match(r"layerline\.(\w+)", name)
+            if stage and stage[1] in STAGES:
+                yield node.lineno, stage[1]
+
+
 def test_imports_go_one_way():
-    order = ["core", "export", "engines", "profile", "analysis"]
-    for stage in order:
-        later = order[order.index(stage) + 1 :]
+    for at, stage in enumerate(STAGES):
         for path in (ROOT / stage).rglob("*.py"):
-            if path.name == "cli.py":
+            if path == ROOT / "core/cli.py":
                 continue  # its table of commands names every stage
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                imported = line.strip().startswith(("import ", "from "))
-                found = [s for s in later if f"layerline.{s}" in line]
-                assert not (imported and found), f"{path}:{number} imports {found}"
+            package = ".".join(["layerline", *path.parent.relative_to(ROOT).parts])
+            for line, other in stages_loaded(path.read_text(), package):
+                assert STAGES.index(other) <= at, f"{path}:{line} imports {other}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from layerline.analysis import view",
+        "from layerline import analysis",
+        "import layerline.analysis.view",
+        "def f():\n    from ..analysis.view import build",
+        "def f():\n    from .. import analysis",
+        "importlib.import_module('layerline.analysis.view')",
+        "importlib.import_module(f'layerline.analysis.{part}')",
+        "TABLE = {'view': 'layerline.analysis.view:build'}",
+    ],
+)
+def test_an_import_is_seen_wherever_and_however_it_is_written(source):
+    assert [stage for _, stage in stages_loaded(source, "layerline.profile")] == ["analysis"]
 
 
 def test_analysis_needs_no_torch_onnx_or_tensorrt():
