@@ -63,6 +63,7 @@ def kernel_time(ops: pa.Table) -> KernelTime | None:
 
     `ops`: rows of one source, precision and phase.
     """
+    ops = ops.select(["kind", "name", "iteration", "duration_ns"])
     kernels = ops.filter(pc.and_(pc.equal(ops["kind"], "kernel"), pc.is_valid(ops["duration_ns"])))
     kernels, iteration = iterations_of(kernels)
     if not len(kernels):
@@ -93,6 +94,7 @@ def kernel_time(ops: pa.Table) -> KernelTime | None:
 def by_layer(ops: pa.Table) -> dict[str, str]:
     """Layer to the compute precision that takes the most of its kernels' time; layers whose
     kernels' names do not tell are left out."""
+    ops = ops.select(["kind", "name", "layer", "duration_ns"])
     kernels = ops.filter(pc.and_(pc.equal(ops["kind"], "kernel"), pc.is_valid(ops["layer"])))
     if not len(kernels):
         return {}

@@ -135,7 +135,8 @@ def spans(ops: pa.Table) -> list[Span]:
     less the length of their union. CPU operators nest: only their union counts, so nesting is no
     overlap (the sum is of self times).
     """
-    rows, column = timed_rows(ops)
+    wanted = ["kind", "iteration", "start_ns", "duration_ns", "self_ns"]
+    rows, column = timed_rows(ops.select(wanted))
     keep = pc.and_(
         pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["duration_ns"])),
         pc.and_(pc.is_valid(rows["iteration"]), pc.is_valid(rows[column])),

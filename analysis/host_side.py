@@ -73,6 +73,7 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     several processes cannot be told apart.
     """
     calls = host.calls.get(CUDA)
+    ops = ops.select(["kind", "iteration", "start_ns", "duration_ns", "correlation", "process"])
     rows = ops.filter(
         pc.and_(
             pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)),

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from ..core import tables
 from .audit import by_layer
 from .kernel_precision import kernel_precision
-from .sums import iterations_of, stat, timed_rows
+from .sums import SUMMED, iterations_of, stat, timed_rows
 
 MOVEMENT = "movement"
+_TOLD = ["source", "precision", "name", "layer", "nodes", "rule"]
 
 
 def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
@@ -28,7 +29,7 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     `described` does not tell in what a layer computes, its kernels' names may.
     """
     about, ran = by_label(described), by_layer(ops)
-    rows, column = timed_rows(ops)
+    rows, column = timed_rows(ops.select([*SUMMED, *_TOLD]))
     rows, iteration = iterations_of(rows)
     numbers, columns = np.unique(iteration, return_inverse=True)
     groups = _groups(rows)
@@ -38,8 +39,7 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     on_device = pc.equal(rows["kind"], "kernel").to_numpy(zero_copy_only=False)
     is_node = pc.equal(rows["kind"], "node").to_numpy(zero_copy_only=False)
 
-    told = rows.select(["source", "precision", "kind", "nodes", "modules", "rule"])
-    firsts = told.take(pa.array(order[starts[:-1]])).to_pylist()
+    firsts = rows.take(pa.array(order[starts[:-1]])).to_pylist()
     found: list[dict[str, Any]] = []
     for g, (name, moves) in enumerate(groups.names):
         members = order[starts[g] : starts[g + 1]]

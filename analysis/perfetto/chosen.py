@@ -103,7 +103,7 @@ def _kinds(ops: pa.Table) -> tuple[str, ...]:
 
 
 def _totals(ops: pa.Table) -> dict[int, int]:
-    rows, column = timed_rows(ops)
+    rows, column = timed_rows(ops.select(["kind", "iteration", "duration_ns", "self_ns"]))
     rows, numbers = iterations_of(rows)
     if not len(rows):
         # Operations of other kinds (graphs as a whole) mark iterations too.
