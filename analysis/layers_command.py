@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,8 +80,7 @@ def layers(
         progress.log(f"note: {note}")
     if output is not None:
         _write(output, found)
-    width = shutil.get_terminal_size((150, 50)).columns if sys.stdout.isatty() else 150
-    console = Console(highlight=False, markup=False, width=width)
+    console = Console(highlight=False, markup=False)
     layers_show.show(console, found, times, resolved=graph is not None or listed is not None)
 
 

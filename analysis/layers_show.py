@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,28 +36,31 @@ def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) ->
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
     total = sum(r["total_ns"] or 0 for r in rows)
-    table = _table(rows, total, resolved)
+    # A file or another program has no width.
+    whole = not console.is_terminal
+    table = _table(rows, total, resolved, whole=whole)
     # Names give way to a narrow terminal; figures without their last digits would be others.
-    console.width = max(console.width, _needed(table))
+    console.width = _needed(table) if whole else max(console.width, _needed(table))
     console.print(table)
     for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
 
 
 def _needed(table: Table) -> int:
-    """The width with which no figure is cut: that of the figures, and some of the names."""
+    """The width with which no figure is cut: that of the figures, and some of the names that
+    give way."""
     widths = [
-        _NAME if column.ratio else max(len(str(c)) for c in (column.header, *column.cells))
+        _NAME if column.ratio else max(cell_len(str(c)) for c in (column.header, *column.cells))
         for column in table.columns
     ]
     return sum(widths) + _BETWEEN * (len(widths) - 1)
 
 
-def _table(rows: list[Row], total: int, resolved: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
-    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
+def _table(rows: list[Row], total: int, resolved: bool, *, whole: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=not whole)
+    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=None if whole else 3)
     if resolved:
-        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)
+        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=None if whole else 2)
         table.add_column("rule", no_wrap=True)
     for heading in ("calls", "kernels", "median µs", "95 % interval", "share"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..core import tables
 from ..core.errors import InputError, ToolMissing
+from ..core.files import listing
 from ..core.run import Run
 from ..engines.backend import PRECISIONS
 from . import (
@@ -173,18 +174,19 @@ def traces(run: Run) -> list[tuple[str, str]]:
 def _matches(
     folder: Path, pattern: re.Pattern[str], order: tuple[str, ...], by: int
 ) -> list[tuple[str, str]]:
-    if not folder.is_dir():
-        return []
-    hits = [m for p in folder.iterdir() if (m := pattern.match(p.name))]
+    hits = [m for p in listing(folder) if (m := pattern.match(p.name))]
     found = {(m[1], m[2]) for m in hits}
     return sorted(found, key=lambda f: (order.index(f[by]), f))
 
 
 def _left_out(run: Run) -> list[dict[str, Any]]:
     """What stages say they did not do, and why."""
-    found = []
+    found = [
+        {"what": "what a step recorded of itself", "why": why, "fix": "run its step again"}
+        for why in run.broken_manifests()
+    ]
     for manifest in run.manifests().values():
-        entry = (manifest.get("facts") or {}).get("skipped") if isinstance(manifest, dict) else None
+        entry = (manifest.get("facts") or {}).get("skipped")
         if isinstance(entry, dict):
             found.append({k: str(entry.get(k) or "") for k in ("what", "why", "fix")})
         elif isinstance(entry, list):

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..core.errors import CheckFailed, InputError, one_line
-from ..core.files import read_json, write_json, write_text
+from ..core.files import listing, read_json, write_json, write_text
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 
@@ -41,7 +41,7 @@ def report(run_path: Path, force: bool) -> None:
     run = open_run(run_path)
     step = _step(run)
     if force or not step.valid():
-        if not any(run.file("captures").glob("*")):
+        if not listing(run.file("captures")):
             raise InputError(
                 "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
             )

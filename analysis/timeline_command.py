@@ -24,7 +24,7 @@ def _wanted(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Those given; none is every side."""
-    return precisions(context, parameter, values) if any(v.strip(", ") for v in values) else ()
+    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
 
 
 @click.command()

@@ -78,6 +78,21 @@ def apart(output: Path | None, *inputs: Path | None) -> None:
             raise InputError("is to be read and written", file=output, fix="name another output")
 
 
+def listing(path: Path) -> list[Path]:
+    """What a folder holds, by name; nothing where there is none. InputError where it cannot be
+    read, or is no folder."""
+    if not path.exists() and not path.is_symlink():
+        return []
+    try:
+        return sorted(path.iterdir())
+    except OSError as e:
+        raise InputError(
+            f"this folder cannot be read ({e.strerror})",
+            file=path,
+            fix="copy it again, or change its permissions",
+        ) from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8, whole or not at all."""
     with replacing(path) as temporary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -26,6 +27,19 @@ class Finite(click.FloatRange):
 
 
 SECONDS = Finite(min=0, min_open=True, max=LONGEST_SECONDS)
+
+
+def listed(values: Iterable[str]) -> tuple[str, ...]:
+    """The values of a repeatable option that may be joined by commas, each once, in their order.
+
+    Empty text is as if the option was not given (an unset variable of a script); commas with
+    nothing between them are an error.
+    """
+    given = [v for v in values if v.strip()]
+    found = [part.strip() for v in given for part in v.split(",") if part.strip()]
+    if given and not found:
+        raise click.BadParameter(f"there is nothing in {' '.join(given)!r}")
+    return tuple(dict.fromkeys(found))
 
 
 def names(

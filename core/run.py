@@ -60,9 +60,7 @@ class Run:
             try:
                 run_forms.manifest(path)
             except InputError as e:
-                found.append(
-                    e.what if e.file is None else f"{path.relative_to(self.path)} {e.what}"
-                )
+                found.append(f"{path.relative_to(self.path)} {e.what}")
         return found
 
 

@@ -10,6 +10,7 @@ import click
 
 from layerline.core.errors import InputError
 from layerline.core.files import machine_lock
+from layerline.core.options import listed
 from layerline.core.progress import log, progress
 from layerline.core.run import Run, Step, open_run
 
@@ -30,11 +31,11 @@ def precisions(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """A click callback: repeated or joined by commas, each once, in the order given."""
-    found = [p.strip() for value in values for p in value.split(",") if p.strip()]
+    found = listed(values)
     for precision in found:
         if precision not in PRECISIONS:
             raise click.BadParameter(f"{precision!r} is not one of {', '.join(PRECISIONS)}")
-    return tuple(dict.fromkeys(found)) or DEFAULT_PRECISIONS
+    return found or DEFAULT_PRECISIONS
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 
 from ..core.errors import InputError
-from ..core.options import Finite
+from ..core.options import Finite, listed
 from ..core.progress import log
 from ..core.run import open_run
 from . import opsets, overrides
 from .models import onnx_precision
 from .source import Request, builtin_names
 from .stage import FILES, Options, Stage
+
+DEFAULT = "fp32,fp16"
 
 
 @click.command()
@@ -28,7 +30,7 @@ from .stage import FILES, Options, Stage
     "--precision",
     "precisions",
     multiple=True,
-    default=("fp32,fp16",),
+    default=(DEFAULT,),
     show_default=True,
     help="fp32, tf32 (fp32's file), fp16, bf16; again or with commas for several.",
 )
@@ -84,7 +86,7 @@ def export(
         revision=revision,
         dynamic=_axes(dynamic),
     )
-    wanted = {onnx_precision(p) for p in _listed(precisions)}
+    wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
     stage = Stage(
         open_run(run_path, create=True),
         request,
@@ -95,13 +97,8 @@ def export(
         log(f"{run_path}: the export is up to date")
 
 
-def _listed(texts: tuple[str, ...]) -> list[str]:
-    """Values given again, with commas, or both."""
-    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
-
-
 def _axes(texts: tuple[str, ...]) -> tuple[str, ...]:
-    found = _listed(texts)
+    found = listed(texts)
     for axis in found:
         if axis not in ("batch", "seq"):
             raise InputError(f"--dynamic {axis}: no such axis", fix="choose from batch, seq")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from layerline.core.errors import InputError, ToolMissing
+from layerline.core.options import listed
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -27,7 +28,7 @@ REBUILD = "rebuild"
 def _what(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    found = [w.strip() for value in values for w in value.split(",") if w.strip()]
+    found = listed(values)
     for w in found:
         if w not in (*WHAT, REBUILD, "all"):
             raise click.BadParameter(f"{w!r} is not one of {', '.join(WHAT)}, {REBUILD}, all")

@@ -12,7 +12,7 @@ import click
 
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock, writable, write_json
-from layerline.core.options import SECONDS
+from layerline.core.options import SECONDS, listed
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -30,7 +30,7 @@ WHAT = ("engine", "eager", "train")
 def _metrics(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    return tuple(m.strip() for v in values for m in v.split(",") if m.strip())
+    return listed(values)
 
 
 @click.command("ncu")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from layerline.core.options import listed
 from layerline.core.run import open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import DEFAULT_PRECISIONS, precisions
@@ -36,7 +37,7 @@ def _precisions(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Those given; none is the run's own."""
-    return precisions(context, parameter, values) if values else ()
+    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
 
 
 @click.command()
@@ -82,16 +83,11 @@ def sweep(
     run = open_run(path)
     sweep_.exported(run)  # a run without an export is told before anything is looked for
     engines = []
-    for precision, name in _engines(sweep_.built(run), wanted, _split(names)):
+    for precision, name in _engines(sweep_.built(run), wanted, listed(names)):
         backend = backends.load(name)
         backends.check_precision(backend, precision)
         engines.append(sweep_.asked(run, precision, backend))
     sweep_.sweep(run, batches, engines, limits)
-
-
-def _split(names: tuple[str, ...]) -> tuple[str, ...]:
-    found = [n.strip() for value in names for n in value.split(",") if n.strip()]
-    return tuple(dict.fromkeys(found))
 
 
 def _engines(

@@ -101,11 +101,26 @@ def test_what_does_not_resolve_is_named(tmp_path: Path) -> None:
 def test_a_narrow_terminal_takes_no_digits_from_figures(nodes: Path | None) -> None:
     graph = None if nodes is None else load(nodes)
     found, _, times = read_layers(CAPTURE, graph, None)
-    narrow = Console(width=40, file=io.StringIO(), highlight=False)
+    narrow = Console(width=40, file=io.StringIO(), highlight=False, force_terminal=True)
     show(narrow, found, times, resolved=graph is not None)
     text = narrow.file.getvalue()  # type: ignore[attr-defined]
     assert "36.449   35.712 … 37.537   22.4%" in text and "95 % interval" in text
     assert re.search(r"^Reformatting \w+ ?\w*…", text, re.MULTILINE)
+
+
+def test_names_are_whole_where_no_terminal_is(tmp_path: Path) -> None:
+    found = pq.read_table(_written(tmp_path)).to_pylist()
+    told = run(CAPTURE, "--nodes", NODES).stdout
+    assert "…" not in told.split("21 layers")[0].replace(" … ", "")
+    assert max(len(row["layer"]) for row in found) > 150
+    for row in found:
+        assert row["layer"] in told
+
+
+def _written(folder: Path) -> Path:
+    out = folder / "layers.parquet"
+    assert run(CAPTURE, "--nodes", NODES, "-o", out).exit_code == 0
+    return out
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "json"])

@@ -112,6 +112,38 @@ def test_what_was_measured_and_is_not_all_there_is_listed(h100: Run) -> None:
     assert "train fp16: it was measured, but captures/train.fp16.trace.json.gz is not" in told
 
 
+@pytest.mark.parametrize("folder", ["captures", "engines"])
+def test_a_file_where_a_folder_of_the_run_is_needed_is_named(h100: Run, folder: str) -> None:
+    shutil.rmtree(h100.file(folder))
+    h100.file(folder).write_text("")
+    told = refused("report", "--run", h100.path)
+    assert f"/{folder}: this folder cannot be read (Not a directory)" in told
+
+
+def test_a_link_to_captures_that_are_gone_is_named(h100: Run) -> None:
+    shutil.rmtree(h100.file("captures"))
+    h100.file("captures").symlink_to(h100.path / "gone")
+    told = refused("report", "--run", h100.path)
+    assert "/captures: this folder cannot be read (No such file" in told
+
+
+def test_a_manifest_of_another_form_is_listed(h100: Run) -> None:
+    write_json(h100.file("manifests", "profile", "eager.fp32.json"), {"versions": ["2.11"]})
+    run("report", "--run", h100.path)
+    told = h100.file("report", "report.md").read_text()
+    assert "manifests/profile/eager.fp32.json versions is &#91;'2.11'&#93;, not an object" in told
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("profile", "--precision"), ("profile", "--what"), ("engines", "--precision"),
+     ("export", "--precision"), ("timeline", "--precision"), ("ncu", "--metrics")],
+)  # fmt: skip
+def test_commas_alone_do_not_mean_the_default(h100: Run, command: str, option: str) -> None:
+    where = [h100.path] if command == "timeline" else ["--run", h100.path]
+    assert "there is nothing in ', ,'" in refused(command, *where, option, ", ,")
+
+
 def test_nobody_is_told_to_remove_a_run_that_lost_its_version(h100: Run) -> None:
     write_json(h100.file("run.json"), {})
     h100.file("manifests", "version.json").unlink()
@@ -230,5 +262,13 @@ def test_a_command_that_is_ended_leaves_no_half_file_and_no_worker(
     process.send_signal(number)
     assert process.wait(30) == 128 + number
     assert [p.name for p in tmp_path.iterdir()] == ["worker"]
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(worker.read_text()), 0)
+    assert ended(int(worker.read_text()))
+
+
+def ended(process: int) -> bool:
+    """Whether a process is gone, or only waits for whoever inherited it to notice."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
