@@ -62,11 +62,11 @@ def _rows(about: About) -> list[CountedRow]:
     layers = counters_sums.per_layer(about.table, list(about.launches))
     of_layer = values_of(layers, "layer", "value")
     of_module = values_of(counters_sums.per_module(layers), "module", "own")
-    owner = {x.layer: _common(x.modules) for x in about.launches}
-    kernels = _kernels(about)
     by_layer: dict[str, list[Launch]] = defaultdict(list)
     for x in about.launches:
         by_layer[x.layer].append(x)
+    owner = {x.layer: _common(x.modules) for x in about.launches}
+    of = _Layers(by_layer, owner, of_layer, _kernels(about))
     paths = modules.ordered_tree(
         list(about.costs), sorted({m for x in about.launches for m in x.modules or ()})
     )
@@ -81,28 +81,32 @@ def _rows(about: About) -> list[CountedRow]:
         if inside:
             shown.add(path)
             found.append(_module(about, path, inside, of_module.get(path, {}), shown))
-        found += _layers_of(about, path, owner, by_layer, of_layer, kernels, shown)
-    return found + _layers_of(about, None, owner, by_layer, of_layer, kernels, shown)
+        found += _layers_of(about, of, path, shown)
+    return found + _layers_of(about, of, None, shown)
 
 
-def _layers_of(
-    about: About,
-    path: str | None,
-    owner: Mapping[str, str | None],
-    by_layer: Mapping[str, list[Launch]],
-    values: Mapping[str, dict[str, float | None]],
-    kernels: Mapping[str, dict[str, dict[str, float | None]]],
-    shown: set[str],
-) -> list[CountedRow]:
+@dataclass(frozen=True)
+class _Layers:
+    """By layer: its launches, the closest module that all of it is in (null: none), the values of
+    its metrics, and those of its kernels."""
+
+    launches: Mapping[str, list[Launch]]
+    owner: Mapping[str, str | None]
+    values: Mapping[str, dict[str, float | None]]
+    kernels: Mapping[str, dict[str, dict[str, float | None]]]
+
+
+def _layers_of(about: About, of: _Layers, path: str | None, shown: set[str]) -> list[CountedRow]:
+    """The layers that `path` owns, each followed by its kernels."""
     found = []
-    for label, launches in by_layer.items():
-        if owner[label] != path:
+    for label, launches in of.launches.items():
+        if of.owner[label] != path:
             continue
         parent = None if path is None or path not in shown else f"module:{path}"
         depth = 0 if path is None else _depth(path) + 1
-        row = _layer(about, label, launches, values.get(label, {}), parent, depth)
+        row = _layer(about, label, launches, of.values.get(label, {}), parent, depth)
         found.append(row)
-        for kernel, known in kernels[label].items():
+        for kernel, known in of.kernels[label].items():
             mine = [x for x in launches if x.kernel == kernel]
             found.append(_kernel(about, row, kernel, mine, known))
     return found

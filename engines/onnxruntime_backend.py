@@ -109,42 +109,16 @@ class OnnxRuntimeBackend(Backend):
         with _workspace(engine) as folder:
             made = folder / engine.name
             reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
-            common = {
-                **self.job_options(run, precision),
-                "level": options["optimization_level"],
-            }
-            built = call(
-                self.worker(),
-                job(
-                    "build",
-                    made,
-                    inputs_path(run),
-                    precision,
-                    threads=options["threads"],
-                    options={
-                        **common,
-                        "source": str(source),
-                        "external": None if external is None else external.name,
-                        "outputs": str(reference),
-                    },
-                ),
-            )
+            built = self._call("build", run, precision, options, made, {
+                "source": str(source),
+                "external": None if external is None else external.name,
+                "outputs": str(reference),
+            })  # fmt: skip
             model = onnxruntime_graph.read_model(made)
             renamed = onnxruntime_graph.name_uniquely(model)
             if renamed:
                 onnxruntime_graph.write_model(model, made)
-            probed = call(
-                self.worker(),
-                job(
-                    "probe",
-                    made,
-                    inputs_path(run),
-                    precision,
-                    threads=options["threads"],
-                    raw=folder / "probe",
-                    options={**common, "outputs": str(reloaded)},
-                ),
-            )
+            probed = self._call("probe", run, precision, options, made, {"outputs": str(reloaded)})
             difference = _same_outputs(reference, reloaded, source)
             listed = layers.document(
                 engine.name,
@@ -167,7 +141,36 @@ class OnnxRuntimeBackend(Backend):
             if external is not None:
                 _move(folder / external.name, external)
             _move(made, engine)
-        record = {
+        write_json(self.layers(run, precision), listed)
+        write_json(self.build_record(run, precision), self._record(run, precision, options) | facts)
+        return facts
+
+    def _call(
+        self,
+        task: str,
+        run: Run,
+        precision: str,
+        options: Mapping[str, Any],
+        made: Path,
+        more: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Let a worker build `made`, or run it once; `more`: options of this task alone."""
+        common = {**self.job_options(run, precision), "level": options["optimization_level"]}
+        task_job = job(
+            task,
+            made,
+            inputs_path(run),
+            precision,
+            threads=options["threads"],
+            raw=made.with_name("probe") if task == "probe" else None,
+            options={**common, **more},
+        )
+        return call(self.worker(), task_job)
+
+    def _record(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """What was built of what, and where."""
+        source, engine = self.source(run, precision), self.engine(run, precision)
+        return {
             "schema_version": 1,
             "engine": engine.name,
             "backend": self.name,
@@ -178,11 +181,7 @@ class OnnxRuntimeBackend(Backend):
             "cpu_flags": _cpu_flags(),
             "engine_bytes": sum(p.stat().st_size for p in with_external_data(engine)),
             "source_bytes": sum(p.stat().st_size for p in with_external_data(source)),
-            **facts,
         }
-        write_json(self.layers(run, precision), listed)
-        write_json(self.build_record(run, precision), record)
-        return facts
 
     def _layers(
         self, model: Any, probed: Mapping[str, Any], graph: nodes.NodeGraph, precision: str

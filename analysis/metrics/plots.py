@@ -66,7 +66,7 @@ def _draw(
         edges, across = _edges(several[0])
         notes: list[str] = []
         for series, colour in zip(several, itertools.cycle(_COLOURS), strict=False):
-            _line(axes, series, edges, colour, log=log, notes=notes, alone=len(several) == 1)
+            notes += _line(axes, series, edges, colour, log=log, alone=len(several) == 1)
         if log:
             axes.set_yscale("log")
         units = list(dict.fromkeys(s.unit or "no unit" for s in several))
@@ -120,16 +120,11 @@ def _edges(one: Series) -> tuple[Any, str]:
 
 
 def _line(
-    axes: Any,
-    series: Series,
-    edges: Any,
-    colour: str,
-    *,
-    log: bool,
-    notes: list[str],
-    alone: bool,
-) -> None:
+    axes: Any, series: Series, edges: Any, colour: str, *, log: bool, alone: bool
+) -> list[str]:
+    """Draw one metric; gives what is not drawn of it."""
     values = series.value
+    notes: list[str] = []
     if log:
         zeros = int((values <= 0).sum())
         if zeros:
@@ -143,6 +138,7 @@ def _line(
     if alone:
         axes.stairs(np.nan_to_num(values), edges, color=colour, alpha=0.15, fill=True)
         axes.set_ylim(bottom=min(0.0, float(np.nan_to_num(values).min(initial=0.0))))
+    return notes
 
 
 def _l2(axes: Any, device: Device | None) -> None:

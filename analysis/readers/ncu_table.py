@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,8 @@ from layerline.core.tables import table
 
 from .ncu_numbers import Style
 from .ncu_rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
+
+Parse = Callable[[str], float | None]
 
 LAUNCHES = pa.schema(
     [
@@ -73,7 +77,7 @@ class Tables:
     def add(self, layout: Layout, units: list[str], rows: list[list[str]], style: Style) -> None:
         """Add one table's rows. Launch ids that were taken by an earlier table are numbered on."""
         known: dict[tuple[str, str], dict[str, Any]] = {}
-        values: dict[str, float | None] = {}  # the same text comes with every launch
+        parse = cache(style.parse)  # the same text comes with every launch
         metrics = metric_columns(layout)
         names = [name for _, name in metrics]
         printed = [(units[i] or None) if units else None for i, _ in metrics]
@@ -84,10 +88,10 @@ class Tables:
             if launch is None:
                 launch = known[key] = self._launch(layout, row, offset)
             if layout.is_details:
-                self._detail(layout, row, launch, values, style)
+                self._detail(layout, row, launch, parse)
             else:
                 texts = [row[i] for i, _ in metrics]
-                self._counters(launch, names, printed, texts, None, values, style)
+                self._counters(launch, names, printed, texts, None, parse)
             if len(self._columns["metric"]) >= _CHUNK:
                 self._flush()
 
@@ -134,8 +138,7 @@ class Tables:
         layout: Layout,
         row: list[str],
         launch: dict[str, Any],
-        values: dict[str, float | None],
-        style: Style,
+        parse: Parse,
     ) -> None:
         def get(column: str) -> str | None:
             i = layout.index.get(column)
@@ -145,7 +148,7 @@ class Tables:
         if metric:
             where = f"{section} / {label}" if label else section
             text = get("Metric Value") or ""
-            self._counters(launch, [metric], [get("Metric Unit")], [text], where, values, style)
+            self._counters(launch, [metric], [get("Metric Unit")], [text], where, parse)
         if get("Rule Name"):
             self._rules.append(
                 {
@@ -157,7 +160,7 @@ class Tables:
                     "type": get("Rule Type"),
                     "text": get("Rule Description"),
                     "speedup_type": get("Estimated Speedup Type"),
-                    "speedup": style.parse(get("Estimated Speedup") or ""),
+                    "speedup": parse(get("Estimated Speedup") or ""),
                 }
             )
 
@@ -168,13 +171,9 @@ class Tables:
         units: list[str | None],
         texts: list[str],
         section: str | None,
-        values: dict[str, float | None],
-        style: Style,
+        parse: Parse,
     ) -> None:
-        for text in texts:
-            if text not in values:
-                values[text] = style.parse(text)
-        found = [values[text] for text in texts]
+        found = [parse(text) for text in texts]
         count = len(names)
         columns = self._columns
         for column, value in (

@@ -8,6 +8,7 @@ under its module, and under the model where its module is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import counted, panels, show
@@ -25,13 +26,40 @@ RULES = {
     "unresolved": "No rule fits: the layer's time counts against coverage.",
 }
 FIRST_ROWS = 6
+# Rows of counters by side, kind (module, layer) and name.
+Counters = dict[tuple[str, str, str], dict[str, Any]]
 
 
 def build(view: View) -> dict[str, Any]:
     """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
     sides = {s["key"]: i for i, s in enumerate(view["sides"])}
-    rows = counted_rows(view)
-    layers = [
+    counters = counted_rows(view)
+    layers = _layers(view, sides, counters)
+    loose = _nodes(view, layers)
+    modules = _modules(view, sides, counters)
+    by_path: dict[str, int] = {}
+    for i, m in enumerate(view["modules"]):
+        if m["kind"] == "module":
+            by_path.setdefault(m["path"], i)
+    for module, node in loose:
+        if modules:
+            modules[by_path.get(module or "", 0)]["loose"].append(node)
+    shown = panels.panels(view)
+    return {
+        "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
+        "panels": [
+            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]} for p in shown
+        ],
+        "first": panels.first(view, shown),
+        "modules": modules,
+        "layers": layers,
+        "rules": RULES,
+        "open": _opened(modules),
+    }
+
+
+def _layers(view: View, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
+    return [
         {
             "side": sides.get(r["side"]),
             "label": None if r["side"] in sides else r["side"],
@@ -44,7 +72,7 @@ def build(view: View) -> dict[str, Any]:
             "time": [r["time"][k] for k in ("median", "low", "high", "n")],
             "share": _digits(r["share"]),
             "floor": r.get("floor"),
-            "counters": rows.get((r["side"], "layer", r["layer"])),
+            "counters": counters.get((r["side"], "layer", r["layer"])),
             "in": r["precision_in"],
             "out": r["precision_out"],
             "compute": r["compute_precision"],
@@ -53,27 +81,17 @@ def build(view: View) -> dict[str, Any]:
         }
         for r in view["layers"]
     ]
-    loose = _nodes(view, layers)
+
+
+def _modules(view: View, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
     ids: dict[str, int] = {}
-    by_path: dict[str, int] = {}
     for i, m in enumerate(view["modules"]):
         ids.setdefault(m["id"], i)
-        if m["kind"] == "module":
-            by_path.setdefault(m["path"], i)
-    layer_ids = {r["id"]: i for i, r in reversed(list(enumerate(view["layers"])))}
-    of_module: dict[str, list[int]] = defaultdict(list)
-    for i, r in enumerate(view["layers"]):
-        for path in dict.fromkeys(r["modules"]):
-            of_module[path].append(i)
-    # A module with parts has its own operations in a block below it, and their layers there.
-    in_blocks = {p for m in view["modules"] if m["layers"] for p in m["members"]}
-    modules: list[dict[str, Any]] = []
-    for i, m in enumerate(view["modules"]):
+    found: list[dict[str, Any]] = []
+    for i, (m, own) in enumerate(zip(view["modules"], _layers_of_modules(view), strict=True)):
         parent = ids.get(m["parent"]) if m["parent"] is not None else None
-        own = [layer_ids[x] for x in m["layers"] if x in layer_ids]
-        if m["kind"] == "module" and m["path"] not in in_blocks:
-            own += of_module.get(m["path"], [])
-        modules.append(
+        is_module = m["kind"] == "module"
+        found.append(
             {
                 # A parent stands before its children; anything else would be a circle.
                 "parent": parent if parent is not None and parent < i else None,
@@ -84,34 +102,34 @@ def build(view: View) -> dict[str, Any]:
                 "members": m["members"],
                 "costs": [_cost(m["costs"].get(key)) for key in sides],
                 "counters": [
-                    rows.get((key, "module", m["path"])) if m["kind"] == "module" else None
-                    for key in sides
+                    counters.get((key, "module", m["path"])) if is_module else None for key in sides
                 ]
-                if rows
+                if counters
                 else [],
-                "layers": list(dict.fromkeys(own)),
+                "layers": own,
                 "loose": [],
             }
         )
-    for module, node in loose:
-        if modules:
-            modules[by_path.get(module or "", 0)]["loose"].append(node)
-    shown = panels.panels(view)
-    result: dict[str, Any] = {
-        "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
-        "panels": [
-            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]} for p in shown
-        ],
-        "first": panels.first(view, shown),
-        "modules": modules,
-        "layers": layers,
-        "rules": RULES,
-    }
-    result["open"] = _opened(modules)
-    return result
+    return found
 
 
-def counted_rows(view: View) -> dict[tuple[str, str, str], dict[str, Any]]:
+def _layers_of_modules(view: View) -> Iterator[list[int]]:
+    """The layers of each row of `modules`, by position."""
+    layer_ids = {r["id"]: i for i, r in reversed(list(enumerate(view["layers"])))}
+    of_module: dict[str, list[int]] = defaultdict(list)
+    for i, r in enumerate(view["layers"]):
+        for path in dict.fromkeys(r["modules"]):
+            of_module[path].append(i)
+    # A module with parts has its own operations in a block below it, and their layers there.
+    in_blocks = {p for m in view["modules"] if m["layers"] for p in m["members"]}
+    for m in view["modules"]:
+        own = [layer_ids[x] for x in m["layers"] if x in layer_ids]
+        if m["kind"] == "module" and m["path"] not in in_blocks:
+            own += of_module.get(m["path"], [])
+        yield list(dict.fromkeys(own))
+
+
+def counted_rows(view: View) -> Counters:
     """Counters by side, kind (module, layer) and name, those of layers with their kernels."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     counters = view.get("counters")
