@@ -26,7 +26,7 @@ from ..core.torch_ranges import split
 from .readers import nsys_schema as schema
 from .readers.nsys_attribute import Attribution, Launched
 from .readers.nsys_source import NULL, Integers
-from .timeline import Flags, Indices
+from .readers.range_forest import Flags, Indices
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")

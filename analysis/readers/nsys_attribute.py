@@ -18,11 +18,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from layerline.analysis.timeline import Forest, Nesting, join, paths, plant
-
 from . import nsys_schema as schema
 from .nsys_arrays import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
 from .nsys_source import NULL, Codes, Integers
+from .range_forest import Forest, Nesting, join, paths, plant
 
 Indices = npt.NDArray[np.int32]
 

@@ -8,7 +8,7 @@ exactly one innermost range, also where start/end ranges overlap, and sums over 
 count nothing twice.
 
 Ranges that cross (one starts inside another and ends after it) are cut where the other ends: the
-pieces are nested again and all of a range's pieces stand for it (`timeline_overlap`).
+pieces are nested again and all of a range's pieces stand for it (`range_crossings`).
 All times are integer nanoseconds. Everything is vectorised over the ranges of one thread.
 """
 
@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from .timeline_overlap import uncross
+from .range_crossings import uncross
 
 Integers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]

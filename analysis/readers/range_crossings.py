@@ -25,7 +25,7 @@ def uncross(
 ) -> tuple[Integers, Integers, Indices]:
     """Start, end and owner of the pieces, sorted by start and then by nesting.
 
-    The ranges come sorted by the rule of `timeline`; `crossing` marks at least the first range
+    The ranges come sorted by the rule of `range_forest`; `crossing` marks at least the first range
     that crosses another in each group of ranges without a gap. Only such groups are walked
     through. Raises InputError where more pieces would come out than any capture needs.
     """
