@@ -105,7 +105,7 @@ def _onnxruntime_trace(
 def _nsys(
     run: Run, name: str, precision: str, described: Mapping[str, Any], meta: Mapping[str, Any]
 ) -> EngineCapture:
-    from . import timeline_layers
+    from . import nsys_layers
     from .nsys_ops import runs
     from .readers import nsys_sqlite
     from .readers.nsys_attribute import attribute
@@ -117,8 +117,8 @@ def _nsys(
     with nsys_sqlite.source(raw) as source:
         attribution = attribute(load(source))
     found = runs(attribution)
-    resolved = timeline_layers.resolutions(found, graph, network, attribution.capture.names)
-    ops = timeline_layers.operations(attribution, found, resolved, raw, precision)
+    resolved = nsys_layers.resolutions(found, graph, network, attribution.capture.names)
+    ops = nsys_layers.operations(attribution, found, resolved, raw, precision)
     fates = node_status([r for r in resolved if r is not None], graph)
     nodes = [
         {

@@ -96,10 +96,10 @@ def read_layers(
     per iteration. `listed`: the layers.json that a run resolved its own profile with."""
     reader = registry.identify(capture)
     if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
-        from . import timeline_layers
+        from . import nsys_layers
 
         with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
-            table, notes, total = timeline_layers.of_source(
+            table, notes, total = nsys_layers.of_source(
                 source, graph, network, precision, iteration
             )
         return table, notes, Times(None if total is None else total.n, total)

@@ -17,6 +17,8 @@ from layerline.core.errors import one_line
 from layerline.core.stats import Stat
 from layerline.core.tables import RULES
 
+from .report.show import percent
+
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
 _NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
@@ -73,7 +75,7 @@ def _table(rows: list[Row], total: int, resolved: bool, *, whole: bool) -> Table
             _count(row["kernels"]),
             _us(row["median_ns"]),
             _interval(row["ci_low_ns"], row["ci_high_ns"]),
-            "–" if row["total_ns"] is None or not total else f"{row['total_ns'] / total:.1%}",
+            "–" if row["total_ns"] is None or not total else percent(row["total_ns"] / total),
         ]
         table.add_row(*(Text(one_line(c)) for c in cells))
     return table
@@ -105,17 +107,17 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
         mine = [r for r in rows if (r["rule"] or "unresolved") == rule]
         if mine:
             share = sum(r["total_ns"] or 0 for r in mine)
-            parts.append(f"{rule} {len(mine)}" + (f" ({share / total:.1%})" if timed else ""))
+            parts.append(f"{rule} {len(mine)}" + (f" ({percent(share / total)})" if timed else ""))
     yield "by rule: " + ", ".join(parts)
     missing = [r for r in rows if (r["rule"] or "unresolved") == "unresolved"]
     if timed:
         share = 1 - sum(r["total_ns"] or 0 for r in missing) / total
         asked = "" if share >= ENOUGH else f"; {FITS}"
-        yield f"resolved to modules: {share:.1%} of the time{asked}"
+        yield f"resolved to modules: {percent(share)} of the time{asked}"
     else:
         yield f"resolved to modules: {len(rows) - len(missing)} of {len(rows)} layers"
     for row in missing[:MAX_UNRESOLVED]:
-        share = f" ({row['total_ns'] / total:.1%})" if timed and row["total_ns"] else ""
+        share = f" ({percent(row['total_ns'] / total)})" if timed and row["total_ns"] else ""
         yield f"unresolved: {row['layer']}{share}"
     if len(missing) > MAX_UNRESOLVED:
         yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"

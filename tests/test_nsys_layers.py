@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nsys_build import Export
 
-from layerline.analysis import nsys_ops, timeline_layers
+from layerline.analysis import nsys_layers, nsys_ops
+from layerline.analysis.layer_sums import per_layer, summarise
 from layerline.analysis.readers import nsys_sqlite
 from layerline.analysis.readers.nsys_attribute import attribute
 from layerline.analysis.readers.nsys_capture import load
-from layerline.analysis.timeline_sums import per_layer, summarise
 from layerline.core import stats
 from layerline.core.errors import InputError
 from layerline.core.nodes import NodeGraph, parse
@@ -53,7 +53,7 @@ Layers = Callable[..., list[dict[str, Any]]]
 def layers(tmp_path: Path) -> Layers:
     def read(export: Export, graph: NodeGraph | None = None, **options: Any) -> Any:
         with nsys_sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes, _ = timeline_layers.of_source(source, graph, None, **options)
+            table, notes, _ = nsys_layers.of_source(source, graph, None, **options)
         read.notes = notes  # type: ignore[attr-defined]
         return table.to_pylist()
 
@@ -245,8 +245,8 @@ def test_operations_carry_layer_and_iteration(tmp_path: Path) -> None:
     with nsys_sqlite.source(path) as source:
         attribution = attribute(load(source))
         found = nsys_ops.runs(attribution)
-        resolved = timeline_layers.resolutions(found, None, None)
-        ops = timeline_layers.operations(attribution, found, resolved, path, "fp16").to_pylist()
+        resolved = nsys_layers.resolutions(found, None, None)
+        ops = nsys_layers.operations(attribution, found, resolved, path, "fp16").to_pylist()
     assert [(r["iteration"], r["layer"], r["duration_ns"]) for r in ops] == [
         (0, "gelu #1", 5),
         (0, "gelu #2", 7),

@@ -15,6 +15,7 @@ from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 
 from ..core.stats import Stat
+from .layer_sums import per_layer, summarise
 from .layers_generic import filled
 from .nsys_ops import Runs, runs
 from .readers import nsys_table
@@ -22,7 +23,6 @@ from .readers.nsys_arrays import KERNEL
 from .readers.nsys_attribute import Attribution, attribute
 from .readers.nsys_capture import load
 from .readers.nsys_source import NULL, Source
-from .timeline_sums import per_layer, summarise
 
 
 def of_source(
