@@ -52,6 +52,16 @@ def test_every_folder_with_python_files_is_listed_as_a_package():
     assert set(listed["packages"]) == set(listed["package-dir"])
 
 
+def test_the_map_of_folders_names_every_package_and_module_that_there_is():
+    text = (ROOT / "docs/architecture.md").read_text()
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {f for f in listed["package-dir"].values() if f != "export/configs"}
+    assert set(re.findall(r"^\| `([\w/]+)/` \|", text, re.M)) == folders
+    way = text[text.index("In `analysis/` a run goes this way") : text.index("## Workers")]
+    for name in re.findall(r"`([\w*]+)`", "".join(re.findall(r"^\|.*\|$", way, re.M))):
+        assert list((ROOT / "analysis").glob(f"{name}.py")), name
+
+
 STAGES = ("core", "export", "engines", "profile", "analysis")
 
 
