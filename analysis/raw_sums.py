@@ -18,6 +18,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ..core.errors import InputError
+
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _NSYS = {
     "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -56,7 +58,12 @@ def _events(path: Path) -> list[_Event]:
     try:
         found = msgspec.json.decode(data, type=_Trace | list[_Event])
     except msgspec.DecodeError:
-        found = msgspec.convert(json.loads(data), type=_Trace | list[_Event])
+        try:
+            found = msgspec.convert(json.loads(data), type=_Trace | list[_Event])
+        except (ValueError, RecursionError) as e:
+            raise InputError(
+                f"has events of another form ({e})", file=path, fix="measure it again"
+            ) from None
     return found.traceEvents if isinstance(found, _Trace) else found
 
 

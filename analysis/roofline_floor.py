@@ -77,7 +77,7 @@ def floor(names: Iterable[str] | None, graph: NodeGraph, shapes: Shapes | None) 
         return None
     nodes = [graph.by_name[n] for n in chosen]
     products = [n for n in nodes if n.op in PRODUCTS]
-    dtypes = {shapes[n.inputs[0]][0] for n in products if n.inputs[0] in shapes}
+    dtypes = {shapes[n.inputs[0]][0] for n in products if n.inputs and n.inputs[0] in shapes}
     return Floor(
         added([flop(n, shapes) for n in nodes]),
         _Traffic(nodes, graph, shapes).bytes(),
@@ -165,7 +165,11 @@ class _Traffic:
     def _used_inside(self, tensor: str) -> bool:
         return any(
             u.name in self._inside
-            or (u.op in VIEWS and u.inputs[0] == tensor and self._used_inside(u.outputs[0]))
+            or (
+                u.op in VIEWS
+                and u.inputs[0] == tensor
+                and any(map(self._used_inside, u.outputs[:1]))
+            )
             for u in self._users(tensor)
         )
 
@@ -178,7 +182,7 @@ class _Traffic:
             return True
         for user in self._users(tensor):
             if user.op in VIEWS:
-                if user.inputs[0] == tensor and self._leaves(user.outputs[0]):
+                if user.inputs[0] == tensor and any(map(self._leaves, user.outputs[:1])):
                     return True
             elif user.name not in self._inside and user.op not in DATALESS:
                 return True

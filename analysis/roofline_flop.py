@@ -63,7 +63,15 @@ PRODUCTS = frozenset(["MatMul", "Gemm", "Conv", "ConvTranspose", "Attention"])
 
 
 def flop(node: Node, shapes: Shapes) -> float | None:
-    """FLOP of one node; null for an operator or a shape that is not known."""
+    """FLOP of one node; null for an operator or a shape that is not known, and for a node with
+    fewer inputs, outputs or dimensions than its operator has."""
+    try:
+        return _flop(node, shapes)
+    except IndexError:
+        return None
+
+
+def _flop(node: Node, shapes: Shapes) -> float | None:
     if node.op in _MOVES:
         return 0.0
     out = _elements(node.outputs[0], shapes) if node.outputs else None
@@ -80,7 +88,14 @@ def flop(node: Node, shapes: Shapes) -> float | None:
 
 
 def product(node: Node, shapes: Shapes) -> float | None:
-    """FLOP of the products alone."""
+    """FLOP of the products alone; null as in `flop`."""
+    try:
+        return _product(node, shapes)
+    except IndexError:
+        return None
+
+
+def _product(node: Node, shapes: Shapes) -> float | None:
     first, out = shapes.get(node.inputs[0]), shapes.get(node.outputs[0])
     if first is None or out is None or not first[1]:
         return None

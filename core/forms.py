@@ -8,7 +8,6 @@ are never null, save with `maybe`: a missing sample is no sample.
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -64,7 +63,7 @@ def number(value: Any, where: str) -> None:
 
 def amount(value: Any, where: str) -> None:
     """A finite number from 0."""
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
+    if type(value) not in (int, float) or not 0 <= value <= LARGEST:
         raise misfit(where, value, "a number from 0")
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import forms
 from .errors import InputError
 from .files import read_json
 
@@ -110,7 +111,7 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
                 module_class=_maybe(entry.get("module_class")),
                 source=_maybe(entry.get("source")),
             )
-        except (KeyError, TypeError) as e:
+        except (KeyError, TypeError, forms.Misfit) as e:
             raise InputError(f"nodes[{i}] lacks or misspells {e}", file=file) from None
         if node.name in seen:
             raise InputError(f"nodes[{i}]: the name {node.name} occurs twice", file=file)
@@ -124,7 +125,7 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             initializers=frozenset(_texts(document.get("initializers") or [])),
             aliases={k: _texts(v) for k, v in (document.get("aliases") or {}).items()},
         )
-    except (AttributeError, TypeError) as e:
+    except (AttributeError, TypeError, forms.Misfit) as e:
         raise InputError(
             f"has inputs, outputs, initializers or aliases of another form ({e})", file=file
         ) from None
@@ -148,4 +149,5 @@ def _maybe(value: Any) -> str | None:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a string (found {value!r})")
+    forms.text(value, "it")
     return value

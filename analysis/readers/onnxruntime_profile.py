@@ -265,10 +265,10 @@ class _Windows:
 
 
 def _ns(value: Any) -> int | None:
-    """Microseconds to integer nanoseconds; null for what is no number."""
+    """Microseconds to integer nanoseconds; null for what is no number, or no time."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, float) and not abs(value) < 2**53:
+    if not abs(value) < 2**53:
         return None
     return round(value * 1000)
 

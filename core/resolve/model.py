@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import read_json
+from ..forms import Misfit, text
 
 # From the most direct evidence to the least.
 RULES = ("name", "index", "boundary", "order", "elimination", "carrier", "unresolved")
@@ -122,7 +123,7 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
         if index in layers:
             raise InputError(f"layers[{i}]: the index {index} occurs twice", file=file)
         for key in ("name", "kind", "node"):
-            if not isinstance(entry.get(key), str | None):
+            if entry.get(key) is not None and not _is_text(entry[key]):
                 raise InputError(f'layers[{i}]: "{key}" is not text', file=file)
         layers[index] = NetworkLayer(
             index=index,
@@ -137,6 +138,14 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
 
 def _names(entry: Mapping[str, Any], key: str, i: int, file: str | Path | None) -> tuple[str, ...]:
     value = entry.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+    if not isinstance(value, list) or not all(map(_is_text, value)):
         raise InputError(f'layers[{i}]: "{key}" is not a list of names', file=file)
     return tuple(value)
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        text(value, "")
+    except Misfit:
+        return False
+    return True
