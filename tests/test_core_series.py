@@ -104,3 +104,16 @@ def test_trends_by_hand() -> None:
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_a_trend_turns_round_with_the_series(samples: list[int]) -> None:
     assert series.trend(samples) == -series.trend(samples[::-1])
+
+
+@given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=80))
+def test_products_by_transform_are_the_plain_sums(sign: list[int]) -> None:
+    n = len(sign)
+    plain = [sum(sign[i] * sign[i + lag] for i in range(n - lag)) for lag in range(n)]
+    assert series._products(sign) == plain
+
+
+def test_a_long_series_that_depends_on_itself_throughout_is_summed_to_the_end() -> None:
+    # Signs of a ramp: n/2 times -1, then n/2 times 1. Its sums are n - 3 lag up to half and
+    # lag - n beyond; positive pairs end at a third, and 2 * sum - 1 comes to about n / 3.
+    assert series.dependence(range(300_000)) == pytest.approx(100_000, rel=1e-3)
