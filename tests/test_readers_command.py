@@ -150,9 +150,12 @@ def test_an_empty_table_is_written_as_an_empty_array(capfd, tmp_path):
 
 
 def test_help_needs_no_reader():
-    code = "import sys; from layerline.core import cli; cli.cli.get_command(None, 'read'); " \
-        "print([m for m in sys.modules if m.startswith('layerline.analysis.readers.') " \
-        "and not m.endswith('.base')])"  # fmt: skip
+    code = (
+        "import sys; from layerline.core import cli; cli.cli.get_command(None, 'read')\n"
+        "loaded = {m for m in sys.modules if m.startswith('layerline.analysis.readers.')}\n"
+        "from layerline.analysis.readers.registry import READERS\n"
+        "print([r for r in READERS if f'layerline.analysis.readers.{r}' in loaded])\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert "FILE" in CliRunner().invoke(read, ["--help"]).output
