@@ -158,16 +158,24 @@ def dependence(sign: Sequence[int]) -> float:
     deviation = math.sqrt(pairs * (pairs - n) / (n * n * (n - 1)))
     if (runs + 0.5 - pairs / n - 1) / deviation >= ONE_IN_TWENTY:
         return 1.0
+    products = _products(sign)
     total = 0.0
     for lag in range(0, len(sign) - 1, 2):
-        pair = sum(
-            sum(sign[i] * sign[i + shift] for i in range(len(sign) - shift)) / n
-            for shift in (lag, lag + 1)
-        )
+        pair = (products[lag] + products[lag + 1]) / n
         if pair <= 0:
             break
         total += pair
     return min(max(1.0, 2 * total - 1), float(len(sign)))
+
+
+def _products(sign: Sequence[int]) -> list[int]:
+    """The sum of sign[i] * sign[i + lag], for every lag; by the Fourier transform, because this
+    is asked between measurements and a long series needs many lags."""
+    import numpy as np
+
+    power = np.abs(np.fft.rfft(np.array(sign, dtype=float), 2 * len(sign))) ** 2
+    found: list[int] = np.rint(np.fft.irfft(power)[: len(sign)]).astype(int).tolist()
+    return found
 
 
 def repeat(
