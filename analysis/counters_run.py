@@ -59,7 +59,7 @@ def foreign(run: Run, capture: Path) -> bool:
         return False
     stem = capture.name.removesuffix(f".{engine[3]}")
     took = optional(capture.with_name(f"{stem}.ncu.meta.json")).get("inputs")
-    step = run.manifests().get(f"engines/{engine[1]}.{engine[2]}")
+    step = run.manifest(f"engines/{engine[1]}.{engine[2]}")
     built = step.get("outputs") if isinstance(step, dict) else None
     if not isinstance(took, dict) or not isinstance(built, dict):
         return False
@@ -73,9 +73,9 @@ def foreign(run: Run, capture: Path) -> bool:
 def left_out(run: Run) -> list[dict[str, str]]:
     """The captures of other engines: what, why and the fix, as reports list them."""
     stems = {
-        path.name.removesuffix(".ncu-rep").removesuffix(".ncu.csv")
+        stem
         for path in run.file("captures").glob("*.ncu*")
-        if not path.name.startswith(".") and foreign(run, path)
+        if (stem := ncu_spread.stem(path)) and not stem.startswith(".") and foreign(run, path)
     }
     return [
         {

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core import series
 from ..core.run import Run
-from . import audit, closure, engine_captures, floors, host_run, launch, steady
+from . import audit, closure, engine_captures, floors, host_run, launch
 from .captured import BACKENDS, Captured, counted, labels, lost
 from .layers import layers
 from .run_files import optional
@@ -48,10 +49,10 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         labels=labels(ops, "no module"),
         latency_ns=unprofiled,
         target=latency.get("target"),
-        processes=steady.sizes(latency),
+        processes=series.sizes(latency),
         traced_ns=traced,
         queued_ns=launch.queued(latency),
-        queued_processes=steady.sizes(latency, "queued_n"),
+        queued_processes=series.sizes(latency, "queued_n"),
         device={**launch.device(latency), **engine_captures.on_cpu(run, name)},
         closure=checks,
         parity=parity(run, name),

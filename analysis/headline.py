@@ -156,11 +156,7 @@ def savings(ratio: Ratio, over: Side, under: Side) -> dict[str, Any] | None:
     text = f"{under['label']} {' and '.join(parts)}; {how}"
     undecided = ratio.get("undecided")
     if undecided and known:
-        text += (
-            f"; {undecided} more may differ either way"
-            if undecided > 1
-            else ("; one more may differ either way")
-        )
+        text += f"; {'one' if undecided == 1 else undecided} more may differ either way"
     if any(c["ok"] is False for side in (over, under) for c in side["closure"]):
         return _say(f"As profiled, with checks that failed: {text}.")
     tone = (GOOD if saves else BAD) if known else NEUTRAL
@@ -323,23 +319,19 @@ def _sums(sides: Sequence[Side]) -> dict[str, Any]:
     bad = [(s, c) for s, c in checks if c["ok"] is False]
     open_ = sum(c["ok"] is None for _, c in checks)
     covered = [s["coverage"] for s in sides if s["coverage"] is not None]
-    worst = (
-        (
-            "all operation time has its module or row"
-            if min(covered) == 1
-            else f"at least {show.percent(min(covered))} of operation time has its module or row"
-        )
-        if covered
-        else ""
-    )
+    worst = ""
+    if covered:
+        least = min(covered)
+        share = "all" if least == 1 else f"at least {show.percent(least)} of"
+        worst = f"; {share} operation time has its module or row"
     if bad:
         return _say(f"These numbers do not add up: {_failures(bad)}. See the checks.", BAD)
     if not checks or open_ == len(checks):
-        return _say(f"Whether the numbers add up was not checked; {worst}.".replace("; .", "."))
+        return _say(f"Whether the numbers add up was not checked{worst}.")
     text = f"The numbers add up: {len(checks) - open_} checks passed"
     if open_:
         text += f", {open_} could not be made"
-    return _say(f"{text}; {worst}.".replace("; .", "."), GOOD)
+    return _say(f"{text}{worst}.", GOOD)
 
 
 _MEANINGS = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core import series
 from ..core.stats import summarise
 from . import closure, steady
 from .report.show import percent
@@ -33,7 +34,7 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
     """
     under = list(traced)
     if not queued:
-        return cost(under, latency.get("latency_ns") or (), steady.sizes(latency))
+        return cost(under, latency.get("latency_ns") or (), series.sizes(latency))
     if (latency.get("facts") or {}).get("cuda_graph"):
         return closure.unchecked(
             "iii", "the unprofiled run replayed a CUDA graph, the traced one launched kernels"
@@ -42,7 +43,7 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
         return closure.unchecked(
             "iii", "the traced inferences were queued before they began, unprofiled ones were not"
         )
-    return cost(under, latency["queued_ns"], steady.sizes(latency, "queued_n"))
+    return cost(under, latency["queued_ns"], series.sizes(latency, "queued_n"))
 
 
 def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Closure:

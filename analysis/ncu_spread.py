@@ -74,11 +74,18 @@ def load(path: Path) -> dict[str, Any]:
     return plan
 
 
+def stem(capture: Path) -> str | None:
+    """The name that a report or its page shares with what lies beside it; null for other files."""
+    for suffix in (".ncu-rep", ".ncu.csv"):
+        if capture.name.endswith(suffix):
+            return capture.name.removesuffix(suffix)
+    return None
+
+
 def plan_beside(capture: Path) -> dict[str, Any] | None:
     """The plan that lies beside a capture, null where there is none."""
-    stem = capture.name.removesuffix(".ncu-rep").removesuffix(".ncu.csv")
-    path = capture.with_name(f"{stem}.ncu.plan.json")
-    return load(path) if stem != capture.name and path.exists() else None
+    path = capture.with_name(f"{stem(capture)}.ncu.plan.json")
+    return load(path) if stem(capture) is not None and path.exists() else None
 
 
 def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:

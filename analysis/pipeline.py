@@ -181,11 +181,12 @@ def _matches(
 
 def _left_out(run: Run) -> list[dict[str, Any]]:
     """What stages say they did not do, and why."""
+    manifests, broken = run.read_manifests()
     found = [
         {"what": "what a step recorded of itself", "why": why, "fix": "run its step again"}
-        for why in run.broken_manifests()
+        for why in broken
     ]
-    for manifest in run.manifests().values():
+    for manifest in manifests.values():
         entry = (manifest.get("facts") or {}).get("skipped")
         if isinstance(entry, dict):
             found.append({k: str(entry.get(k) or "") for k in ("what", "why", "fix")})

@@ -17,11 +17,10 @@ and the last rest on a test and an interval; two levels and scatter are plain li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..core.errors import InputError
-from ..core.series import dependence, in_order, trend
-from ..core.stats import Stat, median, percentile, summarise_processes
+from ..core.series import dependence, of_processes, split, trend
+from ..core.stats import Stat, median, percentile
 from .report.show import percent, times
 from .report.show import spoken_time as time
 from .report.view import Level, Steadiness
@@ -38,17 +37,11 @@ FEWEST, FEWEST_SPREAD = 6, 10
 def summary(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | None:
     """Median and interval of samples in their order; `sizes`: how many each process took."""
     try:
-        processes = [{"n": n} for n in sizes]
-        return summarise_processes(samples, processes, one=in_order)
+        return of_processes(samples, sizes)
     except ValueError as e:
         raise InputError(
             f"a latency.json contradicts itself: {e}", fix="measure again (make profile)"
         ) from None
-
-
-def sizes(latency: Mapping[str, Any], size: str = "n") -> list[int]:
-    """How many samples each process took, from a latency.json; empty where one took all."""
-    return [int(p.get(size) or 0) for p in latency.get("processes") or ()]
 
 
 def judge(
@@ -64,7 +57,7 @@ def judge(
     if whole is None:
         return None
     ordered = sorted(samples)
-    parts = list(_parts(samples, of))
+    parts = split(samples, of)
     effective = round(sum(len(p) / dependence(p) for p in parts))
     found: Steadiness = {
         "n": whole.n,
@@ -93,13 +86,6 @@ def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
         if found is not None and found["faults"]:
             told.append(f"{name} {found['faults'][0]}")
     return "; ".join(told)
-
-
-def _parts(samples: Sequence[int], of: Sequence[int]) -> Sequence[Sequence[int]]:
-    if len(of) < 2:
-        return [samples]
-    ends = [sum(of[: i + 1]) for i in range(len(of))]
-    return [samples[end - n : end] for n, end in zip(of, ends, strict=True)]
 
 
 def _drift(parts: Sequence[Sequence[int]], target: float) -> float | None:

@@ -45,23 +45,31 @@ class Run:
 
     def manifests(self) -> dict[str, dict[str, Any]]:
         """Every step's manifest by step name, broken ones left out (their steps run again)."""
-        found = {}
+        return self.read_manifests()[0]
+
+    def read_manifests(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Every step's manifest by step name, and what is wrong with each that is broken."""
+        found, broken = {}, []
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
-            with contextlib.suppress(InputError):
+            try:
                 one = run_forms.manifest(path)
                 found[path.relative_to(root).with_suffix("").as_posix()] = one
-        return found
-
-    def broken_manifests(self) -> list[str]:
-        """What is wrong with each manifest that `manifests` leaves out."""
-        found = []
-        for path in sorted(self.file("manifests").rglob("*.json")):
-            try:
-                run_forms.manifest(path)
             except InputError as e:
-                found.append(f"{path.relative_to(self.path)} {e.what}")
-        return found
+                broken.append(f"{path.relative_to(self.path)} {e.what}")
+        return found, broken
+
+    def manifest_path(self, step: str) -> Path:
+        """Where the manifest of a step lies."""
+        return self.file("manifests", f"{step}.json")
+
+    def manifest(self, step: str) -> dict[str, Any] | None:
+        """The manifest of the last complete run of a step; null where there is none, or a broken
+        one."""
+        try:
+            return run_forms.manifest(self.manifest_path(step))
+        except InputError:
+            return None
 
 
 _LOCKED = "LAYERLINE_RUN_LOCK"
@@ -166,7 +174,7 @@ class Step:
     @cached_property
     def manifest_path(self) -> Path:
         """Where the manifest lies."""
-        return self.run.file("manifests", f"{self.name}.json")
+        return self.run.manifest_path(self.name)
 
     def _key(self) -> dict[str, Any]:
         stage = self.name.split("/", maxsplit=1)[0]
@@ -179,10 +187,7 @@ class Step:
 
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of the last complete run of this step, or null."""
-        try:
-            return run_forms.manifest(self.manifest_path)
-        except InputError:
-            return None
+        return self.run.manifest(self.name)
 
     def valid(self) -> bool:
         """Whether the outputs on disk are what this code makes of these inputs and options."""

@@ -346,20 +346,20 @@ PLAN = entries(
 
 def manifest(path: Path) -> dict[str, Any]:
     """A step's manifest. InputError where it is missing or of another form."""
-    found = read_json(path)
-    check(found, MANIFEST, path, "run its step again")
-    checked: dict[str, Any] = found
-    return checked
+    return _read(path, MANIFEST, "run its step again")
 
 
 def read(path: Path) -> dict[str, Any]:
     """A JSON file of a run, of the form that its name asks for. InputError where it is missing,
     no object, or of another form."""
-    found = read_json(path)
     form, fix = next(
         ((f, fix) for end, f, fix in _BY_NAME if path.name.endswith(end)),
         (entries({}), "make it again"),
     )
+    return _read(path, form, fix)
+
+
+def _read(path: Path, form: Form, fix: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(path)
     check(found, form, path, fix)
-    checked: dict[str, Any] = found
-    return checked
+    return found

@@ -15,6 +15,7 @@ fewer samples than were taken are worth something, and the interval of the media
 - `in_order`: the summary of `core.stats` with its ranks sqrt(tau) times as far from the middle,
   at most the smallest and the largest sample. Where these are reached (fewer than about six of
   the samples are independent) the interval is the range that was seen, and no longer 95 %.
+- `of_processes`: the same of samples that several processes took.
 - `trend`: whether the series drifts, by the Mann-Kendall rank test (Mann, Econometrica 13, 1945;
   Kendall, Rank Correlation Methods), with the variance for ties.
 """
@@ -23,10 +24,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import NormalDist
+from typing import Any
 
 from .stats import Stat, interval_rank, median, summarise
 
@@ -110,6 +112,45 @@ def in_order(samples: Sequence[int]) -> Stat | None:
     rank = max(1, math.floor(middle - (middle - k) * math.sqrt(tau)))
     ordered = sorted(int(s) for s in samples)
     return replace(found, low=ordered[rank - 1], high=ordered[found.n - rank])
+
+
+def sizes(latency: Mapping[str, Any], size: str = "n") -> list[int]:
+    """How many samples each process took, from a latency.json; empty where one took all."""
+    return [int(p.get(size) or 0) for p in latency.get("processes") or ()]
+
+
+def split(samples: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
+    """The samples of each process, all where there was one; a process without any says nothing.
+
+    ValueError where the sizes are not those of the samples.
+    """
+    if len(sizes) < 2:
+        return [samples]
+    if sum(sizes) != len(samples):
+        raise ValueError(f"{len(samples)} samples in processes of {list(sizes)}")
+    parts = zip(sizes, accumulate(sizes), strict=True)
+    return [samples[end - n : end] for n, end in parts if n] or [samples]
+
+
+def of_processes(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | None:
+    """Summary of samples that several processes took one after the other; `sizes`: how many each.
+
+    Samples of one process say nothing of the next, so the median is the median of the processes'
+    medians and the interval covers the interval of each (null where one has none). ValueError
+    where the sizes are not those of the samples.
+    """
+    parts = split(samples, sizes)
+    if len(parts) == 1:
+        return in_order(samples)
+    whole = summarise(samples)
+    each = [stat for part in parts if (stat := in_order(part)) is not None]
+    lows, highs = [s.low for s in each], [s.high for s in each]
+    return whole and replace(
+        whole,
+        median=median(sorted(s.median for s in each)),
+        low=None if None in lows else min(low for low in lows if low is not None),
+        high=None if None in highs else max(high for high in highs if high is not None),
+    )
 
 
 def trend(samples: Sequence[int]) -> int:

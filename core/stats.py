@@ -11,10 +11,9 @@ Source: David and Nagaraja, Order Statistics, 3rd ed., section 7.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 
@@ -87,44 +86,6 @@ def summarise(samples: Iterable[int], confidence: float = 0.95) -> Stat | None:
         high=None if k is None else ordered[n - k],
         minimum=ordered[0],
         maximum=ordered[-1],
-    )
-
-
-def summarise_processes(
-    samples: Sequence[int],
-    processes: Sequence[Mapping[str, Any]] | None,
-    size: str = "n",
-    one: Callable[[Sequence[int]], Stat | None] | None = None,
-) -> Stat | None:
-    """Summary of samples that several processes took one after the other.
-
-    `processes`: for each its `size`, how many of the samples are its own; null or one: `summarise`.
-    `one`: what summarises the samples of one process; `summarise`, or `series.in_order`.
-    Samples of one process say nothing of the next, so the median is the median of the processes'
-    medians and the interval covers the interval of each (null where one has none). ValueError
-    where the sizes are not those of the samples.
-    """
-    alone = one or summarise
-    if not processes or len(processes) == 1:
-        return alone(samples)
-    sizes = [int(p.get(size) or 0) for p in processes]
-    if sum(sizes) != len(samples):
-        raise ValueError(f"{len(samples)} samples in processes of {sizes}")
-    sizes = [n for n in sizes if n]  # one without samples says nothing
-    if len(sizes) < 2:
-        return alone(samples)
-    ends = list(accumulate(sizes))
-    each = [alone(samples[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
-    known = [stat for stat in each if stat is not None]
-    whole = summarise(samples)
-    if whole is None:
-        return None
-    lows, highs = [s.low for s in known], [s.high for s in known]
-    return replace(
-        whole,
-        median=median(sorted(s.median for s in known)),
-        low=None if None in lows else min(low for low in lows if low is not None),
-        high=None if None in highs else max(high for high in highs if high is not None),
     )
 
 

@@ -19,8 +19,7 @@ from layerline.core.errors import InputError
 from layerline.core.files import replacing, sha256, sha256_of, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
-from layerline.core.series import in_order
-from layerline.core.stats import summarise_processes
+from layerline.core.series import of_processes, sizes
 from layerline.engines import launch
 from layerline.engines.backend import Backend, inputs_path
 from layerline.engines.layers import load as load_layers
@@ -205,7 +204,7 @@ def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[s
 def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str, Any]:
     """What latency.json and profile.meta.json have in common."""
     facts = dict(measured.get("facts", {}))
-    stat = summarise_processes(measured["latency_ns"], measured.get("processes"), one=in_order)
+    stat = of_processes(measured["latency_ns"], sizes(measured))
     return {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".latency.json").name,

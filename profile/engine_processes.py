@@ -67,8 +67,8 @@ def _each(answers: Sequence[Mapping[str, Any]], facts: Sequence[Mapping[str, Any
 
 
 def _middle(values: Sequence[float | None]) -> float | None:
-    known = sorted(v for v in values if v is not None)
-    return known[len(known) // 2] if known else None
+    known = [v for v in values if v is not None]
+    return statistics.median_high(known) if known else None
 
 
 def _gpu(seen: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:

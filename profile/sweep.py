@@ -26,7 +26,7 @@ from layerline.core.errors import InputError, LayerlineError
 from layerline.core.files import sha256, write_json
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
-from layerline.core.stats import summarise_processes
+from layerline.core.series import of_processes, sizes
 from layerline.engines import backend as backends
 from layerline.engines.backend import Backend, BuildOptions
 from layerline.engines.command import build
@@ -68,7 +68,7 @@ class Engine:
 
 def exported(run: Run) -> Export:
     """The run's own export. InputError where it has none."""
-    step = run.manifests().get("export/model")
+    step = run.manifest("export/model")
     if step is None:
         raise InputError("was not exported", file=run.path, fix="run the export stage")
     told = step.get("options") or {}
@@ -102,7 +102,7 @@ def built(run: Run) -> list[tuple[str, str]]:
 
 def asked(run: Run, precision: str, backend: Backend) -> Engine:
     """The engine with the options that the run's own was built with; else with the defaults."""
-    step = run.manifests().get(f"engines/{precision}.{backend.name}") or {}
+    step = run.manifest(f"engines/{precision}.{backend.name}") or {}
     told = step.get("options") or {}
     level = told.get("optimization_level")
     extra = {k: told[k] for k in _BUILDER if told.get(k) is not None}
@@ -229,7 +229,7 @@ def points(run: Run, export: Export) -> list[dict[str, Any]]:
 
 def _valid(sub: Run, name: str) -> bool:
     """Whether a step's code, inputs and outputs are those of its manifest, whatever its options."""
-    last = sub.manifests()[name]
+    last = sub.manifest(name) or {}
     files = {side: [_path(sub, p) for p in last.get(side, {})] for side in ("inputs", "outputs")}
     return Step(sub, name, last.get("options") or {}, files["inputs"], files["outputs"]).valid()
 
@@ -244,9 +244,7 @@ def _point(
     path = sub.file("captures", f"{precision}.{backend}.latency.json")
     latency = run_forms.read(path)
     facts = latency.get("facts") or {}
-    queued = summarise_processes(
-        latency.get("queued_ns") or [], latency.get("processes"), "queued_n"
-    )
+    queued = of_processes(latency.get("queued_ns") or [], sizes(latency, "queued_n"))
     record = run_forms.read(sub.file("engines", f"{precision}.{backend}.build.json"))
     return {
         "batch": batch,

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.core.stats import summarise, summarise_processes
+from layerline.core.series import of_processes, sizes
+from layerline.core.stats import summarise
 from layerline.profile.engine_processes import combine
 
 
@@ -27,31 +28,31 @@ A, B, C = [100, 101, 102, 103, 104, 105], [110] * 6, [90, 90, 91, 91, 92, 92]
 
 
 def test_the_interval_covers_that_of_each_process_and_the_median_is_that_of_medians() -> None:
-    found = summarise_processes(A + B + C, [{"n": 6}, {"n": 6}, {"n": 6}])
+    found = of_processes(A + B + C, [6, 6, 6])
     # Six samples: the 95 % interval is their range. Medians 102.5 (rounded to 102), 110 and 91.
     assert found is not None
     assert (found.median, found.low, found.high, found.n) == (102, 90, 110, 18)
 
 
 def test_a_process_too_short_for_an_interval_leaves_none() -> None:
-    found = summarise_processes([*A, 100], [{"n": 6}, {"n": 1}])
+    found = of_processes([*A, 100], [6, 1])
     assert found is not None
     assert (found.low, found.high) == (None, None)
 
 
 @pytest.mark.parametrize("processes", [None, [], [{"n": 6}]])
 def test_one_process_is_as_ever(processes: list[Any] | None) -> None:
-    assert summarise_processes(A, processes) == summarise(A)
+    assert of_processes(A, sizes({"processes": processes})) == summarise(A)
 
 
 def test_sizes_that_are_not_those_of_the_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="6 samples in processes of"):
-        summarise_processes(A, [{"n": 6}, {"n": 6}])
+        of_processes(A, [6, 6])
 
 
 @given(st.lists(st.lists(st.integers(1, 10**9), min_size=6, max_size=30), min_size=2, max_size=5))
 def test_no_process_lies_outside(groups: list[list[int]]) -> None:
-    found = summarise_processes([x for g in groups for x in g], [{"n": len(g)} for g in groups])
+    found = of_processes([x for g in groups for x in g], [len(g) for g in groups])
     assert found is not None and found.low is not None and found.high is not None
     for g in groups:
         own = summarise(g)

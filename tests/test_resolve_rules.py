@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from resolve_graphs import graph
 
 from layerline.core.errors import InputError
-from layerline.core.nodes import Node, NodeGraph
+from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import (
     Network,
     NetworkLayer,
@@ -15,25 +16,6 @@ from layerline.core.resolve import (
     parse_network,
     resolve,
 )
-
-
-def graph(*nodes, inputs=("x",), outputs=(), weights=("w", "b", "c")):
-    """("module/Op", [inputs], [outputs]) each."""
-    return NodeGraph(
-        nodes=tuple(
-            Node(
-                name,
-                name.rpartition("/")[2].split("_")[0],
-                name.rpartition("/")[0],
-                tuple(reads),
-                tuple(writes),
-            )
-            for name, reads, writes in nodes
-        ),
-        inputs=inputs,
-        outputs=outputs,
-        initializers=frozenset(weights),
-    )
 
 
 def chain(*names):

@@ -1,6 +1,8 @@
 """What a layer's own words and its kernels' names say that no node's name says."""
 
-from layerline.core.nodes import Node, NodeGraph
+import resolve_graphs
+
+from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import RawLayer, Resolution, node_status, resolve
 
 EPILOGUE = "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x128x64_gelu_beta0_execute_kernel_trt"
@@ -10,21 +12,8 @@ STEPS = "maxred+sub+exp__mye164443+sum+sr_div+sr_div"
 
 def graph(*nodes: tuple[str, str, str]) -> NodeGraph:
     """("module/Op", "what it reads", "what it writes") each; w and c are constants."""
-    return NodeGraph(
-        nodes=tuple(
-            Node(
-                name,
-                name.rpartition("/")[2].split("_")[0],
-                name.rpartition("/")[0],
-                tuple(reads.split()),
-                (writes,),
-            )
-            for name, reads, writes in nodes
-        ),
-        inputs=("x",),
-        outputs=(nodes[-1][2],),
-        initializers=frozenset({"w", "c"}),
-    )
+    told = ((name, reads.split(), [writes]) for name, reads, writes in nodes)
+    return resolve_graphs.graph(*told, outputs=[nodes[-1][2]], weights=("w", "c"))
 
 
 def run(g: NodeGraph, *layers: RawLayer | str) -> list[Resolution]:

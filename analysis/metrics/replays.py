@@ -128,10 +128,10 @@ def _readable(report: Path) -> Path:
 
 
 def _stem(path: Path) -> str:
-    for suffix in (".ncu-rep", ".ncu.csv"):
-        if path.name.endswith(suffix):
-            return path.name.removesuffix(suffix)
-    raise InputError("is no capture of a run", file=path, fix="name a .ncu-rep or .ncu.csv")
+    found = ncu_spread.stem(path)
+    if found is None:
+        raise InputError("is no capture of a run", file=path, fix="name a .ncu-rep or .ncu.csv")
+    return found
 
 
 def _meta(path: Path) -> dict[str, Any]:

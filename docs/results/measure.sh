@@ -26,6 +26,7 @@ parts=(${@:-gpt2 counters onnxruntime-cuda gpt2-large})
 reference=(--set scale_attn_by_inverse_layer_idx=true --set reorder_and_upcast_attn=true --set vocab_size=32768)
 limit=(${LIMIT:+--seconds "$LIMIT"})
 gpt2=$runs/gpt2-1x512
+gpt2_model=(--model gpt2 --batch 1 --seq 512)
 
 step() { # step SECONDS COMMAND…: run it, note how long it took; a failure is noted, not fatal
   local limit=$1 began=$SECONDS code; shift
@@ -90,7 +91,7 @@ counters() { # more counters of the run of gpt2
 
 onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
   local of=(--run "$gpt2" --backend onnxruntime-cuda) p
-  step 600 "${layerline[@]}" export --run "$gpt2" --precision fp32,fp16 --model gpt2 --batch 1 --seq 512
+  step 600 "${layerline[@]}" export --run "$gpt2" --precision fp32,fp16 "${gpt2_model[@]}"
   for p in fp16 tf32 fp32; do
     step 600 "${layerline[@]}" engines "${of[@]}" --precision $p
     step 600 "${layerline[@]}" profile "${of[@]}" --precision $p --what engine --trace-iterations 10 "${limit[@]}"
@@ -101,7 +102,7 @@ onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
 
 for part in "${parts[@]}"; do
   case $part in
-    gpt2) measure gpt2-1x512 fp16,tf32,fp32 --model gpt2 --batch 1 --seq 512 ;;
+    gpt2) measure gpt2-1x512 fp16,tf32,fp32 "${gpt2_model[@]}" ;;
     counters) counters ;;
     onnxruntime-cuda) onnxruntime_cuda ;;
     gpt2-large) COUNTERS=0 measure gpt2-large-1x1024 fp16,tf32 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
