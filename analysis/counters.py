@@ -53,6 +53,12 @@ class Launch:
     rule: str | None = None
 
 
+def function_name(kernel: str | None) -> str:
+    """A kernel's name without its result, parameters, templates and namespace: ncu and nsys
+    spell these differently."""
+    return (kernel or "").split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
+
+
 def launches(
     counters: pa.Table, graph: NodeGraph | None = None, network: Network | None = None
 ) -> list[Launch]:

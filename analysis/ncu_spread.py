@@ -23,6 +23,7 @@ from ..core.forms import Misfit
 from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
 from ..profile import ncu_plan
+from .counters import function_name
 from .readers.base import Artefact
 
 _LAUNCH, _OF = (
@@ -108,11 +109,11 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     planned = [_launch(x) for x in plan["launches"]]
     seen = [
         ncu_plan.Seen(
-            r["launch"], _base(r["kernel"]), _size(r["grid"]), _size(r["block"]), r["layer"]
+            r["launch"], function_name(r["kernel"]), _size(r["grid"]), _size(r["block"]), r["layer"]
         )
         for r in rows
     ]
-    bare = [dataclasses.replace(x, function=_base(x.function)) for x in planned]
+    bare = [dataclasses.replace(x, function=function_name(x.function)) for x in planned]
     told = plan.get("chosen")
     # Null is every launch; a plan that does not say is of an older capture.
     every = len(seen) == len(planned) or ("chosen" in plan and told is None)
@@ -130,11 +131,6 @@ def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
     names = [f.name for f in dataclasses.fields(ncu_plan.Launch)]
     own: dict[str, Any] = {n: row.get(n) for n in names}
     return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
-
-
-def _base(kernel: str | None) -> str:
-    """A kernel's name without its result, parameters, templates and namespace."""
-    return (kernel or "").split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
 
 
 def _size(text: str | None) -> tuple[int, ...] | None:

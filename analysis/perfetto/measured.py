@@ -30,12 +30,6 @@ FLOP, BYTES, TENSOR = "ncu.flop", "ncu.dram_bytes", "ncu.tensor_pipe_pct"
 _MEASURED = "ncu.measured"
 
 
-def base(kernel: str) -> str:
-    """A kernel's name without its result, parameters, templates and namespace: ncu and nsys
-    spell these differently."""
-    return kernel.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
-
-
 def read(table: pa.Table, ops: pa.Table) -> Extra:
     """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side."""
     values: list[About] = []
@@ -47,7 +41,7 @@ def read(table: pa.Table, ops: pa.Table) -> Extra:
         for launch in counters.known(part):
             if launch.iteration:
                 continue
-            key = (launch.layer, base(launch.kernel))
+            key = (launch.layer, counters.function_name(launch.kernel))
             place = (*key, seen[key])
             seen[key] += 1
             if place not in places:
@@ -63,7 +57,7 @@ def _found(ops: pa.Table, places: Mapping[tuple[str, str, int], int]) -> Ints:
     found = []
     columns = ("kind", "layer" if engine else "range", "name")
     for kind, layer, name in zip(*(ops[c].to_pylist() for c in columns), strict=True):
-        key = (layer or NO_LAYER, base(name or ""))
+        key = (layer or NO_LAYER, counters.function_name(name))
         found.append(places.get((*key, seen[key]), -1) if kind == "kernel" else -1)
         if kind == "kernel":
             seen[key] += 1
