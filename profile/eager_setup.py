@@ -30,6 +30,7 @@ import torch
 from layerline.core import machine
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.series import in_order
+from layerline.engines.workers.cuda_driver import bus_id
 from layerline.engines.workers.nvml_sampler import Sampler
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -249,7 +250,7 @@ def watched(subject: Subject) -> Iterator[Watched]:
         yield Watched(None, None)
         return
     # Seldom: the sampler's thread shares the interpreter with the model.
-    with Sampler(subject.device.index or 0, period=0.2) as sampler:
+    with Sampler(bus_id(subject.device.index or 0), period=0.2) as sampler:
         yield Watched(sampler, driver_version())
 
 

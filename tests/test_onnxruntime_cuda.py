@@ -136,6 +136,9 @@ class Driver:
     def device_facts(self) -> dict[str, Any]:
         return {"name": "a GPU", "cuda_driver": "13.0"}
 
+    def bus_id(self) -> str:
+        return "0000:3B:00.0"
+
     def synchronize(self, stream: int) -> None:
         self.log.append(f"wait {stream}")
 

@@ -77,10 +77,10 @@ class Gate:
             self._word[0] = turn
 
 
-class Cuda:
-    """The driver with the primary context of one device made current on this thread."""
+class _Device:
+    """The driver's handle of one device; nothing is made on it."""
 
-    def __init__(self, device: int = 0) -> None:
+    def __init__(self, device: int) -> None:
         try:
             self._lib = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -96,9 +96,6 @@ class Cuda:
             raise NoDriver(f"no GPU {device}: this machine shows {count.value}")
         self._device = c_int()
         self._call("cuDeviceGet", byref(self._device), c_int(device))
-        context = c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", byref(context), self._device)
-        self._call("cuCtxSetCurrent", context)
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._lib, name)(*arguments)
@@ -106,6 +103,33 @@ class Cuda:
             text = c_char_p()
             self._lib.cuGetErrorName(c_int(code), byref(text))
             raise CudaError(name, code, (text.value or b"unknown error").decode())
+
+    def bus_id(self) -> str:
+        """Where the device sits: domain:bus:device.function."""
+        text = ctypes.create_string_buffer(32)
+        self._call("cuDeviceGetPCIBusId", text, c_int(32), self._device)
+        return text.value.decode()
+
+
+def bus_id(device: int = 0) -> str | None:
+    """The PCI bus id of CUDA's device of that number, e.g. ``0000:3B:00.0``; null without one.
+
+    Makes no context.
+    """
+    try:
+        return _Device(device).bus_id()
+    except (CudaError, NoDriver):
+        return None
+
+
+class Cuda(_Device):
+    """The driver with the primary context of one device made current on this thread."""
+
+    def __init__(self, device: int = 0) -> None:
+        super().__init__(device)
+        context = c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", byref(context), self._device)
+        self._call("cuCtxSetCurrent", context)
 
     def device_facts(self) -> dict[str, Any]:
         """Name, memory and the attributes of the device; driver version as 'major.minor'."""

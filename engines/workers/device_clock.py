@@ -46,7 +46,7 @@ class DeviceClock(StreamClock):
             last[0] = self.timed(work)
             host.append(time.perf_counter_ns() - begun)
 
-        with Sampler() as sampler:
+        with Sampler(self.cuda.bus_id()) as sampler:
             result = common.repeat(run, steady(job), sample=lambda: last[0], settle=SETTLE_SECONDS)
             queued = self._queued(work, min(MOST_QUEUED, len(result["latency_ns"])))
             count = max(10, min(200, len(result["latency_ns"])))

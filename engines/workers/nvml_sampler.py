@@ -2,6 +2,10 @@
 
 Uses NVML through nvidia-ml-py (`pynvml`) when it is installed; otherwise the summary says why
 there is none. Standard library only besides; runs on Python 3.10.
+
+NVML counts the GPUs of the machine by their bus, CUDA those that it may see (CUDA_VISIBLE_DEVICES),
+by default the fastest first: device 0 of the one need not be device 0 of the other. What both know
+is the bus id.
 """
 
 from __future__ import annotations
@@ -23,21 +27,27 @@ THROTTLE_REASONS = {
 
 
 class Sampler:
-    """Context manager that samples the GPU every `period` seconds on a thread of its own."""
+    """Context manager that samples the GPU every `period` seconds on a thread of its own.
 
-    def __init__(self, device: int = 0, period: float = 0.02) -> None:
-        self._device, self._period = device, period
+    `bus` is where the GPU sits, as `cuda_driver.bus_id` tells it; null where there is none.
+    """
+
+    def __init__(self, bus: str | None, period: float = 0.02) -> None:
+        self._bus, self._period = bus, period
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._rows: list[dict[str, int]] = []
         self.missing: str | None = None
 
     def __enter__(self) -> Sampler:
+        if self._bus is None:
+            self.missing = "the CUDA driver shows no GPU"
+            return self
         try:
             import pynvml
 
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(self._device)
+            handle = pynvml.nvmlDeviceGetHandleByPciBusId(self._bus.encode())
         except ImportError:
             self.missing = "nvidia-ml-py is not installed"
             return self

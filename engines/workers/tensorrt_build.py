@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from layerline.engines.workers import tensorrt_log_layers as log_layers
     from layerline.engines.workers import tensorrt_network as names
     from layerline.engines.workers.common import Job, WorkerError
+    from layerline.engines.workers.cuda_driver import bus_id
     from layerline.engines.workers.nvml_sampler import Sampler
 else:
     import tensorrt_api as api
     import tensorrt_log_layers as log_layers
     import tensorrt_network as names
     from common import WorkerError
+    from cuda_driver import bus_id
     from nvml_sampler import Sampler
 
     Job = dict
@@ -150,7 +152,7 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         json.dump(names.document(layers), f, indent=1)
     config = _config(trt, builder, network, job)
     started = time.perf_counter()
-    with Sampler(period=0.1) as sampler:
+    with Sampler(bus_id(), period=0.1) as sampler:
         plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - started
     if plan is None:
