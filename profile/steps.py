@@ -16,8 +16,9 @@ from layerline.engines import backend as backends
 
 from . import engine
 
-# Loads of an engine on a GPU: two of them differ by more than the interval of either.
-PROCESSES = 3
+# Loads of an engine on a GPU: two of them differ by more than the interval of either. With three
+# the interval over all loads would be twice as wide (Student's t over the root of their number).
+PROCESSES = 5
 
 
 def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -29,8 +30,8 @@ def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Ca
             click.option(
                 "--processes",
                 type=click.IntRange(min=1, max=20),
-                help="How often an engine is loaded for its latency; its interval covers each "
-                f"load's.  [default: {PROCESSES} on a GPU, else 1]",
+                help="How often an engine is loaded for its latency; its interval holds "
+                f"for loads not seen.  [default: {PROCESSES} on a GPU, else 1]",
             ),
             click.option(
                 "--seconds",
