@@ -232,6 +232,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
         ],
         precision_run=shares,
         host=_host_block(read, latency, phase),
+        warned=host_run.warned(read.host),
     )
 
 
@@ -297,4 +298,5 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         ],
         precision_run=shares,
         host=_host_block(read, latency),
+        warned=host_run.warned(read.host),
     )

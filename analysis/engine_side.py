@@ -37,6 +37,8 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
     claims = backend in audit.CLAIMING
     checks += filter(None, [audit.check(precision, ran, claims=claims, label=label)])
     table = layers(ops, name, capture.described)
+    meta = optional(run.file("captures", f"{name}.trace.meta.json"))
+    host = host_run.read(capture.raw, meta)
     side = SideData(
         key=f"engine/{name}/inference",
         side="engine",
@@ -60,12 +62,13 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         layers=table,
         floors=floors.of_engine(run, precision, backend, table),
         host=host_run.block(
-            host_run.read(capture.raw, optional(run.file("captures", f"{name}.trace.meta.json"))),
+            host,
             ops,
             unprofiled,
             launch.queued(latency),
             cuda_graph=bool((latency.get("facts") or {}).get("cuda_graph")),
         ),
+        warned=host_run.warned(host),
         nodes=capture.nodes,
         rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
             "relative_difference"

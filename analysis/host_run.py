@@ -11,13 +11,15 @@ import pyarrow as pa
 
 from ..core.errors import InputError
 from . import host_side, host_verdict, launch
-from .readers import nsys_host
-from .readers.nsys_host import CUDA, SYSTEM, Host
+from .readers import nsys_diagnostics, nsys_host
+from .readers.nsys_host import CUDA, LIBRARIES, SYSTEM, Host
 from .report.view import HostSide
 
 # What nsys calls the sources of the tables.
 _TRACES = {CUDA: "cuda", SYSTEM: "osrt", "cuDNN": "cudnn", "cuBLAS": "cublas"}
 _OPTION = "--trace="
+# What nsys calls them in what it says of a capture, where that is another name.
+_SPOKEN = {SYSTEM: "OS runtime"}
 
 
 def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
@@ -35,19 +37,39 @@ def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
 
 
 def explained(host: Host, command: Any) -> Host:
-    """The same, with reasons made exact by the command that made the capture."""
+    """The same, with reasons made exact by the command that made the capture, and by what nsys said
+    that it could not trace. That it says nothing proves no tracing: of cuBLAS it never does."""
     words = command if isinstance(command, (list, tuple)) else ()
     asked = next((w for w in words if isinstance(w, str) and w.startswith(_OPTION)), None)
-    if asked is None:
-        return host
-    traced = asked.removeprefix(_OPTION).split(",")
-    why = {
-        kind: f"traced, and no call into {kind} was seen"
-        if _TRACES[kind] in traced
-        else f"not traced ({asked})"
-        for kind in host.missing
-    }
+    traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
+    why = dict(host.missing)
+    for kind in why:
+        refused = nsys_diagnostics.refusal(_SPOKEN.get(kind, kind), host.said)
+        if traced is not None and _TRACES[kind] not in traced:
+            why[kind] = f"not traced ({asked})"
+        elif refused:
+            why[kind] = f"nsys could not trace it ({refused[1]})"
+        elif traced is not None:
+            what = "the system" if kind == SYSTEM else kind
+            why[kind] = (
+                f"asked for; nsys recorded no call into {what} and does not say whether it could"
+            )
     return replace(host, missing=why)
+
+
+def warned(host: Host | None) -> list[str]:
+    """What nsys says that the capture lost, and its errors, as sentences without their full stops.
+
+    Without what is a reason in `missing`; with what says that a library could not be traced, of
+    which calls were recorded all the same (nsys speaks of each copy of a library that is loaded).
+    """
+    if host is None:
+        return []
+    refused = {kind: nsys_diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
+    reasons = {found[0] for kind, found in refused.items() if found and kind in host.missing}
+    partly = {found[0] for kind, found in refused.items() if found and kind in host.calls}
+    doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
+    return nsys_diagnostics.told(doubts)
 
 
 def block(

@@ -56,6 +56,7 @@ class SideData:
     queued_processes: Sequence[int] = ()
     device: Mapping[str, Any] = field(default_factory=dict)
     host: contract.HostSide | None = None
+    warned: Sequence[str] = ()
     floors: Mapping[str, LayerFloor] = field(default_factory=dict)
 
 

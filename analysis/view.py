@@ -96,6 +96,7 @@ def _side(column: Column) -> contract.Side:
         "launch_bound": launch.bound(data.latency_ns, data.queued_ns),
         "device": dict(data.device),
         "host": data.host,
+        "warned": list(data.warned),
         "rebuild_noise": data.rebuild_noise,
         "steadiness": steady.judge(data.latency_ns, data.target, data.processes),
     }

@@ -127,10 +127,10 @@ def test_what_is_wrong_comes_first_and_what_adds_up_is_counted() -> None:
 def test_what_every_side_lacks_is_said_once() -> None:
     view = views.three_precisions()
     text = markdown.render(view)
-    assert text.count("no call into cuDNN was seen") == 1
-    assert "- every side under nsys, host side: cuDNN is unknown: traced, and no call" in text
+    assert text.count("nsys could not trace it") == 1
+    assert "- every side under nsys, host side: cuDNN is unknown: nsys could not" in text
     page = html.render(view)
-    assert page.count("cuBLAS is unknown: traced, and no call into cuBLAS was seen.") == 1
+    assert page.count("cuBLAS is unknown: asked for; nsys recorded no call into cuBLAS.") == 1
     view["sides"][0]["host"]["missing"] = {"cuBLAS": "not traced (--trace=cuda)"}
     once = [s for s in sentences.of(view) if "cuBLAS is unknown: not traced" in s["text"]]
     assert [s["sides"] for s in once] == ["ONNX Runtime CUDA fp32"]

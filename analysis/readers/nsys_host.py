@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from . import nsys_diagnostics, nsys_sqlite
 from . import nsys_schema as schema
-from . import nsys_sqlite
+from .nsys_diagnostics import Diagnostic
 from .nsys_source import NULL, Codes, Filter, Integers, Source
 
 CUDA, SYSTEM = "CUDA", "system"
@@ -48,10 +49,12 @@ class HostCalls:
 
 @dataclass(frozen=True)
 class Host:
-    """The calls by kind (a key of `TABLES`); why a kind is missing in `missing`."""
+    """The calls by kind (a key of `TABLES`); why a kind is missing in `missing`; what nsys itself
+    says of the capture in `said`."""
 
     calls: dict[str, HostCalls]
     missing: dict[str, str] = field(default_factory=dict)
+    said: tuple[Diagnostic, ...] = ()
 
 
 def read(path: Path) -> Host:
@@ -73,7 +76,7 @@ def load(source: Source) -> Host:
             missing[kind] = f"{table} has no {', '.join(lacking)}"
         else:
             calls[kind] = _calls(source, table, event_class if "eventClass" in columns else None)
-    return Host(calls, missing)
+    return Host(calls, missing, nsys_diagnostics.read(source))
 
 
 def _calls(source: Source, table: str, event_class: int | None) -> HostCalls:

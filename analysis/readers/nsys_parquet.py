@@ -154,7 +154,13 @@ class ParquetSource(Source):
 
 def _known(name: str) -> bool:
     """Whether a file's stem is a table that is read (names come from a fixed list)."""
-    names = (*schema.SIGNATURES, schema.GRAPH_NODES, schema.STRINGS, *schema.META)
+    names = (
+        *schema.SIGNATURES,
+        *schema.META,
+        schema.GRAPH_NODES,
+        schema.STRINGS,
+        schema.DIAGNOSTICS,
+    )
     return any(schema.pick({name: ()}, known) for known in names)
 
 

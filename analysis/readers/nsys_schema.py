@@ -19,6 +19,7 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NVTX = "NVTX_EVENTS"
 GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
 STRINGS = "StringIds"
+DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 META = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
 # What an nsys export has, one of these at least, with these columns at least.

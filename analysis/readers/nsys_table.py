@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from layerline.core import tables
 
+from . import nsys_diagnostics
 from . import nsys_schema as schema
 from .base import Artefact
 from .nsys_arrays import GRAPH, KINDS
@@ -25,7 +26,8 @@ SLICE = 131_072
 def artefact(kind: str, source: Source) -> Artefact:
     """Read an export and attribute it: the artefact with its table of operations."""
     found = attribute(load(source))
-    return Artefact(kind, {"ops": operations(found, source.path)}, facts(found), notes(found))
+    said = [*notes(found), *nsys_diagnostics.told(nsys_diagnostics.read(source))]
+    return Artefact(kind, {"ops": operations(found, source.path)}, facts(found), said)
 
 
 def facts(found: Attribution) -> dict[str, Any]:

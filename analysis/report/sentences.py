@@ -13,6 +13,7 @@ from . import answer, ledger, panels
 from .view import Side, View
 
 HOST = "host side"
+CAPTURE = "capture by nsys"
 
 
 class Said(TypedDict):
@@ -47,6 +48,8 @@ def of(view: View) -> list[Said]:
                     ledger.TONES[c["ok"]],
                     tabled=c["ok"] is True,
                 )
+        for warning in s.get("warned") or ():
+            add(s, CAPTURE, f"{warning}.", "none", tabled=False)
         host = s.get("host")
         if host:
             # Whether launches bind a side is a fact; a capture that says otherwise is a doubt.
@@ -69,7 +72,8 @@ def of(view: View) -> list[Said]:
 
 
 _Key = tuple[str, str, str, bool]
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+# No version: what nsys says of two of them is not true of those between.
+_NUMBER = re.compile(r"(?<![\d.])(?<!version )\d[\d,]*(?:\.\d+)?")
 
 
 def _alike(keys: dict[_Key, list[str]]) -> dict[_Key, list[str]]:

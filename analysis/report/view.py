@@ -74,6 +74,7 @@ class Side(TypedDict):
     launch_bound: NotRequired[float | None]  # 1 - queued / latency
     device: NotRequired[dict[str, Any]]  # throughput_per_second, cuda_graph, clocks, power, ...
     host: NotRequired[HostSide | None]  # of a capture by nsys
+    warned: NotRequired[list[str]]  # what nsys says that its capture lost, and its errors
     rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
     steadiness: NotRequired[Steadiness | None]  # of the latency
     # Of a training step: share of operation time by phase, mean of the shares in each iteration.
