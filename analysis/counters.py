@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from layerline.core import own_ranges
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, resolve
 from layerline.core.tables import SCHEMAS
@@ -36,7 +37,9 @@ from .nsys_ops import NO_LAYER
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 MODULE_RANGE = "layerline/module/"
-OWN_RANGE = "layerline/"
+OWN_RANGE = own_ranges.PREFIX
+# A namespace without a name: of nvcc and NVIDIA's tools, and of the Itanium ABI's demanglers.
+_UNNAMED = re.compile(r"(<unnamed>|\(anonymous namespace\))::")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Launch:
 def function_name(kernel: str | None) -> str:
     """A kernel's name without its result, parameters, templates and namespace: ncu and nsys
     spell these differently."""
-    return (kernel or "").split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
+    name = _UNNAMED.sub("", kernel or "")
+    return name.split("(")[0].split("<")[0].split("::")[-1].split(" ")[-1]
 
 
 def launches(
@@ -191,10 +195,17 @@ def _resolved(
 
 
 def _eager(launch: Launch) -> Launch:
-    if launch.layer.startswith(MODULE_RANGE):
-        path = launch.layer.removeprefix(MODULE_RANGE)
-        return replace(launch, modules=(path,), rule="range")
+    modules = modules_of_range(launch.layer)
+    if modules:
+        return replace(launch, modules=modules, rule="range")
     return replace(launch, rule="unresolved")
+
+
+def modules_of_range(layer: str) -> tuple[str, ...]:
+    """The module of an eager launch's range; none of a phase's."""
+    if layer.startswith(MODULE_RANGE):
+        return (layer.removeprefix(MODULE_RANGE),)
+    return ()
 
 
 def _tuple(values: list[str] | None) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
+from layerline.core import own_ranges
 from layerline.core.errors import InputError
 
 from . import ncu
@@ -150,12 +151,13 @@ def _seen(number: int, action: Any) -> Seen:
     # A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
     names = [n for d, n in push_pop if d == "myelin-exec"] or [n for _, n in push_pop]
     names = names or start_end
+    own = own_ranges.innermost((n for _, n in push_pop), start_end)
     return Seen(
         number=number,
         function=action.name(action.NameBase_FUNCTION),
         grid=_size(action, "grid"),
         block=_size(action, "block"),
-        layer=names[-1] if names else None,
+        layer=own or (names[-1] if names else None),
     )
 
 

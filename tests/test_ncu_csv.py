@@ -376,11 +376,14 @@ def test_refusals_are_one_line(tmp_path, text, says):
 def test_a_real_raw_page_with_evil_range_names():
     artefact = ncu_csv.read(DATA / "two_kernels.raw.csv")
     launches = artefact.tables["launches"].to_pylist()
-    assert [launch["layer"] for launch in launches] == [
+    assert [(launch["ranges"] or [None])[-1] for launch in launches] == [
         'in"ner, "quoted","x"',
         "layerline/module/outer",
         None,
     ]
+    # A range that is opened inside a module's is no layer of its own.
+    outer = "layerline/module/outer"
+    assert [launch["layer"] for launch in launches] == [outer, outer, None]
     assert [launch["grid"] for launch in launches] == ["(4096, 1, 1)", "(8192, 1, 1)", "(64, 1, 1)"]
     rows = {(r["launch"], r["metric"]): r["value"] for r in artefact.main.to_pylist()}
     # The launches of the program that was profiled: 256, 128 and 16 * 8 * 2 threads per block.

@@ -17,7 +17,8 @@ Made by ``ncu --csv`` (``nv-nsight-cu-cli --csv`` before 2020.1), saved from std
 Tables: `counters` (value null and `text` set where ncu printed no number), `launches` (kernel,
 process, context, stream, sizes, NVTX ranges) and, where ncu printed any, `rules`. A launch's
 `layer` is its innermost push/pop range, or where there is none the last start/end range that
-was open. Host names are left out.
+was open; of Layerline's own ranges where there are any (`core.own_ranges`). Host names are left
+out.
 """
 
 from __future__ import annotations

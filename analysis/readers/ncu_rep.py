@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from layerline.core import own_ranges
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 
@@ -141,7 +142,8 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
     push_pop, start_end = _nvtx(action)
     major = _integer(_value(action, "device__attribute_compute_capability_major"))
     minor = _integer(_value(action, "device__attribute_compute_capability_minor"))
-    innermost = _innermost(push_pop) or _innermost(start_end)
+    own = own_ranges.innermost(*([name for _, name in of] for of in (push_pop, start_end)))
+    innermost = own or _innermost(push_pop) or _innermost(start_end)
     return {
         "source": source,
         "launch": number,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from layerline.core import own_ranges
 from layerline.core.tables import table
 
 from .ncu_numbers import Style
@@ -112,10 +113,11 @@ class Tables:
         push_pop = ranges(nvtx[0]) if nvtx else None
         start_end = ranges(nvtx[1]) if len(nvtx) > 1 else None
         open_ranges = push_pop or start_end or []
+        own = own_ranges.innermost(*([r.name for r in of or []] for of in (push_pop, start_end)))
         found = self._launches[launch] = {
             "source": self._source,
             "launch": launch,
-            "layer": open_ranges[-1].name if open_ranges else None,
+            "layer": own or (open_ranges[-1].name if open_ranges else None),
             "kernel": get("Kernel Name") or get("Range Name"),
             "process": number("Process ID"),
             "process_name": get("Process Name"),
