@@ -181,23 +181,45 @@ def _parts(
         if e.what != ncu.NO_KERNEL:
             raise
         log(f"{of.stem}: ncu found none of the chosen invocations")
-        return _by_names(whole, plan, report)
+        return _every(of, whole) if of.torch else _by_names(whole, plan, report)
     if first.seen is None:
-        return [first], chosen
+        return _unread(of, whole, first, chosen)
     try:
         found = ncu_plan.found_in(plan.launches, chosen, first.seen)
     except CheckFailed as e:
         if not of.torch:
             return [first], chosen  # said by the caller, when the capture is safe
-        log(f"{of.stem}: {e.what}; every launch is replayed instead")
-        return [whole([], report)], None
+        log(f"{of.stem}: {e.what}")
+        return _every(of, whole)
     lacking = ncu_plan.missing(plan.launches, found.values())
     if not lacking:
         return [first], chosen
+    if of.torch:  # a second capture's launches could not be told apart by layers
+        log(f"{of.stem}: {len(lacking)} kinds of work were not captured")
+        return _every(of, whole)
     log(f"{of.stem}: {len(lacking)} kinds of work were not captured; once more by their names")
     names = ncu_plan.names_filter(x.function for x in lacking)
     second = whole(names, of.file(".2.ncu-rep"))
     return [first, second], chosen
+
+
+def _every(of: Target, whole: Callable[..., Capture]) -> tuple[list[Capture], None]:
+    log(f"{of.stem}: every launch is replayed instead")
+    return [whole([], of.file(".ncu-rep"))], None
+
+
+def _unread(
+    of: Target, whole: Callable[..., Capture], first: Capture, chosen: list[Launch]
+) -> tuple[list[Capture], list[Launch] | None]:
+    """A capture that nothing here reads, so that only the number of its launches can be seen."""
+    count = _counted(first, _csv(first.report))
+    if count == len(chosen):
+        return [first], chosen
+    log(f"{of.stem}: ncu captured {count} launches, and {len(chosen)} were chosen")
+    if of.torch:
+        return _every(of, whole)
+    log(f"{of.stem}: kinds of work may lack counters; `layerline report` says which")
+    return [first], chosen
 
 
 def _by_names(

@@ -7,16 +7,17 @@ instance: ``__myl_bb0_7_AddCas`` and ``__myl_bb0_5_AddCas``, ``mha0`` and ``mha1
 one tile and one grid differ in their inner dimension only, which nothing of a launch shows.
 
 ncu chooses launches with ``--kernel-id context:stream:regex:NAME:INVOCATION``. Invocations are
-counted per kernel name, grid, block and shared memory (Nsight Compute CLI, ``kernel-id``), and one
-expression serves for all names. So the plan is a set of names and a set of invocation numbers,
-and what was really captured is matched to the plan afterwards (`match`).
+counted in the profiler's range per function name, whatever grid, block and shared memory are (seen
+with ncu 2025.3.1 on Hopper; its manual names these too), and one expression serves for all names.
+So the plan is a set of names and a set of invocation numbers, and what was really captured is
+matched to the plan afterwards (`found_in`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,12 +57,6 @@ class Launch:
     duration_ns: int | None = None
     # PHASE/OPERATOR/CLASS/MODULE of an eager launch, where ncu's report knows the phase only.
     place: str | None = None
-
-    @property
-    def configuration(self) -> tuple[Any, ...]:
-        """What ncu counts invocations by."""
-        shared = (self.static_shared or 0) + (self.dynamic_shared or 0)
-        return (self.function, self.grid, self.block, shared)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -111,9 +106,8 @@ class Plan:
     @property
     def chosen(self) -> list[Launch]:
         """The launches that these names and invocations choose."""
-        counted = zip(self.launches, _invocations(self.launches), strict=True)
-        functions, numbers = set(self.functions), set(self.invocations)
-        return [x for x, n in counted if x.function in functions and n in numbers]
+        functions = {x.function for x in self.launches} if self._too_long() else self.functions
+        return _choose(self.launches, functions, self.invocations, _by_function)
 
     @property
     def share(self) -> float:
@@ -123,11 +117,15 @@ class Plan:
     def filters(self) -> list[str]:
         """As ncu's arguments. Names that are too long for an argument are left out: the same
         invocations of all kernels are a superset."""
-        numbers = "|".join(str(n) for n in self.invocations)
-        names = names_pattern(self.functions)
-        if len(names.encode()) + len(numbers) > LONGEST:
-            return ["--kernel-id", f":::{numbers}"]
-        return ["--kernel-id", f"::regex:{names}:{numbers}"]
+        if self._too_long():
+            return ["--kernel-id", f":::{self._numbers()}"]
+        return ["--kernel-id", f"::regex:{names_pattern(self.functions)}:{self._numbers()}"]
+
+    def _numbers(self) -> str:
+        return "|".join(str(n) for n in self.invocations)
+
+    def _too_long(self) -> bool:
+        return len(names_pattern(self.functions).encode()) + len(self._numbers()) > LONGEST
 
 
 @dataclass(frozen=True)
@@ -173,13 +171,48 @@ def names_filter(functions: Iterable[str]) -> list[str]:
     return [] if len(pattern.encode()) > LONGEST else ["--kernel-name", f"regex:{pattern}"]
 
 
-def _invocations(launches: Sequence[Launch]) -> list[int]:
+def _by_function(launch: Launch) -> tuple[Any, ...]:
+    return (launch.function,)
+
+
+def _by_configuration(launch: Launch) -> tuple[Any, ...]:
+    shared = (launch.static_shared or 0) + (launch.dynamic_shared or 0)
+    return (launch.function, launch.grid, launch.block, shared)
+
+
+_Way = Callable[[Launch], tuple[Any, ...]]
+# What ncu counts invocations by: as it was seen to (`plan` relies on it), and as its manual says.
+_WAYS: tuple[_Way, ...] = (_by_function, _by_configuration)
+
+
+def _invocations(launches: Sequence[Launch], way: _Way) -> list[int]:
     seen: Counter[tuple[Any, ...]] = Counter()
     numbers = []
     for launch in launches:
-        seen[launch.configuration] += 1
-        numbers.append(seen[launch.configuration])
+        seen[way(launch)] += 1
+        numbers.append(seen[way(launch)])
     return numbers
+
+
+def _choose(
+    launches: Sequence[Launch], functions: Iterable[str], numbers: Iterable[int], way: _Way
+) -> list[Launch]:
+    names, wanted = set(functions), set(numbers)
+    counted = zip(launches, _invocations(launches, way), strict=True)
+    return [x for x, n in counted if x.function in names and n in wanted]
+
+
+def _readings(launches: Sequence[Launch], chosen: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """What a capture may hold that was told to choose these: in each way to count, of a plan
+    that was made for either way; then these as they are."""
+    names, told = {x.function for x in chosen}, {x.index for x in chosen}
+    for counted in _WAYS:
+        for planned in _WAYS:
+            pairs = zip(launches, _invocations(launches, planned), strict=True)
+            numbers = {n for x, n in pairs if x.index in told}
+            if {x.index for x in _choose(launches, names, numbers, planned)} == told:
+                yield _choose(launches, names, numbers, counted)
+    yield list(chosen)
 
 
 class _Cover:
@@ -222,7 +255,7 @@ def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
     instance's name, and of later invocations) while no more than `fraction` of the launches is
     replayed.
     """
-    numbers = _invocations(launches)
+    numbers = _invocations(launches, _by_function)
     kind_of = kinds(launches)
     groups: dict[tuple[Any, ...], list[tuple[str, int]]] = defaultdict(list)
     for launch, number in zip(launches, numbers, strict=True):
@@ -245,16 +278,18 @@ def found_in(
 ) -> dict[int, int]:
     """The index of the planned launch of each launch in a report: number there -> index.
 
-    `chosen` are those that ncu was told; null is every one. Where the report is this sequence,
-    its order tells equal launches apart. Where it is another, layers of an engine still do
-    (`match`); launches that only their place tells apart do not: CheckFailed.
+    `chosen` are those that ncu was told; null is every one. Where the report is this sequence, or
+    that of the same names and invocation numbers counted in another way, its order tells equal
+    launches apart. Where it is another, layers of an engine still do (`match`); launches that only
+    their place tells apart do not: CheckFailed.
     """
     if chosen is None:
         return match(launches, seen, every=True)
     layered = _layered(launches, seen)
-    same = [_identity(x, layered) for x in chosen] == [_identity(s, layered) for s in seen]
-    if same:
-        return {s.number: x.index for s, x in zip(seen, chosen, strict=True)}
+    captured = [_identity(s, layered) for s in seen]
+    for reading in _readings(launches, chosen):
+        if [_identity(x, layered) for x in reading] == captured:
+            return {s.number: x.index for s, x in zip(seen, reading, strict=True)}
     if any(x.place is not None for x in launches):
         raise CheckFailed(
             f"ncu captured {len(seen)} launches that are not the {len(chosen)} chosen ones",
@@ -276,8 +311,8 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
 
     By function name (tools spell template arguments differently), grid, block and layer, equal
     ones in their order; where a report knows no layer, by the others. CheckFailed names the first
-    launch that is not of the plan, and with `every` the first planned one that is not in the
-    report.
+    launch that is not of the plan, one that may be either of two kinds of work, and with `every`
+    the first planned one that is not in the report.
     """
     layered = _layered(launches, seen)
 
@@ -303,6 +338,14 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
         found[s.number] = planned[at]
     if every:
         _sequence(launches, seen, found)
+    kind_of = kinds(launches)
+    for alike, count in used.items():
+        if count < len(waiting[alike]) and len({kind_of[i] for i in waiting[alike]}) > 1:
+            raise CheckFailed(
+                f"ncu captured {count} of {len(waiting[alike])} launches of {alike[0]} with grid "
+                f"{alike[1]}, and which of its kinds of work these are cannot be told",
+                fix="capture again with --every",
+            )
     return found
 
 

@@ -14,11 +14,11 @@ import pytest
 from layerline.core.run import open_run
 from layerline.engines.backend import Worker
 from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_target
-from layerline.profile.ncu_plan import Seen
+from layerline.profile.ncu_plan import Launch, Seen
 
 DATA = Path(__file__).parent / "data"
 FAKE = f"""#!{sys.executable}
-import json, os, pathlib, signal, subprocess, sys, time
+import collections, json, os, pathlib, re, signal, subprocess, sys, time
 given = sys.argv[1:]
 here = pathlib.Path(os.environ["FAKE"])
 with (here / "calls").open("a") as f:
@@ -52,6 +52,21 @@ if mode == "nothing":
 left = int(os.environ.get("FAKE_TOTAL", "2")) - skip
 asked = int(given[given.index("--launch-count") + 1]) if "--launch-count" in given else left
 count = min(left, asked)
+if (here / "program").exists():
+    # As ncu 2025.3.1 on Hopper: invocations are counted per function name, whatever the grid.
+    name, numbers = ".*", None
+    if "--kernel-id" in given:
+        _, _, *middle, last = given[given.index("--kernel-id") + 1].split(":")
+        name, numbers = middle[-1] or ".*", {{int(n) for n in last.split("|")}}
+    if "--kernel-name" in given:
+        name = given[given.index("--kernel-name") + 1].removeprefix("regex:")
+    counted, profiled = collections.Counter(), []
+    for place, function in enumerate(json.loads((here / "program").read_text())):
+        counted[function] += 1
+        if re.search(name, function) and (numbers is None or counted[function] in numbers):
+            profiled.append(place)
+    (here / "profiled").write_text(json.dumps(profiled))
+    count = len(profiled)
 log.write_text("".join(f'==PROF== Profiling "k" - {{i}}: 100%\\n' for i in range(count)))
 if count:
     report = pathlib.Path(os.environ["FAKE_REPORT"]).read_bytes()
@@ -123,6 +138,18 @@ def reports(monkeypatch: pytest.MonkeyPatch, *answers: list[Any] | None) -> None
         for launches in answers
     ]
     monkeypatch.setattr(ncu_launches, "of_report", lambda _path: left.pop(0))
+
+
+def runs(fake: Fake, monkeypatch: pytest.MonkeyPatch, launches: list[Launch]) -> None:
+    """The program launches these; what ncu profiled of them is what a report holds."""
+    (fake.folder / "program").write_text(json.dumps([x.function for x in launches]))
+
+    def held(_path: Path) -> list[Seen]:
+        places = json.loads((fake.folder / "profiled").read_text())
+        chosen = [launches[i] for i in places]
+        return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(chosen)]
+
+    monkeypatch.setattr(ncu_launches, "of_report", held)
 
 
 def capture(fake: Fake, *, every: bool = False, timeout: float = 30) -> dict[str, Any]:
