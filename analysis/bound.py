@@ -12,7 +12,7 @@ the layer's sums, and those of the modules above it, are unknown.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,7 +37,7 @@ def side(capture: Capture, view: View) -> CountedSide:
     rows = _rows(about)
     device = about.device
     names = set(pc.unique(capture.counters["metric"]).to_pylist())
-    planned = len(capture.plan["launches"]) if capture.plan else len(found)
+    without = Counter(str(x.get("function") or "a kernel") for x in about.uncounted)
     return {
         "key": capture.key,
         "label": next(s["label"] for s in view["sides"] if s["key"] == capture.key),
@@ -49,7 +49,8 @@ def side(capture: Capture, view: View) -> CountedSide:
         "iterations": about.iterations,
         "launches": len(found),
         "measured": sum(about.is_measured(x) for x in found),
-        "uncounted": max(0, planned - len(found)),
+        "uncounted": len(about.uncounted),
+        "uncounted_kernels": dict(without.most_common()),
         "missing": roofline.missing(names),
         "rows": rows,
         "spread": largest(about.twins.values()),
@@ -131,7 +132,9 @@ def _module(
     shown: set[str],
 ) -> CountedRow:
     labels = list(dict.fromkeys(x.layer for x in launches))
-    lacking = sum(n for of, n in about.lacking.values() if all(modules.inside(m, path) for m in of))
+    lacking = sum(
+        n for of, n in about.lacking.values() if of and all(modules.inside(m, path) for m in of)
+    )
     cost = about.costs.get(path)
     share = None
     if cost is not None and cost["own"] is not None and about.total:

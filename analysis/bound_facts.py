@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from . import counters_sums, devices, ncu_spread, roofline
-from .counters import Launch
+from .counters import OWN_RANGE, Launch, modules_of_range
 from .floors import LayerFloor
 from .layers import MOVEMENT
 from .report.view import LayerRow, View
@@ -80,6 +80,9 @@ class About:
             m["path"]: m["costs"].get(capture.key) for m in view["modules"] if m["kind"] == "module"
         }
         self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
+        have = {x.launch for x in found}
+        planned = capture.plan["launches"] if capture.plan else []
+        self.uncounted = [x for x in planned if x["index"] not in have]
         self.lacking = self._lacking()
 
     def is_measured(self, launch: Launch) -> bool:
@@ -93,7 +96,8 @@ class About:
 
     def _lacking(self) -> dict[str, tuple[tuple[str, ...], float]]:
         """By label of a layer: its modules, and how many kernels per iteration, that the capture
-        of time has of it, have no counters."""
+        of time has of it, have no counters. Of an eager side, which has no layers, the plan says
+        it, by the ranges of modules and phases."""
         expected: dict[str, float] = defaultdict(float)
         of: dict[str, tuple[str, ...]] = {}
         for r in self.layers:
@@ -101,11 +105,16 @@ class About:
                 expected[r["layer"]] += r["kernels"] / r["time"]["n"]
                 of[r["layer"]] = tuple(r["modules"])
         have = Counter(x.layer for x in self.launches)
-        return {
+        found: dict[str, tuple[tuple[str, ...], float]] = {
             name: (of[name], number - have[name] / self.iterations)
             for name, number in expected.items()
             if number - have[name] / self.iterations > 0.5
         }
+        own = Counter(x.get("layer") or "" for x in self.uncounted)
+        for name, number in own.items():
+            if name.startswith(OWN_RANGE):
+                found[name] = (modules_of_range(name), number)
+        return found
 
     def moves_only(self, label: str) -> bool:
         """Whether a layer does nothing but move data for others."""

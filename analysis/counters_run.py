@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,6 +21,12 @@ from .run_files import optional
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 EVERY = ".ncu-every"
+
+
+class Unplanned(InputError):
+    """A capture whose launches are not those of its plan."""
+
+
 _EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
@@ -88,12 +95,22 @@ def left_out(run: Run) -> list[dict[str, str]]:
     ]
 
 
-def counters_of_run(run: Run) -> pa.Table | None:
+def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa.Table | None:
     """The `counters` table of all ncu captures of a run, null where there are none.
 
-    ToolMissing where a report cannot be read for want of ncu-report and has no CSV beside it.
+    A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
+    without that list it is an InputError. ToolMissing where a report cannot be read for want of
+    ncu-report and has no CSV beside it.
     """
-    parts = [_joined(run, path) for path in captures(run)]
+    parts = []
+    for path in captures(run):
+        try:
+            parts.append(_joined(run, path))
+        except Unplanned as e:
+            if skipped is None:
+                raise
+            what = f"counters of {ncu_spread.stem(path)}"
+            skipped.append({"what": what, "why": e.what, "fix": e.fix or ""})
     return pa.concat_tables(parts) if parts else None
 
 
@@ -108,7 +125,7 @@ def _joined(run: Run, capture: Path) -> pa.Table:
         try:
             found = ncu_spread.of_file(read, plan)
         except CheckFailed as e:
-            raise InputError(e.what, file=capture, fix=e.fix) from None
+            raise Unplanned(e.what, file=capture, fix=e.fix) from None
     if engine:
         name = f"{engine[1]}.{engine[2]}"
         path = nodes_file(run, name, engine[1])

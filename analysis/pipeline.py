@@ -103,10 +103,11 @@ def analyse(run: Run) -> Result:
 
 
 def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
-    """The counters of the run's ncu captures; a reader that is missing is listed as skipped."""
+    """The counters of the run's ncu captures; what cannot be read or told is listed as
+    skipped."""
     skipped += left_out(run)
     try:
-        return counters_of_run(run)
+        return counters_of_run(run, skipped)
     except ToolMissing as e:
         skipped.append({"what": "counters", "why": e.what, "fix": e.fix or ""})
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -121,10 +121,12 @@ def _spare(run: Run, path: Path) -> None:
 def _counters(run: Run) -> pa.Table | None:
     from .counters_run import counters_of_run, left_out
 
-    for one in left_out(run):
-        log(f"{one['what']} are left out: {one['why']}")
+    skipped: list[dict[str, Any]] = [*left_out(run)]
     try:
-        return counters_of_run(run)
+        found = counters_of_run(run, skipped)
     except ToolMissing as e:
         log(f"no counters in the timeline: {e.line()}")
-        return None
+        found = None
+    for one in skipped:
+        log(f"{one['what']} are left out: {one['why']}")
+    return found

@@ -307,3 +307,31 @@ def test_a_refused_capture_is_remembered_until_one_succeeds(tmp_path: Path) -> N
     assert json.loads(told.read_text())["fix"] == "be root"
     ncu_command.measure(of, Options(), {}, [".ncu.meta.json"], measured)
     assert not told.exists()
+
+
+def test_an_eager_module_with_a_launch_that_was_not_counted_is_unknown() -> None:
+    """An eager side has no layers: the plan says what it launched, and of which module."""
+    table = views.counters()
+    layers = ["layerline/module/" + m for _, (of, *_) in views.LAYERS.items() for m in of]
+    numbers = table["launch"].to_pylist()
+    at = table.schema.get_field_index("layer")
+    table = table.set_column(at, "layer", pa.array([layers[n] for n in numbers]))
+    planned = [
+        {"index": i, "key": i, "layer": layer, "function": "mul"} for i, layer in enumerate(layers)
+    ]
+    extra = [
+        {"index": 6, "key": 6, "layer": "layerline/module/h.0.fc", "function": "pow"},
+        {"index": 7, "key": 7, "layer": "layerline/phase/loss", "function": "sum"},
+    ]
+    view = views.view()
+    view["layers"] = []
+    about = bound.Capture(views.KEY, table, {}, {"launches": planned + extra}, "base")
+    side = bound.side(about, view)
+    found = {(r["kind"], r["name"]): r for r in side["rows"]}
+    assert "1 of its 2 kernels have no counters" in found["module", "h.0.fc"]["text"]
+    assert found["module", "h.0.fc"]["flop"] is None
+    assert "1 of its 7 kernels have no counters" in found["module", ""]["text"]
+    assert "have no counters" not in found["module", "h.1.fc"]["text"]
+    assert (side["uncounted"], side["uncounted_kernels"]) == (2, {"pow": 1, "sum": 1})
+    (told,) = [f for f in counted.facts(side) if "have no counters" in f]
+    assert told.startswith("2 launches have no counters, and none of the same work has (1 of pow")

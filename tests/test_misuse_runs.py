@@ -101,6 +101,9 @@ def test_counters_that_do_not_fit_their_plan_name_their_file(h100: Run) -> None:
     write_json(h100.file("captures", "fp32.tensorrt.ncu.plan.json"), plan)
     with pytest.raises(InputError, match=r"captures/fp32\.tensorrt\.ncu\.csv: ncu captured"):
         counters_run.counters_of_run(h100)
+    run("report", "--run", h100.path)  # of all else
+    told = h100.file("report", "report.md").read_text()
+    assert "counters of fp32.tensorrt: ncu captured" in told
 
 
 def test_what_was_measured_and_is_not_all_there_is_listed(h100: Run) -> None:

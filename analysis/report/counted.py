@@ -19,6 +19,7 @@ HEAD = ("module", "share of time", "bound by", "of peak", "FLOP/byte", "FLOP", "
         "bytes", "× floor", "kernels", "measured", "spread", "IPC", "occupancy")  # fmt: skip
 TEXT_COLUMNS = (0, 2)
 ROWS_SHOWN = 40
+NAMED = 3  # kernels without counters
 PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
 # Ratios of bytes or FLOP to their floor within this are not worth a word.
 CLOSE = 0.05
@@ -168,6 +169,17 @@ def cells(row: CountedRow) -> list[str]:
     ]
 
 
+def _uncounted_launches(side: CountedSide) -> str:
+    names = list(side["uncounted_kernels"].items())
+    which = ", ".join(f"{n:,} of {name}" for name, n in names[:NAMED])
+    if len(names) > NAMED:
+        which += f", {sum(n for _, n in names[NAMED:]):,} of {len(names) - NAMED} more kernels"
+    return (
+        f"{side['uncounted']:,} launches have no counters, and none of the same work has "
+        f"({which}); what holds them is unknown. layerline ncu --every counts every launch."
+    )
+
+
 def facts(side: CountedSide) -> list[str]:
     """What the capture is, as sentences."""
     given = side["launches"] - side["measured"]
@@ -184,7 +196,7 @@ def facts(side: CountedSide) -> list[str]:
         )
     told = [text + "."]
     if side["uncounted"]:
-        told.append(f"{side['uncounted']:,} launches have no counters; what holds them is unknown.")
+        told.append(_uncounted_launches(side))
     clock = {"base": "locked to their base", "none": "not locked"}
     on = side["device"] or "an unnamed device"
     told.append(

@@ -76,6 +76,7 @@ class CountedSide(TypedDict):
     launches: int
     measured: int
     uncounted: int  # launches of the capture's plan that have no counters
+    uncounted_kernels: dict[str, int]  # how many of them by function, most first
     missing: list[str]  # metrics without which no bound can be told
     rows: list[CountedRow]
     spread: Spread | None
