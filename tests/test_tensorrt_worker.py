@@ -273,6 +273,54 @@ def test_tactics_are_recorded_or_replayed_only_when_asked_for() -> None:
     assert build._build_failure(SimpleNamespace(errors=[])).what.endswith("gives no reason")
 
 
+def test_a_build_that_fails_on_a_full_gpu_names_the_memory() -> None:
+    """TensorRT says `invalid resource handle` there, and nothing of memory."""
+    build = module("tensorrt_build")
+    said = SimpleNamespace(errors=["Cuda Runtime (invalid resource handle)"])
+    full = build._build_failure(said, (700 << 20, 80 << 30))
+    assert "with 0.7 GiB of the GPU's memory of 80.0 GiB free" in full.what
+    assert "invalid resource handle" in full.what and "free the GPU" in full.fix
+    for memory in ((40 << 30, 80 << 30), None):
+        assert "memory" not in build._build_failure(said, memory).what
+
+
+def test_without_a_builder_the_reason_is_what_the_library_said() -> None:
+    build = module("tensorrt_build")
+
+    def none(logger: Any) -> None:
+        raise TypeError("factory function returned nullptr")
+
+    with pytest.raises(Exception, match="factory function returned nullptr"):
+        build._builder(SimpleNamespace(Builder=none), SimpleNamespace(errors=[]), None)
+
+
+@pytest.mark.parametrize(
+    ("fails", "answer"),
+    [({}, (3, 9)), ({"cuDevicePrimaryCtxRetain": 2}, (0, 9)), ({"cuMemGetInfo_v2": 709}, None)],
+)
+def test_the_memory_of_a_gpu_too_full_for_a_context_is_none_free(
+    monkeypatch: pytest.MonkeyPatch, fails: dict[str, int], answer: tuple[int, int] | None
+) -> None:
+    driver = module("cuda_driver")
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any) -> int:
+                if name == "cuDeviceGetCount":
+                    arguments[0]._obj.value = 1
+                if name == "cuDeviceTotalMem_v2":
+                    arguments[0]._obj.value = 9
+                if name == "cuMemGetInfo_v2":
+                    arguments[0]._obj.value, arguments[1]._obj.value = 3, 9
+                return fails.get(name, 0)
+
+            self.__dict__[name] = call
+            return call
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: Library())
+    assert driver.memory() == answer
+
+
 def test_the_worker_runs_where_python_hides_its_folder(tmp_path: Path, fake: Path) -> None:
     """PYTHONSAFEPATH leaves a script's folder off the path."""
     bad = tmp_path / "job.json"

@@ -110,6 +110,12 @@ class _Device:
         self._call("cuDeviceGetPCIBusId", text, c_int(32), self._device)
         return text.value.decode()
 
+    def total(self) -> int:
+        """The device's memory in bytes."""
+        size = c_size_t()
+        self._call("cuDeviceTotalMem_v2", byref(size), self._device)
+        return size.value
+
 
 def bus_id(device: int = 0) -> str | None:
     """The PCI bus id of CUDA's device of that number, e.g. ``0000:3B:00.0``; null without one.
@@ -120,6 +126,20 @@ def bus_id(device: int = 0) -> str | None:
         return _Device(device).bus_id()
     except (CudaError, NoDriver):
         return None
+
+
+def memory(device: int = 0) -> tuple[int, int] | None:
+    """Free and all bytes of the GPU's memory; null without a GPU, or where the driver cannot say.
+
+    Makes the device's primary context, which TensorRT then uses. 0 free where there is no room
+    even for that.
+    """
+    try:
+        return Cuda(device).memory()
+    except NoDriver:
+        return None
+    except CudaError as e:
+        return (0, _Device(device).total()) if e.code == OUT_OF_MEMORY else None
 
 
 class Cuda(_Device):
@@ -135,12 +155,11 @@ class Cuda(_Device):
         """Name, memory and the attributes of the device; driver version as 'major.minor'."""
         name = ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", name, c_int(256), self._device)
-        total, version = c_size_t(), c_int()
-        self._call("cuDeviceTotalMem_v2", byref(total), self._device)
+        version = c_int()
         self._call("cuDriverGetVersion", byref(version))
         facts: dict[str, Any] = {
             "name": name.value.decode(),
-            "memory_bytes": total.value,
+            "memory_bytes": self.total(),
             "cuda_driver": f"{version.value // 1000}.{version.value % 1000 // 10}",
         }
         for key, attribute in _ATTRIBUTES.items():
@@ -151,9 +170,13 @@ class Cuda(_Device):
 
     def memory_free(self) -> int:
         """Free device memory in bytes."""
+        return self.memory()[0]
+
+    def memory(self) -> tuple[int, int]:
+        """Free and all device memory in bytes."""
         free, total = c_size_t(), c_size_t()
         self._call("cuMemGetInfo_v2", byref(free), byref(total))
-        return free.value
+        return free.value, total.value
 
     def allocate(self, size: int) -> int:
         """Allocate `size` bytes of device memory (at least one); gives the address."""

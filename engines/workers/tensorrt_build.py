@@ -21,21 +21,25 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from layerline.engines.workers import cuda_driver
     from layerline.engines.workers import tensorrt_api as api
     from layerline.engines.workers import tensorrt_log_layers as log_layers
     from layerline.engines.workers import tensorrt_network as names
     from layerline.engines.workers.common import Job, WorkerError
-    from layerline.engines.workers.cuda_driver import bus_id
     from layerline.engines.workers.nvml_sampler import Sampler
 else:
+    import cuda_driver
     import tensorrt_api as api
     import tensorrt_log_layers as log_layers
     import tensorrt_network as names
     from common import WorkerError
-    from cuda_driver import bus_id
     from nvml_sampler import Sampler
 
     Job = dict
+
+# With less of the GPU free when a build begins, the reason why it failed is taken to be that.
+# TensorRT 8.6 and its tactics took 1.5 GiB of a GPU before anything of a 12-layer model.
+LITTLE_BYTES = 2 << 30
 
 FLAGS: dict[str, dict[str, bool]] = {
     "fp32": {},
@@ -142,7 +146,8 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
             f"TensorRT {trt.__version__} has no bf16", "use fp16, or TensorRT 9 or newer", 3
         )
     logger = api.make_logger(trt)
-    builder = trt.Builder(logger)
+    memory = cuda_driver.memory()
+    builder = _builder(trt, logger, memory)
     network, parser = _parse(trt, builder, logger, options["onnx"])
     nodes = names.read_nodes(options["nodes"])
     layers = names.describe(network)
@@ -152,11 +157,11 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         json.dump(names.document(layers), f, indent=1)
     config = _config(trt, builder, network, job)
     started = time.perf_counter()
-    with Sampler(bus_id(), period=0.1) as sampler:
+    with Sampler(cuda_driver.bus_id(), period=0.1) as sampler:
         plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - started
     if plan is None:
-        raise _build_failure(logger)
+        raise _build_failure(logger, memory)
     with open(job["engine"], "wb") as f:  # noqa: PTH123
         f.write(memoryview(plan))
     if options.get("backend", "tensorrt") == "tensorrt":
@@ -178,12 +183,29 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     }
 
 
-def _build_failure(logger: Any) -> WorkerError:
+def _builder(trt: Any, logger: Any, memory: tuple[int, int] | None) -> Any:
+    try:
+        return trt.Builder(logger)
+    except (TypeError, RuntimeError) as e:  # pybind11: the library gave no builder
+        logger.errors[:] = logger.errors or [str(e)]
+        raise _build_failure(logger, memory) from None
+
+
+def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> WorkerError:
+    """`memory`: free and all bytes of the GPU when the build began; null is not known."""
     text = " ".join(logger.errors[-3:]) or "TensorRT gives no reason"
     low = text.lower()
+    fix = "free the GPU, lower the workspace limit, or use a smaller batch or sequence"
     if "out of memory" in low or "outofmemory" in low or "cudaerrormemoryallocation" in low:
-        fix = "free the GPU, lower the workspace limit, or use a smaller batch or sequence"
         return WorkerError(f"out of memory while building: {text}", fix, 3)
     if "driver version is insufficient" in low or "cuda driver" in low:
         return WorkerError(f"the CUDA driver is too old: {text}", "update the NVIDIA driver", 3)
+    if memory is not None and memory[0] < LITTLE_BYTES:
+        free, total = (f"{b / 2**30:.1f} GiB" for b in memory)
+        return WorkerError(
+            f"TensorRT cannot build the engine with {free} of the GPU's memory of {total} free: "
+            f"{text}",
+            fix,
+            3,
+        )
     return WorkerError(f"TensorRT cannot build the engine: {text}", "see the messages above", 3)
