@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..core.errors import InputError
 from ..core.run import Run
-from . import audit, closure, eager_device, host_run, launch, raw_sums
+from . import audit, closure, eager_device, host_run, launch, raw_sums, unusable
 from .captured import Captured, counted, labels, lost
 from .readers.nsys_host import Host
 from .readers.torch_events import Events
@@ -104,7 +104,10 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     from .readers.torch_events import DRAWN, read_events
 
     meta = optional(run.file("captures", f"{task}.{precision}.meta.json"))
-    path = run.file("captures", meta.get("trace") or f"{task}.{precision}.trace.json.gz")
+    named = meta.get("trace") or f"{task}.{precision}.trace.json.gz"
+    path = run.file("captures", named)
+    if not meta.get("trace") and not path.exists():
+        path = path.with_suffix("")  # one that was unpacked
     events = read_events(path)
     found = of_events(events, {"precision": precision, **meta})
     ops = found.main
@@ -157,6 +160,7 @@ def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
     try:
         return eager_nsys.read(path, {"precision": precision, **meta}).main
     except InputError as e:
+        unusable.note(e, f"{task} {precision} by nsys")
         return closure.unchecked(eager_nsys.CHECK, e.line())
 
 

@@ -23,11 +23,11 @@ from ..core.progress import log
 from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
 from ..core.run_forms import IPROFILER
-from . import raw_sums
+from . import raw_sums, unusable
 from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from .layers import by_label
 from .report.view import Closure
-from .run_files import optional, small
+from .run_files import needed, optional, small
 
 FOREIGN = "{ForeignNode["
 ORT_CUDA = "onnxruntime-cuda"
@@ -55,13 +55,13 @@ class EngineCapture:
 def read(run: Run, precision: str, backend: str) -> EngineCapture:
     """The capture of one engine. InputError where a file is missing or broken."""
     name = f"{precision}.{backend}"
-    described = optional(run.file("engines", f"{name}.layers.json"))
+    described = needed(run.file("engines", f"{name}.layers.json"))
     trace = run.file("captures", f"{name}.trace.meta.json")
     if trace.exists() and backend == ORT_CUDA:
         return _onnxruntime_trace(run, name, precision, described, optional(trace))
     if trace.exists():
         return _nsys(run, name, precision, described, optional(trace))
-    meta = optional(run.file("captures", f"{name}.profile.meta.json"))
+    meta = needed(run.file("captures", f"{name}.profile.meta.json"))
     raw = run.file("captures", Path(meta.get("profile") or f"{name}.profile.json").name)
     layers, nodes = described.get("layers", ()), described.get("nodes", ())
     if backend.startswith("tensorrt"):
@@ -151,7 +151,12 @@ def nodes_file(run: Run, name: str, precision: str) -> Path:
 def network_of(run: Run, name: str) -> Network | None:
     """The engine's network.json; null where its backend leaves none, or it was built elsewhere."""
     path = run.file("engines", f"{name}.network.json")
-    found = load_network(path) if path.exists() else None
+    try:
+        found = load_network(path) if path.exists() else None
+    except InputError as e:
+        if not unusable.note(e):
+            raise
+        return None
     return found if found is not None and found.layers else None
 
 

@@ -18,7 +18,7 @@ from layerline.core.tables import SCHEMAS
 from ..engines.layers import load as load_layers
 from .readers import onnxruntime_profile
 from .readers.base import Artefact
-from .run_files import optional
+from .run_files import needed
 
 
 def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
@@ -29,7 +29,7 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
     does not have, with their nanoseconds). InputError for files that are missing or broken.
     """
     stem = f"{precision}.{backend}"
-    meta = optional(run / "captures" / f"{stem}.profile.meta.json")
+    meta = needed(run / "captures" / f"{stem}.profile.meta.json")
     listed = load_layers(run / "engines" / f"{stem}.layers.json")
     if meta.get("profile") is None:
         raise InputError(

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import nodes as nodes_
-from ..core.files import read_json
 from ..core.run import Run
 from . import roofline_floor
 from .devices import Device, of_attributes, of_name
@@ -56,7 +55,7 @@ def of_engine(run: Run, precision: str, backend: str, layers: pa.Table) -> dict[
     path = nodes_file(run, name, precision)
     if not path.exists():
         return {}
-    document = read_json(path)
+    document = optional(path)
     shapes = roofline_floor.shapes_of(document)
     if shapes is None:
         return {}

@@ -77,6 +77,14 @@ def sentences(view: View) -> list[dict[str, Any]]:
     return found
 
 
+def unusable(listed: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """That the report is without files of the run, which are listed as skipped."""
+    files = list(dict.fromkeys(one["file"] for one in listed))
+    named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    what = "1 file" if len(files) == 1 else f"{len(files)} files"
+    return _say(f"{what} of this run cannot be used, see Skipped: {named}.", BAD)
+
+
 def _say(text: str, tone: str = NEUTRAL) -> dict[str, Any]:
     return {"text": text, "tone": tone}
 

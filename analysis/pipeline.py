@@ -26,9 +26,12 @@ from . import (
     eager_sides,
     engine_side,
     facts,
+    headline,
+    left_behind,
     modules,
     record,
     sweep,
+    unusable,
 )
 from .counters_run import counters_of_run, left_out
 from .report.view import View
@@ -56,11 +59,26 @@ class Result:
 
 
 def analyse(run: Run) -> Result:
-    """Read every capture of the run. InputError where there is none, or one is broken."""
-    found, skipped = captures(run)
+    """Read every capture of the run. InputError where there is none, or none can be used."""
+    with unusable.collecting() as broken:
+        result = _analyse(run, broken)
+    listed = broken.listed(run)
+    skipped = result.view["skipped"]
+    skipped += listed
+    skipped += left_behind.told(run, skipped)
+    if listed:
+        result.view["headline"].insert(1, headline.unusable(listed))
+    return result
+
+
+def _analyse(run: Run, broken: unusable.Unusable) -> Result:
+    found, skipped = _captures(run)
     sides, parts = [s for c in found for s in c.sides], [c.ops for c in found]
-    batches = sweep.load(run, captured.BACKENDS)
+    batches = None
+    with unusable.aside("the batch sweep"):
+        batches = sweep.load(run, captured.BACKENDS)
     if not sides and batches is None:
+        broken.none_left()
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
@@ -105,16 +123,26 @@ def analyse(run: Run) -> Result:
 def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
     """The counters of the run's ncu captures; what cannot be read or told is listed as
     skipped."""
-    skipped += left_out(run)
-    try:
-        return counters_of_run(run, skipped)
-    except ToolMissing as e:
-        skipped.append({"what": "counters", "why": e.what, "fix": e.fix or ""})
-        return None
+    with unusable.aside("counters"):
+        skipped += left_out(run)
+        try:
+            return counters_of_run(run, skipped)
+        except ToolMissing as e:
+            skipped.append({"what": "counters", "why": e.what, "fix": e.fix or ""})
+    return None
 
 
 def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
-    """Every engine and eager capture of the run, and what is missing: what, why, and the fix."""
+    """Every engine and eager capture of the run, and what is missing: what, why, and the fix; of
+    a file that cannot be used also its name. InputError where none of them can be used."""
+    with unusable.collecting() as broken:
+        found, skipped = _captures(run)
+        if not found:
+            broken.none_left()
+    return found, skipped + broken.listed(run)
+
+
+def _captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
     found: list[captured.Captured] = []
     skipped = _left_out(run)
     built = engines(run)
@@ -122,18 +150,22 @@ def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
     for precision, backend in built:
         stem = run.file("captures", f"{precision}.{backend}")
         metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
+        label = f"{captured.BACKENDS.get(backend, backend)} {precision}"
         if any(m.exists() for m in metas):
-            found.append(engine_side.engine(run, precision, backend))
+            with unusable.aside(label):
+                found.append(engine_side.engine(run, precision, backend))
         else:
             skipped.append(
                 {
-                    "what": f"{captured.BACKENDS.get(backend, backend)} {precision}",
+                    "what": label,
                     "why": "the engine was built but not profiled",
                     "fix": f"make profile PRECISION={precision} BACKEND={backend}",
                 }
             )
     for task, precision in traces(run):
-        found.append((eager_sides.eager if task == "eager" else eager_sides.train)(run, precision))
+        make = eager_sides.eager if task == "eager" else eager_sides.train
+        with unusable.aside(f"{task} {precision}"):
+            found.append(make(run, precision))
     skipped += [dict(s) for c in found for s in c.skipped]
     return found, skipped
 

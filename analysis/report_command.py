@@ -36,7 +36,8 @@ def report(run_path: Path, force: bool) -> None:
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
     on another machine is reported on this one. Ends with 1 where an engine of a backend that
-    claims a precision ran another; the report is written all the same.
+    claims a precision ran another, or a file of the run cannot be used; the report is written all
+    the same, of what can.
     """
     run = open_run(run_path)
     step = _step(run)
@@ -137,13 +138,16 @@ def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _judge(run: Run) -> None:
-    """CheckFailed where an engine did not run in the precision that it was built for."""
-    engines = read_json(run.file("report", "summary.json")).get("engines", {})
-    checks = [e.get("closure", {}).get("precision") or {} for e in engines.values()]
+    """CheckFailed where an engine did not run in the precision that it was built for, or the
+    report is without a file that cannot be used."""
+    summary = read_json(run.file("report", "summary.json"))
+    checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]
     wrong = [str(c["text"]) for c in checks if c.get("ok") is False]
+    fixes = ["measure a larger model, or ask for the precision that ran"] if wrong else []
+    for one in summary.get("unusable") or ():
+        wrong.append(f"made without {one['what']}: {one['why']}.")
+        fixes.append(one["fix"])
     if wrong:
-        raise CheckFailed(
-            " ".join(wrong).rstrip("."),
-            file=run.file("report", "report.md"),
-            fix="measure a larger model, or ask for the precision that ran",
-        )
+        what = " ".join(wrong).rstrip(".")
+        fix = "; ".join(dict.fromkeys(fixes))
+        raise CheckFailed(what, file=run.file("report", "report.md"), fix=fix)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core import run_forms
+from ..core.errors import InputError
+from . import unusable
 
 # A raw JSON capture above it is not read a second time for check (i).
 RAW_LIMIT_BYTES = 300_000_000
@@ -16,8 +18,19 @@ COMPRESSION = 20
 def optional(path: Path) -> dict[str, Any]:
     """A JSON object of the form that its name asks for, empty where there is no such file.
 
-    InputError where it is broken, or has values of other types: `core.run_forms`.
+    One that is broken, or has values of other types (`core.run_forms`), counts as missing where
+    such errors are collected (`unusable`); else it is an InputError.
     """
+    try:
+        return needed(path)
+    except InputError as e:
+        if not unusable.note(e):
+            raise
+        return {}
+
+
+def needed(path: Path) -> dict[str, Any]:
+    """The same, where the numbers would be others without what is in it: InputError always."""
     return run_forms.read(path) if path.exists() else {}
 
 

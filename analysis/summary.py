@@ -3,7 +3,7 @@
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "comparisons": [...], "facts": FACTS,
 "modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null,
-"counters": {side key: COUNTERS}}``.
+"counters": {side key: COUNTERS}, "unusable": [{"file", "what", "why", "fix"}]}``.
 `ratios` are the numbers, `comparisons` the same as rows of text (`report.answer`).
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
 nanoseconds; unknown is null.
@@ -61,6 +61,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "modules": modules(view),
         "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
         "counters": counters(view),
+        "unusable": [s for s in view["skipped"] if s.get("file")],
     }
 
 

@@ -63,7 +63,10 @@ def timeline(
     path = output or run.file("report", FILE)
     _spare(run, path)
     with progress("timeline"):
-        found, _ = captures(run)
+        found, missing = captures(run)
+        for one in missing:
+            if "file" in one:
+                log(f"without {one['what']}: {one['why']}; {one['fix']}")
         lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
         if lacking or not found:
             what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"

@@ -199,7 +199,7 @@ class Step:
             files = last.get(side) or {}
             if set(files) != {self._relative(p) for p in paths}:
                 return False
-            if not all(_unchanged(p, files[self._relative(p)] or {}) for p in paths):
+            if not all(unchanged(p, files[self._relative(p)] or {}) for p in paths):
                 return False
         return True
 
@@ -248,7 +248,8 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     return {"sha256": sha256(path), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _unchanged(path: Path, recorded: dict[str, Any]) -> bool:
+def unchanged(path: Path, recorded: dict[str, Any]) -> bool:
+    """Whether a file is as a manifest has it; hashed only where its time of change is another."""
     try:
         status = path.stat()
     except OSError:

@@ -222,21 +222,6 @@ def test_a_profile_that_misses_runs_is_not_joined_to_latencies(
     assert checks["ii"]["ok"] is None and checks["iii"]["ok"] is None
 
 
-@pytest.mark.parametrize("name", ["fp16.onnxruntime.profile.json", "eager.fp32.trace.json"])
-def test_a_broken_capture_is_one_line_and_leaves_the_old_report(
-    reported: Path, tmp_path: Path, name: str, capsys: Any
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(reported, run)
-    (run / "captures" / name).write_text("[")
-    old = (run / "report/index.html").read_bytes()
-    capsys.readouterr()
-    assert outcome("report", "--run", run) == 2
-    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
-    assert len(error) == 1 and name in error[0]
-    assert (run / "report/index.html").read_bytes() == old
-
-
 def test_nothing_captured_says_what_to_do(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "run").mkdir()
     assert outcome("report", "--run", tmp_path / "run") == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nsys_build import Export, pid
 
-from layerline.analysis import eager_nsys, eager_sides
+from layerline.analysis import eager_nsys, eager_sides, unusable
 from layerline.analysis.eager_ops import eager
 from layerline.analysis.layers_command import read_layers
 from layerline.core import tables
@@ -179,6 +179,9 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     for (check,) in checks():
         assert check["ok"] is None
         assert "train.fp32.sqlite" in check["text"]
+    with unusable.collecting() as broken:
+        checks()
+    assert [s["file"] for s in broken.listed(run)] == ["captures/train.fp32.sqlite"]
 
 
 def kernels(*rows: tuple[str, int, int]) -> Any:

@@ -300,7 +300,8 @@ class View(TypedDict):
     nodes: list[Node]
     unresolved: list[dict[str, Any]]  # [{"side", "name", "ns", "share", "why"}]
     comparability: list[dict[str, Any]]  # [{"what", "engine", "eager", "effect", "sides"}]
-    skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]: missing and not asked for
+    # [{"what", "why", "fix"}]: missing and not asked for; with "file" too: one that is unusable.
+    skipped: list[dict[str, Any]]
     manifest: dict[str, Any]  # run.json
     sweep: NotRequired[Sweep]  # other batch sizes; absent: not measured
     counters: NotRequired[Counted]  # by ncu; absent: no side runs kernels

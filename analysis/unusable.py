@@ -1,0 +1,85 @@
+"""Files of a run that cannot be used: the report is made of all others, and names these.
+
+A run has twenty captures and more, and one that is cut short must not take the others with it. So
+within `collecting` an error about a file leaves out what is made of that file alone, and is kept
+for the report. Elsewhere, where a command has that one input, it ends the command as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..core.errors import LayerlineError
+from ..core.run import Run
+
+_AGAIN = "copy it again from where it was made, or make it again"
+
+
+@dataclass
+class Unusable:
+    """The errors that were kept, in their order, each with what is not shown for want of it (null:
+    the file's own facts are unknown)."""
+
+    errors: list[tuple[str | None, LayerlineError]] = field(default_factory=list)
+
+    def listed(self, run: Run) -> list[dict[str, str]]:
+        """What reports list: what is not there, why, the fix, and the file by its path in the
+        run."""
+        found = []
+        for what, error in self.errors:
+            file = _inside(run, error.file)
+            why = error.what if what is None else ": ".join(filter(None, (file, error.what)))
+            one = {"what": what or file, "why": why, "fix": error.fix or _AGAIN}
+            found.append({**one, "file": file or str(what)})
+        return found
+
+    def none_left(self) -> None:
+        """Raise the first error of a capture: there is nothing to show instead of it."""
+        for what, error in self.errors:
+            if what is not None:
+                raise error
+
+
+def _inside(run: Run, file: str | None) -> str:
+    if file is None:
+        return ""
+    path = Path(file)
+    return path.relative_to(run.path).as_posix() if path.is_relative_to(run.path) else file
+
+
+_current: ContextVar[Unusable | None] = ContextVar("unusable", default=None)
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[Unusable]:
+    """Keep errors about files of a run instead of ending with the first."""
+    kept = Unusable()
+    token = _current.set(kept)
+    try:
+        yield kept
+    finally:
+        _current.reset(token)
+
+
+def note(error: LayerlineError, what: str | None = None) -> bool:
+    """Keep an error, once; whether anybody collects them."""
+    kept = _current.get()
+    if kept is None:
+        return False
+    if all(error.line() != e.line() for _, e in kept.errors):
+        kept.errors.append((what, error))
+    return True
+
+
+@contextlib.contextmanager
+def aside(what: str) -> Iterator[None]:
+    """Go on without `what` where it ends in an error, which is kept; raised if none collects."""
+    try:
+        yield
+    except LayerlineError as e:
+        if not note(e, what):
+            raise

@@ -1,0 +1,204 @@
+"""One file of a run that cannot be used: the report is made of all others and names it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_analysis_report as by_hand
+import test_gpu_h100_tiny as tiny
+
+from layerline.analysis import pipeline
+from layerline.analysis.report import html, markdown
+from layerline.core.errors import InputError
+from layerline.core.files import read_json, sha256, write_json
+from layerline.core.run import Run
+
+h100 = tiny.run  # a fixture: TensorRT under nsys, fp32 and fp16
+ENGINE, EAGER = "engine/fp16.onnxruntime/inference", "eager/fp32/inference"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Run:
+    """One engine of ONNX Runtime by its own profile, and one eager capture."""
+    by_hand.write_run(tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+def spoil(file: Path, how: str) -> None:
+    if how == "gone":
+        file.unlink()
+        return
+    whole = file.read_bytes()
+    texts = {"half": whole[: len(whole) // 2], "empty": b"", "another form": b'[1, "two"]'}
+    file.write_bytes(texts[how])
+
+
+def shown(run: Run) -> tuple[list[str], list[dict[str, Any]]]:
+    """The keys of the sides, and what is listed of files; both reports can be written."""
+    view = pipeline.analyse(run).view
+    assert "Skipped" in markdown.render(view) and html.render(view)
+    return [s["key"] for s in view["sides"]], [s for s in view["skipped"] if "file" in s]
+
+
+HOW = pytest.mark.parametrize("how", ["half", "empty", "another form"])
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "left", "how"),
+    [
+        # Of one that is cut what is whole is read.
+        ("captures/fp16.onnxruntime.profile.json", "ONNX Runtime fp16", EAGER, "empty"),
+        ("captures/fp16.onnxruntime.profile.json", "ONNX Runtime fp16", EAGER, "another form"),
+        # Which runs were warm-up is in it: without, other numbers would come out.
+        ("captures/fp16.onnxruntime.profile.meta.json", "ONNX Runtime fp16", EAGER, "half"),
+        ("captures/fp16.onnxruntime.profile.meta.json", "ONNX Runtime fp16", EAGER, "another form"),
+        ("engines/fp16.onnxruntime.layers.json", "ONNX Runtime fp16", EAGER, "half"),
+        ("engines/fp16.onnxruntime.layers.json", "ONNX Runtime fp16", EAGER, "another form"),
+        ("captures/eager.fp32.trace.json", "eager fp32", ENGINE, "half"),
+        ("captures/eager.fp32.trace.json", "eager fp32", ENGINE, "another form"),
+    ],
+)
+def test_a_capture_that_cannot_be_read_leaves_the_other_sides(
+    made: Run, name: str, what: str, left: str, how: str
+) -> None:
+    spoil(made.path / name, how)
+    sides, listed = shown(made)
+    assert sides == [left]
+    assert [(s["what"], s["file"]) for s in listed] == [(what, name)]
+    assert name in listed[0]["why"] and listed[0]["fix"]
+
+
+@HOW
+@pytest.mark.parametrize(
+    "name",
+    [
+        "captures/fp16.onnxruntime.latency.json",
+        "captures/fp16.onnxruntime.accuracy.json",
+        "captures/fp16.onnxruntime.rebuild.json",
+        "captures/eager.fp32.latency.json",
+        "captures/eager.fp32.meta.json",
+        "captures/sweep.json",
+        "engines/fp16.onnxruntime.build.json",
+        "export/model.json",
+        "export/nodes.json",
+    ],
+)
+def test_what_lies_beside_a_capture_is_unknown_where_it_cannot_be_read(
+    made: Run, name: str, how: str
+) -> None:
+    file = made.path / name
+    if not file.exists():
+        write_json(file, {"relative_difference": 0.01, "nodes": []})
+    spoil(file, how)
+    sides, listed = shown(made)
+    assert sides == [ENGINE, EAGER]
+    assert [s["file"] for s in listed] == [name]
+
+
+def test_a_latency_that_cannot_be_read_is_null_and_the_operations_stay(made: Run) -> None:
+    spoil(made.file("captures", "fp16.onnxruntime.latency.json"), "half")
+    engine = pipeline.analyse(made).view["sides"][0]
+    assert engine["latency"]["median"] is None and engine["operation_ns"] == 920_000
+
+
+@pytest.mark.parametrize("how", ["half", "empty", "another form", "gone"])
+def test_an_nsys_capture_that_cannot_be_read_leaves_the_other_engine(h100: Run, how: str) -> None:
+    spoil(h100.file("captures", "fp16.tensorrt.sqlite"), how)
+    sides, listed = shown(h100)
+    assert sides == ["engine/fp32.tensorrt/inference"]
+    assert [s["file"] for s in listed] == ["captures/fp16.tensorrt.sqlite"]
+
+
+@pytest.mark.parametrize(
+    "name", ["captures/fp16.tensorrt.trace.meta.json", "engines/fp16.tensorrt.network.json"]
+)
+def test_kernels_are_shown_without_what_tells_more_of_them(h100: Run, name: str) -> None:
+    spoil(h100.path / name, "half")
+    sides, listed = shown(h100)
+    assert len(sides) == 2 and [s["file"] for s in listed] == [name]
+
+
+def test_nodes_that_cannot_be_read_leave_the_engines_of_other_nodes(h100: Run) -> None:
+    spoil(h100.file("export", "nodes.json"), "half")  # fp16 has none of its own
+    build = h100.file("engines", "fp16.tensorrt.build.json")
+    write_json(build, {**read_json(build), "source": "export/fp16.onnx"})
+    sides, listed = shown(h100)
+    assert sides == ["engine/fp32.tensorrt/inference"]
+    assert {s["file"] for s in listed} == {"export/nodes.json"}
+
+
+def test_a_report_without_a_file_ends_with_one_each_time_and_says_so_first(
+    made: Run, capsys: Any
+) -> None:
+    spoil(made.file("captures", "eager.fp32.trace.json"), "half")
+    for _ in range(2):  # made, and up to date
+        assert by_hand.outcome("report", "--run", made.path) == 1
+        told = capsys.readouterr()
+        errors = [line for line in told.err.splitlines() if line.startswith("error:")]
+        assert len(errors) == 1 and "captures/eager.fp32.trace.json: is cut short" in errors[0]
+        assert told.out.splitlines()[1] == (
+            "1 file of this run cannot be used, see Skipped: captures/eager.fp32.trace.json."
+        )
+    summary = read_json(made.file("report", "summary.json"))
+    assert list(summary["engines"]) == ["fp16.onnxruntime"] and not summary["eager"]
+    assert [s["file"] for s in summary["unusable"]] == ["captures/eager.fp32.trace.json"]
+
+
+def test_a_run_of_which_nothing_can_be_used_ends_with_the_error_and_keeps_its_report(
+    made: Run, capsys: Any
+) -> None:
+    assert by_hand.outcome("report", "--run", made.path) == 0
+    old = made.file("report", "index.html").read_bytes()
+    for name in ("fp16.onnxruntime.profile.json", "eager.fp32.trace.json"):
+        spoil(made.file("captures", name), "empty")
+    capsys.readouterr()
+    assert by_hand.outcome("report", "--run", made.path) == 2
+    assert "fp16.onnxruntime.profile.json" in capsys.readouterr().err
+    assert made.file("report", "index.html").read_bytes() == old
+    with pytest.raises(InputError, match=r"fp16\.onnxruntime\.profile\.json"):
+        pipeline.captures(made)
+
+
+def test_the_timeline_is_drawn_without_a_capture_and_says_so(h100: Run, capsys: Any) -> None:
+    spoil(h100.file("captures", "fp16.tensorrt.sqlite"), "half")
+    assert by_hand.outcome("timeline", h100.path) == 0
+    assert "without TensorRT fp16: captures/fp16.tensorrt.sqlite" in capsys.readouterr().err
+
+
+def record(made: Run, name: str) -> None:
+    """A step's manifest that says that it left this file."""
+    file = made.path / name
+    entry = {"sha256": sha256(file), "size": file.stat().st_size, "mtime_ns": 1}
+    manifest = {"step": "profile/x", "outputs": {name: entry}}
+    write_json(made.file("manifests", "profile", "x.json"), manifest)
+
+
+def test_a_file_of_another_run_is_told_by_its_contents(made: Run) -> None:
+    name = "captures/fp16.onnxruntime.accuracy.json"
+    record(made, name)
+    assert name not in said(made)  # also where it was copied, and so has another time
+    other = {**json.loads((made.path / name).read_text()), "cosine": 0.98}
+    write_json(made.path / name, other)
+    assert f"{name}: not as a step of this run left it" in said(made)
+
+
+def test_a_file_that_a_step_left_and_that_is_gone_is_told(made: Run) -> None:
+    name = "captures/fp16.onnxruntime.latency.json"
+    record(made, name)
+    spoil(made.path / name, "gone")
+    assert f"{name}: left by a step of this run, and not there" in said(made)
+
+
+def test_engines_and_models_need_not_be_copied_with_a_run(made: Run) -> None:
+    shutil.copy(made.file("export", "model.json"), made.file("engines", "fp16.tensorrt.engine"))
+    record(made, "engines/fp16.tensorrt.engine")
+    made.file("engines", "fp16.tensorrt.engine").unlink()
+    assert "fp16.tensorrt.engine" not in said(made)
+
+
+def said(made: Run) -> str:
+    return " ".join(s["why"] for s in pipeline.analyse(made).view["skipped"])
