@@ -150,11 +150,11 @@ def _show(
 
 
 def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:
-    plan = steps.unprofiled({**limits, "processes": 1}, of.backend)
+    plan = steps.unprofiled(limits, of.backend)
     steps.of_engine(
         of,
         f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
-        {"worker": of.worker_key(), **plan.as_job()},
+        {"worker": of.worker_key(), **plan.as_job(), "processes": plan.processes},
         [".rebuild.json"],
         lambda: engine_rebuild.rebuild(of, plan),
     )

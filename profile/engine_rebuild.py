@@ -3,20 +3,23 @@
 A builder times tactics and takes the fastest, so two builds of one model differ. How much is
 measured here, and is the least difference between two engines that means anything. The second
 engine is made in ``rebuild/`` of the run directory and removed afterwards; what stays is
-``captures/{precision}.{backend}.rebuild.json``: its latency beside that of the first, taken again
-right before, so that the machine's state is the same.
+``captures/{precision}.{backend}.rebuild.json``: its latency beside that of the first, taken again.
+Both are loaded equally often, in turn: so the machine's state is the same, and what two loads of
+one engine differ by (`engine_processes`) is not taken for a difference of the builds.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 from layerline.core.errors import InputError
 from layerline.core.files import sha256, write_json
 from layerline.core.progress import progress
 from layerline.core.run import Run
-from layerline.core.stats import Stat, summarise
+from layerline.core.series import of_processes
+from layerline.core.stats import Stat
 from layerline.engines import launch
 from layerline.engines.backend import inputs_path
 
@@ -41,20 +44,26 @@ def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
         with progress(f"{of.precision} {of.backend.name} built again"):
             of.backend.build(second, of.precision, options)
         again = of.backend.engine(second, of.precision)
-        latencies = [_latency(of, engine, plan) for engine in (of.engine, again)]
+        latencies = _in_turn(of, (of.engine, again), plan)
         equal = sha256(of.engine) == sha256(again)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    first, other = (summarise(samples) for samples in latencies)
+    sizes = [[len(samples) for samples in loads] for loads in latencies]
+    joined = [[ns for samples in loads for ns in samples] for loads in latencies]
+    first, other = (of_processes(*both) for both in zip(joined, sizes, strict=True))
     document = {
         "schema_version": SCHEMA_VERSION,
         "precision": of.precision,
         "backend": of.backend.name,
-        "latency_ns": latencies[0],
-        "rebuilt_latency_ns": latencies[1],
+        "latency_ns": joined[0],
+        "rebuilt_latency_ns": joined[1],
+        "processes": [{"n": n} for n in sizes[0]],
+        "rebuilt_processes": [{"n": n} for n in sizes[1]],
+        "summary": first and first.as_dict(),
+        "rebuilt_summary": other and other.as_dict(),
         "equal_engines": equal,
         "relative_difference": _difference(first, other),
-        "plan": plan.as_job(),
+        "plan": {**plan.as_job(), "processes": plan.processes},
     }
     write_json(of.capture(".rebuild.json"), document)
     return {"relative_difference": document["relative_difference"], "equal_engines": equal}
@@ -65,6 +74,15 @@ def _difference(first: Stat | None, other: Stat | None) -> float | None:
     if first is None or other is None or not first.median:
         return None
     return abs(other.median - first.median) / first.median
+
+
+def _in_turn(of: Subject, engines: Sequence[Any], plan: Plan) -> list[list[list[int]]]:
+    """The samples of each load of each engine: first, second, first, second, …"""
+    found: list[list[list[int]]] = [[] for _ in engines]
+    for _ in range(plan.processes):
+        for engine, loads in zip(engines, found, strict=True):
+            loads.append(_latency(of, engine, plan))
+    return found
 
 
 def _latency(of: Subject, engine: Any, plan: Plan) -> list[int]:
