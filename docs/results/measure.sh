@@ -53,7 +53,8 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
     # Eager first: the engine's outputs are held against it.
     step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what eager,train "${limit[@]}"
     step 600 "${layerline[@]}" profile "${of[@]}" --backend tensorrt --what engine --trace-iterations 10 "${limit[@]}"
-    step 120 bash -c '"$0" "$1" "$2" "$3" 300 >"$4"' "${TRT_PYTHON:-python3}" \
+    # As often loaded as by the profile: a line each.
+    step 300 bash -c 'for load in 1 2 3 4 5; do "$0" "$1" "$2" "$3" 300; done >"$4"' "${TRT_PYTHON:-python3}" \
       "$here/tests/gpu/independent_latency.py" "$engine" "$run/export/inputs.npz" \
       "$out/$name/independent.$p.json"
     keep "$name"
