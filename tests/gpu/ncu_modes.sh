@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Every way of collecting counters, on one engine: do they run, and do they count the same work?
+# About 3 minutes with a small model; needs ncu, TensorRT and a GPU whose counters may be read.
+#
+# usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/ncu_modes.sh RUN PRECISION
+#
+# RUN has a TensorRT engine and its nsys capture. Instructions executed are counted by each way, per
+# launch, and held against kernel replay. Prints "holds" or "FAILS" for each; exit status 1 where one
+# fails. The run is left as it is.
+set -uo pipefail
+run=${1:?usage: ncu_modes.sh RUN PRECISION}; precision=${2:?usage: ncu_modes.sh RUN PRECISION}
+read -r -a layerline <<<"${LAYERLINE:-layerline}"
+work=$(mktemp -d "$(dirname "$run")/modes.XXXX"); trap 'rm -rf "$work"' EXIT
+failed=0
+count=smsp__inst_executed.sum
+
+# way NAME ARGUMENTS…: counters of a copy of the run (hard links) into $work/NAME.txt, a line a launch
+way() {
+  local name=$1 copy=$work/$1 code; shift
+  cp -al "$run" "$copy"; rm -rf "$copy"/captures/*.ncu*
+  timeout 300 "${layerline[@]}" ncu --run "$copy" --precision "$precision" --clock-control none \
+    --metrics $count "$@" >"$work/said" 2>&1; code=$?
+  if [ $code != 0 ]; then
+    echo "FAILS: $name: exit $code: $(tail -n 2 "$work/said" | cut -c1-400)"; failed=1; return 1
+  fi
+  "${layerline[@]}" report --run "$copy" >"$work/said" 2>&1
+  "${PYTHON:-python3}" - "$copy/tables/counters.parquet" $count >"$work/$name.txt" 2>"$work/said" <<'PY'
+import sys
+
+import pyarrow.parquet as pq
+
+for row in pq.read_table(sys.argv[1]).sort_by("launch").to_pylist():
+    if row["metric"] == sys.argv[2]:
+        print(row["launch"], row["value"])
+PY
+  [ -s "$work/$name.txt" ] || { echo "FAILS: $name: no $count in its table: $(tail -n 1 "$work/said")"; failed=1; return 1; }
+  echo "runs: $name, $(wc -l <"$work/$name.txt") launches"
+}
+
+# same NAME: as kernel replay, launch by launch
+same() {
+  if cmp -s "$work/kernel.txt" "$work/$1.txt"; then echo "holds: $1 counts what kernel replay counts"
+  else echo "FAILS: $1 differs: $(diff "$work/kernel.txt" "$work/$1.txt" | head -n 4 | tr '\n' ' ')"; failed=1; fi
+}
+
+way kernel --every || exit 1
+way application --every --replay-mode application && same application
+way warm --every --cache-control none && same warm
+way passes --every --metrics smsp__cycles_active.sum --metrics sm__cycles_active.sum --passes 1 && same passes
+way pieces --every --batch-launches 5 && same pieces
+way fraction && echo "holds: the fraction is captured"
+way named --every --kernel-name '.*gemm.*' && echo "holds: a filter by kernel name"
+way range --every --replay-mode range && echo "holds: range replay"
+timeout 120 "${layerline[@]}" ncu --run "$run" --precision "$precision" --query >"$work/said" 2>&1 &&
+  echo "holds: --query ($(tail -n 1 "$work/said" | cut -c1-200))" || { echo "FAILS: --query: $(tail -n 1 "$work/said")"; failed=1; }
+exit $failed
