@@ -13,7 +13,7 @@ from ..core import nodes
 from ..core.errors import CheckFailed, InputError
 from ..core.nodes import NodeGraph
 from ..core.run import Run
-from . import counters, ncu_combine, ncu_spread
+from . import counters, ncu_combine, ncu_spread, unusable
 from .engine_captures import network_of, nodes_file
 from .readers import registry
 from .run_files import optional
@@ -99,18 +99,22 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     """The `counters` table of all ncu captures of a run, null where there are none.
 
     A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
-    without that list it is an InputError. ToolMissing where a report cannot be read for want of
-    ncu-report and has no CSV beside it.
+    without that list it is an InputError. One that cannot be used is left out where such errors
+    are collected (`unusable`), else an InputError. ToolMissing where a report cannot be read for
+    want of ncu-report and has no CSV beside it.
     """
     parts = []
     for path in captures(run):
+        what = f"counters of {ncu_spread.stem(path)}"
         try:
             parts.append(_joined(run, path))
         except Unplanned as e:
             if skipped is None:
                 raise
-            what = f"counters of {ncu_spread.stem(path)}"
             skipped.append({"what": what, "why": e.what, "fix": e.fix or ""})
+        except InputError as e:
+            if not unusable.note(e, what):
+                raise
     return pa.concat_tables(parts) if parts else None
 
 

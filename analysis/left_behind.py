@@ -28,7 +28,7 @@ def told(run: Run, already: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, 
                 recorded[name].append(entry or {})
     known = " ".join(f"{s.get('what')} {s.get('why')}" for s in already)
     found = []
-    gone = [n for n in sorted(recorded) if not run.file(n).exists() and n not in known]
+    gone = [n for n in sorted(recorded) if not _there(run, n) and n not in known]
     if gone:
         why = f"{_names(gone)}: left by a step of this run, and not there"
         fix = "copy the whole run, or run those steps again"
@@ -48,6 +48,11 @@ def told(run: Run, already: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, 
         fix = "unless you changed it, copy it again, or run that step again"
         found.append({"what": "whether files are this run's own", "why": why, "fix": fix})
     return found
+
+
+def _there(run: Run, name: str) -> bool:
+    """Also where it was unpacked."""
+    return run.file(name).exists() or run.file(name.removesuffix(".gz")).exists()
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -85,7 +85,7 @@ def _analyse(run: Run, broken: unusable.Unusable) -> Result:
     model = _model(run)
     known = facts.collect(run, sides)
     document = record.assemble(run, known)
-    counters = _counters(run, skipped)
+    counted = counters(run, skipped)
     view = build(
         sides,
         model,
@@ -94,9 +94,9 @@ def _analyse(run: Run, broken: unusable.Unusable) -> Result:
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    counted = bound_run.load(run, sides, counters, view)
-    if counted is not None:
-        view["counters"] = counted
+    bounds = bound_run.load(run, sides, counted, view)
+    if bounds is not None:
+        view["counters"] = bounds
     if batches is not None:
         view["sweep"] = batches
         exported = optional(run.file("export", "model.json"))
@@ -112,7 +112,7 @@ def _analyse(run: Run, broken: unusable.Unusable) -> Result:
             "layers": _layers(sides),
             "latency": _latency(sides),
             "modules": _modules(sides, model),
-            **({} if counters is None else {"counters": counters}),
+            **({} if counted is None else {"counters": counted}),
         },
         document,
         {s.key: s.rebuild_noise for s in sides},
@@ -120,7 +120,7 @@ def _analyse(run: Run, broken: unusable.Unusable) -> Result:
     )
 
 
-def _counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
+def counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
     """The counters of the run's ncu captures; what cannot be read or told is listed as
     skipped."""
     with unusable.aside("counters"):

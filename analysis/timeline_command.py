@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import InputError, ToolMissing
+from ..core.errors import InputError
 from ..core.progress import log, progress
 from ..core.run import Run, open_run
 from ..engines.command import precisions
+from . import unusable
 from .report_command import TIMELINE as FILE
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .captured import Captured
 
 
@@ -57,16 +56,15 @@ def timeline(
     in https://ui.perfetto.dev ("Open trace file"); it stays on your machine. Reads files only.
     """
     from .perfetto import sides, trace
-    from .pipeline import captures
+    from .pipeline import captures, counters
 
     run = open_run(run_path)
     path = output or run.file("report", FILE)
     _spare(run, path)
     with progress("timeline"):
         found, missing = captures(run)
-        for one in missing:
-            if "file" in one:
-                log(f"without {one['what']}: {one['why']}; {one['fix']}")
+        missing = [one for one in missing if "file" in one]
+        _say(missing)
         lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
         if lacking or not found:
             what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
@@ -75,7 +73,11 @@ def timeline(
             found = [c for c in found if c.sides[-1].precision in wanted]
         if iteration is not None:
             _require(run, found, iteration)
-        made = sides.of_run(run, found, _counters(run), iteration)
+        skipped: list[dict[str, Any]] = []
+        with unusable.collecting() as broken:
+            counted = counters(run, skipped)
+        _say([one for one in skipped + broken.listed(run) if one not in missing])
+        made = sides.of_run(run, found, counted, iteration)
         if not any(group.tracks for group in made):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
         trace.write(path, made)
@@ -83,6 +85,11 @@ def timeline(
         for line in trace.lines(group):
             log(line)
     click.echo(path)
+
+
+def _say(missing: Iterable[Mapping[str, Any]]) -> None:
+    for one in missing:
+        log(f"without {one['what']}: {one['why']}; {one['fix']}")
 
 
 def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
@@ -119,17 +126,3 @@ def _spare(run: Run, path: Path) -> None:
         raise InputError(
             "is a file of the run, and would be lost", file=path, fix="name another output"
         )
-
-
-def _counters(run: Run) -> pa.Table | None:
-    from .counters_run import counters_of_run, left_out
-
-    skipped: list[dict[str, Any]] = [*left_out(run)]
-    try:
-        found = counters_of_run(run, skipped)
-    except ToolMissing as e:
-        log(f"no counters in the timeline: {e.line()}")
-        found = None
-    for one in skipped:
-        log(f"{one['what']} are left out: {one['why']}")
-    return found

@@ -21,26 +21,36 @@ _AGAIN = "copy it again from where it was made, or make it again"
 
 @dataclass
 class Unusable:
-    """The errors that were kept, in their order, each with what is not shown for want of it (null:
-    the file's own facts are unknown)."""
+    """The errors that were kept, in their order, each once, with all that is not shown for want of
+    its file (none: the file's own facts are unknown)."""
 
-    errors: list[tuple[str | None, LayerlineError]] = field(default_factory=list)
+    errors: list[tuple[LayerlineError, list[str]]] = field(default_factory=list)
+
+    def keep(self, error: LayerlineError, what: str | None) -> None:
+        """Several things may be lost for want of one file: each is named."""
+        line = error.line()
+        lost = next((lost for e, lost in self.errors if e.line() == line), None)
+        if lost is None:
+            lost = []
+            self.errors.append((error, lost))
+        if what is not None and what not in lost:
+            lost.append(what)
 
     def listed(self, run: Run) -> list[dict[str, str]]:
         """What reports list: what is not there, why, the fix, and the file by its path in the
         run."""
         found = []
-        for what, error in self.errors:
-            file = _inside(run, error.file)
-            why = error.what if what is None else ": ".join(filter(None, (file, error.what)))
+        for error, lost in self.errors:
+            file, what = _inside(run, error.file), ", ".join(lost)
+            why = ": ".join(filter(None, (file, error.what))) if lost else error.what
             one = {"what": what or file, "why": why, "fix": error.fix or _AGAIN}
-            found.append({**one, "file": file or str(what)})
+            found.append({**one, "file": file or what})
         return found
 
     def none_left(self) -> None:
         """Raise the first error of a capture: there is nothing to show instead of it."""
-        for what, error in self.errors:
-            if what is not None:
+        for error, lost in self.errors:
+            if lost:
                 raise error
 
 
@@ -66,12 +76,11 @@ def collecting() -> Iterator[Unusable]:
 
 
 def note(error: LayerlineError, what: str | None = None) -> bool:
-    """Keep an error, once; whether anybody collects them."""
+    """Keep an error, with `what` is lost by it; whether anybody collects them."""
     kept = _current.get()
     if kept is None:
         return False
-    if all(error.line() != e.line() for _, e in kept.errors):
-        kept.errors.append((what, error))
+    kept.keep(error, what)
     return True
 
 

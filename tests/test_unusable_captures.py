@@ -11,7 +11,7 @@ import pytest
 import test_analysis_report as by_hand
 import test_gpu_h100_tiny as tiny
 
-from layerline.analysis import pipeline
+from layerline.analysis import counters_run, pipeline, unusable
 from layerline.analysis.report import html, markdown
 from layerline.core.errors import InputError
 from layerline.core.files import read_json, sha256, write_json
@@ -169,6 +169,53 @@ def test_the_timeline_is_drawn_without_a_capture_and_says_so(h100: Run, capsys: 
     assert "without TensorRT fp16: captures/fp16.tensorrt.sqlite" in capsys.readouterr().err
 
 
+@pytest.fixture
+def counted(h100: Run) -> Run:
+    """With two captures of counters, of which one is of no form."""
+    for precision, text in (("fp16", b""), ("fp32", tiny_counters())):
+        h100.file("captures", f"{precision}.tensorrt.ncu.csv").write_bytes(text)
+    return h100
+
+
+def tiny_counters() -> bytes:
+    return (Path(__file__).parent / "data" / "ncu" / "two_kernels.raw.csv").read_bytes()
+
+
+def test_counters_that_cannot_be_read_leave_those_of_other_captures(
+    counted: Run, capsys: Any
+) -> None:
+    with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv"):
+        counters_run.counters_of_run(counted)
+    result = pipeline.analyse(counted)
+    (listed,) = [s for s in result.view["skipped"] if "file" in s]
+    assert listed["what"] == "counters of fp16.tensorrt"
+    assert listed["file"] == "captures/fp16.tensorrt.ncu.csv"
+    sources = set(result.tables["counters"]["source"].to_pylist())
+    assert sources == {"fp32.tensorrt.ncu.csv"}
+    assert by_hand.outcome("timeline", counted.path) == 0
+    assert capsys.readouterr().err.count("without counters of fp16.tensorrt: captures/fp16.") == 1
+
+
+def test_all_that_is_lost_for_want_of_one_file_is_named(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+
+    def error() -> InputError:
+        return InputError("is cut short", file=run.file("export", "nodes.json"))
+
+    with unusable.collecting() as kept:
+        for what in ("an engine", "another engine", "an engine"):
+            with unusable.aside(what):
+                raise error()
+        assert unusable.note(error())
+    (one,) = kept.listed(run)
+    assert (one["what"], one["file"]) == ("an engine, another engine", "export/nodes.json")
+    assert one["why"] == "export/nodes.json: is cut short"
+    with pytest.raises(InputError, match="is cut short"):
+        kept.none_left()
+    with pytest.raises(InputError), unusable.aside("an engine"):
+        raise error()  # where nobody collects
+
+
 def record(made: Run, name: str) -> None:
     """A step's manifest that says that it left this file."""
     file = made.path / name
@@ -191,6 +238,15 @@ def test_a_file_that_a_step_left_and_that_is_gone_is_told(made: Run) -> None:
     record(made, name)
     spoil(made.path / name, "gone")
     assert f"{name}: left by a step of this run, and not there" in said(made)
+
+
+def test_a_trace_that_was_unpacked_is_not_gone(made: Run) -> None:
+    name = "captures/eager.fp32.trace.json"
+    packed = made.path / f"{name}.gz"
+    packed.write_bytes(b"as it was left")
+    record(made, f"{name}.gz")
+    packed.unlink()
+    assert (made.path / name).exists() and "trace.json.gz" not in said(made)
 
 
 def test_engines_and_models_need_not_be_copied_with_a_run(made: Run) -> None:
