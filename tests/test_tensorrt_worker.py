@@ -278,7 +278,7 @@ def test_a_build_that_fails_on_a_full_gpu_names_the_memory() -> None:
     build = module("tensorrt_build")
     said = SimpleNamespace(errors=["Cuda Runtime (invalid resource handle)"])
     full = build._build_failure(said, (700 << 20, 80 << 30))
-    assert "with 0.7 GiB of the GPU's memory of 80.0 GiB free" in full.what
+    assert "with 0.7 GiB of the GPU's 80.0 GiB of memory free" in full.what
     assert "invalid resource handle" in full.what and "free the GPU" in full.fix
     for memory in ((40 << 30, 80 << 30), None):
         assert "memory" not in build._build_failure(said, memory).what

@@ -135,11 +135,13 @@ def memory(device: int = 0) -> tuple[int, int] | None:
     even for that.
     """
     try:
-        return Cuda(device).memory()
-    except NoDriver:
+        total = _Device(device).total()
+    except (CudaError, NoDriver):
         return None
+    try:
+        return Cuda(device).memory()
     except CudaError as e:
-        return (0, _Device(device).total()) if e.code == OUT_OF_MEMORY else None
+        return (0, total) if e.code == OUT_OF_MEMORY else None
 
 
 class Cuda(_Device):

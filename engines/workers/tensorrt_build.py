@@ -203,7 +203,7 @@ def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> Worker
     if memory is not None and memory[0] < LITTLE_BYTES:
         free, total = (f"{b / 2**30:.1f} GiB" for b in memory)
         return WorkerError(
-            f"TensorRT cannot build the engine with {free} of the GPU's memory of {total} free: "
+            f"TensorRT cannot build the engine, with {free} of the GPU's {total} of memory free: "
             f"{text}",
             fix,
             3,
