@@ -2,8 +2,8 @@
 
 A process loads the engine once: its memory lies where it lies, and the clocks have come to rest
 somewhere. Two processes that measure the same engine differ by more than the interval of either
-(0.4 to 1.2 % on Hopper GPUs, where the intervals were 0.1 %). So each engine on a GPU is loaded
-several times, and its interval is that of loads as such (`core.series.of_processes`).
+(up to 2.4 % on Hopper GPUs, where the intervals were 0.1 to 0.3 %). So each engine on a GPU is
+loaded several times, and its interval is that of all loads' mean (`core.series.of_processes`).
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Ca
             click.option(
                 "--processes",
                 type=click.IntRange(min=1, max=20),
-                help="How often an engine is loaded for its latency; its interval holds "
-                f"for loads not seen.  [default: {PROCESSES} on a GPU, else 1]",
+                help="How often an engine is loaded for its latency: its interval is that of the "
+                f"mean of all loads.  [default: {PROCESSES} on a GPU, else 1]",
             ),
             click.option(
                 "--seconds",
