@@ -17,15 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layerline.core.own_ranges import MODULE, PHASE
 from layerline.core.tables import PHASES
 
 from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints
 from .readers.torch_nesting import Flags, Nesting, innermost
 from .readers.torch_trace import iteration_number, of_paths
 
-MODULE = "layerline/module/"
-PHASE = "layerline/phase/"
-ITERATION = "layerline/iteration/"
 EVALUATE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 SUMS = ("aten::add", "aten::add_")

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core import torch_ranges
+from layerline.core import own_ranges, torch_ranges
 from layerline.core.stats import median
 
 from . import closure
@@ -46,7 +46,7 @@ from .report.view import Closure
 CHECK = "sources"
 TOLERANCE = 0.02
 ALL = "\0all"  # no module's name
-OWN = "layerline/"
+OWN = own_ranges.PREFIX
 _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
 
 

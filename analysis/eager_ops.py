@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from layerline.core import tables
+from layerline.core.own_ranges import ITERATION, MODULE, PHASE
 
 from .eager_credit import (
-    ITERATION,
-    MODULE,
-    PHASE,
     ROWS,
     RULES,
     UNRESOLVED,

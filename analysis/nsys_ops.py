@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core import own_ranges
 from ..core.torch_ranges import split
 from .readers import nsys_schema as schema
 from .readers.nsys_attribute import Attribution, Launched
@@ -30,8 +31,8 @@ from .readers.range_forest import Flags, Indices
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
-OWN_ITERATION = "layerline/iteration/*"
-OWN_MODULE = "layerline/module/"
+OWN_ITERATION = f"{own_ranges.ITERATION}*"
+OWN_MODULE = own_ranges.MODULE
 NO_LAYER = "(no layer range)"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 PREFIX = "layerline/"
+# Each followed by what it is of: a module's path, a phase's name, an iteration's number.
+MODULE, PHASE, ITERATION = (f"{PREFIX}{kind}/" for kind in ("module", "phase", "iteration"))
 
 
 def innermost(*groups: Iterable[str]) -> str | None:

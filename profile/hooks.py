@@ -19,12 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from layerline.core.own_ranges import ITERATION, MODULE, PHASE
+
 if TYPE_CHECKING:
     import torch
-
-MODULE = "layerline/module/"
-PHASE = "layerline/phase/"
-ITERATION = "layerline/iteration/"
 
 RangeOf = Callable[[str], AbstractContextManager[Any]]
 

@@ -16,13 +16,12 @@ from typing import Any
 
 from layerline.core import torch_ranges
 from layerline.core.errors import InputError
+from layerline.core.own_ranges import ITERATION, MODULE, PHASE, PREFIX
 
-from .hooks import ITERATION, MODULE, PHASE
 from .ncu_launches import kernels_and_ranges, launch_of
 from .ncu_plan import Launch
 
 _EVALUATE = "autograd::engine::evaluate_function: "
-_OWN = "layerline/"
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,10 @@ def _whose(
     classes: Mapping[str, str],
 ) -> dict[str, Any]:
     """`layer` and `place` of a launch at a time, by the ranges that were open on its thread."""
-    own = [r.text for r in stack if r.text.startswith(_OWN) and not r.text.startswith(ITERATION)]
+    own = [r.text for r in stack if r.text.startswith(PREFIX) and not r.text.startswith(ITERATION)]
     phase = next((r.text for r in phases if r.start <= at <= r.end), None)
     module = next((t.removeprefix(MODULE) for t in reversed(own) if t.startswith(MODULE)), None)
-    operators = [_split(r.text) for r in stack if not r.text.startswith(_OWN)]
+    operators = [_split(r.text) for r in stack if not r.text.startswith(PREFIX)]
     operator = operators[-1][0] if operators else ""
     if module is None:
         number = next((n for _, n in reversed(operators) if n is not None), None)
@@ -119,7 +118,7 @@ def _forwards(ranges: list[_Range], thread: int) -> dict[int, list[tuple[int, st
     """The modules of the operators with each sequence number on the forward's thread, by start."""
     numbered = []
     for r in sorted(ranges, key=lambda r: r.start):
-        if r.thread == thread and not r.text.startswith(_OWN):
+        if r.thread == thread and not r.text.startswith(PREFIX):
             number = _split(r.text)[1]
             if number is not None:
                 numbered.append((r, number))

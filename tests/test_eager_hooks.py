@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from layerline.core import own_ranges  # noqa: E402
 from layerline.profile import hooks  # noqa: E402
 
 nn = torch.nn
@@ -24,7 +25,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def range_of(self, name: str) -> Iterator[None]:
-        self.said.append(name.removeprefix(hooks.MODULE))
+        self.said.append(name.removeprefix(own_ranges.MODULE))
         self.open.append(name)
         try:
             yield

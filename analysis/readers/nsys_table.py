@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from layerline.core import tables
+from layerline.core import own_ranges, tables
 
 from . import nsys_diagnostics
 from . import nsys_schema as schema
@@ -125,9 +125,9 @@ class _Path:
         self.iteration: int | None = None
         self.phase: str | None = None
         for name in self.names or ():
-            if m := re.fullmatch(r"layerline/iteration/(\d{1,9})", name):
+            if m := re.fullmatch(own_ranges.ITERATION + r"(\d{1,9})", name):
                 self.iteration = int(m.group(1))
-            elif m := re.fullmatch(r"layerline/phase/(\w+)", name):
+            elif m := re.fullmatch(own_ranges.PHASE + r"(\w+)", name):
                 self.phase = m.group(1) if m.group(1) in tables.PHASES else "other"
 
 

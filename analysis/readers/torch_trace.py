@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from layerline.core import tables
+from layerline.core import own_ranges, tables
 
 from .base import Artefact, Head
 from .torch_events import (
@@ -39,8 +39,8 @@ from .torch_nesting import Nesting, nest
 KIND = "torch-trace"
 DESCRIPTION = "torch.profiler trace (Chrome JSON): CPU operators, kernels, ranges"
 
-PHASE = "layerline/phase/"
-ITERATION = ("layerline/iteration/", "ProfilerStep#")
+PHASE = own_ranges.PHASE
+ITERATION = (own_ranges.ITERATION, "ProfilerStep#")
 
 # Keys of a trace that say what it is of; host name, file name and the like are left out.
 _FACTS = (
