@@ -110,7 +110,7 @@ class About:
             for name, number in expected.items()
             if number - have[name] / self.iterations > 0.5
         }
-        own = Counter(x.get("layer") or "" for x in self.uncounted)
+        own = Counter(ncu_spread.label({"layer": None, **x}) or "" for x in self.uncounted)
         for name, number in own.items():
             if name.startswith(OWN_RANGE):
                 found[name] = (modules_of_range(name), number)

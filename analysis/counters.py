@@ -9,7 +9,8 @@ A capture holds no ids of ranges, so what nsys tells by identity is found here b
 - equal names within an iteration are told apart by their occurrence (label ``name #2``), the
   same labels as those of an nsys capture (`nsys_ops`).
 
-Eager captures: ``layerline/module/PATH`` ranges are the module itself (rule ``range``).
+Eager captures: ``layerline/module/PATH`` ranges are the module itself (rule ``range``), and
+``layerline/phase/backward/PATH`` is backward's work of it, as a plan knows it (rule ``sequence``).
 
 Durations in these tables (`gpu__time_duration.sum`) are of replayed, serialised kernels at the
 clocks that ncu chose: they are metrics, and never latencies.
@@ -38,6 +39,7 @@ from .nsys_ops import NO_LAYER
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 MODULE_RANGE = "layerline/module/"
 OWN_RANGE = own_ranges.PREFIX
+PHASE_RANGE = OWN_RANGE + "phase/"
 # A namespace without a name: of nvcc and NVIDIA's tools, and of the Itanium ABI's demanglers.
 _UNNAMED = re.compile(r"(<unnamed>|\(anonymous namespace\))::")
 
@@ -77,7 +79,7 @@ def launches(
     period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(ids)
     found, executions = _label(ids.tolist(), ranges, kernels, period)
     if graph is None:
-        return found
+        return [_eager(x) if modules_of_range(x.layer) else x for x in found]
     known = _resolved(executions, graph, network)
     return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in found]
 
@@ -197,15 +199,18 @@ def _resolved(
 def _eager(launch: Launch) -> Launch:
     modules = modules_of_range(launch.layer)
     if modules:
-        return replace(launch, modules=modules, rule="range")
+        rule = "sequence" if launch.layer.startswith(PHASE_RANGE) else "range"
+        return replace(launch, modules=modules, rule=rule)
     return replace(launch, rule="unresolved")
 
 
 def modules_of_range(layer: str) -> tuple[str, ...]:
-    """The module of an eager launch's range; none of a phase's."""
+    """The module of an eager launch's range, or of its label (`ncu_spread.label`); none of a
+    phase's."""
     if layer.startswith(MODULE_RANGE):
         return (layer.removeprefix(MODULE_RANGE),)
-    return ()
+    _, slash, module = layer.removeprefix(PHASE_RANGE).partition("/")
+    return (module,) if slash and layer.startswith(PHASE_RANGE) else ()
 
 
 def _tuple(values: list[str] | None) -> tuple[str, ...] | None:

@@ -23,7 +23,7 @@ from ..core.forms import Misfit
 from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
 from ..profile import ncu_plan
-from .counters import function_name
+from .counters import PHASE_RANGE, function_name
 from .readers.base import Artefact
 
 _LAUNCH, _OF = (
@@ -143,7 +143,8 @@ def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     `launch` becomes the launch's index in the plan. A launch that was not replayed is given the
     rows of one that is the same work, with its own kernel and layer, and `representative_of` is
     the index of that one; it is null in measured rows. Launches without a measured equal have no
-    rows: unknown is not zero. InputError where a report has a launch that the plan lacks.
+    rows: unknown is not zero. `layer` is that of `label`. InputError where a report has a launch
+    that the plan lacks.
     """
     measured = _indexed(counters, plan)
     number = measured["launch"].to_numpy()
@@ -160,11 +161,26 @@ def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     found = measured.take(pa.array(order[np.repeat(begin, count) + within]))
     found = found.set_column(_LAUNCH, "launch", pa.array(index[of]))
     found = found.set_column(_OF, "representative_of", pa.array(given[of], mask=itself))
-    for name in ("kernel", "layer"):
-        own = pa.array([x[name] for x in planned], pa.string()).take(pa.array(of))
+    labels = [label(x) for x in planned]
+    # What a capture says of a launch itself stays, but for what only the plan knows.
+    told = np.array([n != x["layer"] for n, x in zip(labels, planned, strict=True)], np.bool_)[of]
+    columns = (("kernel", [x["kernel"] for x in planned], itself),
+               ("layer", labels, itself & ~told))  # fmt: skip
+    for name, values, keep in columns:
+        own = pa.array(values, pa.string()).take(pa.array(of))
         where = found.column_names.index(name)
-        found = found.set_column(where, name, pc.if_else(itself, found[name], own))
+        found = found.set_column(where, name, pc.if_else(keep, found[name], own))
     return found
+
+
+def label(launch: Mapping[str, Any]) -> str | None:
+    """The layer of a launch of a plan; where that is a phase's range, and the plan knows the module
+    (of backward: modules' ranges are on the thread of the forward), ``RANGE/MODULE``."""
+    layer: str | None = launch["layer"]
+    parts = (launch.get("place") or "").split("/", 3)
+    if len(parts) == 4 and layer == PHASE_RANGE + parts[0]:
+        return f"{layer}/{parts[3]}"
+    return layer
 
 
 def differences(counters: pa.Table, plan: Mapping[str, Any]) -> list[Difference]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from layerline.analysis import devices
 from layerline.analysis.metrics import explain, meanings, plots, series, source
 from layerline.analysis.metrics_command import metrics
 from layerline.core import progress
@@ -275,3 +276,33 @@ def test_long_names_are_shortened_for_a_terminal_only():
     told = text.narrowed(line, 100)
     assert line.endswith("part+" * 60 + "end_1") and told.endswith("end_1")
     assert told.split("\t")[:-1] == line.split("\t")[:-1] and len(told.expandtabs()) <= 100
+
+
+def test_an_eager_captures_ranges_are_its_modules_and_what_was_not_replayed_is_said():
+    from layerline.analysis import counters
+    from layerline.analysis.metrics import text
+
+    rows = [
+        {"source": "a", "kernel": "k", "launch": i, "metric": TIME, "unit": "ns", "value": ns,
+         "layer": layer}
+        for i, (layer, ns) in enumerate(
+            [("layerline/module/h.0", 3.0), ("layerline/module/h.0.fc", 4.0),
+             ("layerline/phase/backward", 5.0)]
+        )
+    ]  # fmt: skip
+    # An H200 by its own attributes: 3201 MHz of 6016 lines, twice a clock.
+    attributes = {"compute_capability_major": 9, "compute_capability_minor": 0,
+                  "multiprocessor_count": 132, "clock_rate": 1_980_000,
+                  "memory_clock_rate": 3_201_000, "global_memory_bus_width": 6016}  # fmt: skip
+    device = devices.of_attributes("NVIDIA H200", attributes)
+    capture = source.Capture("a", table("counters", rows), device, partly="3 of 9 launches")
+    launches = counters.known(capture.counters)
+    lines = text.attribute(capture, TIME, launches, "module").splitlines()
+    # h.0 with what is inside it, h.0.fc, and backward, whose modules this capture does not name.
+    assert [x.split("\t")[0] for x in lines if x.endswith(("h.0", "h.0.fc"))] == ["7", "4"]
+    assert lines[-1].startswith("5\t") and lines[-1].endswith("(unresolved)")
+    about = list(text.roofline_lines(capture, text.roofline_table(capture, launches)))
+    # 132 * 4096 * 1.98e9 FLOP/s on tensor cores; the bandwidth of the data sheet is 4.8 TB/s.
+    assert "fp32 66.9 TFLOP/s, tensor bf16 1071 TFLOP/s, fp16 1071 TFLOP/s" in about[0]
+    assert "tf32 535 TFLOP/s, memory 4.81 TB/s" in about[0]
+    assert about[1] == "3 of 9 launches"

@@ -6,10 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from nsys_build import Export
 
+from layerline.analysis import counters, counters_sums, ncu_spread
+from layerline.analysis.perfetto import measured
+from layerline.core import tables
 from layerline.core.errors import CheckFailed, InputError
+from layerline.core.nodes import NodeGraph
 from layerline.core.run import open_run
 from layerline.profile import ncu_eager_launches, ncu_plan, ncu_target
 from layerline.profile.ncu_plan import Seen
@@ -148,3 +153,66 @@ def test_a_capture_without_an_iteration_is_named(tmp_path: Path) -> None:
     path = made.made.write(tmp_path / "x.sqlite")
     with pytest.raises(InputError, match=r"x\.sqlite: holds no iteration"):
         ncu_eager_launches.of_nsys(path)
+
+
+def counted(sqlite: Path, chosen: set[int]) -> tuple[dict[str, Any], pa.Table]:
+    """A plan of which some launches were measured (of launch i: 2**i bytes), and its counters."""
+    launches = ncu_eager_launches.of_nsys(sqlite)
+    told = {"train.fp32.ncu-rep": {i: i for i in sorted(chosen)}}
+    plan = json.loads(json.dumps(ncu_plan.document(launches, told)))
+    rows = [
+        {
+            "source": "train.fp32.ncu-rep", "launch": i, "layer": launches[i].layer,
+            "kernel": f"ncu's {launches[i].function}", "metric": "dram__bytes.sum",
+            "unit": "byte", "value": 2.0**i,
+        }
+        for i in sorted(chosen)
+    ]  # fmt: skip
+    return plan, ncu_spread.spread(tables.table("counters", rows), plan)
+
+
+def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
+    back, last = BLOCKS * 4, BLOCKS * 8 + 1
+    # Block 0's mlp: launches 2 and 3, and the backward of its addition and its product; backward
+    # begins with the last block. The optimizer's second launch is measured, its first is not.
+    first, other = last - 5, last - 4
+    plan, table = counted(sqlite, {2, 3, first, other, last})
+    assert plan["launches"][first]["place"] == "backward/AddBackward0//h.0.mlp"
+    joined = counters.join(table, NodeGraph(()), None, "fp32")
+    rows = {r["launch"]: r for r in joined.to_pylist()}
+    assert rows[2]["modules"] == ["h.0.mlp"] and rows[2]["rule"] == "range"
+    assert rows[first]["layer"] == "layerline/phase/backward/h.0.mlp"
+    assert rows[first]["modules"] == ["h.0.mlp"] and rows[first]["rule"] == "sequence"
+    assert rows[last]["layer"] == "layerline/phase/optimizer" and not rows[last]["modules"]
+    # Given ones: the last block's mlp, whose backward comes first.
+    assert rows[back]["modules"] == [f"h.{BLOCKS - 1}.mlp"]
+    assert rows[back]["representative_of"] == first and last - 1 not in rows
+    of = counters_sums.per_module(counters_sums.per_layer(joined, counters.known(joined)))
+    bytes_of = {r["module"]: r["own"] for r in of.to_pylist()}
+    assert bytes_of["h.0.mlp"] == 2.0**2 + 2.0**3 + 2.0**first + 2.0**other
+    # attn was not measured in any block: it has no row, of zero least of all.
+    assert "h.0.attn" not in bytes_of
+
+
+def test_the_timeline_gives_no_kernel_the_counters_of_another_of_its_layer() -> None:
+    def planned(index: int, place: str, layer: str) -> dict[str, Any]:
+        return {"index": index, "layer": layer, "kernel": "void f<T>()", "place": place}
+
+    own, back = f"{MODULE}m", "layerline/phase/backward"
+    places = [("inference/aten::pow//m", own), ("inference/aten::mul//m", own),
+              ("backward/PowBackward0//m", back), ("#3", "layerline/phase/optimizer")]  # fmt: skip
+    plan = {"launches": [planned(i, *p) for i, p in enumerate(places)]}
+    rows = [
+        {"source": "x", "launch": i, "layer": ncu_spread.label(plan["launches"][i]),
+         "kernel": "f", "metric": "dram__bytes.sum", "unit": "byte", "value": float(i)}
+        for i in (1, 2)
+    ]  # fmt: skip
+    op = {"source": "t", "kind": "kernel", "name": "f", "phase": "inference", "range": own}
+    ops = [op, op, {**op, "phase": "backward", "range": None, "modules": ["m"]},
+           {**op, "phase": "optimizer", "range": "layerline/phase/optimizer"}]  # fmt: skip
+    found = measured.read(tables.table("counters", rows), tables.table("ops", ops), plan)
+    values = [found.values[c].get(measured.BYTES) if c >= 0 else None for c in found.code]
+    assert values == [None, 1.0, 2.0, None]  # the first has no counters: not those of the second
+    # Without a plan one of two kernels has counters, and which cannot be told.
+    found = measured.read(tables.table("counters", rows), tables.table("ops", ops))
+    assert [c >= 0 for c in found.code] == [False, False, True, False]

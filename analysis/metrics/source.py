@@ -74,8 +74,8 @@ def _partly(path: Path, held: int) -> str | None:
     if plan is None or len(plan["launches"]) <= held:
         return None
     return (
-        f"{held} of {len(plan['launches'])} launches: equal ones were not replayed and are in no "
-        "sum here; tables/counters.parquet of the report has them"
+        f"{held} of {len(plan['launches'])} launches: the others were not replayed and are in no "
+        "sum here; report/counters.csv counts those that are the same work as one of these"
     )
 
 

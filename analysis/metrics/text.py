@@ -127,7 +127,11 @@ def roofline_lines(capture: Capture, table: pa.Table, width: int | None = None) 
     else:
         memory = "?" if device.bandwidth is None else f"{device.bandwidth / 1e12:.2f} TB/s"
         fp32 = "?" if device.fp32 is None else f"{device.fp32 / 1e12:.1f} TFLOP/s"
-        yield f"{device.name}: fp32 {fp32}, memory {memory} ({device.source})"
+        tensor = "".join(f"{k} {v / 1e12:.0f} TFLOP/s, " for k, v in sorted(device.tensor.items()))
+        peaks = f"fp32 {fp32}, {f'tensor {tensor}' if tensor else ''}memory {memory}"
+        yield f"{device.name}: {peaks} ({device.source})"
+    if capture.partly:
+        yield capture.partly
     known = {r["metric"] for r in capture.counters.select(["metric"]).to_pylist()}
     missing = roofline.missing(known)
     if missing:

@@ -2,8 +2,10 @@
 
 ncu runs each kernel alone, several times over, at clocks of its own: its durations are never used.
 What it counts (FLOP, bytes) is divided by the time that the kernel took in this timeline's capture,
-and percentages are ncu's own. A kernel is found by its layer (eager: its range), its name and which
-one of that name in the layer it is; ncu's first iteration stands for the one that is shown.
+and percentages are ncu's own. A kernel is found by its layer (eager: its range, in backward its
+module), its name and which one of that name in the layer it is; ncu's first iteration stands for
+the one that is shown. Launches without counters are counted too where a plan names them; where a
+layer has another number of such kernels here than there, which is which is unknown.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import pyarrow.compute as pc
 
 from .. import counters, roofline
 from ..counters_rules import base_unit
+from ..ncu_spread import label
 from ..nsys_ops import NO_LAYER
 from .lanes import apart, lanes
 from .model import About, Ints, Slices, Track, Values
@@ -28,40 +31,73 @@ _TENSOR = "pipe_tensor"
 _PERCENT = ".pct_of_peak_sustained_active"
 FLOP, BYTES, TENSOR = "ncu.flop", "ncu.dram_bytes", "ncu.tensor_pipe_pct"
 _MEASURED = "ncu.measured"
+_COLUMNS = ["kind", "name", "layer", "range", "phase", "modules"]
 
 
-def read(table: pa.Table, ops: pa.Table) -> Extra:
-    """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side."""
+_Key = tuple[str, str]  # layer, function
+
+
+def read(table: pa.Table, ops: pa.Table, plan: Mapping[str, Any] | None = None) -> Extra:
+    """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side;
+    `plan`: the document whose launches they are, null for none."""
     values: list[About] = []
     places: dict[tuple[str, str, int], int] = {}
+    count: Counter[_Key] = Counter()
     for source in pc.unique(table["source"]).to_pylist():
         part = table.filter(pc.equal(table["source"], source))
         numbers = _numbers(part)
-        seen: Counter[tuple[str, str]] = Counter()
-        for launch in counters.known(part):
-            if launch.iteration:
-                continue
-            key = (launch.layer, counters.function_name(launch.kernel))
+        seen: Counter[_Key] = Counter()
+        for number, key in _launches(part, plan):
             place = (*key, seen[key])
             seen[key] += 1
-            if place not in places:
+            if number in numbers and place not in places:
                 places[place] = len(values)
-                values.append(_about(numbers[launch.launch]))
-    return Extra(_found(ops, places), values)
+                values.append(_about(numbers[number]))
+        count |= seen
+    return Extra(_found(ops, places, count), values)
 
 
-def _found(ops: pa.Table, places: Mapping[tuple[str, str, int], int]) -> Ints:
+def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int, _Key]]:
+    """The launches of one iteration in their order. Of an eager capture the plan's, which has
+    those without counters too; an engine's plan names layers without their occurrences."""
+    planned = plan["launches"] if plan else []
+    if any(x.get("place") for x in planned):
+        return [
+            (x["index"], (label(x) or NO_LAYER, counters.function_name(x["kernel"])))
+            for x in planned
+        ]
+    return [
+        (x.launch, (x.layer, counters.function_name(x.kernel)))
+        for x in counters.known(part)
+        if not x.iteration
+    ]
+
+
+def _found(
+    ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Mapping[_Key, int]
+) -> Ints:
     engine = any(layer != NO_LAYER and not layer.startswith(counters.OWN_RANGE)
-                 for layer, _, _ in places)  # fmt: skip
-    seen: Counter[tuple[str, str]] = Counter()
-    found = []
-    columns = ("kind", "layer" if engine else "range", "name")
-    for kind, layer, name in zip(*(ops[c].to_pylist() for c in columns), strict=True):
-        key = (layer or NO_LAYER, counters.function_name(name))
-        found.append(places.get((*key, seen[key]), -1) if kind == "kernel" else -1)
-        if kind == "kernel":
-            seen[key] += 1
-    return np.asarray(found, np.int64)
+                 for layer, _ in count)  # fmt: skip
+    here: list[_Key | None] = [
+        (_layer(r, engine), counters.function_name(r["name"])) if r["kind"] == "kernel" else None
+        for r in ops.select(_COLUMNS).to_pylist()
+    ]
+    number = Counter(here)
+    seen: Counter[_Key] = Counter()
+    found = np.full(len(here), -1, np.int64)
+    for row, key in enumerate(here):
+        if key is None or number[key] != count.get(key):
+            continue
+        found[row] = places.get((*key, seen[key]), -1)
+        seen[key] += 1
+    return found
+
+
+def _layer(op: Mapping[str, Any], engine: bool) -> str:
+    own = op["layer"] if engine else op["range"]
+    if not own and op["phase"] == "backward" and len(op["modules"] or ()) == 1:
+        own = f"{counters.PHASE_RANGE}backward/{op['modules'][0]}"
+    return own or NO_LAYER
 
 
 def _numbers(part: pa.Table) -> dict[int, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ...core.run import Run
 from ..captured import Captured
 from ..readers.torch_events import Events
+from ..run_files import optional
 from . import geometry, host, measured, spans
 from .chosen import Chosen, choose, times
 from .columns import integers
@@ -29,8 +30,9 @@ _WHAT = {"node": "nodes", "op": "operators"}
 
 @dataclass(frozen=True)
 class Source:
-    """One capture: its operations, the raw file (null where it is not at hand), its counters, and
-    the `events` of a profiler trace (null: read from the file)."""
+    """One capture: its operations, the raw file (null where it is not at hand), its counters and
+    the plan of these (``….ncu.plan.json``), and the `events` of a profiler trace (null: read from
+    the file)."""
 
     key: str
     label: str
@@ -38,6 +40,7 @@ class Source:
     engine: bool
     raw: Path | None = None
     counters: pa.Table | None = None
+    plan: Mapping[str, Any] | None = None
     events: Events | None = None
 
 
@@ -50,8 +53,10 @@ def of_captured(
     engine = side.side == "engine"
     what = {"inference": "eager"}.get(side.phase, "train")
     key = f"{side.precision}.{side.backend}" if engine else f"{what}.{side.precision}"
-    _, table = (counters or {}).get(key, (None, None))
-    return Source(key, side.label, found.ops, engine, folder / side.source, table, found.events)
+    stem, table = (counters or {}).get(key, (None, None))
+    plan = None if stem is None else optional(folder / f"{stem}.ncu.plan.json") or None
+    raw = folder / side.source
+    return Source(key, side.label, found.ops, engine, raw, table, plan, found.events)
 
 
 def group(source: Source, iteration: int | None = None, first_arrow: int = 1) -> Group:
@@ -94,7 +99,7 @@ def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]
         if found is not None:
             extras.append(found)
     if source.counters is not None:
-        counted = measured.read(source.counters, table)
+        counted = measured.read(source.counters, table, source.plan)
         extras.append(counted)
     return extras, counted
 
