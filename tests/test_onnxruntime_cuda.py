@@ -133,6 +133,9 @@ class Driver:
     def memory_free(self) -> int:
         return self.free.pop(0) if len(self.free) > 1 else self.free[0]
 
+    def memory(self) -> tuple[int, int]:
+        return self.memory_free(), 80 << 30
+
     def device_facts(self) -> dict[str, Any]:
         return {"name": "a GPU", "cuda_driver": "13.0"}
 
@@ -206,7 +209,7 @@ class Library:
     def __init__(self, *, available: bool = True, starts: bool = True, kind: str = "") -> None:
         self.available, self.starts = available, starts
         self.kind = kind or "tensor(float)"
-        self.full = False
+        self.fails = ""
         self.sessions: list[dict[str, Any]] = []
         self.bound: list[tuple[Any, ...]] = []
         self.runs: list[Any] = []
@@ -220,8 +223,8 @@ class Library:
         )
 
     def run(self, binding: Any, options: Any = None) -> None:
-        if self.full:
-            raise self.capi.onnxruntime_pybind11_state.Fail("Failed to allocate memory for 9 bytes")
+        if self.fails:
+            raise self.capi.onnxruntime_pybind11_state.Fail(self.fails)
         self.runs.append(options)
 
     def RunOptions(self) -> Any:  # noqa: N802
@@ -361,12 +364,34 @@ def test_cpu_wheel_is_exit_3(stand_in: Any, job: dict[str, Any]) -> None:
 
 def test_full_gpu_is_exit_3_and_speaks_of_the_batch(stand_in: Any, job: dict[str, Any]) -> None:
     library = Library()
-    library.full = True
+    library.fails = "Failed to allocate memory for 9 bytes"
     module = stand_in(library, Driver())
     with pytest.raises(module.common.WorkerError) as e:
         module.latency(job)
     assert (e.value.exit_code, e.value.what) == (3, "out of GPU memory")
     assert "smaller batch" in e.value.fix
+
+
+@pytest.mark.parametrize(
+    ("said", "free", "what"),
+    [
+        ("CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED ; GPU=0", 700 << 20,
+         "out of GPU memory (only 0.7 GiB of the GPU's 80.0 GiB of memory were free when it began"),
+        ("CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED ; GPU=0", 40 << 30, "does not run"),
+        ("no kernel for Foo(1) in CUDAExecutionProvider", 700 << 20, "does not run"),
+    ],
+)  # fmt: skip
+def test_a_gpu_with_little_memory_is_named_where_cuda_failed(
+    stand_in: Any, job: dict[str, Any], said: str, free: int, what: str
+) -> None:
+    """cuDNN and cuBLAS say there that they are not initialised, and nothing of memory."""
+    library, driver = Library(), Driver()
+    library.fails, driver.free = said, [free]
+    module = stand_in(library, driver)
+    with pytest.raises(module.common.WorkerError) as e:
+        module.latency(job)
+    assert what in e.value.what
+    assert said in e.value.what
 
 
 def test_no_driver_is_exit_3(worker: Any) -> None:

@@ -162,10 +162,17 @@ class Runtime:
     def __init__(self, logger): self.logger = logger
     def deserialize_cuda_engine(self, plan):
         self.logger.log(ILogger.ERROR, plan.decode())
+        return Engine() if plan.startswith(b"context: ") else None
+class Engine:
+    def create_execution_context(self): return None
 """
 FAKE_CUDA = """
 import cuda_driver
-class Cuda: pass
+class Cuda:
+    def __init__(self, device=0):
+        if FREE is None:
+            raise cuda_driver.CudaError("cuDevicePrimaryCtxRetain", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+    def memory(self): return FREE << 20, 80 << 30
 cuda_driver.Cuda = Cuda
 """
 
@@ -187,14 +194,15 @@ def fake(tmp_path: Path) -> Path:
     return folder
 
 
-def worker(fake: Path, *, gpu: bool) -> Worker:
-    """The worker with the stand-in; with `gpu`, with a CUDA driver that does nothing."""
+def worker(fake: Path, *, gpu: bool, free: int | None = 40 << 10) -> Worker:
+    """The worker with the stand-in; with `gpu`, with a CUDA driver that only says how many MiB are
+    free; null: not enough for a context."""
     script = WORKERS / "tensorrt_worker.py"
     if not gpu:
         return Worker((sys.executable, str(script)), {"PYTHONPATH": str(fake)})
     start = fake / "start.py"
     start.write_text(
-        f"import runpy, sys\nsys.path.insert(0, {str(WORKERS)!r})\n{FAKE_CUDA}\n"
+        f"import runpy, sys\nsys.path.insert(0, {str(WORKERS)!r})\nFREE = {free}\n{FAKE_CUDA}\n"
         f"runpy.run_path({str(script)!r}, run_name='__main__')\n"
     )
     return Worker((sys.executable, str(start)), {"PYTHONPATH": str(fake)})
@@ -244,6 +252,45 @@ def test_an_engine_that_does_not_load_says_why(
     assert fix in str(getattr(e.value, "fix", ""))
 
 
+@pytest.mark.parametrize(
+    ("said", "free", "error", "what"),
+    [
+        ("Cuda Runtime (invalid resource handle)", 700, ToolMissing,
+         "only 0.7 GiB of the GPU's 80.0 GiB of memory were free when it began"),
+        ("context: Error Code 1: Cudnn", 700, ToolMissing, "only 0.7 GiB of the GPU's"),
+        ("context: Error Code 1: Cudnn", 40 << 10, ToolMissing, "gives no context to run it"),
+        ("Magic tag does not match", 700, InputError, "is not an engine"),
+        ("Current Version (239)", 700, ToolMissing, "built for another GPU or TensorRT"),
+        ("any", None, ToolMissing, "out of GPU memory .*CUDA_ERROR_OUT_OF_MEMORY"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_does_not_load_on_a_full_gpu_names_the_memory(
+    tmp_path: Path, fake: Path, said: str, free: int | None, error: type[Exception], what: str
+) -> None:
+    engine = tmp_path / "x.engine"
+    engine.write_text(said)
+    with pytest.raises(error, match=what) as e:
+        call(worker(fake, gpu=True, free=free), job(engine))
+    assert ("free the GPU" in str(getattr(e.value, "fix", ""))) == ("GPU's" in what or free is None)
+
+
+@pytest.mark.parametrize(
+    ("text", "memory"),
+    [
+        ("Error Code 2: OutOfMemory (no further information)", True),
+        ("Cuda Runtime (out of memory)", True),
+        ("cudaErrorMemoryAllocation", True),
+        ("CUDA_ERROR_OUT_OF_MEMORY", True),
+        ("CUBLAS_STATUS_ALLOC_FAILED", True),
+        ("Requested amount of GPU memory (9 bytes) could not be allocated.", True),
+        ("without a layout for this memory format", False),
+        ("Cuda Runtime (invalid resource handle)", False),
+    ],
+)
+def test_what_says_that_memory_ran_out(text: str, memory: bool) -> None:
+    assert module("gpu_memory").said(text) is memory
+
+
 # --- the backend --------------------------------------------------------------------------------
 
 
@@ -278,10 +325,25 @@ def test_a_build_that_fails_on_a_full_gpu_names_the_memory() -> None:
     build = module("tensorrt_build")
     said = SimpleNamespace(errors=["Cuda Runtime (invalid resource handle)"])
     full = build._build_failure(said, (700 << 20, 80 << 30))
-    assert "with 0.7 GiB of the GPU's 80.0 GiB of memory free" in full.what
+    assert "only 0.7 GiB of the GPU's 80.0 GiB of memory were free when it began" in full.what
     assert "invalid resource handle" in full.what and "free the GPU" in full.fix
     for memory in ((40 << 30, 80 << 30), None):
         assert "memory" not in build._build_failure(said, memory).what
+
+
+@pytest.mark.parametrize(
+    ("failed", "says"), [((1 << 30, 80 << 30), True), ((3 << 30, 80 << 30), False), (None, False)]
+)
+def test_a_gpu_that_filled_up_during_the_build_is_named_too(
+    monkeypatch: pytest.MonkeyPatch, failed: tuple[int, int] | None, says: bool
+) -> None:
+    build = module("tensorrt_build")
+    monkeypatch.setattr(build.cuda_driver, "memory", lambda: failed)
+    said = SimpleNamespace(errors=["Error Code 1: Cask"])
+    found = build._build_failure(said, (40 << 30, 80 << 30))
+    assert ("only 1.0 GiB" in found.what and "when it failed" in found.what) is says
+    # A build that needs no GPU does not ask for one.
+    assert "memory" not in build._build_failure(said, None).what
 
 
 def test_without_a_builder_the_reason_is_what_the_library_said() -> None:

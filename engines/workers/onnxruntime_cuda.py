@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from layerline.engines.workers import cuda_driver, gpu_memory
     from layerline.engines.workers import onnxruntime_session as sessions
     from layerline.engines.workers.common import Job, WorkerError
     from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
 else:
+    import cuda_driver
+    import gpu_memory
     import onnxruntime_session as sessions
     from common import Job, WorkerError
     from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
@@ -53,7 +57,7 @@ class Gpu(sessions.Host):
         super().__init__(sessions.load(INSTALL))
         preload(self.ort)
         self.stream = self.cuda.stream()
-        self.free_before = self.cuda.memory_free()
+        self.memory_before = self.cuda.memory()
         self.run_options = self.ort.RunOptions()
         self.run_options.add_run_config_entry(_NO_WAIT, "1")
 
@@ -70,8 +74,14 @@ class Gpu(sessions.Host):
         if CUDA not in session.get_providers():
             raise WorkerError(*why_not(self.ort, self.cuda.device_facts()["cuda_driver"]), 3)
 
-    def out_of_memory(self) -> WorkerError:
-        return out_of_memory()
+    def out_of_memory(self, detail: str | None = None) -> WorkerError:
+        return gpu_memory.out_of_memory(detail)
+
+    def lacks_memory(self, text: str) -> str | None:
+        # onnxruntime/core/providers/cuda/cuda_call.cc: "CUDNN failure 1001: …NOT_INITIALIZED ; …"
+        if not re.search(r"\bcu\w+ failure \d+", text.lower()):
+            return None
+        return gpu_memory.little(self.memory_before, cuda_driver.memory())
 
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         value = self._within_memory(lambda: self.ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
@@ -85,7 +95,7 @@ class Gpu(sessions.Host):
             return allocate()
         except (RuntimeError, MemoryError) as e:
             if "memory" in str(e).lower():
-                raise out_of_memory() from e
+                raise gpu_memory.out_of_memory() from e
             raise
 
     def wait(self) -> None:
@@ -93,7 +103,7 @@ class Gpu(sessions.Host):
             self.cuda.synchronize(self.stream)
         except CudaError as e:
             if e.code == OUT_OF_MEMORY:
-                raise out_of_memory() from e
+                raise gpu_memory.out_of_memory() from e
             raise WorkerError(f"the engine does not run ({e})") from None
 
     def fetch(self, value: Any) -> Any:
@@ -109,13 +119,8 @@ class Gpu(sessions.Host):
             "device": self.cuda.device_facts(),
             "cuda": getattr(self.ort, "cuda_version", None),
             # Of the whole device: what another process allocates meanwhile is in it.
-            "device_bytes": max(self.free_before - self.cuda.memory_free(), 0),
+            "device_bytes": max(self.memory_before[0] - self.cuda.memory_free(), 0),
         }
-
-
-def out_of_memory() -> WorkerError:
-    """The error for a GPU that is full."""
-    return WorkerError("out of GPU memory", "free the GPU or use a smaller batch", 3)
 
 
 def preload(ort: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layerline.engines.workers import common
+    from layerline.engines.workers import common, gpu_memory
     from layerline.engines.workers import onnxruntime_session as sessions
     from layerline.engines.workers import onnxruntime_tasks as tasks
     from layerline.engines.workers.common import Job
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
     sys.path.insert(0, str(Path(__file__).resolve().parent))
     import common
+    import gpu_memory
     import onnxruntime_session as sessions
     import onnxruntime_tasks as tasks
     from common import Job
@@ -132,4 +133,5 @@ TASKS: dict[str, common.Task] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(common.main(TASKS, sys.argv[1:]))
+    on_gpu = {name: gpu_memory.needed()(task) for name, task in TASKS.items()}
+    sys.exit(common.main(on_gpu, sys.argv[1:]))

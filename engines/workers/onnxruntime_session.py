@@ -55,9 +55,15 @@ class Host:
     def check(self, session: Any) -> None:
         """WorkerError where the session is not what was asked for."""
 
-    def out_of_memory(self) -> WorkerError:
+    def out_of_memory(self, detail: str | None = None) -> WorkerError:
         """The error where memory ran out."""
-        return WorkerError("out of memory", "use a smaller batch or sequence")
+        what = "out of memory" + (f" ({detail})" if detail else "")
+        return WorkerError(what, "use a smaller batch or sequence")
+
+    def lacks_memory(self, text: str) -> str | None:
+        """How little memory there was, where an error is taken to come from that without saying
+        so."""
+        return None
 
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         """Bind an array for all runs."""
@@ -138,6 +144,8 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
         text = " ".join(str(e).split())[:500]
         if _for_want_of_memory(text):
             raise place.out_of_memory() from e
+        if little := place.lacks_memory(text):
+            raise place.out_of_memory(f"{little}: {text}") from e
         what = f"{path}: ONNX Runtime refuses it ({text})"
         raise WorkerError(what, "export it again") from None
     place.check(made)
@@ -182,6 +190,8 @@ class Bound:
             text = " ".join(str(e).split())[:500]
             if _for_want_of_memory(text):
                 raise place.out_of_memory() from e
+            if little := place.lacks_memory(text):
+                raise place.out_of_memory(f"{little}: {text}") from e
             raise WorkerError(f"{job['engine']}: does not run ({text})") from None
         place.wait()
         # The outputs of that run are the buffers of all later ones.

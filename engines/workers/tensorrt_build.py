@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layerline.engines.workers import cuda_driver
+    from layerline.engines.workers import cuda_driver, gpu_memory
     from layerline.engines.workers import tensorrt_api as api
     from layerline.engines.workers import tensorrt_log_layers as log_layers
     from layerline.engines.workers import tensorrt_network as names
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from layerline.engines.workers.nvml_sampler import Sampler
 else:
     import cuda_driver
+    import gpu_memory
     import tensorrt_api as api
     import tensorrt_log_layers as log_layers
     import tensorrt_network as names
@@ -36,10 +37,6 @@ else:
     from nvml_sampler import Sampler
 
     Job = dict
-
-# With less of the GPU free when a build begins, the reason why it failed is taken to be that.
-# TensorRT 8.6 and its tactics took 1.5 GiB of a GPU before anything of a 12-layer model.
-LITTLE_BYTES = 2 << 30
 
 FLAGS: dict[str, dict[str, bool]] = {
     "fp32": {},
@@ -146,7 +143,8 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
             f"TensorRT {trt.__version__} has no bf16", "use fp16, or TensorRT 9 or newer", 3
         )
     logger = api.make_logger(trt)
-    memory = cuda_driver.memory()
+    # A build for a named GPU needs none.
+    memory = None if options.get("compute_capability") else cuda_driver.memory()
     builder = _builder(trt, logger, memory)
     network, parser = _parse(trt, builder, logger, options["onnx"])
     nodes = names.read_nodes(options["nodes"])
@@ -192,20 +190,17 @@ def _builder(trt: Any, logger: Any, memory: tuple[int, int] | None) -> Any:
 
 
 def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> WorkerError:
-    """`memory`: free and all bytes of the GPU when the build began; null is not known."""
+    """`memory`: free and all bytes of the GPU when the build began; null: not known, or no GPU
+    needed."""
     text = " ".join(logger.errors[-3:]) or "TensorRT gives no reason"
     low = text.lower()
-    fix = "free the GPU, lower the workspace limit, or use a smaller batch or sequence"
-    if "out of memory" in low or "outofmemory" in low or "cudaerrormemoryallocation" in low:
+    fix = "free the GPU, lower --workspace-mib, or use a smaller batch or sequence"
+    little = gpu_memory.little(memory, cuda_driver.memory()) if memory is not None else None
+    if gpu_memory.said(text):
+        text = f"{text} ({little})" if little else text
         return WorkerError(f"out of memory while building: {text}", fix, 3)
     if "driver version is insufficient" in low or "cuda driver" in low:
         return WorkerError(f"the CUDA driver is too old: {text}", "update the NVIDIA driver", 3)
-    if memory is not None and memory[0] < LITTLE_BYTES:
-        free, total = (f"{b / 2**30:.1f} GiB" for b in memory)
-        return WorkerError(
-            f"TensorRT cannot build the engine, with {free} of the GPU's {total} of memory free: "
-            f"{text}",
-            fix,
-            3,
-        )
+    if little:
+        return WorkerError(f"TensorRT cannot build the engine, {little}: {text}", fix, 3)
     return WorkerError(f"TensorRT cannot build the engine: {text}", "see the messages above", 3)

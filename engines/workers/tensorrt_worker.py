@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from layerline.engines.workers import common
+    from layerline.engines.workers import common, cuda_driver, gpu_memory
     from layerline.engines.workers import tensorrt_api as api
     from layerline.engines.workers.common import Job, WorkerError
-    from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+    from layerline.engines.workers.cuda_driver import Cuda, NoDriver
     from layerline.engines.workers.device_clock import DeviceClock
 else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
     import common
+    import cuda_driver
+    import gpu_memory
     import tensorrt_api as api
     from common import Job, WorkerError
-    from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+    from cuda_driver import Cuda, NoDriver
     from device_clock import DeviceClock
 
 
@@ -55,7 +57,12 @@ class Engine:
     def __init__(self, trt: Any, job: Job) -> None:
         self.trt, self.cuda = trt, _device()
         self.logger = api.make_logger(trt)
-        runtime = trt.Runtime(self.logger)
+        self.memory = self.cuda.memory()
+        try:
+            runtime = trt.Runtime(self.logger)
+        except (TypeError, RuntimeError) as e:  # pybind11: the library gave no runtime
+            self.logger.errors[:] = self.logger.errors or [str(e)]
+            raise self._refused(job["engine"], "TensorRT does not start") from None
         plan = pathlib.Path(job["engine"]).read_bytes()
         started = time.perf_counter()
         self.engine = runtime.deserialize_cuda_engine(plan)
@@ -64,22 +71,28 @@ class Engine:
             raise self._refused(job["engine"])
         self.context = self.engine.create_execution_context()
         if self.context is None:
-            raise self._refused(job["engine"])
+            raise self._refused(job["engine"], "TensorRT gives no context to run it")
         self.stream = self.cuda.stream()
         self.clock = DeviceClock(self.cuda, self.stream)
         self.outputs: dict[str, tuple[Any, int]] = {}
         self._bind(job)
 
-    def _refused(self, path: str) -> WorkerError:
+    def _refused(self, path: str, instead: str | None = None) -> WorkerError:
+        """Why the engine cannot be used; `instead`: what to say other than that it is none."""
         text = " ".join(self.logger.errors[-2:]) or "TensorRT gives no reason"
         low = text.lower()
-        if "memory" in low and "out" in low:
-            return WorkerError(f"{path}: out of GPU memory ({text})", "free the GPU", 3)
+        if gpu_memory.said(text):
+            return WorkerError(f"{path}: out of GPU memory ({text})", gpu_memory.FIX, 3)
         if "compatible" in low or "compute capability" in low or "version" in low:
             fix = "build the engine again on this GPU with this TensorRT"
             return WorkerError(f"{path}: built for another GPU or TensorRT ({text})", fix, 3)
         if "plugin" in low:
             return WorkerError(f"{path}: needs a plugin ({text})", "install the plugin", 3)
+        little = gpu_memory.little(self.memory, cuda_driver.memory())
+        if little and "magic" not in low:  # the first bytes of a file that is no engine
+            return WorkerError(f"{path}: does not load, {little} ({text})", gpu_memory.FIX, 3)
+        if instead:
+            return WorkerError(f"{path}: {instead} ({text})", "see the messages above", 3)
         return WorkerError(f"{path}: is not an engine ({text})", "build it again", 2)
 
     def _bind(self, job: Job) -> None:
@@ -118,19 +131,16 @@ class Engine:
         return self.trt.nptype(dtype)
 
     def _allocate(self, size: int) -> int:
-        try:
+        with gpu_memory.needed():
             return self.cuda.allocate(size)
-        except CudaError as e:
-            if e.code == OUT_OF_MEMORY:
-                raise WorkerError(
-                    "out of GPU memory", "free the GPU or use a smaller batch", 3
-                ) from e
-            raise
 
     def enqueue(self) -> None:
         """Put one inference on the stream."""
         if not self.context.execute_async_v3(self.stream):
-            raise WorkerError(f"the engine does not run: {' '.join(self.logger.errors[-2:])}")
+            text = " ".join(self.logger.errors[-2:]) or "TensorRT gives no reason"
+            if gpu_memory.said(text):
+                raise gpu_memory.out_of_memory(text)
+            raise WorkerError(f"the engine does not run: {text}")
 
     def results(self) -> dict[str, Any]:
         """The outputs on the host, bfloat16 widened to float32."""
@@ -300,4 +310,5 @@ TASKS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(common.main(TASKS, sys.argv[1:]))
+    tasks = {name: gpu_memory.needed()(task) for name, task in TASKS.items()}
+    sys.exit(common.main(tasks, sys.argv[1:]))
