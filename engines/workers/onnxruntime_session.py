@@ -142,10 +142,8 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
         )
     except _refusals(ort) as e:
         text = " ".join(str(e).split())[:500]
-        if _for_want_of_memory(text):
-            raise place.out_of_memory() from e
-        if little := place.lacks_memory(text):
-            raise place.out_of_memory(f"{little}: {text}") from e
+        if lacking := _memory_error(place, text):
+            raise lacking from e
         what = f"{path}: ONNX Runtime refuses it ({text})"
         raise WorkerError(what, "export it again") from None
     place.check(made)
@@ -163,6 +161,14 @@ def _for_want_of_memory(text: str) -> bool:
     low = text.lower()
     return any(w in low for w in ("failed to allocate memory", "out of memory", "bad_alloc",
                                   "cublas_status_alloc_failed"))  # fmt: skip
+
+
+def _memory_error(place: Host, text: str) -> WorkerError | None:
+    """The error where ONNX Runtime's message says, or is taken to mean, that memory ran out."""
+    if _for_want_of_memory(text):
+        return place.out_of_memory()
+    little = place.lacks_memory(text)
+    return place.out_of_memory(f"{little}: {text}") if little else None
 
 
 class Bound:
@@ -188,10 +194,8 @@ class Bound:
             session.run_with_iobinding(self.binding)
         except _refusals(place.ort) as e:
             text = " ".join(str(e).split())[:500]
-            if _for_want_of_memory(text):
-                raise place.out_of_memory() from e
-            if little := place.lacks_memory(text):
-                raise place.out_of_memory(f"{little}: {text}") from e
+            if lacking := _memory_error(place, text):
+                raise lacking from e
             raise WorkerError(f"{job['engine']}: does not run ({text})") from None
         place.wait()
         # The outputs of that run are the buffers of all later ones.

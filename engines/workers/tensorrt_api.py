@@ -21,6 +21,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -86,6 +87,15 @@ def make_logger(trt: Any) -> Any:
             return {level: dict(c.most_common()) for level, c in self.counts.items()}
 
     return Logger()
+
+
+def made(make: Callable[[Any], Any], logger: Any) -> Any:
+    """A builder or a runtime; null where the library gives none, its reason in `logger.errors`."""
+    try:
+        return make(logger)
+    except (TypeError, RuntimeError) as e:  # pybind11's ways to say so
+        logger.errors[:] = logger.errors or [str(e)]
+        return None
 
 
 def make_progress(trt: Any) -> Any:

@@ -182,11 +182,10 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
 
 
 def _builder(trt: Any, logger: Any, memory: tuple[int, int] | None) -> Any:
-    try:
-        return trt.Builder(logger)
-    except (TypeError, RuntimeError) as e:  # pybind11: the library gave no builder
-        logger.errors[:] = logger.errors or [str(e)]
-        raise _build_failure(logger, memory) from None
+    builder = api.made(trt.Builder, logger)
+    if builder is None:
+        raise _build_failure(logger, memory)
+    return builder
 
 
 def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> WorkerError:

@@ -58,11 +58,9 @@ class Engine:
         self.trt, self.cuda = trt, _device()
         self.logger = api.make_logger(trt)
         self.memory = self.cuda.memory()
-        try:
-            runtime = trt.Runtime(self.logger)
-        except (TypeError, RuntimeError) as e:  # pybind11: the library gave no runtime
-            self.logger.errors[:] = self.logger.errors or [str(e)]
-            raise self._refused(job["engine"], "TensorRT does not start") from None
+        runtime = api.made(trt.Runtime, self.logger)
+        if runtime is None:
+            raise self._refused(job["engine"], "TensorRT does not start")
         plan = pathlib.Path(job["engine"]).read_bytes()
         started = time.perf_counter()
         self.engine = runtime.deserialize_cuda_engine(plan)
@@ -110,7 +108,7 @@ class Engine:
             if not self.context.set_input_shape(name, array.shape):
                 shape = tuple(engine.get_tensor_shape(name))
                 raise WorkerError(f"input {name} is {array.shape}, the engine takes {shape}")
-            address = self._allocate(array.nbytes)
+            address = self.cuda.allocate(array.nbytes)
             self.cuda.to_device(address, array)
             self.context.set_tensor_address(name, address)
         for name in names:
@@ -120,7 +118,7 @@ class Engine:
             host = np.empty(shape, dtype=self._numpy_type(engine.get_tensor_dtype(name)))
             # Poisoned, so that an output that is not written shows.
             host.view(np.uint8)[...] = 0xFF
-            address = self._allocate(host.nbytes)
+            address = self.cuda.allocate(host.nbytes)
             self.cuda.to_device(address, host)
             self.context.set_tensor_address(name, address)
             self.outputs[name] = (host, address)
@@ -129,10 +127,6 @@ class Engine:
         if dtype == getattr(self.trt, "bfloat16", None):
             return np.uint16  # numpy has no bfloat16; `results` widens it
         return self.trt.nptype(dtype)
-
-    def _allocate(self, size: int) -> int:
-        with gpu_memory.needed():
-            return self.cuda.allocate(size)
 
     def enqueue(self) -> None:
         """Put one inference on the stream."""
