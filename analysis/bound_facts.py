@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.own_ranges import PREFIX
 from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from . import counters_sums, devices, ncu_spread, roofline
-from .counters import OWN_RANGE, Launch, modules_of_range
+from .counters import Launch, modules_of_range
 from .floors import LayerFloor
 from .layers import MOVEMENT
 from .report.view import LayerRow, View
@@ -112,7 +113,7 @@ class About:
         }
         own = Counter(ncu_spread.label({"layer": None, **x}) or "" for x in self.uncounted)
         for name, number in own.items():
-            if name.startswith(OWN_RANGE):
+            if name.startswith(PREFIX):
                 found[name] = (modules_of_range(name), number)
         return found
 

@@ -13,7 +13,7 @@ from ..core.run import Run
 from . import bound, roofline
 from .report.view import View
 from .report.view_counters import Counted, Uncounted
-from .run_files import optional
+from .run_files import optional, plan_of
 from .sides import SideData
 
 # fp16.tensorrt.ncu-rep, fp16.tensorrt.2.ncu.csv, eager.fp16.ncu-every.ncu-rep
@@ -35,7 +35,7 @@ def load(
         if name in captures:
             stem, table = captures[name]
             meta = optional(run.file("captures", f"{stem}.ncu.meta.json"))
-            plan = optional(run.file("captures", f"{stem}.ncu.plan.json")) or None
+            plan = plan_of(run.file("captures"), stem)
             clocks = meta.get("clock_control")
             capture = bound.Capture(side.key, table, side.floors, plan, clocks)
             found["sides"].append(bound.side(capture, view))

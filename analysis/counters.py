@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core import own_ranges
 from layerline.core.nodes import NodeGraph
+from layerline.core.own_ranges import MODULE, PHASE, PREFIX
 from layerline.core.resolve import Network, RawLayer, resolve
 from layerline.core.tables import SCHEMAS
 
@@ -37,9 +37,6 @@ from .layers_generic import filled
 from .nsys_ops import NO_LAYER
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
-MODULE_RANGE = "layerline/module/"
-OWN_RANGE = own_ranges.PREFIX
-PHASE_RANGE = OWN_RANGE + "phase/"
 # A namespace without a name: of nvcc and NVIDIA's tools, and of the Itanium ABI's demanglers.
 _UNNAMED = re.compile(r"(<unnamed>|\(anonymous namespace\))::")
 
@@ -75,7 +72,7 @@ def launches(
     ranges = [_range(row["layer"]) for row in rows]
     kernels = [row["kernel"] or "" for row in rows]
     # Without engine ranges equal blocks of a model would look like iterations.
-    named = any(r != NO_LAYER and not r.startswith(OWN_RANGE) for r in ranges)
+    named = any(r != NO_LAYER and not r.startswith(PREFIX) for r in ranges)
     period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(ids)
     found, executions = _label(ids.tolist(), ranges, kernels, period)
     if graph is None:
@@ -162,7 +159,7 @@ def _label(
     ids: list[int], ranges: list[str], kernels: list[str], period: int
 ) -> tuple[list[Launch], list[tuple[str, str, int]]]:
     """The launches, and (label, name, occurrence) of the layers in execution order."""
-    own = {r for r in ranges if r.startswith(OWN_RANGE) or r == NO_LAYER}
+    own = {r for r in ranges if r.startswith(PREFIX) or r == NO_LAYER}
     seen: Counter[str] = Counter()
     places: list[tuple[str, int, int]] = []
     before: str | None = None
@@ -199,7 +196,7 @@ def _resolved(
 def _eager(launch: Launch) -> Launch:
     modules = modules_of_range(launch.layer)
     if modules:
-        rule = "sequence" if launch.layer.startswith(PHASE_RANGE) else "range"
+        rule = "sequence" if launch.layer.startswith(PHASE) else "range"
         return replace(launch, modules=modules, rule=rule)
     return replace(launch, rule="unresolved")
 
@@ -207,10 +204,10 @@ def _eager(launch: Launch) -> Launch:
 def modules_of_range(layer: str) -> tuple[str, ...]:
     """The module of an eager launch's range, or of its label (`ncu_spread.label`); none of a
     phase's."""
-    if layer.startswith(MODULE_RANGE):
-        return (layer.removeprefix(MODULE_RANGE),)
-    _, slash, module = layer.removeprefix(PHASE_RANGE).partition("/")
-    return (module,) if slash and layer.startswith(PHASE_RANGE) else ()
+    if layer.startswith(MODULE):
+        return (layer.removeprefix(MODULE),)
+    _, slash, module = layer.removeprefix(PHASE).partition("/")
+    return (module,) if slash and layer.startswith(PHASE) else ()
 
 
 def _tuple(values: list[str] | None) -> tuple[str, ...] | None:

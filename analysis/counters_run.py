@@ -21,13 +21,11 @@ from .run_files import optional
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 EVERY = ".ncu-every"
+_EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
 class Unplanned(InputError):
     """A capture whose launches are not those of its plan."""
-
-
-_EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
 def captures(run: Run) -> list[Path]:

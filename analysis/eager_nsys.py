@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core import own_ranges, torch_ranges
+from layerline.core import torch_ranges
+from layerline.core.own_ranges import PREFIX
 from layerline.core.stats import median
 
 from . import closure
@@ -46,7 +47,6 @@ from .report.view import Closure
 CHECK = "sources"
 TOLERANCE = 0.02
 ALL = "\0all"  # no module's name
-OWN = own_ranges.PREFIX
 _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
 
 
@@ -145,7 +145,7 @@ def _ranges(
     used, code = np.unique(ranges.name[kept], return_inverse=True)
     described = [split(texts[c]) for c in used.tolist()]
     name = np.array([names.setdefault(n, len(names)) for n, _ in described] or [0])[code]
-    own = np.array([texts[c].startswith(OWN) for c in used.tolist()] or [False])[code]
+    own = np.array([texts[c].startswith(PREFIX) for c in used.tolist()] or [False])[code]
     sequence = np.array([s for _, s in described] or [UNKNOWN], dtype=np.int64)[code]
     thread = ranges.thread[kept]
     evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]

@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 from ..core.errors import InputError
 from ..core.files import read_json
 from ..core.forms import Misfit
+from ..core.own_ranges import PHASE
 from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
 from ..profile import ncu_plan
-from .counters import PHASE_RANGE, function_name
+from .counters import function_name
 from .readers.base import Artefact
 
 _LAUNCH, _OF = (
@@ -178,7 +179,7 @@ def label(launch: Mapping[str, Any]) -> str | None:
     (of backward: modules' ranges are on the thread of the forward), ``RANGE/MODULE``."""
     layer: str | None = launch["layer"]
     parts = (launch.get("place") or "").split("/", 3)
-    if len(parts) == 4 and layer == PHASE_RANGE + parts[0]:
+    if len(parts) == 4 and layer == PHASE + parts[0]:
         return f"{layer}/{parts[3]}"
     return layer
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core import own_ranges
+from ..core.own_ranges import ITERATION, MODULE
 from ..core.torch_ranges import split
 from .readers import nsys_schema as schema
 from .readers.nsys_attribute import Attribution, Launched
@@ -31,8 +31,6 @@ from .readers.range_forest import Flags, Indices
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
-OWN_ITERATION = f"{own_ranges.ITERATION}*"
-OWN_MODULE = own_ranges.MODULE
 NO_LAYER = "(no layer range)"
 
 
@@ -167,7 +165,7 @@ class _Kinds:
             return self._named(lambda n: fnmatch.fnmatchcase(n, pattern)), False
         if self.tensorrt:
             return self._enqueue & self._trt, False
-        own = self._named(lambda n: fnmatch.fnmatchcase(n, OWN_ITERATION))
+        own = self._named(lambda n: n.startswith(ITERATION))
         if own.any():
             return own, False
         notes.append("no range marks an iteration; the whole capture is taken as one")
@@ -178,7 +176,7 @@ class _Kinds:
         named = self._name >= 0
         if self.tensorrt:
             named &= (self._trt | self._myelin) & ~self._enqueue & ~self._loose
-        elif (modules := self._named(lambda n: n.startswith(OWN_MODULE))).any():
+        elif (modules := self._named(lambda n: n.startswith(MODULE))).any():
             named &= modules
         chosen: Flags = named & ~is_iteration
         return chosen
@@ -256,8 +254,8 @@ def _plain(texts: list[str]) -> tuple[list[str], Indices]:
     known: dict[str, int] = {}
     codes = []
     for text in texts:
-        if text.startswith(OWN_MODULE):
-            text = text.removeprefix(OWN_MODULE) or "(model)"
+        if text.startswith(MODULE):
+            text = text.removeprefix(MODULE) or "(model)"
         elif ", op_id = " in text or ", seq = " in text:
             text, _ = split(text)
         codes.append(known.setdefault(text, len(known)))

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.own_ranges import ITERATION
 
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _NSYS = {
@@ -93,7 +94,7 @@ class TorchSums:
     steps: dict[int, int]
 
 
-def torch_trace(path: Path, window: str = "layerline/iteration/") -> TorchSums:
+def torch_trace(path: Path, window: str = ITERATION) -> TorchSums:
     """Sums of a torch.profiler trace and the length of its iterations.
 
     Operators of one thread nest, so the sum of their self times is the length of the union of

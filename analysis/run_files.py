@@ -34,6 +34,11 @@ def needed(path: Path) -> dict[str, Any]:
     return run_forms.read(path) if path.exists() else {}
 
 
+def plan_of(folder: Path, stem: str) -> dict[str, Any] | None:
+    """The plan of an ncu capture, as `optional`; null where it has none."""
+    return optional(folder / f"{stem}.ncu.plan.json") or None
+
+
 def small(path: Path) -> bool:
     """Whether a raw JSON file is worth being read whole once more."""
     size = path.stat().st_size * (COMPRESSION if path.suffix == ".gz" else 1)

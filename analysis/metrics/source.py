@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from layerline.core.errors import InputError
+from layerline.core.own_ranges import PHASE
 from layerline.core.tables import read_parquet
 
 from .. import devices, ncu_spread
 from ..devices import Device
 from ..readers import registry
 
-PHASE_RANGE = "layerline/phase/"
 # ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 
@@ -88,6 +88,6 @@ def _phases(launches: pa.Table) -> dict[int, str]:
     found = {}
     for row in launches.select(["launch", "ranges"]).to_pylist():
         for name in row["ranges"] or ():
-            if name.startswith(PHASE_RANGE):
-                found[row["launch"]] = name.removeprefix(PHASE_RANGE)
+            if name.startswith(PHASE):
+                found[row["launch"]] = name.removeprefix(PHASE)
     return found

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.own_ranges import PHASE, PREFIX
 from .. import counters, roofline
 from ..counters_rules import base_unit
 from ..ncu_spread import label
@@ -76,7 +77,7 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
 def _found(
     ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Mapping[_Key, int]
 ) -> Ints:
-    engine = any(layer != NO_LAYER and not layer.startswith(counters.OWN_RANGE)
+    engine = any(layer != NO_LAYER and not layer.startswith(PREFIX)
                  for layer, _ in count)  # fmt: skip
     here: list[_Key | None] = [
         (_layer(r, engine), counters.function_name(r["name"])) if r["kind"] == "kernel" else None
@@ -96,7 +97,7 @@ def _found(
 def _layer(op: Mapping[str, Any], engine: bool) -> str:
     own = op["layer"] if engine else op["range"]
     if not own and op["phase"] == "backward" and len(op["modules"] or ()) == 1:
-        own = f"{counters.PHASE_RANGE}backward/{op['modules'][0]}"
+        own = f"{PHASE}backward/{op['modules'][0]}"
     return own or NO_LAYER
 
 

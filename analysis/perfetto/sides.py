@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ...core.run import Run
 from ..captured import Captured
 from ..readers.torch_events import Events
-from ..run_files import optional
+from ..run_files import plan_of
 from . import geometry, host, measured, spans
 from .chosen import Chosen, choose, times
 from .columns import integers
@@ -54,7 +54,7 @@ def of_captured(
     what = {"inference": "eager"}.get(side.phase, "train")
     key = f"{side.precision}.{side.backend}" if engine else f"{what}.{side.precision}"
     stem, table = (counters or {}).get(key, (None, None))
-    plan = None if stem is None else optional(folder / f"{stem}.ncu.plan.json") or None
+    plan = None if stem is None else plan_of(folder, stem)
     raw = folder / side.source
     return Source(key, side.label, found.ops, engine, raw, table, plan, found.events)
 

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from layerline.core import own_ranges, tables
+from layerline.core import tables
+from layerline.core.own_ranges import ITERATION, PHASE
 
 from .base import Artefact, Head
 from .torch_events import (
@@ -39,8 +40,7 @@ from .torch_nesting import Nesting, nest
 KIND = "torch-trace"
 DESCRIPTION = "torch.profiler trace (Chrome JSON): CPU operators, kernels, ranges"
 
-PHASE = own_ranges.PHASE
-ITERATION = (own_ranges.ITERATION, "ProfilerStep#")
+ITERATIONS = (ITERATION, "ProfilerStep#")
 
 # Keys of a trace that say what it is of; host name, file name and the like are left out.
 _FACTS = (
@@ -200,7 +200,7 @@ def of_paths(events: Events, nesting: Nesting) -> tuple[list[int], list[int]]:
 
 def iteration_number(name: str) -> int | None:
     """The number in the name of an iteration's range, null for other ranges."""
-    for prefix in ITERATION:
+    for prefix in ITERATIONS:
         rest = name.removeprefix(prefix)
         if rest != name and rest.isascii() and rest.isdigit():
             return int(rest)
