@@ -19,14 +19,13 @@ import numpy as np
 
 from layerline.core.own_ranges import MODULE, PHASE
 from layerline.core.tables import PHASES
+from layerline.core.torch_ranges import EVALUATE, SUMS
 
 from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints
 from .readers.torch_nesting import Flags, Nesting, innermost
 from .readers.torch_trace import iteration_number, of_paths
 
-EVALUATE = "autograd::engine::evaluate_function: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
-SUMS = ("aten::add", "aten::add_")
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this
 # distance the operator that made the node was not traced.
 MOST_APART = 16

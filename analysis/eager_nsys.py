@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from layerline.core import torch_ranges
 from layerline.core.own_ranges import PREFIX
 from layerline.core.stats import median
+from layerline.core.torch_ranges import EVALUATE
 
 from . import closure
-from .eager_credit import EVALUATE
 from .eager_ops import of_events
 from .readers import nsys_schema, nsys_sqlite
 from .readers.base import Artefact

@@ -23,7 +23,7 @@ from ..core.forms import Misfit
 from ..core.own_ranges import PHASE
 from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
-from ..profile import ncu_plan
+from ..profile import ncu_match, ncu_plan
 from .counters import function_name
 from .readers.base import Artefact
 
@@ -109,7 +109,7 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
             return plan
     planned = [_launch(x) for x in plan["launches"]]
     seen = [
-        ncu_plan.Seen(
+        ncu_match.Seen(
             r["launch"], function_name(r["kernel"]), _size(r["grid"]), _size(r["block"]), r["layer"]
         )
         for r in rows
@@ -119,10 +119,10 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     # Null is every launch; a plan that does not say is of an older capture.
     every = len(seen) == len(planned) or ("chosen" in plan and told is None)
     if every or told is None:
-        found = ncu_plan.match(bare, seen, every=every)
+        found = ncu_match.match(bare, seen, every=every)
     else:
         chosen = [x for x in bare if x.index in set(told)]
-        found = ncu_plan.found_in(bare, chosen, seen)
+        found = ncu_match.found_in(bare, chosen, seen)
     known = {name: {int(n): i for n, i in of.items()} for name, of in plan["reports"].items()}
     whole = ncu_plan.document(planned, {**known, source: found})
     return {**whole, "chosen": told}
@@ -179,7 +179,7 @@ def label(launch: Mapping[str, Any]) -> str | None:
     (of backward: modules' ranges are on the thread of the forward), ``RANGE/MODULE``."""
     layer: str | None = launch["layer"]
     parts = (launch.get("place") or "").split("/", 3)
-    if len(parts) == 4 and layer == PHASE + parts[0]:
+    if len(parts) == 4 and parts[3] and layer == PHASE + parts[0]:
         return f"{layer}/{parts[3]}"
     return layer
 

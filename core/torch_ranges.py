@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import re
 
+# The engine's range around each node of the backward graph that it evaluates.
+EVALUATE = "autograd::engine::evaluate_function: "
+# Right inside it, beside the node's own range: the gradients of a value that was used more than
+# once meet (a residual connection, a weight that two modules share). They are no module's.
+SUMS = ("aten::add", "aten::add_")
+
 _NUMBERS = re.compile(r"(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S)
 
 

@@ -19,7 +19,7 @@ from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import read_json, sha256
 from layerline.core.tables import SCHEMAS
 
-from .ncu_plan import Seen
+from .ncu_match import Seen
 
 SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"

@@ -25,9 +25,10 @@ from layerline.core.files import replacing, sha256, write_json
 from layerline.core.progress import log, progress
 from layerline.engines import launch
 
-from . import ncu, ncu_launches, ncu_plan
+from . import ncu, ncu_launches, ncu_match, ncu_plan
 from .engine import SCHEMA_VERSION
-from .ncu_plan import Launch, Plan, Seen
+from .ncu_match import Seen
+from .ncu_plan import Launch, Plan
 from .ncu_target import WARMUP, Target
 
 SUFFIXES = (".ncu-rep", ".ncu.meta.json")
@@ -185,7 +186,7 @@ def _parts(
     if first.seen is None:
         return _unread(of, whole, first, chosen)
     try:
-        found = ncu_plan.found_in(plan.launches, chosen, first.seen)
+        found = ncu_match.found_in(plan.launches, chosen, first.seen)
     except CheckFailed as e:
         if not of.torch:
             return [first], chosen  # said by the caller, when the capture is safe
@@ -242,9 +243,9 @@ def _matched(
             continue
         try:
             if number:  # by names: which launches these were is told by their layers
-                found[part.report.name] = ncu_plan.match(plan.launches, part.seen, every=False)
+                found[part.report.name] = ncu_match.match(plan.launches, part.seen, every=False)
             else:
-                found[part.report.name] = ncu_plan.found_in(plan.launches, chosen, part.seen)
+                found[part.report.name] = ncu_match.found_in(plan.launches, chosen, part.seen)
         except CheckFailed as e:
             return {}, CheckFailed(e.what, file=part.report, fix=e.fix)
     return found, None

@@ -17,7 +17,8 @@ from layerline.core import own_ranges
 from layerline.core.errors import InputError
 
 from . import ncu
-from .ncu_plan import Launch, Seen
+from .ncu_match import Seen
+from .ncu_plan import Launch
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 PUSH_POP = 59  # NvtxPushPopRange in ENUM_NSYS_EVENT_TYPE

@@ -10,18 +10,16 @@ ncu chooses launches with ``--kernel-id context:stream:regex:NAME:INVOCATION``. 
 counted in the profiler's range per function name, whatever grid, block and shared memory are (seen
 with ncu 2025.3.1 on Hopper; its manual names these too), and one expression serves for all names.
 So the plan is a set of names and a set of invocation numbers, and what was really captured is
-matched to the plan afterwards (`found_in`).
+matched to the plan afterwards (`ncu_match`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from layerline.core.errors import CheckFailed
 
 SCHEMA_VERSION = 1
 # Linux takes arguments of up to 128 KiB each (MAX_ARG_STRLEN).
@@ -79,7 +77,8 @@ def kinds(launches: Sequence[Launch]) -> Kinds:
     """The kind of work of each launch by its index: its key.
 
     Where the durations of one key differ far beyond noise, the number in the layer's name was no
-    block's: its launches are told apart by their layers as they are.
+    block's: its launches are told apart by their layers as they are, each from each where these
+    are equal.
     """
     members: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
     for launch in launches:
@@ -91,6 +90,8 @@ def kinds(launches: Sequence[Launch]) -> Kinds:
         apart = high > DIFFERENT * low and high - low > DIFFERENT_NS
         for launch in equal:
             own = launch.layer if launch.place is None else launch.place
+            if own == key[-1]:  # no block's, or no module's: each is its own
+                own = f"#{launch.index}"
             found[launch.index] = (*key, own) if apart else key
     return found
 
@@ -107,7 +108,7 @@ class Plan:
     def chosen(self) -> list[Launch]:
         """The launches that these names and invocations choose."""
         functions = {x.function for x in self.launches} if self._too_long() else self.functions
-        return _choose(self.launches, functions, self.invocations, _by_function)
+        return choose(self.launches, functions, self.invocations, by_function)
 
     @property
     def share(self) -> float:
@@ -126,17 +127,6 @@ class Plan:
 
     def _too_long(self) -> bool:
         return len(names_pattern(self.functions).encode()) + len(self._numbers()) > LONGEST
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A launch that a report holds: its number there, and what tells it apart."""
-
-    number: int
-    function: str
-    grid: tuple[int, ...] | None
-    block: tuple[int, ...] | None
-    layer: str | None
 
 
 def kernel_kind(name: str) -> str:
@@ -171,21 +161,14 @@ def names_filter(functions: Iterable[str]) -> list[str]:
     return [] if len(pattern.encode()) > LONGEST else ["--kernel-name", f"regex:{pattern}"]
 
 
-def _by_function(launch: Launch) -> tuple[Any, ...]:
+def by_function(launch: Launch) -> tuple[Any, ...]:
     return (launch.function,)
 
 
-def _by_configuration(launch: Launch) -> tuple[Any, ...]:
-    shared = (launch.static_shared or 0) + (launch.dynamic_shared or 0)
-    return (launch.function, launch.grid, launch.block, shared)
+Way = Callable[[Launch], tuple[Any, ...]]
 
 
-_Way = Callable[[Launch], tuple[Any, ...]]
-# What ncu counts invocations by: as it was seen to (`plan` relies on it), and as its manual says.
-_WAYS: tuple[_Way, ...] = (_by_function, _by_configuration)
-
-
-def _invocations(launches: Sequence[Launch], way: _Way) -> list[int]:
+def invocations(launches: Sequence[Launch], way: Way) -> list[int]:
     seen: Counter[tuple[Any, ...]] = Counter()
     numbers = []
     for launch in launches:
@@ -194,25 +177,12 @@ def _invocations(launches: Sequence[Launch], way: _Way) -> list[int]:
     return numbers
 
 
-def _choose(
-    launches: Sequence[Launch], functions: Iterable[str], numbers: Iterable[int], way: _Way
+def choose(
+    launches: Sequence[Launch], functions: Iterable[str], numbers: Iterable[int], way: Way
 ) -> list[Launch]:
     names, wanted = set(functions), set(numbers)
-    counted = zip(launches, _invocations(launches, way), strict=True)
+    counted = zip(launches, invocations(launches, way), strict=True)
     return [x for x, n in counted if x.function in names and n in wanted]
-
-
-def _readings(launches: Sequence[Launch], chosen: Sequence[Launch]) -> Iterator[list[Launch]]:
-    """What a capture may hold that was told to choose these: in each way to count, of a plan
-    that was made for either way; then these as they are."""
-    names, told = {x.function for x in chosen}, {x.index for x in chosen}
-    for counted in _WAYS:
-        for planned in _WAYS:
-            pairs = zip(launches, _invocations(launches, planned), strict=True)
-            numbers = {n for x, n in pairs if x.index in told}
-            if {x.index for x in _choose(launches, names, numbers, planned)} == told:
-                yield _choose(launches, names, numbers, counted)
-    yield list(chosen)
 
 
 class _Cover:
@@ -248,6 +218,13 @@ class _Cover:
         self.invocations.add(number)
 
 
+def _covering(groups: Iterable[list[tuple[str, int]]], cover: _Cover) -> _Cover:
+    for members in groups:
+        if not any(cover.has(*m) for m in members):
+            cover.add(*min(members, key=lambda m: cover.more(*m)))
+    return cover
+
+
 def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
     """Choose names and invocations so that each kind of work is replayed at least once.
 
@@ -255,15 +232,15 @@ def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
     instance's name, and of later invocations) while no more than `fraction` of the launches is
     replayed.
     """
-    numbers = _invocations(launches, _by_function)
+    numbers = invocations(launches, by_function)
     kind_of = kinds(launches)
     groups: dict[tuple[Any, ...], list[tuple[str, int]]] = defaultdict(list)
     for launch, number in zip(launches, numbers, strict=True):
         groups[kind_of[launch.index]].append((launch.function, number))
-    cover = _Cover(launches, numbers)
-    for members in groups.values():
-        if not any(cover.has(*m) for m in members):
-            cover.add(*min(members, key=lambda m: cover.more(*m)))
+    # Neither order is best for all: those that have no choice first is for a step of training.
+    orders = (list(groups.values()), sorted(groups.values(), key=len))
+    covers = [_covering(order, _Cover(launches, numbers)) for order in orders]
+    cover = min(covers, key=lambda c: c.size)
     for members in groups.values():
         rest = [m for m in reversed(members) if not cover.has(*m)]
         if rest and len(members) - len(rest) == 1:
@@ -271,92 +248,6 @@ def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
             if (cover.size + cover.more(*best)) / len(launches) <= fraction:
                 cover.add(*best)
     return Plan(tuple(launches), tuple(sorted(cover.functions)), tuple(sorted(cover.invocations)))
-
-
-def found_in(
-    launches: Sequence[Launch], chosen: Sequence[Launch] | None, seen: Sequence[Seen]
-) -> dict[int, int]:
-    """The index of the planned launch of each launch in a report: number there -> index.
-
-    `chosen` are those that ncu was told; null is every one. Where the report is this sequence, or
-    that of the same names and invocation numbers counted in another way, its order tells equal
-    launches apart. Where it is another, layers of an engine still do (`match`); launches that only
-    their place tells apart do not: CheckFailed.
-    """
-    if chosen is None:
-        return match(launches, seen, every=True)
-    layered = _layered(launches, seen)
-    captured = [_identity(s, layered) for s in seen]
-    for reading in _readings(launches, chosen):
-        if [_identity(x, layered) for x in reading] == captured:
-            return {s.number: x.index for s, x in zip(seen, reading, strict=True)}
-    if any(x.place is not None for x in launches):
-        raise CheckFailed(
-            f"ncu captured {len(seen)} launches that are not the {len(chosen)} chosen ones",
-            fix="capture again with --every",
-        )
-    return match(launches, seen, every=False)
-
-
-def _layered(launches: Sequence[Launch], seen: Sequence[Seen]) -> bool:
-    return any(s.layer for s in seen) and any(x.layer for x in launches)
-
-
-def _identity(x: Launch | Seen, layered: bool) -> tuple[Any, ...]:
-    return (x.function, x.grid, x.block, x.layer if layered else None)
-
-
-def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> dict[int, int]:
-    """The index of the planned launch of each launch in a report: number there -> index.
-
-    By function name (tools spell template arguments differently), grid, block and layer, equal
-    ones in their order; where a report knows no layer, by the others. CheckFailed names the first
-    launch that is not of the plan, one that may be either of two kinds of work, and with `every`
-    the first planned one that is not in the report.
-    """
-    layered = _layered(launches, seen)
-
-    def identity(x: Launch | Seen) -> tuple[Any, ...]:
-        return _identity(x, layered)
-
-    waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for launch in launches:
-        waiting[identity(launch)].append(launch.index)
-    found: dict[int, int] = {}
-    used: Counter[tuple[Any, ...]] = Counter()
-    for s in seen:
-        planned = waiting.get(identity(s), [])
-        at = used[identity(s)]
-        if at >= len(planned):
-            again = "once more than the nsys capture has it" if planned else "which nsys did not"
-            raise CheckFailed(
-                f"ncu captured {s.function} with grid {s.grid} in {(s.layer or 'no layer')[:80]} "
-                f"(number {s.number}), {again}",
-                fix="capture both again, with nothing else changed",
-            )
-        used[identity(s)] += 1
-        found[s.number] = planned[at]
-    if every:
-        _sequence(launches, seen, found)
-    kind_of = kinds(launches)
-    for alike, count in used.items():
-        if count < len(waiting[alike]) and len({kind_of[i] for i in waiting[alike]}) > 1:
-            raise CheckFailed(
-                f"ncu captured {count} of {len(waiting[alike])} launches of {alike[0]} with grid "
-                f"{alike[1]}, and which of its kinds of work these are cannot be told",
-                fix="capture again with --every",
-            )
-    return found
-
-
-def _sequence(launches: Sequence[Launch], seen: Sequence[Seen], found: dict[int, int]) -> None:
-    for position, launch in enumerate(launches):
-        if position >= len(seen) or found[seen[position].number] != launch.index:
-            was = seen[position].function if position < len(seen) else "nothing"
-            raise CheckFailed(
-                f"launch {position} was {launch.function} under nsys and {was} under ncu",
-                fix="capture both again, with nothing else changed",
-            )
 
 
 def missing(launches: Sequence[Launch], measured: Iterable[int]) -> list[Launch]:

@@ -14,7 +14,8 @@ import pytest
 from layerline.core.run import open_run
 from layerline.engines.backend import Worker
 from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_target
-from layerline.profile.ncu_plan import Launch, Seen
+from layerline.profile.ncu_match import Seen
+from layerline.profile.ncu_plan import Launch
 
 DATA = Path(__file__).parent / "data"
 FAKE = f"""#!{sys.executable}

@@ -13,7 +13,7 @@ from layerline.analysis.counters_run import captures
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from layerline.profile import ncu, ncu_batched, ncu_command, ncu_launches
 from layerline.profile.ncu_batches import Cut, load
-from layerline.profile.ncu_plan import Seen
+from layerline.profile.ncu_match import Seen
 
 
 @pytest.fixture

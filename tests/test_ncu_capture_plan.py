@@ -10,8 +10,9 @@ import pytest
 from layerline.analysis import ncu_spread
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.tables import table
-from layerline.profile import ncu_launches, ncu_plan
-from layerline.profile.ncu_plan import Launch, Seen
+from layerline.profile import ncu_launches, ncu_match, ncu_plan
+from layerline.profile.ncu_match import Seen
+from layerline.profile.ncu_plan import Launch
 
 DATA = Path(__file__).parent / "data"
 GRID, BLOCK = (2, 2, 1), (128, 1, 1)
@@ -104,7 +105,7 @@ def test_a_file_without_an_inference_is_named(tmp_path: Path) -> None:
 
 def test_a_report_is_matched_by_layer_whatever_ncu_chose() -> None:
     chosen = [MODEL[i] for i in (0, 1, 3, 8, 40)]
-    assert ncu_plan.match(MODEL, seen(chosen), every=False) == {0: 0, 1: 1, 2: 3, 3: 8, 4: 40}
+    assert ncu_match.match(MODEL, seen(chosen), every=False) == {0: 0, 1: 1, 2: 3, 3: 8, 4: 40}
 
 
 def test_a_launch_that_the_plan_lacks_is_named() -> None:
@@ -112,9 +113,9 @@ def test_a_launch_that_the_plan_lacks_is_named() -> None:
     with pytest.raises(
         CheckFailed, match=r"ncu captured other .* in h_0/Add .number 2., which nsys"
     ):
-        ncu_plan.match(MODEL, other, every=False)
+        ncu_match.match(MODEL, other, every=False)
     with pytest.raises(CheckFailed, match="launch 47 was mha11 under nsys and nothing under ncu"):
-        ncu_plan.match(MODEL, seen(MODEL[:-1]), every=True)
+        ncu_match.match(MODEL, seen(MODEL[:-1]), every=True)
 
 
 def counters(launches: list[int]) -> pa.Table:

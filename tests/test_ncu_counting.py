@@ -11,8 +11,9 @@ from ncu_fake import Fake, capture, make, reports, runs
 from layerline.analysis.counters import function_name
 from layerline.core import own_ranges
 from layerline.core.errors import CheckFailed
-from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_plan, ncu_target
-from layerline.profile.ncu_plan import Launch, Seen
+from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_match, ncu_plan, ncu_target
+from layerline.profile.ncu_match import Seen
+from layerline.profile.ncu_plan import Launch
 
 MODULE = "layerline/module/"
 PHASE = "layerline/phase/forward"
@@ -88,7 +89,7 @@ def seen(launches: list[Launch]) -> list[Seen]:
 def test_a_plan_made_for_counting_by_grid_is_matched_to_what_ncu_took_of_it() -> None:
     """Invocation 1 of each grid is launches 0 and 2; ncu took the first launch alone."""
     of = [TWO_GRIDS[0], TWO_GRIDS[2]]
-    found = ncu_plan.found_in(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
+    found = ncu_match.found_in(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
     assert found == {0: 0}
     # What was not captured has no counters, and is given none of other work.
     rows = ncu_plan.document(TWO_GRIDS, {"r": found}, of)["launches"]
@@ -103,7 +104,7 @@ def test_an_ncu_that_counts_by_grid_is_told_by_its_order_and_what_lacks_is_repla
     plan = ncu_plan.Plan(tuple(launches), ("fill",), (1, 3))
     assert [x.index for x in plan.chosen] == [0, 2]
     by_grid = [launches[i] for i in (0, 1, 4)]
-    assert ncu_plan.found_in(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
+    assert ncu_match.found_in(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
     reports(monkeypatch, by_grid, launches)
     eager(fake, monkeypatch, launches, plan)
     first, second = fake.calls()
@@ -125,8 +126,8 @@ def test_launches_of_two_kinds_that_a_report_does_not_tell_apart_are_given_to_no
     bare = [dataclasses.replace(x, layer=None, place=f"forward/{x.layer}") for x in TWO_GRIDS]
     bare[1] = dataclasses.replace(bare[1], place="forward/other")
     with pytest.raises(CheckFailed, match=r"captured 1 of 2 launches of fill with grid .16, 1, 1."):
-        ncu_plan.match(bare, seen(bare[1:]), every=False)
-    assert ncu_plan.match(bare, seen(bare), every=False) == {i: i for i in range(4)}
+        ncu_match.match(bare, seen(bare[1:]), every=False)
+    assert ncu_match.match(bare, seen(bare), every=False) == {i: i for i in range(4)}
 
 
 def test_names_that_no_argument_holds_choose_the_same_numbers_of_every_function() -> None:

@@ -16,8 +16,8 @@ from layerline.core import tables
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph
 from layerline.core.run import open_run
-from layerline.profile import ncu_eager_launches, ncu_plan, ncu_target
-from layerline.profile.ncu_plan import Seen
+from layerline.profile import ncu_eager_launches, ncu_match, ncu_plan, ncu_target
+from layerline.profile.ncu_match import Seen
 
 BLOCKS = 6
 MODULE = "layerline/module/"
@@ -114,6 +114,74 @@ def test_blocks_are_equal_and_modules_phases_and_work_of_no_module_are_not(sqlit
     assert kinds[0] != kinds[2]  # h.0.attn, h.0.mlp: one kernel and grid, another module
 
 
+def node(step: Step, number: int, inside: list[tuple[str, str, int]]) -> None:
+    """A node of backward as PyTorch 2.11 names it: the engine's range has no number, the node's
+    has; `inside`: what the engine launches beside the node (operator, kernel, grid)."""
+    opened = step.now = step.now + 1
+    begun = step.now = step.now + 1
+    step.kernel("mm", 2, 8)
+    step.span(f"AddmmBackward0, seq = {number}, op_id = 7", begun, 2)
+    for operator, kernel, grid in inside:
+        begun = step.now = step.now + 1
+        step.kernel(kernel, 2, grid)
+        step.span(f"{operator}, op_id = 8", begun, 2)
+    step.span(f"{EVALUATE}AddmmBackward0, op_id = 6", opened, 2)
+
+
+def test_what_the_engine_does_around_a_node_is_of_the_nodes_module(tmp_path: Path) -> None:
+    step = Step()
+    step.forward()
+    begun = step.now = step.now + 1
+    number = step.backward[1][1]  # h.0.attn
+    node(step, number, [("aten::sum", "reduce_kernel", 6), ("aten::add_", "elementwise_kernel", 9)])
+    step.span("layerline/phase/backward", begun, 1)
+    step.span("layerline/iteration/0", 0, 1)
+    found = ncu_eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
+    back = found[BLOCKS * 4 :]
+    assert [x.place for x in back] == [
+        "backward/AddmmBackward0//h.0.attn",
+        "backward/aten::sum//h.0.attn",  # the bias, summed to its shape
+        "backward/aten::add_//",  # gradients that meet are no module's
+    ]
+    assert ncu_spread.label(vars(back[2])) == "layerline/phase/backward"
+
+
+def optimizer(tmp_path: Path, kernels: list[tuple[str, str, int, int]]) -> list[ncu_plan.Launch]:
+    """The launches of an optimizer's step (operator, kernel, grid, nanoseconds)."""
+    step = Step()
+    begun = step.now = step.now + 1
+    for operator, kernel, grid, ns in kernels:
+        opened = step.now = step.now + 1
+        step.kernel(kernel, 1, grid, ns)
+        step.span(f"{operator}, op_id = 3", opened, 1)
+    step.span("layerline/phase/optimizer", begun, 1)
+    step.span("layerline/iteration/0", 0, 1)
+    return ncu_eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
+
+
+def test_elementwise_work_of_no_module_is_told_by_its_operator_and_its_grid(tmp_path: Path) -> None:
+    name, ns = "multi_tensor_apply_kernel", 5000
+    found = optimizer(
+        tmp_path,
+        [
+            ("aten::_foreach_mul_", name, 320, ns),
+            ("aten::_foreach_mul_", name, 320, ns + 900),
+            ("aten::_foreach_mul_", name, 75, ns),  # fewer chunks
+            ("aten::_foreach_sqrt", name, 320, ns),  # other arithmetic
+            ("aten::linalg_vector_norm", "reduce_kernel", 1, ns),  # its grid is not its elements
+            ("aten::linalg_vector_norm", "reduce_kernel", 1, ns),
+        ],
+    )
+    kinds = list(ncu_plan.kinds(found).values())
+    assert kinds[0] == kinds[1] and len(set(kinds)) == 5
+
+
+def test_work_of_no_module_that_took_far_longer_is_another(tmp_path: Path) -> None:
+    name, operator = "vectorized_elementwise_kernel", "aten::add_"
+    found = optimizer(tmp_path, [(operator, name, 9, 5000), (operator, name, 9, 15000)])
+    assert len(set(ncu_plan.kinds(found).values())) == 2
+
+
 def test_the_fraction_holds_every_kind_and_is_less_than_half(sqlite: Path) -> None:
     plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
     assert ncu_plan.missing(plan.launches, [x.index for x in plan.chosen]) == []
@@ -126,11 +194,11 @@ def seen(launches: list[ncu_plan.Launch]) -> list[Seen]:
 
 def test_launches_that_only_their_place_tells_apart_are_told_by_their_order(sqlite: Path) -> None:
     plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
-    found = ncu_plan.found_in(plan.launches, plan.chosen, seen(plan.chosen))
+    found = ncu_match.found_in(plan.launches, plan.chosen, seen(plan.chosen))
     assert list(found.values()) == [x.index for x in plan.chosen]
     # One launch fewer could be any of them: the rest must not be given other modules' counters.
     with pytest.raises(CheckFailed, match="that are not the"):
-        ncu_plan.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
+        ncu_match.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
 
 
 def test_the_target_of_a_training_step_takes_the_runs_eager_capture(tmp_path: Path) -> None:
