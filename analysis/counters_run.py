@@ -13,6 +13,7 @@ from ..core import nodes
 from ..core.errors import CheckFailed, InputError
 from ..core.nodes import NodeGraph
 from ..core.run import Run
+from ..profile.ncu_target import EVERY, RANGE
 from . import counters, ncu_combine, ncu_spread, unusable
 from .engine_captures import network_of, nodes_file
 from .readers import registry
@@ -20,7 +21,6 @@ from .run_files import optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
-EVERY = ".ncu-every"
 _EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
@@ -33,7 +33,8 @@ def captures(run: Run) -> list[Path]:
     read (its values are not rounded).
 
     Pieces that were not put together yet are, into the CSV that one capture would have left. Of two
-    captures of one engine, one of every launch and one at the fraction, the latter counts.
+    captures of one engine, one of every launch and one at the fraction, the latter counts. Counters
+    of an iteration as one (range replay) are of no layer and left to `layerline metrics`.
     """
     folder = run.file("captures")
     for pieces in sorted(folder.glob("*.ncu.batches")):
@@ -52,7 +53,8 @@ def captures(run: Run) -> list[Path]:
     return [
         own[s]
         for s in sorted(own)
-        if s.removesuffix(EVERY) == s or s.removesuffix(EVERY) not in own
+        if not s.endswith(RANGE)
+        and (s == s.removesuffix(EVERY) or s.removesuffix(EVERY) not in own)
     ]
 
 

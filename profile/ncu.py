@@ -39,6 +39,9 @@ PERMISSION_FIX = (
 # Collective kernels wait for their peers, which a replay never brings (NVIDIA/nccl#466).
 NO_NCCL = "regex:^(?!nccl)"
 NO_KERNEL = "ncu profiled no kernel"
+# Replay modes that measure what is between profiler start and stop, or in the ranges of
+# --nvtx-include, as one. They take no --profile-from-start, and filters by kernel do nothing.
+RANGES = ("range", "app-range")
 _PROFILING = re.compile(r'==PROF== Profiling "(.*?)" - (\d+)')
 _ERROR = re.compile(r"==ERROR==\s*(.*)")
 
@@ -56,6 +59,16 @@ class Options:
     kernel_name: str = ""
     nvtx_include: tuple[str, ...] = ()
     roofline: bool = False  # the roofline's metrics too
+
+    @property
+    def of_ranges(self) -> bool:
+        """Whether ncu measures a range as a whole, and no kernels."""
+        return self.replay_mode in RANGES
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the user chose what is measured, so that no plan does."""
+        return bool(self.kernel_name or self.nvtx_include or self.of_ranges)
 
     def as_json(self) -> dict[str, Any]:
         """For a manifest."""
@@ -127,7 +140,7 @@ def prefix(
     return [
         *tool,
         "--nvtx",
-        *("--profile-from-start", "off"),
+        *(() if options.of_ranges else ("--profile-from-start", "off")),
         *options.arguments(),
         *chosen,
         # % begins a macro in the name of a report (Nsight Compute CLI, File Macros).

@@ -73,7 +73,7 @@ def capture(of: Target, options: ncu.Options, cut: Cut, *, timeout: float) -> di
         **of.about,
         "options": options.as_json(),
         "inputs": {p.name: sha256(p) for p in of.inputs},
-        "every": not _filtered(options),
+        "every": not options.filtered,
         "pieces": [{"name": t.piece.name, "launches": t.launches} for t in manifest.taken],
         "seconds": [t.seconds for t in manifest.taken],
         "profiled_seconds": [t.profiled_seconds for t in manifest.taken],
@@ -96,15 +96,11 @@ def _manifest(of: Target, options: ncu.Options, cut: Cut, folder: Path) -> Manif
         if found.key == key:
             return found
         log(f"{of.stem}: the pieces there are of another capture; begun anew")
-    launches = None if _filtered(options) else of.launches()
+    launches = None if options.filtered else of.launches()
     expected: list[Kernel] | None = None
     if launches is not None:
         expected = [(x.function, x.grid, x.block) for x in launches]
     return Manifest(key, cut, expected)
-
-
-def _filtered(options: ncu.Options) -> bool:
-    return bool(options.kernel_name or options.nvtx_include or options.replay_mode == "range")
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,8 @@ def capture(of: Target, options: ncu.Options, *, every: bool, timeout: float) ->
     plan = of.plan()
     if plan is None:
         log(f"{of.stem}: no nsys capture tells equal launches apart; every one is replayed")
-    users = bool(options.kernel_name or options.nvtx_include)
-    if users or options.replay_mode == "range":
+    users = options.filtered
+    if users:
         plan, every = None, False  # the user chooses
     parts, chosen = _parts(of, options, plan, every=every, timeout=timeout)
     measured, wrong = _matched(parts, plan, chosen)
@@ -169,7 +169,7 @@ def _parts(
     report = of.file(".ncu-rep")
     for old in (".2.ncu-rep", ".2.ncu.csv", ".ncu.csv", ".ncu.plan.json"):  # of an earlier capture
         of.file(old).unlink(missing_ok=True)
-    if of.torch and not options.kernel_name:
+    if of.torch and not options.kernel_name and not options.of_ranges:
         options = dataclasses.replace(options, kernel_name=ncu.NO_NCCL)
     whole = functools.partial(once, of, options, timeout=timeout)
     if plan is None or every or len(plan.chosen) == len(plan.launches):

@@ -49,7 +49,10 @@ def _metrics(
 @click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
 @click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
 @click.option(
-    "--replay-mode", type=click.Choice(("kernel", "application", "range")), help="[default: kernel]"
+    "--replay-mode",
+    type=click.Choice(("kernel", "application", *tool.RANGES)),
+    help="range and app-range measure the iteration, or each range of --nvtx-include, as one.  "
+    "[default: kernel]",
 )
 @click.option("--cache-control", type=click.Choice(("all", "none")), help="[default: all]")
 @click.option("--clock-control", type=click.Choice(("base", "none")), help="[default: base]")
@@ -100,6 +103,7 @@ def ncu(
     if path is None:
         raise click.UsageError("Missing option '--run'.")
     options = _options(asked)
+    _of_ranges(options, every=every, cut=batch_launches)
     run = open_run(path)
     targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
     for of in targets:
@@ -107,7 +111,7 @@ def ncu(
             click.echo(shown(of, options, every=every))
         elif batch_launches or passes:
             cut = ncu_batches.Cut(batch_launches, passes)
-            pieces = of.every()
+            pieces = of.whole() if options.of_ranges else of.every()
             work = functools.partial(ncu_batched.capture, pieces, options, cut, timeout=timeout)
             kept = {"cut": vars(cut)}, [".ncu.batches/manifest.json", ".ncu.meta.json"]
             measure(pieces, options, *kept, work)
@@ -117,7 +121,7 @@ def ncu(
 
 def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: float) -> None:
     """The step of a capture in one run of the program; nothing where it is still valid."""
-    of = of.every() if every else of
+    of = of.whole() if options.of_ranges else of.every() if every else of
     work = functools.partial(ncu_capture.capture, of, options, every=every, timeout=timeout)
     measure(of, options, {"every": every}, list(ncu_capture.SUFFIXES), work)
 
@@ -146,6 +150,16 @@ def _options(asked: dict[str, Any]) -> tool.Options:
     return tool.Options(**given)
 
 
+def _of_ranges(options: tool.Options, *, every: bool, cut: int | None) -> None:
+    """UsageError where what is asked for goes by kernels and the replay mode does not."""
+    kernels = {"--kernel-name": options.kernel_name, "--every": every, "--batch-launches": cut}
+    wrong = [name for name, given in kernels.items() if given]
+    if options.of_ranges and wrong:
+        raise click.UsageError(
+            f"{wrong[0]} chooses kernels, and --replay-mode {options.replay_mode} measures ranges"
+        )
+
+
 def _query(path: Path | None, timeout: float) -> None:
     if path is not None and not path.is_dir():
         raise InputError(
@@ -159,8 +173,8 @@ def _query(path: Path | None, timeout: float) -> None:
 
 def shown(of: Target, options: tool.Options, *, every: bool) -> str:
     """The command as text, with the worker's job."""
-    of = of.every() if every else of
-    plan = None if every else of.plan()
+    of = of.whole() if options.of_ranges else of.every() if every else of
+    plan = None if every or options.filtered else of.plan()
     filters = [] if plan is None else plan.filters()
     before = tool.prefix(tool.command(), options, of.file(""), filters)
     warmup = ncu_target.WARMUP if plan is None else of.warmup

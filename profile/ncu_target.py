@@ -20,6 +20,7 @@ from .ncu_plan import Launch, Plan
 
 WARMUP = 2
 EVERY = ".ncu-every"
+RANGE = ".ncu-range"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,10 @@ class Target:
     def every(self) -> Target:
         """The same with other files: a capture of every launch lies beside the usual one."""
         return dataclasses.replace(self, stem=self.stem + EVERY)
+
+    def whole(self) -> Target:
+        """The same with other files: counters of the iteration as one are no launch's."""
+        return dataclasses.replace(self, stem=self.stem + RANGE)
 
     def file(self, suffix: str) -> Path:
         """A file of this capture."""

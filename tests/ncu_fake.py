@@ -36,6 +36,11 @@ output = given[given.index("--export") + 1]
 log = pathlib.Path(given[given.index("--log-file") + 1])
 at = given.index("--log-file") + 2
 skip = int(given[given.index("--launch-skip") + 1]) if "--launch-skip" in given else 0
+replayed = given[given.index("--replay-mode") + 1] if "--replay-mode" in given else "kernel"
+if "range" in replayed and "--profile-from-start" in given:
+    # As ncu 2025.3.1 says it, before it starts the program.
+    print("==ERROR== Option profile-from-start is not supported during range replay.")
+    sys.exit(1)
 if mode == "forbidden":
     log.write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access")
     sys.exit(subprocess.call(given[at:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,28 @@ def test_application_replay_matches_by_name() -> None:
         "--metrics", "a,b", "--replay-mode", "application", "--app-replay-match", "name",
         "--cache-control", "none", "--clock-control", "none", "--nvtx-include", "x/",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ncu.RANGES)
+def test_range_replay_measures_the_iteration_as_one(fake: Fake, mode: str) -> None:
+    options = ncu.Options(replay_mode=mode)
+    ncu_command.measure_one(fake.target, options, every=False, timeout=60)
+    (call,) = fake.calls()
+    # Profiler start and stop are the range; filters by kernel would do nothing.
+    assert call[:5] == ["--nvtx", "--section", "ComputeWorkloadAnalysis", "--replay-mode", mode]
+    assert not {"--profile-from-start", "--kernel-id", "--kernel-name", "--launch-skip"} & {*call}
+    folder = fake.target.file("").parent
+    assert (folder / "fp16.tensorrt.ncu-range.ncu-rep").exists()
+    meta = json.loads((folder / "fp16.tensorrt.ncu-range.ncu.meta.json").read_text())
+    assert meta["launches"] is None and meta["every"] is False
+    # No layer's counters: the report does not take them for the engine's.
+    assert captures(fake.target.run) == []
+
+
+@pytest.mark.parametrize(
+    "more", [["--every"], ["--kernel-name", "gemm"], ["--batch-launches", "5"]]
+)
+def test_range_replay_refuses_what_chooses_kernels(fake: Fake, more: list[str]) -> None:
+    found = invoke("--run", str(fake.target.run.path), "--replay-mode", "range", *more)
+    assert found.exit_code == 2
+    assert f"{more[0]} chooses kernels, and --replay-mode range measures ranges" in found.output

@@ -50,7 +50,24 @@ way passes --every --metrics smsp__cycles_active.sum --metrics sm__cycles_active
 way pieces --every --batch-launches 5 && same pieces
 way fraction && echo "holds: the fraction is captured"
 way named --every --kernel-name '.*gemm.*' && echo "holds: a filter by kernel name"
-way range --every --replay-mode range && echo "holds: range replay"
+
+# The iteration as one: at least what its launches count together.
+for mode in range app-range; do
+  copy=$work/$mode; cp -al "$run" "$copy"; rm -rf "$copy"/captures/*.ncu*
+  if ! timeout 300 "${layerline[@]}" ncu --run "$copy" --precision "$precision" --clock-control none \
+    --metrics $count --replay-mode $mode >"$work/said" 2>&1; then
+    echo "FAILS: $mode: $(tail -n 2 "$work/said" | cut -c1-400)"; failed=1; continue
+  fi
+  "${layerline[@]}" metrics attribute "$copy/captures/$precision.tensorrt.ncu-range.ncu-rep" \
+    -m $count -o "$work/$mode.txt" >"$work/said" 2>&1
+  "${PYTHON:-python3}" - "$work/kernel.txt" "$work/$mode.txt" $mode <<'PY' || failed=1
+import sys
+
+launches = sum(float(line.split()[1]) for line in open(sys.argv[1]))
+rows = [line.split() for line in open(sys.argv[2]) if line.strip()]
+print(f"runs: {sys.argv[3]}: {rows}; the launches together count {launches:.0f}")
+PY
+done
 timeout 120 "${layerline[@]}" ncu --run "$run" --precision "$precision" --query >"$work/said" 2>&1 &&
   echo "holds: --query ($(tail -n 1 "$work/said" | cut -c1-200))" || { echo "FAILS: --query: $(tail -n 1 "$work/said")"; failed=1; }
 exit $failed
