@@ -64,8 +64,11 @@ for mode in range app-range; do
 import sys
 
 launches = sum(float(line.split()[1]) for line in open(sys.argv[1]))
-rows = [line.split() for line in open(sys.argv[2]) if line.strip()]
-print(f"runs: {sys.argv[3]}: {rows}; the launches together count {launches:.0f}")
+whole = [float(line.split()[0]) for line in open(sys.argv[2]) if line[:1] not in ("#", "\n")]
+if len(whole) == 1 and 0.99 * launches <= whole[0] <= 1.1 * launches:  # the driver's own work too
+    print(f"holds: {sys.argv[3]} counts {whole[0]:.0f}, its launches {launches:.0f}")
+else:
+    sys.exit(print(f"FAILS: {sys.argv[3]} counts {whole}, its launches {launches:.0f}") or 1)
 PY
 done
 timeout 120 "${layerline[@]}" ncu --run "$run" --precision "$precision" --query >"$work/said" 2>&1 &&
