@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -218,7 +218,22 @@ class _Cover:
         self.invocations.add(number)
 
 
-def _covering(groups: Iterable[list[tuple[str, int]]], cover: _Cover) -> _Cover:
+_Named = tuple[str, int]
+
+
+def _named(launches: Sequence[Launch]) -> list[_Named]:
+    """As ncu is told a launch: its function, and which invocation of it."""
+    numbers = invocations(launches, by_function)
+    return [(x.function, n) for x, n in zip(launches, numbers, strict=True)]
+
+
+def _at_stake(members: Sequence[_Named], cover: _Cover, duration: Mapping[_Named, int]) -> int:
+    """How far nsys's durations of one kind are from that of its covered launch, in sum."""
+    first = next(duration[m] for m in members if cover.has(*m))
+    return sum(abs(duration[m] - first) for m in members)
+
+
+def _covering(groups: Iterable[list[_Named]], cover: _Cover) -> _Cover:
     for members in groups:
         if not any(cover.has(*m) for m in members):
             cover.add(*min(members, key=lambda m: cover.more(*m)))
@@ -230,18 +245,19 @@ def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
 
     Of each kind the launch that adds the fewest others; then second representatives (of the last
     instance's name, and of later invocations) while no more than `fraction` of the launches is
-    replayed.
+    replayed: first those of the kinds in which nsys's durations are furthest from the first's.
     """
     numbers = invocations(launches, by_function)
     kind_of = kinds(launches)
-    groups: dict[tuple[Any, ...], list[tuple[str, int]]] = defaultdict(list)
-    for launch, number in zip(launches, numbers, strict=True):
-        groups[kind_of[launch.index]].append((launch.function, number))
+    groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
+    for launch, named in zip(launches, _named(launches), strict=True):
+        groups[kind_of[launch.index]].append(named)
     # Neither order is best for all: those that have no choice first is for a step of training.
     orders = (list(groups.values()), sorted(groups.values(), key=len))
     covers = [_covering(order, _Cover(launches, numbers)) for order in orders]
     cover = min(covers, key=lambda c: c.size)
-    for members in groups.values():
+    duration = {m: x.duration_ns or 0 for m, x in zip(_named(launches), launches, strict=True)}
+    for members in sorted(groups.values(), key=lambda g: -_at_stake(g, cover, duration)):
         rest = [m for m in reversed(members) if not cover.has(*m)]
         if rest and len(members) - len(rest) == 1:
             best = min(rest, key=lambda m: cover.more(*m))
@@ -261,6 +277,15 @@ def missing(launches: Sequence[Launch], measured: Iterable[int]) -> list[Launch]
     return list(found.values())
 
 
+def _nearest(launch: Launch, measured: Sequence[Launch]) -> int | None:
+    """The first of the measured launches whose duration is nearest; null without one."""
+
+    def apart(x: Launch) -> int:
+        return abs((x.duration_ns or 0) - (launch.duration_ns or 0))
+
+    return min(measured, key=apart).index if measured else None
+
+
 def document(
     launches: Sequence[Launch],
     measured: dict[str, dict[int, int]],
@@ -271,23 +296,26 @@ def document(
 
     Every launch has the number of its kind (`key`), whether it was `measured`, and the index of
     the launch whose counters it is given (`representative`, its own where it was measured; null
-    where none of its kind was). Durations are nsys's, of the capture that the plan is of.
+    where none of its kind was; where several were, the one whose duration is nearest). Durations
+    are nsys's, of the capture that the plan is of.
     """
     kind_of = kinds(launches)
     numbers: dict[tuple[Any, ...], int] = {}
     done = {i for found in measured.values() for i in found.values()}
-    first: dict[tuple[Any, ...], int] = {}
+    counted: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
     for launch in launches:
         kind = kind_of[launch.index]
         numbers.setdefault(kind, len(numbers))
         if launch.index in done:
-            first.setdefault(kind, launch.index)
+            counted[kind].append(launch)
     rows = [
         {
             **asdict(x),
             "key": numbers[kind_of[x.index]],
             "measured": x.index in done,
-            "representative": x.index if x.index in done else first.get(kind_of[x.index]),
+            "representative": x.index
+            if x.index in done
+            else _nearest(x, counted[kind_of[x.index]]),
         }
         for x in launches
     ]

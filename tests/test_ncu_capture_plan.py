@@ -89,6 +89,25 @@ def test_at_most_a_quarter_is_replayed_and_every_kind_of_work_is_there() -> None
     assert name == "regex" and pattern.startswith("^(") and numbers == "1|2|23|24"
 
 
+def test_a_second_one_goes_where_nsys_saw_the_launches_of_a_kind_differ() -> None:
+    names = "abababbbbb"
+    times = iter([9000, 9000, 9000, 7000, 7000, 7000, 7000])  # of b; three of a are equal
+    launches = [
+        launch(i, name, f"h_{i}/X", 5000 if name == "a" else next(times))
+        for i, name in enumerate(names)
+    ]
+    # Four may be replayed: one of each kind, and a second of a (with b's of that number) or of b.
+    plan = ncu_plan.plan(launches, fraction=0.4)
+    assert [x.duration_ns for x in plan.chosen if x.kernel == "b"] == [9000, 7000]
+
+
+def test_launches_are_given_the_counters_of_the_one_that_took_as_long() -> None:
+    times = [9000, 8900, 7000, 7100]
+    launches = [launch(i, "k", f"h_{i}/X", ns) for i, ns in enumerate(times)]
+    rows = ncu_plan.document(launches, {"r": {0: 0, 1: 3}})["launches"]
+    assert [x["representative"] for x in rows] == [0, 0, 3, 3]
+
+
 def test_a_real_capture_gives_its_launches_in_order_with_layers() -> None:
     launches = ncu_launches.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")
     assert [x.index for x in launches] == list(range(21))  # kernels of one inference
