@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import pyarrow.compute as pc
 
 from . import counters, counters_sums, modules, roofline
-from .bound_facts import HEADLINES, About, Capture, largest, peaks, peaks_source, values_of
+from .bound_facts import HEADLINES, About, Capture, peaks, peaks_source, values_of
 from .counters import Launch
 from .report import counted
 from .report.view import View
@@ -53,7 +53,8 @@ def side(capture: Capture, view: View) -> CountedSide:
         "uncounted_kernels": dict(without.most_common()),
         "missing": roofline.missing(names),
         "rows": rows,
-        "spread": largest(about.twins.values()),
+        "spread": about.twins.of(x.launch for x in found),
+        "widest": about.twins.widest(),
     }
 
 
@@ -229,7 +230,7 @@ def _row(
             for k, names in HEADLINES.items()
         },
         "pipes": _pipes(values),
-        "spread": largest(about.twins[k] for k in about.kinds(of.launches)),
+        "spread": about.twins.of(x.launch for x in of.launches),
         "share": of.share,
         "text": "",
     }

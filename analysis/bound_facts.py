@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.own_ranges import PREFIX
-from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
+from ..core.roofline_metrics import CLOCK, METRICS
 from . import counters_sums, devices, ncu_spread, roofline
 from .counters import Launch, modules_of_range
 from .floors import LayerFloor
 from .layers import MOVEMENT
 from .report.view import LayerRow, View
-from .report.view_counters import Spread
+from .twins import Twins
 
 # The first that a capture has is shown. Names: `metrics/meanings.py`.
 HEADLINES: dict[str, tuple[str, ...]] = {
@@ -36,9 +36,6 @@ HEADLINES: dict[str, tuple[str, ...]] = {
 _PIPE = (
     r"^sm__(?:inst_executed_)?pipe_(\w+?)(?:_cycles_active)?\.avg\.pct_of_peak_sustained_active$"
 )
-# What twins are compared by; other metrics say how a kernel ran, not how much it did.
-SPREAD = (DURATION, BYTES, *(m for groups in TENSOR.values() for g in groups for m in g),
-          *(SASS.format(op) for op in (*FP32, *FP16)))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,8 @@ class About:
         given = known.filter(pc.is_valid(known["representative_of"]))
         self._given = set(given["launch"].to_pylist())
         self.table = _chosen(capture.counters)
-        self.twins = _twins(capture)
         everything = counters_sums.per_layer(self.table, [replace(x, layer="") for x in found])
         self.whole = values_of(everything, "layer", "value").get("", {})
-        self.key_of = (
-            {x["index"]: x["key"] for x in capture.plan["launches"]} if capture.plan else {}
-        )
         self.layers = [r for r in view["layers"] if r["side"] == capture.key]
         self._of: dict[str, list[LayerRow]] = defaultdict(list)
         for r in self.layers:
@@ -83,17 +76,13 @@ class About:
         self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
+        self.twins = Twins(capture.counters, planned)
         self.uncounted = [x for x in planned if x["index"] not in have]
         self.lacking = self._lacking()
 
     def is_measured(self, launch: Launch) -> bool:
         """Whether a launch has counters of its own."""
         return launch.launch not in self._given
-
-    def kinds(self, launches: Iterable[Launch]) -> list[int]:
-        """The kinds of work of launches, of those with several measured."""
-        numbers = {self.key_of.get(x.launch) for x in launches}
-        return sorted(n for n in numbers if n in self.twins and n is not None)
 
     def _lacking(self) -> dict[str, tuple[tuple[str, ...], float]]:
         """By label of a layer: its modules, and how many kernels per iteration, that the capture
@@ -141,37 +130,6 @@ def values_of(table: pa.Table, by: str, column: str) -> dict[str, dict[str, floa
     for r in table.select([by, "metric", column]).to_pylist():
         found[r[by]][r["metric"]] = r[column]
     return found
-
-
-def _twins(capture: Capture) -> dict[int, Spread]:
-    """By kind of work, how far its measured launches are apart."""
-    if capture.plan is None:
-        return {}
-    table = capture.counters
-    own = table.filter(
-        pc.and_(pc.is_null(table["representative_of"]), pc.is_in(table["metric"], pa.array(SPREAD)))
-    )
-    pairs = {(r["source"], r["launch"]) for r in own.select(["source", "launch"]).to_pylist()}
-    reports: dict[str, dict[str, int]] = defaultdict(dict)
-    for source, launch in pairs:
-        reports[source][str(launch)] = launch
-    plan = {"launches": capture.plan["launches"], "reports": reports}
-    found: dict[int, Spread] = {}
-    for d in ncu_spread.differences(own, plan):
-        made: Spread = {
-            "relative": d.relative,
-            "metric": d.metric,
-            "launches": len(d.launches),
-        }
-        before = found.get(d.key)
-        if before is None or (d.relative or 0) > (before["relative"] or 0):
-            found[d.key] = made
-    return found
-
-
-def largest(parts: Iterable[Spread]) -> Spread | None:
-    """The widest of some spreads; null where there is none."""
-    return max(parts, key=lambda s: s["relative"] or 0, default=None)
 
 
 def _clock(about: About) -> float | None:

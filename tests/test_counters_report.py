@@ -106,7 +106,13 @@ def test_twins_that_were_both_measured_tell_their_spread() -> None:
     assert spread["relative"] == pytest.approx(1 / 10.5) and spread["launches"] == 2
     assert spread["metric"] == "gpu__time_duration.sum"
     assert found["layer", "h_0_ln/Norm"]["spread"] is None  # measured once
-    assert found["module", "h.1"]["spread"] == spread
+    # Of the module's 10.5 us (the twins' mean), 20 and 2 us: what is small speaks for little.
+    module = found["module", "h.1"]["spread"]
+    assert module["relative"] == pytest.approx(1 / 32.5) and module["launches"] == 2
+    side = bound.side(views.capture(), views.view())
+    assert side["spread"]["relative"] == pytest.approx(2 / 65)
+    assert side["widest"] == spread
+    assert any("of a single kind by at most 9.5 %" in f for f in counted.facts(side))
 
 
 def test_headline_metrics_are_there_where_the_capture_has_them() -> None:

@@ -131,7 +131,7 @@ def details(row: CountedRow) -> list[str]:
     if given:
         told[0] += f", {given:,} by a representative"
     if row["spread"] is not None:
-        told.append(f"twins differ by {show.percent(row['spread']['relative'])}")
+        told.append(f"twins differ by {show.percent(row['spread']['relative'])} of it")
     if row["intensity"] is not None:
         told.append(f"{amount(row['intensity'])} FLOP/byte")
     names = {"issue_busy": "issue slots busy", "sm_busy": "SM busy", "occupancy": "occupancy",
@@ -191,9 +191,15 @@ def facts(side: CountedSide) -> list[str]:
     if side["spread"] is not None and side["spread"]["relative"] is not None:
         spread = side["spread"]
         text += (
-            f". Measured launches of the same work differ by at most "
-            f"{show.percent(spread['relative'])} ({spread['metric']})"
+            f". Measured launches of the same work differ by {show.percent(spread['relative'])} "
+            f"of all work ({spread['metric']})"
         )
+        widest = side["widest"]
+        if widest is not None and widest["relative"] is not None:
+            text += (
+                f", of a single kind by at most {show.percent(widest['relative'])} "
+                f"({widest['metric']})"
+            )
     told = [text + "."]
     if side["uncounted"]:
         told.append(_uncounted_launches(side))

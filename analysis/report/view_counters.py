@@ -17,8 +17,8 @@ class CountedFloor(TypedDict):
 
 
 class Spread(TypedDict):
-    """How far launches of the same work that were both measured are apart: (highest - lowest) /
-    mean, the largest over duration, bytes and FLOP; `metric` is where."""
+    """How far launches of the same work that were both measured are apart, by amount
+    (`analysis.twins`), the largest over duration, bytes and FLOP; `metric` is where."""
 
     relative: float | None
     metric: str
@@ -80,6 +80,7 @@ class CountedSide(TypedDict):
     missing: list[str]  # metrics without which no bound can be told
     rows: list[CountedRow]
     spread: Spread | None
+    widest: Spread | None  # of the kind of work whose measured launches are furthest apart
 
 
 class Uncounted(TypedDict):
