@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.roofline_metrics import BYTES, DURATION, FP16, FP32, SASS, TENSOR
-from . import counters_sums
+from .counters_rules import base_unit
 from .report.view_counters import Spread
 
 # What twins are compared by; other metrics say how a kernel ran, not how much it did.
@@ -41,7 +41,7 @@ class Twins:
         for r in rows.select(columns).to_pylist() if self._key else ():
             if r["value"] is None or r["launch"] not in self._key:
                 continue
-            value = r["value"] * counters_sums.base_unit(r["unit"])[0]
+            value = r["value"] * base_unit(r["unit"])[0]
             self._values[r["metric"]][r["launch"]] = value
             if r["representative_of"] is None:
                 measured[r["metric"], self._key[r["launch"]]][r["launch"]] = value
