@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.run import Run
-from . import bound, roofline
+from . import bound, floors, roofline
+from .floors import LayerFloor
 from .report.view import View
 from .report.view_counters import Counted, Uncounted
 from .run_files import optional, plan_of
@@ -37,11 +38,18 @@ def load(
             meta = optional(run.file("captures", f"{stem}.ncu.meta.json"))
             plan = plan_of(run.file("captures"), stem)
             clocks = meta.get("clock_control")
-            capture = bound.Capture(side.key, table, side.floors, plan, clocks)
+            capture = bound.Capture(side.key, table, _floors(run, side), plan, clocks)
             found["sides"].append(bound.side(capture, view))
         elif _runs_kernels(side):
             found["uncounted"].append(_uncounted(run, side, name))
     return found if found["sides"] or found["uncounted"] else None
+
+
+def _floors(run: Run, side: SideData) -> Mapping[str, LayerFloor]:
+    """An export has the nodes of inference: the backward of a training step has no floor."""
+    if side.side == "engine" or side.phase != "inference":
+        return side.floors
+    return floors.of_eager(run, side.precision)
 
 
 def by_name(counters: pa.Table | None) -> dict[str, tuple[str, pa.Table]]:

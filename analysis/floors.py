@@ -7,6 +7,7 @@ traffic at the device's peaks (`roofline_floor.time_ns`). Layers that only move 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import nodes as nodes_
+from ..core.own_ranges import MODULE
 from ..core.run import Run
 from . import roofline_floor
 from .devices import Device, of_attributes, of_name
@@ -61,6 +63,27 @@ def of_engine(run: Run, precision: str, backend: str, layers: pa.Table) -> dict[
         return {}
     device = device_of(optional(run.file("captures", f"{name}.latency.json")))
     return of_layers(layers, nodes_.parse(document, path), in_precision(shapes, precision), device)
+
+
+def of_eager(run: Run, precision: str) -> dict[str, LayerFloor]:
+    """Floors of an eager inference by the label of launches in a module's range: FLOP and bytes of
+    the module's own ONNX nodes. Empty where the export has no shapes."""
+    path = run.file("export", "nodes.json")
+    document = optional(path)
+    shapes = roofline_floor.shapes_of(document)
+    if shapes is None:
+        return {}
+    graph = nodes_.parse(document, path)
+    own: dict[str, list[str]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.module is not None:
+            own[node.module].append(node.name)
+    found = {}
+    for module, names in own.items():
+        least = roofline_floor.floor(names, graph, in_precision(shapes, precision))
+        if least is not None:
+            found[MODULE + module] = LayerFloor(least.flop, least.bytes, None, None, None)
+    return found
 
 
 def of_layers(

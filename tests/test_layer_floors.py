@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from layerline.analysis import floors
 from layerline.core import tables
 from layerline.core.nodes import Node, NodeGraph
+from layerline.core.run import open_run
 
 GRAPH = NodeGraph((Node("m/MatMul", "MatMul", "m", ("x", "w"), ("y",)),), outputs=("y",))
 SHAPES = {
@@ -79,3 +82,25 @@ def test_a_layer_that_was_not_timed_keeps_its_floor() -> None:
     table = layers(row(median_ns=None))
     found = floors.of_layers(table, GRAPH, SHAPES, floors.device_of(H100))["L"]
     assert found.ns and found.times is None
+
+
+def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", create=True)
+    assert floors.of_eager(run, "fp16") == {}  # no export
+    nodes = [
+        {"name": "m/MatMul", "op": "MatMul", "module": "m", "inputs": ["x", "w"], "outputs": ["y"]},
+        {"name": "m.act/Tanh", "op": "Tanh", "module": "m.act", "inputs": ["y"], "outputs": ["z"]},
+        {"name": "Add", "op": "Add", "module": None, "inputs": ["z", "z"], "outputs": ["s"]},
+    ]
+    tensors = {k: {"dtype": d, "shape": list(s)} for k, (d, s) in SHAPES.items()}
+    tensors |= {"z": tensors["y"], "s": tensors["y"]}
+    document = {"schema_version": 1, "nodes": nodes, "tensors": tensors, "outputs": ["s"]}
+    run.file("export").mkdir()
+    run.file("export", "nodes.json").write_text(json.dumps(document))
+    found = floors.of_eager(run, "fp16")
+    # The product reads x and w and writes y; the activation reads and writes once, in two bytes.
+    assert {k: v.bytes for k, v in found.items()} == {
+        "layerline/module/m": 2 * 4_325_376,
+        "layerline/module/m.act": 2 * 2 * 512 * 3072,
+    }
+    assert found["layerline/module/m"].flop == 2_415_919_104
