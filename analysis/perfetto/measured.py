@@ -95,10 +95,16 @@ def _found(
 
 
 def _layer(op: Mapping[str, Any], engine: bool) -> str:
-    own = op["layer"] if engine else op["range"]
-    if not own and op["phase"] == "backward" and len(op["modules"] or ()) == 1:
-        own = f"{PHASE}backward/{op['modules'][0]}"
-    return own or NO_LAYER
+    """As `ncu_spread.label` has it: the layer, the own range, else of backward the module, else the
+    phase (gradient sums, the optimizer)."""
+    if engine:
+        return op["layer"] or NO_LAYER
+    own, phase, modules = op["range"], op["phase"], op["modules"] or ()
+    if own and own.startswith(PREFIX):
+        return str(own)
+    if phase == "backward" and len(modules) == 1:
+        return f"{PHASE}backward/{modules[0]}"
+    return f"{PHASE}{phase}" if phase and not modules else own or NO_LAYER
 
 
 def _numbers(part: pa.Table) -> dict[int, dict[str, Any]]:
