@@ -99,7 +99,8 @@ def _layer(op: Mapping[str, Any], engine: bool) -> str:
     phase (gradient sums, the optimizer)."""
     if engine:
         return op["layer"] or NO_LAYER
-    own, phase, modules = op["range"], op["phase"], op["modules"] or ()
+    own, phase = op["range"], op["phase"]
+    modules: list[str] = op["modules"] or []
     if own and own.startswith(PREFIX):
         return str(own)
     if phase == "backward" and len(modules) == 1:
