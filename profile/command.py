@@ -18,11 +18,9 @@ from layerline.engines.command import engine_options
 
 from . import dry_run as dry_run_
 from . import eager_nsys, engine, engine_rebuild, engine_trace, ncu_step, nsys, steps
+from .steps import COUNTERS, REBUILD
 
-COUNTERS = "ncu"
 WHAT = ("engine", "eager", "train", COUNTERS)
-# Asked for by name only: it builds again, which can take as long as the first time.
-REBUILD = "rebuild"
 
 
 def _what(
@@ -75,6 +73,7 @@ class _WithCounters(click.Command):
     show_default=True,
     help="Inferences in a capture under nsys.",
 )
+@click.option("--force", is_flag=True, help="Measure again what is still valid.")
 @click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
 def profile(
     path: Path,
@@ -82,13 +81,15 @@ def profile(
     backend: str | None,
     what: tuple[str, ...],
     trace_iterations: int,
+    force: bool,
     dry_run: bool,
     **limits: Any,
 ) -> None:
     """Measure the engines of a run, the eager model in inference, and its training.
 
     Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
-    beside a build or another measurement. What is still valid is not measured again.
+    beside a build or another measurement. What is still valid is not measured again, but with
+    --force: on a machine that has become idle, say.
 
     `layerline profile ncu` measures hardware counters alone, with options of its own.
     """
@@ -96,6 +97,8 @@ def profile(
     if dry_run:
         _show(run, wanted, backend, what, limits, trace_iterations)
         return
+    if force:
+        steps.forget(run, what, wanted, backends.choose(backend).name)
     for part in ("eager", "train"):
         if part in what:
             _torch_side(run, part, wanted, limits)

@@ -19,6 +19,9 @@ from . import engine
 # Loads of an engine on a GPU: two of them differ by more than the interval of either. With three
 # the interval over all loads would be twice as wide (Student's t over the root of their number).
 PROCESSES = 5
+COUNTERS = "ncu"
+# Asked for by name only: it builds again, which can take as long as the first time.
+REBUILD = "rebuild"
 
 
 def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -116,6 +119,23 @@ def perform(
     check()
     with machine_lock(f"measuring {step.name}"), step.recording() as facts:
         facts.update(work())
+
+
+def forget(run: Run, what: Sequence[str], precisions: Sequence[str], backend: str) -> None:
+    """Remove the manifests of the chosen measurements, so that they are made again. Eager fp32, the
+    reference of every engine, is one of `eager`. The captures stay until they are replaced."""
+    for name in run.manifests():
+        stage, _, step = name.partition("/")
+        first, _, rest = step.partition(".")
+        precision, _, kind = rest.partition(".")
+        if first in ("eager", "train"):
+            mine = first in what and precision in (*precisions, *(["fp32"] * (first == "eager")))
+            part = COUNTERS if COUNTERS in kind else first
+        else:
+            mine = first in precisions and precision == backend
+            part = next((k for k in (COUNTERS, REBUILD) if k in kind), "engine")
+        if stage == "profile" and mine and part in what:
+            run.manifest_path(name).unlink(missing_ok=True)
 
 
 def skip(run: Run, name: str, what: str, why: str, fix: str) -> None:

@@ -108,6 +108,18 @@ def test_valid_captures_are_not_taken_again(measured: Path, lock: None) -> None:
     assert {p: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()} == before
 
 
+def test_force_measures_again_what_is_asked_for_and_nothing_else(
+    measured: Path, lock: None
+) -> None:
+    before = {p.name: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()}
+    built = (measured / "engines/fp16.onnxruntime.onnx").stat().st_mtime_ns
+    assert invoke(profile, measured, *QUICK, "--precision", "fp16", "--force").exit_code == 0
+    after = {p.name: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()}
+    renewed = {name for name, time in after.items() if time != before[name]}
+    assert renewed == {name for name in before if name.startswith("fp16.onnxruntime.")}
+    assert (measured / "engines/fp16.onnxruntime.onnx").stat().st_mtime_ns == built
+
+
 def test_nothing_but_the_contract_is_left(measured: Path) -> None:
     suffixes = ("latency.json", "profile.json", "profile.meta.json", "outputs.npz", "accuracy.json")
     expected = {f"{p}.onnxruntime.{s}" for p in ("fp32", "fp16") for s in suffixes}
