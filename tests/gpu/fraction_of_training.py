@@ -1,0 +1,55 @@
+"""What would a capture at the fraction say, where a capture of every launch says the truth?
+
+usage: python3 -P tests/gpu/fraction_of_training.py RUN PRECISION
+
+RUN has `train.PRECISION.sqlite` (nsys) and a capture of every launch of the training step
+(`layerline ncu --what train --every --metrics smsp__inst_executed.sum --metrics dram__bytes.sum`).
+The plan is made from the first; each launch that it leaves out is given the value that the second
+has of its representative. Told per metric: launches, modules and the whole step, against the values
+that the launches have themselves. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from layerline.analysis import ncu_spread
+from layerline.analysis.readers import registry
+from layerline.profile import ncu_eager_launches, ncu_plan
+
+
+def apart(a: float, b: float) -> float:
+    return abs(a - b) / max(a, b) if a or b else 0.0
+
+
+def main(run: Path, precision: str) -> None:
+    captures, stem = run / "captures", f"train.{precision}"
+    about = json.loads((captures / f"{stem}.nsys.meta.json").read_text())
+    launches = ncu_eager_launches.of_nsys(captures / f"{stem}.sqlite", about.get("modules") or {})
+    chosen = ncu_plan.plan(launches).chosen
+    told = ncu_plan.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
+    every = registry.read(captures / f"{stem}.ncu-every.ncu.csv")
+    table = ncu_spread.of_file(every, captures / f"{stem}.ncu-every.ncu.plan.json")
+    values: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in table.select(["metric", "launch", "value"]).to_pylist():
+        if row["value"] is not None:
+            values[row["metric"]][row["launch"]] = row["value"]
+    for metric in ("smsp__inst_executed.sum", "dram__bytes.sum"):
+        of = values[metric]
+        given, layers = [], defaultdict(lambda: [0.0, 0.0])
+        for x in told["launches"]:
+            ours, truth = of[x["representative"]], of[x["index"]]
+            layer = layers[ncu_spread.label(x)]
+            layer[0] += ours
+            layer[1] += truth
+            if x["representative"] != x["index"]:
+                given.append(apart(ours, truth))
+        sorted((apart(*v), str(k)) for k, v in layers.items())
+        [sum(v[i] for v in layers.values()) for i in (0, 1)]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
