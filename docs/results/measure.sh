@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes every figure and capture in this folder, on a machine with an NVIDIA GPU, TensorRT and nsys.
 #
-#   docs/results/measure.sh OUT [PART…]      PART: gpt2 counters onnxruntime-cuda gpt2-large (the
+#   docs/results/measure.sh OUT [PART…]      PART: gpt2 counters tiny onnxruntime-cuda gpt2-large (the
 #                                            default), and gpt2-large-batch
 #
+# tiny: every way of collecting counters, and batch sizes, on a model of 2 blocks.
 # counters and onnxruntime-cuda go on with the run of gpt2: counters of the eager model and of
 # training, one capture in 1, 3 and 7 pieces, what ncu counts by; ONNX Runtime's engines beside
 # TensorRT's (onnxruntime-gpu).
@@ -22,7 +23,7 @@ mkdir -p "$out"; out=$(cd "$out" && pwd)
 here=$(cd "$(dirname "$0")/../.." && pwd)
 runs=${RUNS:-$out/runs}
 layerline=(${LAYERLINE:-layerline})
-parts=(${@:-gpt2 counters onnxruntime-cuda gpt2-large})
+parts=(${@:-gpt2 counters tiny onnxruntime-cuda gpt2-large})
 reference=(--set scale_attn_by_inverse_layer_idx=true --set reorder_and_upcast_attn=true --set vocab_size=32768)
 limit=(${LIMIT:+--seconds "$LIMIT"})
 gpt2=$runs/gpt2-1x512
@@ -78,6 +79,13 @@ counters() { # more counters of the run of gpt2
     step 600 "${layerline[@]}" ncu "${of[@]}" --roofline --what $what
   done
   keep gpt2-1x512
+  # Every launch of a training step by two counters, against what the fraction would say.
+  rm -rf "$runs/train-every"; cp -al "$gpt2" "$runs/train-every"
+  rm -f "$runs/train-every"/captures/*.ncu*
+  step 600 "${layerline[@]}" ncu "${of[@]/$gpt2/$runs/train-every}" --what train --every \
+    --metrics smsp__inst_executed.sum --metrics dram__bytes.sum
+  step 120 "${PYTHON:-python3}" -P "$here/tests/gpu/fraction_of_training.py" "$runs/train-every" fp16
+  cp "$out/last.log" "$out/fraction_of_training.txt"
   step 300 bash "$here/tests/gpu/ncu_counts.sh"
   cp "$out/last.log" "$out/ncu_counts.txt"
   # Every launch once, in 1, 3 and 7 runs of the program. Hard links: a run folder for each.
@@ -88,6 +96,17 @@ counters() { # more counters of the run of gpt2
     tar -C "$runs/pieces-$pieces/captures" -czf "$out/pieces-$pieces.tar.gz" --exclude='*.ncu-rep' \
       $(cd "$runs/pieces-$pieces/captures" && ls -d *.ncu* 2>/dev/null)
   done
+}
+
+tiny() {
+  local of=(--run "$runs/tiny" --precision tf32 --backend tensorrt)
+  step 300 "${layerline[@]}" export --run "$runs/tiny" --precision fp32 --model gpt2-tiny --seq 64
+  step 300 "${layerline[@]}" engines "${of[@]}"
+  step 300 "${layerline[@]}" profile "${of[@]}" --what engine --seconds 2
+  step 600 bash "$here/tests/gpu/ncu_modes.sh" "$runs/tiny" tf32
+  cp "$out/last.log" "$out/ncu_modes.txt"
+  step 600 "${layerline[@]}" sweep "${of[@]}" --batches 1,4,8
+  cp "$runs"/tiny/captures/sweep* "$out/"
 }
 
 onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
@@ -105,6 +124,7 @@ for part in "${parts[@]}"; do
   case $part in
     gpt2) measure gpt2-1x512 fp16,tf32,fp32 "${gpt2_model[@]}" ;;
     counters) counters ;;
+    tiny) tiny ;;
     onnxruntime-cuda) onnxruntime_cuda ;;
     gpt2-large) COUNTERS=0 measure gpt2-large-1x1024 fp16,tf32 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
     gpt2-large-batch) COUNTERS=0 measure gpt2-large-4x1024 tf32 --model gpt2-large --batch 4 --seq 1024 "${reference[@]}" ;;

@@ -37,6 +37,9 @@ def main(run: Path, precision: str) -> None:
     for row in table.select(["metric", "launch", "value"]).to_pylist():
         if row["value"] is not None:
             values[row["metric"]][row["launch"]] = row["value"]
+    sys.stdout.write(
+        f"replayed: {len(chosen)} of {len(launches)} launches, {told['keys']} kinds of work\n"
+    )
     for metric in ("smsp__inst_executed.sum", "dram__bytes.sum"):
         of = values[metric]
         given, layers = [], defaultdict(lambda: [0.0, 0.0])
@@ -47,8 +50,14 @@ def main(run: Path, precision: str) -> None:
             layer[1] += truth
             if x["representative"] != x["index"]:
                 given.append(apart(ours, truth))
-        sorted((apart(*v), str(k)) for k, v in layers.items())
-        [sum(v[i] for v in layers.values()) for i in (0, 1)]
+        by_layer = sorted((apart(*v), str(k)) for k, v in layers.items())
+        whole = [sum(v[i] for v in layers.values()) for i in (0, 1)]
+        sys.stdout.write(
+            f"{metric}: {len(given)} launches given another's, apart by "
+            f"{statistics.median(given):.2%} in the median, {max(given):.1%} at worst; "
+            f"{len(by_layer)} modules and phases by {statistics.median(d for d, _ in by_layer):.3%}, "
+            f"{by_layer[-1][0]:.2%} at worst ({by_layer[-1][1]}); the step by {apart(*whole):.2%}\n"
+        )
 
 
 if __name__ == "__main__":
