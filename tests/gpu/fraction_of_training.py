@@ -12,6 +12,7 @@ that the launches have themselves. Needs no GPU.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections import defaultdict
 from pathlib import Path
