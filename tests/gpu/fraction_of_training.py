@@ -56,7 +56,8 @@ def main(run: Path, precision: str) -> None:
         sys.stdout.write(
             f"{metric}: {len(given)} launches given another's, apart by "
             f"{statistics.median(given):.2%} in the median, {max(given):.1%} at worst; "
-            f"{len(by_layer)} modules and phases by {statistics.median(d for d, _ in by_layer):.3%}, "
+            f"{len(by_layer)} modules and phases by "
+            f"{statistics.median(d for d, _ in by_layer):.3%}, "
             f"{by_layer[-1][0]:.2%} at worst ({by_layer[-1][1]}); the step by {apart(*whole):.2%}\n"
         )
 
