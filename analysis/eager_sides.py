@@ -88,15 +88,12 @@ def train(run: Run, precision: str) -> Captured:
     """Eager training in one precision: a side per phase with modules, and the step."""
     read = _read(run, "train", precision)
     latency = optional(run.file("captures", f"train.{precision}.latency.json"))
-    phases = latency.get("phases_ns") or {}
+    phases, target = latency.get("phases_ns") or {}, latency.get("target")
     present = set(pc.unique(read.ops["phase"]).to_pylist())
     sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
-    step = _step_side(read, latency.get("latency_ns") or ())
-    return Captured(
-        [*sides, replace(step, target=latency.get("target"), device=launch.device(latency))],
-        read.ops,
-        read.drawn,
-    )
+    step = replace(_step_side(read, latency.get("latency_ns") or ()), device=launch.device(latency))
+    # What was asked for the step holds for its phases: they are medians of the same samples.
+    return Captured([replace(s, target=target) for s in (*sides, step)], read.ops, read.drawn)
 
 
 def _read(run: Run, task: str, precision: str) -> _Eager:

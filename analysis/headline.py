@@ -92,7 +92,7 @@ def _say(text: str, tone: str = NEUTRAL) -> dict[str, Any]:
 def _each_alone(sides: Sequence[Side]) -> list[dict[str, Any]]:
     """The latency of every side that can stand for itself: phases of a step only without one."""
     known = [s for s in sides if s["latency"]["median"] is not None]
-    whole = [s for s in known if s["phase"] in ("inference", "step")]
+    whole = [s for s in known if s["phase"] in unsettled.WHOLE]
     return [_alone(s) for s in whole or known]
 
 
@@ -161,10 +161,13 @@ def savings(ratio: Ratio, over: Side, under: Side) -> dict[str, Any] | None:
         return None
     known = intervals([*saves, *loses])
     how = "95 % intervals" if known else "too few iterations to say how sure"
+    if known and (len(saves) > 1 or len(loses) > 1):
+        how += ", ordered by their lower ends"
     text = f"{under['label']} {' and '.join(parts)}; {how}"
     undecided = ratio.get("undecided")
     if undecided and known:
-        text += f"; {'one' if undecided == 1 else undecided} more may differ either way"
+        kinds = "one more kind" if undecided == 1 else f"{undecided} more kinds"
+        text += f"; of {kinds} the interval contains zero: {answer.ALIKE}"
     if any(c["ok"] is False for side in (over, under) for c in side["closure"]):
         return _say(f"As profiled, with checks that failed: {text}.")
     tone = (GOOD if saves else BAD) if known else NEUTRAL
@@ -202,12 +205,19 @@ def _not_as_asked(view: View, first: Ratio | None) -> list[dict[str, Any]]:
 def _against_all(side: Side, ratios: Sequence[Ratio], sides: Mapping[str, Side]) -> str:
     """How fast a side is that computed nothing in its precision, and against what that counts."""
     said = [
-        f"{show.ratio(r['ratio'])} as fast as {sides[r['over']]['label']}"
+        _alike(r, sides[r["over"]])
+        if answer.alike(r)
+        else f"{show.ratio(r['ratio'])} as fast as {sides[r['over']]['label']}"
         for r in ratios
         if r["under"] == side["key"]
     ]
     text = f"{side['label']}: {answer.lacking(side)}"
     return f"{text}; it is {' and '.join(said)}" if said else text
+
+
+def _alike(ratio: Ratio, over: Side) -> str:
+    sure = f"95 % interval {show.ratio_range(ratio['low'], ratio['high'], ' to ')}"
+    return f"{answer.ALIKE} from {over['label']} (ratio {show.ratio(ratio['ratio'])}, {sure})"
 
 
 def _audited_wrong(side: Side) -> bool:
@@ -282,10 +292,13 @@ def _step(side: Side) -> dict[str, Any] | None:
     whole, how = side["latency"]["median"], ""
     if whole is None:
         whole, how = side["traced"]["median"], " while profiled"
+    loose = answer.unsettled(side)
+    if loose and not how:
+        how = " (not settled)"
     takes = f" takes {time(whole)}{how}" if whole is not None else ""
     said = ", ".join(f"{name} {show.percent(share)}" for name, share in shares.items())
     of = "shares of operation time within an iteration, averaged"
-    return _say(f"{side['label']}{takes}; {of}: {said}.")
+    return _say(f"{side['label']}{takes}; {of}: {said}.", UNSURE if loose else NEUTRAL)
 
 
 def _inaccurate(side: Side) -> str:

@@ -16,7 +16,7 @@ from ..core.run import Run, Step, open_run
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
-REPORT = ("index.html", "report.md", "layers.csv", "counters.csv", "summary.json", TIMELINE)
+REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
 _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 
@@ -31,8 +31,8 @@ _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 )
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
 def report(run_path: Path, force: bool) -> None:
-    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, counters.csv,
-    summary.json, timeline.perfetto-trace (for ui.perfetto.dev).
+    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json,
+    timeline.perfetto-trace (for ui.perfetto.dev), with hardware counters counters.csv.
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
     on another machine is reported on this one. Ends with 1 where an engine of a backend that
@@ -82,12 +82,16 @@ def _write(run: Run) -> None:
     result = analyse(run)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
-    # Only runs with an ncu capture have one; that of an earlier report would be believed.
-    counters = run.file("tables", "counters.parquet")
-    counters.unlink(missing_ok=True)
+    # Only runs with an ncu capture have these; those of an earlier report would be believed.
+    more = [run.file("tables", "counters.parquet"), run.file("report", "counters.csv")]
+    for path in more:
+        path.unlink(missing_ok=True)
     counted = result.tables.get("counters")
     if counted is not None:
-        write_parquet(counters, counted)
+        write_parquet(more[0], counted)
+    shown = result.view.get("counters")
+    if shown is not None and shown["sides"]:
+        write_text(more[1], counters_csv.render(result.view))
     made = sides.of_run(run, result.captures, counted)
     trace.write(run.file("report", TIMELINE), made)
     if made:
@@ -95,9 +99,8 @@ def _write(run: Run) -> None:
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
-    write_text(run.file("report", "counters.csv"), counters_csv.render(result.view))
     write_json(run.file("report", "summary.json"), summary(result.view, result.rebuild_noise))
-    written = [*_outputs(run)[:-1], *([counters] if counters.exists() else [])]
+    written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]
     record.add_files(result.record, run, written)
     write_json(run.file("run.json"), result.record)
 

@@ -2,11 +2,13 @@
 
 ``{"schema_version": 1, "title", "engines": {"fp16.onnxruntime": FIGURES},
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "comparisons": [...], "facts": FACTS,
-"modules": {side key: {path: COST}}, "sweep": {"points", "best", "skipped"} or null,
+"modules": {side key: {path: COST}}, "kinds": {side key: {kind: COST}},
+"sweep": {"points", "best", "skipped"} or null,
 "counters": {side key: COUNTERS}, "unusable": [{"file", "what", "why", "fix"}]}``.
 `ratios` are the numbers, `comparisons` the same as rows of text (`report.answer`).
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
-nanoseconds; unknown is null.
+nanoseconds; unknown is null. COST: own_ns and shared_ns, medians per iteration; own_low_ns to
+own_high_ns, upper_low_ns to upper_high_ns: the 95 % intervals of own, and of own + shared.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from . import sweep
 from .report import answer
-from .report.view import Side, View
+from .report.view import Cost, Side, View
 
 SCHEMA_VERSION = 1
 _COUNTED = (
@@ -59,6 +61,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "comparisons": answer.comparisons(view),
         "facts": view["manifest"].get("facts"),
         "modules": modules(view),
+        "kinds": kinds(view),
         "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
         "counters": counters(view),
         "unusable": [s for s in view["skipped"] if s.get("file")],
@@ -106,18 +109,34 @@ def figures(side: Side, rebuild_noise: float | None) -> dict[str, Any]:
 
 
 def modules(view: View) -> dict[str, dict[str, Any]]:
-    """Side key -> module path -> own and shared time with the interval of own."""
+    """Side key -> module path -> own and shared time with the intervals of own, and of both
+    together (upper)."""
     found: dict[str, dict[str, Any]] = {s["key"]: {} for s in view["sides"]}
     for row in view["modules"]:
         if row["kind"] == "module":
             for key, cost in row["costs"].items():
-                found[key][row["path"]] = {
-                    "own_ns": cost["own"],
-                    "own_low_ns": cost["own_low"],
-                    "own_high_ns": cost["own_high"],
-                    "shared_ns": cost["shared"],
-                }
+                found[key][row["path"]] = _cost(cost)
     return found
+
+
+def kinds(view: View) -> dict[str, dict[str, Any]]:
+    """Side key -> kind -> the same of the modules of one kind, added up within each iteration."""
+    found: dict[str, dict[str, Any]] = {s["key"]: {} for s in view["sides"]}
+    for kind in view["kinds"]:
+        for key, cost in kind["costs"].items():
+            found[key][kind["name"]] = _cost(cost)
+    return found
+
+
+def _cost(cost: Cost) -> dict[str, int | None]:
+    return {
+        "own_ns": cost["own"],
+        "own_low_ns": cost["own_low"],
+        "own_high_ns": cost["own_high"],
+        "shared_ns": cost["shared"],
+        "upper_low_ns": cost.get("upper_low"),
+        "upper_high_ns": cost.get("upper_high"),
+    }
 
 
 def counters(view: View) -> dict[str, dict[str, Any]]:

@@ -99,6 +99,9 @@ def _side(column: Column) -> contract.Side:
         "warned": list(data.warned),
         "rebuild_noise": data.rebuild_noise,
         "steadiness": steady.judge(data.latency_ns, data.target, data.processes),
+        # No width was asked of these.
+        "traced_steadiness": steady.judge(_by_iteration(data.traced_ns)),
+        "queued_steadiness": steady.judge(data.queued_ns, of=data.queued_processes),
     }
     if data.phase == "step":
         found["phase_shares"] = phase_shares(data.ops)

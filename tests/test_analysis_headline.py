@@ -94,7 +94,7 @@ def test_savings_have_intervals_and_those_that_may_be_zero_are_not_told() -> Non
     assert (ratio["loses"], ratio["undecided"]) == ([], 1)
     assert texts(view)[1] == (
         "Operation time per iteration: TensorRT fp32 saves most in attn (300 µs, 286 to 314 µs); "
-        "95 % intervals; one more may differ either way."
+        "95 % intervals; of one more kind the interval contains zero: not distinguishable."
     )
     assert answer.comparisons(view)[0]["saves"] == "attn 286 – 314 µs"
 
@@ -370,7 +370,7 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
     row = {"what": "busy machine", "engine": "–", "eager": "load 5.1 on 2 CPUs", "effect": "",
            "sides": ["eager/fp32.torch/inference"]}  # fmt: skip
-    said = "load 5.1 on 2 CPUs): measure again when it is idle."
+    said = "(eager fp32: load 5.1 on 2 CPUs): measure again when it is idle."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
     view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert [h["tone"] for h in view["headline"] if h["text"].endswith(said)] == ["unsure"]

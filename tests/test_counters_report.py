@@ -289,7 +289,7 @@ def test_counters_that_the_driver_refuses_are_said_in_the_report(tiny_run: Run) 
     for name in ("index.html", "report.md"):
         text = tiny_run.file("report", name).read_text()
         assert "ERR_NVGPUCTRPERM" in text and "To have them: be root" in text
-    assert tiny_run.file("report", "counters.csv").read_text().startswith("side,sources,kind,name")
+    assert not tiny_run.file("report", "counters.csv").exists()
 
 
 def test_a_refused_capture_is_remembered_until_one_succeeds(tmp_path: Path) -> None:

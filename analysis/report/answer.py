@@ -7,7 +7,7 @@ precision that was asked for, or that its latency has not settled.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from . import show
 from .view import Place, Ratio, Side, View
@@ -16,10 +16,11 @@ HEAD = ("", "side", "as", "95 % interval", "saves most in", "loses most in")
 NOTE = "note"
 LEAST_TOLD = 0.01  # a smaller share of the time is not worth a word
 UNKNOWN = "unknown"
+ALIKE = "not distinguishable"
 
 
 class Comparison(TypedDict):
-    """One row; `lead` is the one that the first sentence tells."""
+    """One row; `lead` is the one that the first sentence tells, `alike`: not distinguishable."""
 
     times: str  # "7.05× as fast"
     ratio: str  # "7.05×"
@@ -30,6 +31,7 @@ class Comparison(TypedDict):
     loses: str
     note: str
     lead: bool
+    alike: bool
 
 
 def comparisons(view: View) -> list[Comparison]:
@@ -59,8 +61,8 @@ def _row(ratio: Ratio, sides: dict[str, Side]) -> Comparison:
     loose = [s["label"] for s in (under, over) if s and unsettled(s)]
     if loose:
         notes.append(f"not settled: {', '.join(loose)}")
-    if low is not None and high is not None and low <= 1 <= high:
-        notes.append("no difference shown")
+    if alike(ratio):
+        notes.insert(0, ALIKE)
     return {
         "times": f"{show.ratio(ratio['ratio'])} as fast",
         "ratio": show.ratio(ratio["ratio"]),
@@ -71,6 +73,7 @@ def _row(ratio: Ratio, sides: dict[str, Side]) -> Comparison:
         "loses": place(ratio.get("loses")),
         "note": "; ".join(filter(None, notes)),
         "lead": bool(ratio.get("lead")),
+        "alike": alike(ratio),
     }
 
 
@@ -112,8 +115,21 @@ def _lack(side: Side) -> tuple[str, str]:
     return f"{which} was computed in {side['precision']}", f"by time, {ran}"
 
 
-def unsettled(side: Side) -> list[str]:
-    """What is wrong with the series of the side's latency; empty where it has settled, or where
-    there are too few samples to tell."""
-    found = side.get("steadiness")
+def alike(ratio: Ratio) -> bool:
+    """Whether the ratio's interval holds 1: the two are not distinguishable."""
+    low, high = ratio.get("low"), ratio.get("high")
+    return low is not None and high is not None and low <= 1 <= high
+
+
+def unsettled(side: Side, which: str = "latency") -> list[str]:
+    """What is wrong with the series of the side's latency ("latency", "traced", "queued"); empty
+    where it has settled, or where there are too few samples to tell."""
+    found: Any = side.get("steadiness" if which == "latency" else f"{which}_steadiness")
     return list(found["faults"]) if found else []
+
+
+def doubts(side: Side) -> list[str]:
+    """What is wrong with each of the side's series, in words that follow "it"."""
+    said = [f"it {fault}" for fault in unsettled(side)]
+    said += [f"while traced it {fault}" for fault in unsettled(side, "traced")]
+    return said + [f"queued it {fault}" for fault in unsettled(side, "queued")]

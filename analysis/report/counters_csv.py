@@ -50,7 +50,8 @@ COLUMNS = (
 
 
 def render(view: View) -> str:
-    """The counters of a view as CSV; the heading alone where there are none."""
+    """The counters of a view as CSV; the heading alone where there are none (then the
+    report has no such file)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)

@@ -40,6 +40,7 @@ def render(view: View) -> str:
     data = payload.build(view)
     comparisons = answer.comparisons(view)
     rows = [view["modules"][i] for i in payload.visible_rows(data)]
+    doubts = {s["key"]: "; ".join(answer.doubts(s)) for s in view["sides"]}
     return (
         _environment()
         .get_template("page.html.j2")
@@ -53,7 +54,9 @@ def render(view: View) -> str:
             panels=[_panel(view, p, rows) for p in panels.panels(view)],
             first_panel=data["first"],
             sentences=sentences.of(view),
-            medians=show.MEDIANS,
+            notes=[show.SHARES, show.MEDIANS, show.COLUMNS, show.NOTHING]
+            + ([show.LOOSE] if any(doubts.values()) else []),
+            doubts=doubts,
             smallest=SMALL,
             layers=sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))[
                 :LAYERS_WITHOUT_SCRIPT
@@ -109,6 +112,8 @@ def _environment() -> Environment:
         "ratio": show.ratio,
         "cost": show.cost,
         "cost_exact": show.cost_exact,
+        "cost_interval": show.cost_interval,
+        "words": show.words,
         "vis": show.visible,
         "short": show.short,
         "when": show.when,
@@ -124,14 +129,16 @@ def _figures(view: View) -> list[dict[str, str]]:
     result = []
     for r in answer.comparisons(view)[:RATIOS_SHOWN]:
         known = r["interval"] != show.UNKNOWN
+        same = r["alike"]
+        note = r["note"].removeprefix(answer.ALIKE).removeprefix("; ") if same else r["note"]
         sure = f"95 %: {r['interval']}" if known else "interval unknown"
         result.append(
             {
                 "value": r["ratio"],
-                "unit": "as fast",
+                "unit": answer.ALIKE if same else "as fast",
                 "what": r["side"],
-                "against": f"as {r['against']}",
-                "sure": "; ".join(filter(None, (sure, r["note"]))),
+                "against": f"{'from' if same else 'as'} {r['against']}",
+                "sure": "; ".join(filter(None, (sure, note))),
                 "tone": "",
             }
         )

@@ -127,7 +127,7 @@ def _estimate(side: Side, which: str) -> Cell:
     if show.known(e["low"]) and show.known(e["high"]):
         exact += f", 95 % {show.exact(e['low'])} to {show.exact(e['high'])}"
     # What is wrong with it is a sentence: see `sentences`.
-    faults = answer.unsettled(side) if which == "latency" else []
+    faults = answer.unsettled(side, which)
     exact = "; ".join([exact, *faults])
     tone = "none" if faults else ""
     return _cell(show.time(e["median"]), sub=show.interval(e), exact=exact, tone=tone)

@@ -22,6 +22,11 @@ FLOOR = (
     "Floor: the measured time over the least that the layer's FLOP, or its bytes from memory, need "
     "at the device's peaks. Below 1: its tensors came from the cache. – : not known."
 )
+INTERVALS = (
+    "The 95 % intervals are in `summary.json` (`modules`, `kinds`): `own_low_ns` to `own_high_ns`, "
+    "with shared layers `upper_low_ns` to `upper_high_ns`; on the page where the pointer is, and "
+    "in a row that is open or has the focus."
+)
 _MARKUP = "\\`*[]<>&|~#!"
 
 
@@ -47,7 +52,15 @@ def render(view: View) -> str:
 
 def text(value: Any, limit: int = 400) -> str:
     """A sentence from the view on one line, its markup escaped."""
-    shown = show.short("–" if value is None or value == "" else value, limit)
+    return _escaped(show.short("–" if value is None or value == "" else value, limit))
+
+
+def sentence(value: Any) -> str:
+    """The report's own words: as `text`, but ended at a word."""
+    return _escaped(show.words(value, SENTENCE))
+
+
+def _escaped(shown: str) -> str:
     escaped = "".join(f"&#{ord(c)};" if c in _MARKUP else c for c in shown)
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", escaped)
 
@@ -90,6 +103,12 @@ def _labels(sides: Sequence[Side]) -> list[str]:
     return [text(s["label"], 60) for s in sides]
 
 
+def _doubted(sides: Sequence[Side]) -> list[str]:
+    """Labels for the head of a table of medians, those of sides that have not settled marked."""
+    labels = zip(_labels(sides), sides, strict=True)
+    return [f"? {label}" if answer.doubts(s) else label for label, s in labels]
+
+
 def _panels(view: View, section: str, table: Callable[[list[Side]], str]) -> str:
     """A table, or one under a heading for each precision."""
     parts = []
@@ -114,12 +133,10 @@ def _answer(view: View) -> str:
         lines = [f"**{nothing}**"]
     else:
         first, *others = view["headline"]
-        lines = [f"**{_TONES.get(first['tone'], '')}{text(first['text'], SENTENCE)}**"]
+        lines = [f"**{_TONES.get(first['tone'], '')}{sentence(first['text'])}**"]
         if others:
             lines.append(
-                "\n".join(
-                    f"- {_TONES.get(h['tone'], '')}{text(h['text'], SENTENCE)}" for h in others
-                )
+                "\n".join(f"- {_TONES.get(h['tone'], '')}{sentence(h['text'])}" for h in others)
             )
     rows = answer.comparisons(view)
     if rows:
@@ -133,7 +150,7 @@ def _ledger(view: View) -> str:
         return _section("Ledger", "No side was measured.")
     said = sentences.of(view)
     lines = [
-        f"- {_MARK[s['tone']]}{text(s['sides'])}, {text(s['check'], 30)}: {text(s['text'])}"
+        f"- {_MARK[s['tone']]}{text(s['sides'])}, {text(s['check'], 30)}: {sentence(s['text'])}"
         for s in said
         if not s["tabled"]
     ]
@@ -204,13 +221,17 @@ def _modules(view: View) -> str:
             for m in shown
             if _seen(sides, m["costs"])
         ]
-        return _table(["module", "class", *_labels(sides)], lines, range(2, 2 + len(sides)))
+        return _table(["module", "class", *_doubted(sides)], lines, range(2, 2 + len(sides)))
 
     left = len(rows) - len(shown)
+    loose = any(answer.doubts(s) for s in view["sides"])
+    notes = [show.SHARES, show.MEDIANS, show.COLUMNS, show.NOTHING, INTERVALS]
+    notes += [show.LOOSE] if loose else []
     return _section(
         "Modules",
         "A range is [own, own + shared]: the time of layers wholly inside, and with those partly "
-        f"inside. Percentages are of the side's operations. {show.MEDIANS}",
+        "inside; it is no interval.",
+        "\n".join(f"- {note}" for note in notes),
         _panels(view, "Modules", table),
         f"{left:,} deeper rows are in index.html." if left else "",
     )
@@ -241,11 +262,12 @@ def _kinds(view: View) -> str:
             for k in view["kinds"]
             if _seen(sides, k["costs"])
         ]
-        return _table(["kind", "class", "count", *_labels(sides)], rows, range(2, 3 + len(sides)))
+        return _table(["kind", "class", "count", *_doubted(sides)], rows, range(2, 3 + len(sides)))
 
     return _section(
         "Kinds",
-        "Modules of one kind, added up within each iteration; then the median is taken.",
+        "Modules of one kind, added up within each iteration; then the median is taken. "
+        "Ranges, percentages, – and ? are as in the modules.",
         _panels(view, "Kinds", table),
     )
 

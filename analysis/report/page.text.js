@@ -48,6 +48,13 @@ function costExact(c) {
   if (!known(c[3])) return `${text}, with layers shared with other modules unknown`;
   return c[3] === 0 ? text : `${text}, with layers shared with other modules ${exact(c[0] + c[3])}`;
 }
+function costInterval(c) {
+  if (!c || !known(c[0])) return "";
+  if (!known(c[1]) || !known(c[2])) return "no interval";
+  const own = timeRange(c[1], c[2]);
+  if (c[3] === 0) return `95 %: ${own}`;
+  return `95 %: own ${own}, with shared ${known(c[5]) && known(c[6]) ? timeRange(c[5], c[6]) : "unknown"}`;
+}
 const escaped = (ch) => {
   const code = ch.codePointAt(0);
   const hex = code.toString(16);

@@ -154,7 +154,7 @@ if (tree) {
       tr.append(th);
     };
     add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
-    for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, nameOf(sides[i].label, 60)), i, "descending");
+    for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
     tree.tHead.replaceChildren(tr);
     tree.style.setProperty("--sides", shown.size);
   }

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import counted, panels, show
+from . import answer, counted, panels, show
 from .view import Cost, View
 
 RULES = {
@@ -46,7 +46,10 @@ def build(view: View) -> dict[str, Any]:
             modules[by_path.get(module or "", 0)]["loose"].append(node)
     shown = panels.panels(view)
     return {
-        "sides": [{"label": s["label"], "side": s["side"]} for s in view["sides"]],
+        "sides": [
+            {"label": s["label"], "side": s["side"], "doubt": "; ".join(answer.doubts(s))}
+            for s in view["sides"]
+        ],
         "panels": [
             {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]} for p in shown
         ],
@@ -164,7 +167,8 @@ def visible_rows(data: dict[str, Any]) -> list[int]:
 def _cost(c: Cost | None) -> list[Any] | None:
     if c is None:
         return None
-    return [c["own"], c["own_low"], c["own_high"], c["shared"], _digits(c["share"])]
+    found = [c["own"], c["own_low"], c["own_high"], c["shared"], _digits(c["share"])]
+    return [*found, c.get("upper_low"), c.get("upper_high")] if c["shared"] else found
 
 
 def _digits(share: float | None) -> float | None:

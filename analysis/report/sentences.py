@@ -36,9 +36,9 @@ def of(view: View) -> list[Said]:
         keys.setdefault((tone, check, text, tabled), []).append(side["key"])
 
     for s in view["sides"]:
-        faults = answer.unsettled(s)
-        if faults:
-            add(s, "latency", f"Not settled: it {'; it '.join(faults)}.", "none", tabled=False)
+        doubts = answer.doubts(s)
+        if doubts:
+            add(s, "latency", f"Not settled: {'; '.join(doubts)}.", "none", tabled=False)
         for c in s["closure"]:
             if c["text"]:
                 add(

@@ -22,6 +22,20 @@ MEDIANS = (
     "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
     "need not add up exactly to the row above, nor the width of a range to what is shared."
 )
+COLUMNS = (
+    "Nor do columns: where iterations differ much (two levels, say), forward and backward need not "
+    "give the step, nor do percentages, of medians, equal the headline's, the means of the shares "
+    "in each iteration."
+)
+SHARES = "Percentages are of the side's operations; that of a range is of its upper end."
+NOTHING = (
+    "– : no operation of that side is the row's, not even a shared one: it did not run, or its "
+    "nodes were folded into a constant when the engine was built."
+)
+LOOSE = (
+    "? in a heading: a latency of that side, or what was profiled, has not settled (the ledger "
+    "says which and why), so neither have the medians below."
+)
 _UNITS = ("ns", "µs", "ms", "s")
 
 
@@ -159,6 +173,20 @@ def cost(c: Cost | None) -> str:
     return time_range(c["own"], c["own"] + c["shared"])
 
 
+def cost_interval(c: Cost | None) -> str:
+    """The 95 % interval of a cost's median, of both ends where layers are shared."""
+    if c is None or c["own"] is None:
+        return ""
+    if not (known(c["own_low"]) and known(c["own_high"])):
+        return "no interval"
+    own = time_range(c["own_low"], c["own_high"])
+    if c["shared"] == 0:
+        return f"95 %: {own}"
+    low, high = c.get("upper_low"), c.get("upper_high")
+    shared = time_range(low, high) if known(low) and known(high) else "unknown"
+    return f"95 %: own {own}, with shared {shared}"
+
+
 def cost_exact(c: Cost | None) -> str:
     """The same in exact nanoseconds, with the interval of the median: for a tooltip."""
     if c is None or c["own"] is None:
@@ -195,6 +223,17 @@ def short(name: Any, limit: int = 160) -> str:
         return text
     tail = limit // 3
     return f"{text[: limit - tail - 1]}…{text[-tail:]}"
+
+
+def words(value: Any, limit: int) -> str:
+    """A visible sentence, ended at a word where it has more than `limit` characters."""
+    text = visible(value)
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 1]
+    if not text[limit - 1].isspace():
+        kept = kept.rpartition(" ")[0] or kept
+    return f"{kept.rstrip(' ,;:')}…"
 
 
 def clean(value: Any) -> Any:

@@ -77,6 +77,8 @@ class Side(TypedDict):
     warned: NotRequired[list[str]]  # what nsys says that its capture lost, and its errors
     rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
     steadiness: NotRequired[Steadiness | None]  # of the latency
+    traced_steadiness: NotRequired[Steadiness | None]
+    queued_steadiness: NotRequired[Steadiness | None]
     # Of a training step: share of operation time by phase, mean of the shares in each iteration.
     phase_shares: NotRequired[dict[str, float]]
 
