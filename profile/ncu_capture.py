@@ -252,12 +252,12 @@ def _matched(
 
 
 def _counted(part: Capture, page: str | None) -> int:
-    """Launches of a report: as it tells itself, else by the rows of its page (a header and a row of
-    units come first), else by ncu's progress lines, which not every capture has."""
+    """Launches of a report: as it tells itself, else by the rows of its page (not its header, its
+    row of units and ncu's warnings), else by ncu's progress lines, which not every capture has."""
     if part.seen is not None or page is None:
         return part.launches
     with part.report.with_name(page).open(encoding="utf-8", newline="") as f:
-        return sum(1 for _ in csv.reader(f)) - 2
+        return sum(1 for row in csv.reader(f) if row and row[0].isdigit())
 
 
 def _csv(report: Path) -> str | None:

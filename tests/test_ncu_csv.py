@@ -92,10 +92,53 @@ def test_a_raw_page_has_a_row_of_units(tmp_path):
     assert (rows[5]["value"], rows[5]["text"]) == (None, "nan")
 
 
-def test_a_raw_page_without_units(tmp_path):
-    text = line(*WHO, "Kernel Name", "m") + "\n" + line("3", "42", "p", "h", "k", "5") + "\n"
-    [row] = read(tmp_path, text).main.to_pylist()
-    assert (row["launch"], row["metric"], row["unit"], row["value"]) == (3, "m", None, 5.0)
+RAW = (
+    line(*WHO, "Kernel Name", "gpu__time_duration.sum") + "\n",
+    line("", "", "", "", "", "us") + "\n",
+    line("3", "42", "p", "h", "k", "409.02") + "\n",
+)
+
+
+@pytest.mark.parametrize("before", [(), RAW])
+def test_a_raw_page_without_its_row_of_units_is_refused(tmp_path, before):
+    """409.02 would be nanoseconds. Also where only a later table of the file lacks them."""
+    header, _, row = RAW
+    with pytest.raises(InputError, match="without its row of units .*in line") as e:
+        read(tmp_path, "".join([*before, header, row]))
+    assert f"in line {len(before) + 1})" in e.value.line() and "--page raw" in e.value.line()
+
+
+def test_a_row_of_units_behind_other_output_is_one(tmp_path):
+    header, units, row = RAW
+    [found] = read(tmp_path, header + "step 3 done" + units + row).main.to_pylist()
+    assert (found["unit"], found["value"]) == ("us", 409.02)
+
+
+def test_a_time_without_a_unit_is_unknown(tmp_path):
+    """Its cell is empty; 409.02 of what?"""
+    header, units, row = RAW
+    artefact = read(tmp_path, header + units.replace("us", "") + row)
+    [found] = artefact.main.to_pylist()
+    assert (found["unit"], found["value"], found["text"]) == (None, None, "409.02")
+    assert any("without the unit" in note and "gpu__time" in note for note in artefact.notes)
+    duration = "gpu__time_duration.sum"
+    artefact = read(tmp_path, details([(duration, "", "409.02"), ("sm__warps.sum", "", "2")]))
+    assert values(artefact) == [None, 2.0]
+
+
+@pytest.mark.parametrize("kept", [1, 1.5, 2])
+def test_a_later_table_that_is_cut_before_its_first_row_is_told(tmp_path, kept):
+    text = "".join(RAW)
+    lines = [*RAW[: int(kept)], RAW[1][:9] if kept == 1.5 else ""]
+    artefact = read(tmp_path, text + "".join(lines))
+    assert values(artefact) == [409.02]
+    assert artefact.facts["cut_short"] and artefact.facts["rows_left_out"] == 1
+    assert any(note.startswith("The last row is cut short") for note in artefact.notes)
+
+
+def test_a_file_that_is_cut_before_its_first_row_is_whole_says_so(tmp_path):
+    with pytest.raises(InputError, match=r"is cut short \(line 3\).*copy it again"):
+        read(tmp_path, "".join(RAW)[:-3])
 
 
 def test_noise_before_between_and_in_front(tmp_path):

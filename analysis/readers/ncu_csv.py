@@ -7,7 +7,8 @@ Made by ``ncu --csv`` (``nv-nsight-cu-cli --csv`` before 2020.1), saved from std
   the program ended no line, in front of the table's lines;
 - the columns differ by version and options, so they are found by name;
 - quotes are not escaped inside NVTX fields (`ncu_rows`);
-- a raw page has a row of units below its header; a details page has one metric per row;
+- a raw page has a row of units below each header, and is refused without: ``409.02`` may be ns or
+  us; a details page has one metric per row, with its unit;
 - rows of a details page are shorter than the header where rules are printed; rules have rows of
   their own, without a metric; `Body Item Label` names a table within a section;
 - numbers are in the machine's locale (`ncu_numbers`), `n/a` or text;
@@ -40,6 +41,9 @@ KIND = "ncu-csv"
 DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB
+# Facts that are there where they are not zero: rows that cannot be read, whether the last of them
+# is cut short, and numbers that are null because points and commas are mixed.
+LEFT_OUT, CUT_SHORT, IN_DOUBT = "rows_left_out", "cut_short", "numbers_in_doubt"
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
 _MAX_ROW_CHARACTERS = 1 * MIB
 _MAX_BROKEN = 100
@@ -68,6 +72,7 @@ class _Run:
     """One header and the rows below it."""
 
     layout: Layout
+    line: int  # of the header
     units: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
 
@@ -78,6 +83,7 @@ class _Found:
     warnings: list[str] = field(default_factory=list)
     noise: int = 0
     broken: list[int] = field(default_factory=list)  # line numbers
+    broken_units: int | None = None  # line number, of the last table
     open_row: bool = False  # the last row is cut short
 
 
@@ -85,23 +91,35 @@ def read(path: Path) -> Artefact:
     """The counters of every launch.
 
     InputError where there is no table (the log of a program that was profiled into a report),
-    where no row can be read, and for other pages that ncu prints (source, summary).
+    where no row can be read or a raw page lacks its row of units, and for other pages that ncu
+    prints (source, summary).
     """
     with open_text(path, LIMIT) as lines:
         found = _scan(lines, path)
     if not any(run.rows for run in found.runs):
         raise _no_rows(path, found)
+    for run in found.runs:
+        if run.rows and not run.units and not run.layout.is_details:
+            raise InputError(
+                f"has a raw page without its row of units (below the header in line {run.line})",
+                file=path,
+                fix="copy it again, or print it again: ncu --import REPORT --csv --page raw",
+            )
     return _artefact(path, found)
 
 
 def _scan(lines: Any, path: Path) -> _Found:
     found = _Found()
-    pending, begun, count = "", 0, 0
+    pending, begun, count, ended = "", 0, 0, True
     for number, line in enumerate(lines, 1):
+        ended = line.endswith("\n")
         line = line.rstrip("\r\n")
         columns = parse_header(line)
         if columns is not None:
-            found.runs.append(_Run(Layout(tuple(columns))))
+            if pending:
+                found.broken.append(begun)
+            pending, found.broken_units = "", None
+            found.runs.append(_Run(Layout(tuple(columns)), number))
             continue
         if not found.runs:
             _noise(found, line, path)
@@ -116,8 +134,9 @@ def _scan(lines: Any, path: Path) -> _Found:
             count += 1
         elif start is not None:
             text, begun, count = line[start.start() :], number, 1
-        elif not run.rows and not run.units and UNITS_ROW.match(line) and not run.layout.is_details:
-            run.units = run.layout.split(line) or []
+        elif (units := _units_row(run, line)) is not None:
+            run.units = run.layout.split(units) or []
+            found.broken_units = None if run.units else number
             continue
         else:
             _noise(found, line, path)
@@ -137,8 +156,19 @@ def _scan(lines: Any, path: Path) -> _Found:
             pending = ""
     if pending:
         found.broken.append(begun)
-        found.open_row = True
+        found.open_row = not (ended and pending.rstrip(", ").endswith('"'))
+    elif found.runs and not found.runs[-1].rows and (found.broken_units or len(found.runs) > 1):
+        found.broken.append(found.broken_units or found.runs[-1].line)
+        found.open_row = True  # it ends before the first row: ncu prints no table without rows
     return found
+
+
+def _units_row(run: _Run, line: str) -> str | None:
+    """The row of units that a raw page begins with, which may stand behind other output."""
+    if run.rows or run.units or run.layout.is_details:
+        return None
+    found = UNITS_ROW.search(line)
+    return None if found is None else line[found.start() :]
 
 
 def _noise(found: _Found, line: str, path: Path) -> None:
@@ -160,6 +190,12 @@ def _noise(found: _Found, line: str, path: Path) -> None:
 
 
 def _no_rows(path: Path, found: _Found) -> InputError:
+    if found.open_row and len(found.broken) == 1:
+        return InputError(
+            f"is cut short (line {found.broken[0]}): no row of its table is whole",
+            file=path,
+            fix="copy it again",
+        )
     if found.runs and found.broken:
         return InputError(
             f"has an ncu table whose rows cannot be read (line {found.broken[0]})",
@@ -186,12 +222,15 @@ def _no_rows(path: Path, found: _Found) -> InputError:
 def _artefact(path: Path, found: _Found) -> Artefact:
     tables = Tables(path.name, _clock_control(found))
     notes = []
+    unsure = 0
     for run in found.runs:
         values = _distinct_values(run)
         style = style_of(values)
         if style.decimal is None:
+            unsure += (doubtful := _in_doubt(run))
             notes.append(
-                "Decimal points and commas are mixed; numbers that could be either are null."
+                f"Decimal points and commas are mixed; numbers that could be either ({doubtful} "
+                f"in {len(run.rows)} rows) are null."
             )
         elif not style.seen and (doubtful := in_doubt(values)):
             notes.append(
@@ -208,6 +247,9 @@ def _artefact(path: Path, found: _Found) -> Artefact:
         first = found.broken[0]
         notes.append(f"{what}: {len(found.broken)} left out, the first at line {first}.")
     notes += found.warnings
+    if tables.unitless:
+        some = ", ".join(sorted(tables.unitless)[:3])
+        notes.append(f"Numbers without the unit that they need are null: {some}.")
     built = tables.build()
     if not built["counters"].num_rows:
         notes.insert(0, "No metric was printed, only rules.")
@@ -220,6 +262,12 @@ def _artefact(path: Path, found: _Found) -> Artefact:
         "nvtx": any(run.layout.nvtx for run in found.runs),
         "lines_of_other_output": found.noise,
     }
+    if found.broken:
+        facts[LEFT_OUT] = len(found.broken)
+    if found.open_row:
+        facts[CUT_SHORT] = True
+    if unsure:
+        facts[IN_DOUBT] = unsure
     return Artefact(KIND, built, facts, notes)
 
 
@@ -229,8 +277,16 @@ def _clock_control(found: _Found) -> str | None:
 
 
 def _distinct_values(run: _Run) -> set[str]:
-    if run.layout.is_details:
-        columns = [run.layout.index["Metric Value"]]
-    else:
-        columns = [i for i, _ in metric_columns(run.layout)]
+    columns = _value_columns(run)
     return {row[i] for row in run.rows for i in columns}
+
+
+def _in_doubt(run: _Run) -> int:
+    columns = _value_columns(run)
+    return sum(in_doubt(row[i] for i in columns) for row in run.rows)
+
+
+def _value_columns(run: _Run) -> list[int]:
+    if run.layout.is_details:
+        return [run.layout.index["Metric Value"]]
+    return [i for i, _ in metric_columns(run.layout)]

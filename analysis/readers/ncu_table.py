@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -55,6 +56,10 @@ _CHUNK = 100_000
 _COLUMNS = ("layer", "kernel", "launch", "metric", "unit", "value", "text", "section")
 
 
+# Amounts of time and of bytes, which ncu prints in any multiple.
+_NEEDS_UNIT = re.compile(r"\w*__\w*(?:time_duration|bytes)\w*\.(?:sum|avg|min|max)\Z")
+
+
 def metric_columns(layout: Layout) -> list[tuple[int, str]]:
     """Position and name of the columns of a raw page that are metrics."""
     return [
@@ -65,7 +70,11 @@ def metric_columns(layout: Layout) -> list[tuple[int, str]]:
 
 
 class Tables:
-    """Collects the rows of a file's tables, column by column and in chunks."""
+    """Collects the rows of a file's tables, column by column and in chunks.
+
+    `unitless`: metrics whose unit must be known for their numbers to say anything, where it is not;
+    their values are null and the number is left as text.
+    """
 
     def __init__(self, source: str, clock_control: str | None) -> None:
         self._source, self._clock_control = source, clock_control
@@ -74,6 +83,7 @@ class Tables:
         self._launches: dict[int, dict[str, Any]] = {}
         self._rules: list[dict[str, Any]] = []
         self._next = 0
+        self.unitless: set[str] = set()
 
     def add(self, layout: Layout, units: list[str], rows: list[list[str]], style: Style) -> None:
         """Add one table's rows. Launch ids that were taken by an earlier table are numbered on."""
@@ -176,6 +186,10 @@ class Tables:
         parse: Parse,
     ) -> None:
         found = [parse(text) for text in texts]
+        for i, unit in enumerate(units):
+            if unit is None and found[i] is not None and _NEEDS_UNIT.match(names[i]):
+                self.unitless.add(names[i])
+                found[i] = None
         count = len(names)
         columns = self._columns
         for column, value in (
