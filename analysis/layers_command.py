@@ -16,7 +16,7 @@ from layerline.core.files import apart, write_json
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, load_network
 
-from . import layers_generic, layers_run, layers_show
+from . import layers_generic, layers_info, layers_run, layers_show
 from .layers_show import Times
 from .readers import registry
 from .readers.base import Artefact, Reader
@@ -38,6 +38,13 @@ _WRITERS = (".csv", ".parquet", ".json")
     type=click.Path(path_type=Path),
     help="network.json of the engine's build: what (Unnamed Layer* N) was.",
 )
+@click.option(
+    "--layer-info",
+    "info_path",
+    type=click.Path(path_type=Path),
+    help="What trtexec --exportLayerInfo wrote of the engine: tensors, kinds and precisions, "
+    "joined to CAPTURE by the names of layers.",
+)
 @click.option("--precision", help="Precision of the engine, written into the table.")
 @click.option(
     "--iteration",
@@ -55,6 +62,7 @@ def layers(
     capture: Path,
     nodes_path: Path | None,
     network_path: Path | None,
+    info_path: Path | None,
     precision: str | None,
     iteration: str | None,
     output: Path | None,
@@ -64,6 +72,7 @@ def layers(
     CAPTURE is an nsys export (SQLite, Parquet or Arrow), a TensorRT layer list or profile, or an
     ONNX Runtime profile; its kind is found from its content. Of a run's own ONNX Runtime profile
     (RUN/captures/*.profile.json) warm-up is left out and modules are found as in its report.
+    Beside a profile of trtexec give its layer information with --layer-info.
     """
     if output is not None and output.suffix not in _WRITERS:
         raise InputError(
@@ -71,11 +80,12 @@ def layers(
             file=output,
             fix=f"use {', '.join(_WRITERS)}",
         )
-    apart(output, capture, nodes_path, network_path)
+    apart(output, capture, nodes_path, network_path, info_path)
     graph = None if nodes_path is None else nodes_file.load(nodes_path)
     network = None if network_path is None else load_network(network_path)
     listed = layers_run.layer_list(capture, nodes_path) if network is None else None
-    found, notes, times = read_layers(capture, graph, network, precision, iteration, listed)
+    info = None if info_path is None else layers_info.load(info_path)
+    found, notes, times = read_layers(capture, graph, network, precision, iteration, listed, info)
     for note in notes:
         progress.log(f"note: {note}")
     if output is not None:
@@ -91,16 +101,18 @@ def read_layers(
     precision: str | None = None,
     iteration: str | None = None,
     listed: Path | None = None,
+    info: layers_info.LayerInfo | None = None,
 ) -> tuple[pa.Table, list[str], Times]:
     """The `layers` table of any artefact that names layers, what to know about it, and its times
-    per iteration. `listed`: the layers.json that a run resolved its own profile with."""
+    per iteration. `listed`: the layers.json that a run resolved its own profile with. `info`: what
+    the engine says of its layers."""
     reader = registry.identify(capture)
     if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
         from . import nsys_layers
 
         with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
             table, notes, total = nsys_layers.of_source(
-                source, graph, network, precision, iteration
+                source, graph, network, precision, iteration, info
             )
         return table, notes, Times(None if total is None else total.n, total)
     artefact, notes = _read(reader, capture)
@@ -110,7 +122,11 @@ def read_layers(
         notes.append(f"modules are those of the run's {listed.name}, as in its report")
         graph = None
     try:
-        found = layers_generic.layers(artefact, graph, network)
+        if info is None:
+            found = layers_generic.layers(artefact, graph, network)
+        else:
+            found, told = layers_info.layers(artefact, info, graph, network)
+            notes += told
     except InputError as e:
         raise InputError(e.what, file=capture, fix=e.fix) from None
     if precision is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +25,8 @@ def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None)
     """The `layers` table of an artefact, resolved; InputError where it names no layers."""
     if "layers" in artefact.tables:
         rows = artefact.tables["layers"].to_pylist()
-        raw = _raw(rows, artefact)
         if graph is not None:
-            for row, what in zip(rows, _resolve_runs(raw, graph, network), strict=True):
-                row.update(filled(what))
+            fill(rows, raw_layers(rows, artefact), graph, network)
         return tables.table("layers", rows)
     ops = artefact.tables.get("ops")
     if ops is not None and "node" in ops["kind"].unique().to_pylist():
@@ -58,18 +57,34 @@ def filled(what: Resolution) -> Row:
     }
 
 
-def _raw(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:
-    """Engine and raw layer of each row, with the tensors and the metadata of its layer."""
-    tensors: dict[tuple[Any, str], dict[str, list[str]]] = {}
+def fill(
+    rows: list[Row],
+    raw: Sequence[tuple[str | None, RawLayer]],
+    graph: NodeGraph,
+    network: Network | None,
+) -> None:
+    """Resolve the layers `raw` (each with its engine) and write what they are into `rows`, which
+    are in step."""
+    for row, what in zip(rows, _resolve_runs(raw, graph, network), strict=True):
+        row.update(filled(what))
+
+
+def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:
+    """Engine and raw layer of each row, with the tensors and the metadata of its layer.
+
+    A layer is told by its engine and its `index` there, which is that of its row: names repeat.
+    """
+    tensors: dict[tuple[Any, int], dict[str, list[str]]] = {}
     for tensor in _rows(artefact, "tensors"):
-        sides = tensors.setdefault((tensor["engine"], tensor["layer"]), {"input": [], "output": []})
+        sides = tensors.setdefault((tensor["engine"], tensor["index"]), {"input": [], "output": []})
         if tensor["direction"] in sides and tensor["tensor"] is not None:
             sides[tensor["direction"]].append(tensor["tensor"])
-    metadata = {(d["engine"], d["layer"]): d["metadata"] for d in _rows(artefact, "details")}
+    metadata = {(d["engine"], d["index"]): d["metadata"] for d in _rows(artefact, "details")}
     seen: Counter[tuple[Any, str]] = Counter()
+    count: Counter[Any] = Counter()
     found = []
     for row in rows:
-        key = (row["engine"], row["layer"])
+        key, name = (row["engine"], count[row["engine"]]), (row["engine"], row["layer"])
         mine = tensors.get(key)
         found.append(
             (
@@ -80,11 +95,12 @@ def _raw(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer
                     inputs=tuple(mine["input"]) if mine else None,
                     outputs=tuple(mine["output"]) if mine else None,
                     metadata=metadata.get(key),
-                    occurrence=seen[key],
+                    occurrence=seen[name],
                 ),
             )
         )
-        seen[key] += 1
+        seen[name] += 1
+        count[row["engine"]] += 1
     return found
 
 
@@ -93,7 +109,7 @@ def _rows(artefact: Artefact, name: str) -> list[Row]:
 
 
 def _resolve_runs(
-    raw: list[tuple[str | None, RawLayer]], graph: NodeGraph, network: Network | None
+    raw: Sequence[tuple[str | None, RawLayer]], graph: NodeGraph, network: Network | None
 ) -> list[Resolution]:
     """Resolve engine by engine (a file may hold several), in step with `raw`."""
     found: dict[int, Resolution] = {}

@@ -17,6 +17,7 @@ from layerline.core.errors import one_line
 from layerline.core.stats import Stat
 from layerline.core.tables import RULES
 
+from . import layers_foreign
 from .report.show import percent
 
 Row = dict[str, Any]
@@ -99,7 +100,10 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
             f"medians and intervals are per iteration (n {n}); calls, kernels and shares are "
             f"over all {n} together"
         )
+    foreign = layers_foreign.hint(rows)
     if not resolved:
+        if foreign is not None:
+            yield foreign
         yield "no module was looked for; name the model's nodes with --nodes nodes.json"
         return
     parts = []
@@ -112,10 +116,14 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
     missing = [r for r in rows if (r["rule"] or "unresolved") == "unresolved"]
     if timed:
         share = 1 - sum(r["total_ns"] or 0 for r in missing) / total
-        asked = "" if share >= ENOUGH else f"; {FITS}"
+        # A ForeignNode that nothing describes is no fault of nodes.json: the hint is of it.
+        beyond = sum(r["total_ns"] or 0 for r in missing if layers_foreign.untold(r)) / total
+        asked = "" if share + beyond >= ENOUGH else f"; {FITS}"
         yield f"resolved to modules: {percent(share)} of the time{asked}"
     else:
         yield f"resolved to modules: {len(rows) - len(missing)} of {len(rows)} layers"
+    if foreign is not None:
+        yield foreign
     for row in missing[:MAX_UNRESOLVED]:
         share = f" ({percent(row['total_ns'] / total)})" if timed and row["total_ns"] else ""
         yield f"unresolved: {row['layer']}{share}"

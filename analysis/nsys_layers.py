@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 from ..core.stats import Stat
 from .layer_sums import per_layer, summarise
 from .layers_generic import filled
+from .layers_info import PRECISIONS, LayerInfo
 from .nsys_ops import Runs, runs
 from .readers import nsys_table
 from .readers.nsys_arrays import KERNEL
@@ -31,9 +33,10 @@ def of_source(
     network: Network | None,
     precision: str | None = None,
     iteration: str | None = None,
+    info: LayerInfo | None = None,
 ) -> tuple[pa.Table, list[str], Stat | None]:
     """The `layers` table of an nsys export, what to know about it, and the time of all layers per
-    iteration (null where a time is unknown)."""
+    iteration (null where a time is unknown). `info`: what the engine says of its layers."""
     # Names of kernels tell what a product applies; they take half the time of reading.
     attribution = attribute(load(source, described=graph is not None))
     found = runs(attribution, iteration)
@@ -46,9 +49,20 @@ def of_source(
             file=source.path,
             fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
         )
-    resolved = resolutions(found, graph, network, attribution.capture.names)
-    table = layers(found, resolved, source.path.name, precision)
-    return table, [*nsys_table.notes(attribution), *found.notes], per_iteration(found)
+    resolved = resolutions(found, graph, network, attribution.capture.names, info)
+    table = layers(found, resolved, source.path.name, precision, info)
+    notes = [*nsys_table.notes(attribution), *found.notes, *_told(found, info)]
+    return table, notes, per_iteration(found)
+
+
+def _told(found: Runs, info: LayerInfo | None) -> list[str]:
+    """How many layers `info` knows something of. A ForeignNode's ranges have names of their own,
+    so that few is no fault."""
+    if info is None:
+        return []
+    known = sum(i is not None for i in info.matches([x.name for x in found.layers]))
+    told = f"{info.source} describes {known} of the {len(found.layers)} layers of the capture"
+    return [told, *info.notes]
 
 
 def per_iteration(found: Runs) -> Stat | None:
@@ -68,10 +82,12 @@ def resolutions(
     graph: NodeGraph | None,
     network: Network | None,
     names: Sequence[str] = (),
+    info: LayerInfo | None = None,
 ) -> list[Resolution | None]:
     """What each layer is, in step with `found.layers`; all null without a graph.
 
-    `names`: the capture's, by the codes of its operations.
+    `names`: the capture's, by the codes of its operations. `info`: what the engine says of its
+    layers.
     """
     if graph is None:
         return [None] * len(found.layers)
@@ -80,6 +96,12 @@ def resolutions(
         RawLayer(name=x.name, occurrence=x.occurrence, kernels=kernels.get(i, ()))
         for i, x in enumerate(found.layers)
     ]
+    if info is not None:
+        matches = info.matches([layer.name for layer in raw])
+        raw = [
+            layer if i is None else replace(info.raw[i], kernels=layer.kernels)
+            for layer, i in zip(raw, matches, strict=True)
+        ]
     return list(resolve(raw, graph, network))
 
 
@@ -99,7 +121,11 @@ def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
 
 
 def layers(
-    found: Runs, resolved: Sequence[Resolution | None], source: str, precision: str | None
+    found: Runs,
+    resolved: Sequence[Resolution | None],
+    source: str,
+    precision: str | None,
+    info: LayerInfo | None = None,
 ) -> pa.Table:
     """The `layers` table, the most expensive layer first.
 
@@ -118,6 +144,7 @@ def layers(
             inside = placed.layer[placed.layer >= 0]
             kernels += np.bincount(inside, minlength=n)
     rows = []
+    matches = None if info is None else info.matches([x.name for x in found.layers])
     sums = per_layer(layer, iteration, duration, n, found.iterations)
     for i, samples in enumerate(sums):
         what = resolved[i]
@@ -140,6 +167,9 @@ def layers(
                 "ci_high_ns": stat and stat.high,
             }
         )
+        known = None if info is None or matches is None else matches[i]
+        if info is not None and known is not None:
+            rows[-1].update({k: info.rows[known][k] for k in PRECISIONS})
     rows.sort(key=lambda r: (r["total_ns"] is None, -(r["total_ns"] or 0)))
     return tables.table("layers", rows)
 
