@@ -18,6 +18,7 @@ from layerline.core.stats import Stat
 from layerline.core.tables import RULES
 
 from . import layers_foreign
+from . import plain
 from .report.show import percent
 
 Row = dict[str, Any]
@@ -39,12 +40,17 @@ def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) ->
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
     total = sum(r["total_ns"] or 0 for r in rows)
-    # A file or another program has no width.
-    whole = not console.is_terminal
-    table = _table(rows, total, resolved, whole=whole)
-    # Names give way to a narrow terminal; figures without their last digits would be others.
-    console.width = _needed(table) if whole else max(console.width, _needed(table))
-    console.print(table)
+    if console.is_terminal:
+        table = _table(rows, total, resolved)
+        # Names give way to a narrow terminal; figures without their last digits would be others.
+        console.width = max(console.width, _needed(table))
+        console.print(table)
+    else:
+        # A file or another program has no width: names are whole, and last, so that none makes
+        # every line as long as itself.
+        for line in _lines(rows, total, resolved):
+            console.print(Text(line), soft_wrap=True)
+        console.print()
     for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
 
@@ -59,27 +65,42 @@ def _needed(table: Table) -> int:
     return sum(widths) + _BETWEEN * (len(widths) - 1)
 
 
-def _table(rows: list[Row], total: int, resolved: bool, *, whole: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=not whole)
-    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=None if whole else 3)
+_FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
+
+
+def _table(rows: list[Row], total: int, resolved: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
+    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
     if resolved:
-        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=None if whole else 2)
+        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)
         table.add_column("rule", no_wrap=True)
-    for heading in ("calls", "kernels", "median µs", "95 % interval", "share"):
+    for heading in _FIGURES:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         cells = [row["layer"]]
         if resolved:
             cells += [_modules(row["modules"]), row["rule"] or "–"]
-        cells += [
-            _count(row["calls"]),
-            _count(row["kernels"]),
-            _us(row["median_ns"]),
-            _interval(row["ci_low_ns"], row["ci_high_ns"]),
-            "–" if row["total_ns"] is None or not total else percent(row["total_ns"] / total),
-        ]
-        table.add_row(*(Text(one_line(c)) for c in cells))
+        table.add_row(*(Text(one_line(c)) for c in (*cells, *_figures(row, total))))
     return table
+
+
+def _lines(rows: list[Row], total: int, resolved: bool) -> Iterator[str]:
+    head = [*_FIGURES, *(("rule", "module") if resolved else ()), "layer"]
+    cells = []
+    for row in rows:
+        named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
+        cells.append([*_figures(row, total), *(one_line(c) for c in (*named, row["layer"]))])
+    return plain.lines(head, cells, range(len(_FIGURES)))
+
+
+def _figures(row: Row, total: int) -> list[str]:
+    return [
+        _count(row["calls"]),
+        _count(row["kernels"]),
+        _us(row["median_ns"]),
+        _interval(row["ci_low_ns"], row["ci_high_ns"]),
+        "–" if row["total_ns"] is None or not total else percent(row["total_ns"] / total),
+    ]
 
 
 def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:

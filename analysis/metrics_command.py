@@ -187,14 +187,13 @@ def roofline(
     show_default=True,
     help="Name the layers whose counters differ by more.",
 )
+@click.option("--all", "whole", is_flag=True, help="Print every metric and layer, names whole.")
 @click.option("-o", "--output", type=_PATH, help="Write the numbers as JSON.")
-def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> None:
+def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path | None) -> None:
     """What a capture at the FRACTION saved against one of EVERY launch, and how far it is off.
 
     Both are captures of one run: fp16.tensorrt.ncu-rep and fp16.tensorrt.ncu-every.ncu-rep, say.
     """
-    from rich.console import Console
-
     from layerline.core.files import write_json
 
     from .metrics import replays, replays_show
@@ -203,7 +202,8 @@ def compare(fraction: Path, every: Path, limit: float, output: Path | None) -> N
     found = replays.comparison(*replays.load(fraction, every), limit)
     if output is not None:
         write_json(output, found)
-    replays_show.show(Console(), found)
+    for line in replays_show.text(found, every=whole, width=_terminal()):
+        click.echo(line)
 
 
 def _terminal() -> int | None:

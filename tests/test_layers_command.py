@@ -115,6 +115,10 @@ def test_names_are_whole_where_no_terminal_is(tmp_path: Path) -> None:
     assert max(len(row["layer"]) for row in found) > 150
     for row in found:
         assert row["layer"] in told
+    # Names are last: the longest makes no other line as long.
+    lines = told.split("21 layers")[0].splitlines()
+    assert lines[0].split()[-3:] == ["rule", "module", "layer"]
+    assert 2 * min(map(len, filter(None, lines))) < max(map(len, lines))
 
 
 def _written(folder: Path) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from layerline.analysis import ncu_combine
-from layerline.analysis.metrics import replays
+from layerline.analysis.metrics import replays, replays_show
 from layerline.core.cli import cli
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
@@ -124,3 +124,41 @@ def test_the_command_prints_and_writes_all(pair: tuple[Path, Path], tmp_path: Pa
     assert "1 of 4 layers have a metric beyond 10.0 %" in done.output
     assert "zero in both, so not in these numbers: z.sum" in done.output
     assert json.loads(out.read_text())["beyond_layers"] == ["h_1_attn/Gemm"]
+
+
+def _compared(metrics: int) -> dict[str, Any]:
+    """Metrics of one layer each, the n-th one n percent off, and one at zero in the other only."""
+
+    def side(by: float, zero: float) -> pa.Table:
+        rows = [
+            {"source": "x", "launch": 0, "kernel": "k", "layer": "l" * 300, "metric": f"m{n:02}",
+             "value": 100.0 + by * n}
+            for n in range(1, metrics + 1)
+        ]  # fmt: skip
+        rows.append({**rows[0], "metric": "gone", "value": zero})
+        return table("counters", rows)
+
+    a, b = replays.Side("a", side(1, 3.0), {}), replays.Side("b", side(0, 0.0), {})
+    return replays.comparison(a, b, 0.1)
+
+
+def test_the_metrics_that_differ_most_are_printed_and_all_when_asked() -> None:
+    found = _compared(30)
+    few, every = list(replays_show.text(found)), list(replays_show.text(found, every=True))
+    assert max(map(len, few[7:])) <= replays_show.WIDTH
+    head = next(i for i, line in enumerate(few) if line.startswith("  worst"))
+    rows = few[head + 1 : head + 21]
+    # First what only one capture has at zero, then 30 %, 29 %, ... 12 %.
+    assert rows[0].split()[0] == "unknown" and " gone " in rows[0]
+    assert [line.split()[-2] for line in rows[1:]] == [f"m{n}" for n in range(30, 11, -1)]
+    assert few[head + 21] == (
+        "… and 11 more metrics that differ less: --all prints them, -o writes all"
+    )
+    assert "l" * 300 not in "".join(few)
+    assert sum("l" * 300 in line for line in every) > 31 and not any("--all" in x for x in every)
+
+
+def test_many_metrics_that_are_zero_in_both_are_counted() -> None:
+    found = {**_compared(1), "zero_in_both": [f"z{n}" for n in range(40)]}
+    (line,) = [x for x in replays_show.text(found) if x.startswith("zero in both")]
+    assert line.endswith(": z0, z1, z2 and 37 more")

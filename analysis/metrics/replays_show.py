@@ -2,72 +2,96 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from layerline.core.errors import one_line
 
+from .. import plain
 from ..report.show import percent
 
-MOST = 20  # layers that are listed; the JSON has all
+MOST = 20  # metrics and layers that are listed unless all are asked for; the JSON has all
+NAMED = 3  # metrics that are zero in both, likewise
+WIDTH = 160  # of a line without all, where no terminal says otherwise
+HEAD = ("worst", "p90", "median", "layers", "metric", "worst layer")
+_FIGURES = (0, 1, 2, 3)
 
 
-def show(console: Console, found: dict[str, Any]) -> None:
-    """Print what was saved, the differences per metric, and the layers beyond the limit."""
-    for line in lines(found):
-        console.print(Text(one_line(line)), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("metric", overflow="fold")
-    for heading in ("layers", "median", "p90", "worst"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("worst layer", overflow="fold")
-    for metric, of in found["metrics"].items():
+def text(found: dict[str, Any], *, every: bool = False, width: int | None = None) -> Iterator[str]:
+    """What was saved, the metrics that differ most, and the layers beyond the limit. `every`: all
+    of them, names whole; else the worst, in lines of `width` characters."""
+    room = WIDTH if width is None else width
+    for line in lines(found, every=every):
+        yield one_line(line)
+    ordered = sorted(found["metrics"].items(), key=lambda item: -_size(item[1]["worst"]))
+    shown = ordered if every else ordered[:MOST]
+    if shown:
+        yield ""
+        yield from plain.lines(HEAD, _rows(shown), _FIGURES, None if every else room)
+        yield from _left("metrics", len(ordered) - len(shown))
+    beyond = found["beyond"] if every else found["beyond"][:MOST]
+    if beyond:
+        yield ""
+    for x in beyond:
+        before = f"{_percent(x['relative'])}  {x['metric']} of "
+        after = f": {x['fraction']:g}, and {x['every']:g} where every launch was replayed"
+        layer = one_line(x["layer"])
+        name = layer if every else plain.fitted(layer, room - len(before) - len(after))
+        yield one_line(f"{before}{name}{after}")
+    yield from _left("layers' metrics", len(found["beyond"]) - len(beyond))
+
+
+def _rows(shown: list[tuple[str, Any]]) -> list[list[str]]:
+    rows = []
+    for metric, of in shown:
         worst = of["worst"] or {}
-        cells = [metric, str(of["count"]), _percent(of["median"]), _percent(of["p90"])]
-        cells += [_percent(worst.get("relative")), worst.get("layer", "")]
-        table.add_row(*(Text(one_line(c)) for c in cells))
-    if found["metrics"]:
-        console.print(table)
-    for x in found["beyond"][:MOST]:
-        text = (
-            f"{_percent(x['relative'])}  {x['metric']} of {x['layer']}: "
-            f"{x['fraction']:g}, and {x['every']:g} where every launch was replayed"
-        )
-        console.print(Text(one_line(text)), soft_wrap=True)
-    if len(found["beyond"]) > MOST:
-        console.print(f"… and {len(found['beyond']) - MOST} more; -o writes all", soft_wrap=True)
+        cells = [_percent(worst.get("relative")), _percent(of["p90"]), _percent(of["median"])]
+        rows.append([*cells, str(of["count"]), one_line(metric), one_line(worst.get("layer", ""))])
+    return rows
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def _left(what: str, count: int) -> Iterator[str]:
+    if count:
+        yield f"… and {count} more {what} that differ less: --all prints them, -o writes all"
+
+
+def lines(found: dict[str, Any], *, every: bool = True) -> list[str]:
     """Sentences: what was saved, the differences over all, what was left out."""
-    every = found["differences"]
+    whole = found["differences"]
     said = [
         f"{found['fraction']} against {found['every']}",
         f"replayed: {_percent(found['replayed_share'])} of the launches "
         f"({found['replayed']} of {found['launches']})",
         f"time: {_percent(found['profiled_ratio'])} from profiler start to stop, "
         f"{_percent(found['whole_ratio'])} with the start of the program",
-        f"differences of layers: median {_percent(every['median'])}, p90 {_percent(every['p90'])}"
-        f"{_worst(every)}; replayed in both: median {_percent(found['noise']['median'])}, "
-        f"p90 {_percent(found['noise']['p90'])}",
+        f"differences of layers: median {_percent(whole['median'])}, p90 {_percent(whole['p90'])}"
+        f"{_worst(whole, every=every)}; replayed in both: median "
+        f"{_percent(found['noise']['median'])}, p90 {_percent(found['noise']['p90'])}",
         f"{len(found['beyond_layers'])} of {found['layers']} layers have a metric beyond "
         f"{percent(found['limit'])}",
     ]
-    if found["zero_in_both"]:
-        names = ", ".join(found["zero_in_both"])
-        said.append(f"zero in both, so not in these numbers: {names}")
+    zero = found["zero_in_both"]
+    if zero:
+        named = zero if every or len(zero) <= NAMED + 1 else zero[:NAMED]
+        more = f" and {len(zero) - len(named)} more" if len(named) < len(zero) else ""
+        said.append(f"zero in both, so not in these numbers: {', '.join(named)}{more}")
     return said
 
 
-def _worst(of: dict[str, Any]) -> str:
+def _worst(of: dict[str, Any], *, every: bool) -> str:
     worst = of["worst"]
     if worst is None:
         return ""
-    return f", worst {_percent(worst['relative'])} ({worst['metric']} of {worst['layer']})"
+    layer = worst["layer"] if every else plain.fitted(worst["layer"], 60)
+    return f", worst {_percent(worst['relative'])} ({worst['metric']} of {layer})"
+
+
+def _size(worst: dict[str, Any] | None) -> float:
+    """A metric that only the whole capture has at zero is further off than any other."""
+    if worst is None:
+        return -math.inf
+    return math.inf if worst["relative"] is None else float(worst["relative"])
 
 
 def _percent(share: float | None) -> str:

@@ -19,6 +19,7 @@ from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION
 from ..layers_show import ENOUGH
+from ..plain import fitted
 from ..report.show import percent
 from ..roofline_floor import floor
 from ..roofline_flop import Shapes
@@ -143,7 +144,7 @@ def roofline_lines(capture: Capture, table: pa.Table, width: int | None = None) 
         yield (
             f"{_short(time):>9} {_short(r['flop']):>10} {_short(r['bytes']):>10} "
             f"{_short(r['intensity']):>8} {_short(r['distance']):>8}  "
-            f"{r['bound'] or '?':<9} {name if width is None else _fitted(name, width - _BEFORE)}"
+            f"{r['bound'] or '?':<9} {name if width is None else fitted(name, width - _BEFORE)}"
         )
 
 
@@ -155,16 +156,7 @@ def narrowed(line: str, width: int) -> str:
     before, tab, name = line.rpartition("\t")
     if not tab or line.startswith("#"):
         return line
-    return f"{before}\t{_fitted(name, width - len((before + tab).expandtabs()))}"
-
-
-def _fitted(name: str, width: int) -> str:
-    """A name without its middle: layers of one kind differ at their ends."""
-    room = max(width, 20)
-    if len(name) <= room:
-        return name
-    tail = (room - 1) // 3
-    return f"{name[: room - 1 - tail]}…{name[-tail:]}"
+    return f"{before}\t{fitted(name, width - len((before + tab).expandtabs()))}"
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -52,6 +52,6 @@ function costCell(c, w) {
       el("span", { class: "meter", "aria-hidden": "true" }, el("i", { style: `width:${own.toFixed(2)}%` }), el("i", { class: "shared", style: `width:${(width - own).toFixed(2)}%` })));
   }
   if (w) cell.append(boundOf(w));
-  if (c && known(c[0])) cell.append(el("small", { class: "ci" }, costInterval(c)));
+  if (c && known(c[0])) cell.append(el("small", { class: "ci" }, tie(costInterval(c))));
   return cell;
 }

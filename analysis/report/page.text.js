@@ -55,6 +55,8 @@ function costInterval(c) {
   if (c[3] === 0) return `95 %: ${own}`;
   return `95 %: own ${own}, with shared ${known(c[5]) && known(c[6]) ? timeRange(c[5], c[6]) : "unknown"}`;
 }
+// A number and its unit stay on one line.
+const tie = (text) => text.replace(/(?<=\d) (?=(?:%|ns|µs|ms|s)(?!\w))/g, "\u00a0");
 const escaped = (ch) => {
   const code = ch.codePointAt(0);
   const hex = code.toString(16);

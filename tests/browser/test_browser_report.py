@@ -204,6 +204,32 @@ def test_the_script_writes_numbers_as_the_server_does(show: Show) -> None:
         assert share == written.percent(row["share"])
 
 
+def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> None:
+    view = views.gpt2(2)
+    eager = next(s for s in view["sides"] if s["key"] == views.EAGER)
+    fault = {"faults": ["has two levels: 50.0 % of samples near 1 ms, 50.0 % near 2 ms"]}
+    eager["traced_steadiness"] = fault
+    page = show(html.render(view)).page
+    row = _row(page, "lm_head")
+    assert row.locator(".ci").first.is_hidden()
+    row.click()
+    cost = next(m for m in view["modules"] if m["path"] == "lm_head")["costs"][eager["key"]]
+    at = [s["key"] for s in view["sides"]].index(eager["key"])
+    shown = row.locator("td").nth(at).locator(".ci")
+    assert shown.is_visible()
+    assert shown.inner_text().replace("\N{NO-BREAK SPACE}", " ") == written.cost_interval(cost)
+    kind = page.locator("#kinds tbody tr").first
+    kind.focus()
+    assert kind.locator(".ci").first.is_visible() and shown.is_visible()  # the row is open
+    row.click()
+    kind.focus()
+    assert shown.is_hidden()
+    for table in ("#tree", "#kinds table"):
+        (mark,) = page.locator(f"{table} thead .doubt").all()
+        assert mark.get_attribute("title") == f"not settled: while traced it {fault['faults'][0]}"
+        assert eager["label"] in mark.locator("xpath=ancestor::th").inner_text()
+
+
 def test_first_rows_are_the_same_with_and_without_script(show: Show) -> None:
     text = html.render(views.gpt2(2))
     drawn = show(text).page
