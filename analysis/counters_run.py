@@ -14,9 +14,10 @@ from ..core.errors import CheckFailed, InputError
 from ..core.nodes import NodeGraph
 from ..core.run import Run
 from ..profile.ncu_target import EVERY, RANGE
-from . import counters, ncu_combine, ncu_spread, unusable
+from . import counters, ncu_combine, ncu_spread, ncu_whole, unusable
 from .engine_captures import network_of, nodes_file
-from .readers import registry
+from .readers import ncu_csv, registry
+from .readers.base import Artefact
 from .run_files import optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
@@ -99,15 +100,21 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     """The `counters` table of all ncu captures of a run, null where there are none.
 
     A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
-    without that list it is an InputError. One that cannot be used is left out where such errors
-    are collected (`unusable`), else an InputError. ToolMissing where a report cannot be read for
+    without that list it is an InputError. So do numbers that are unknown in a capture. One that
+    cannot be used, or that has lost launches, is left out where such errors are collected
+    (`unusable`), else an InputError. ToolMissing where a report cannot be read for
     want of ncu-report and has no CSV beside it.
     """
     parts = []
     for path in captures(run):
         what = f"counters of {ncu_spread.stem(path)}"
         try:
-            parts.append(_joined(run, path))
+            read = registry.read(path)
+            if (lost := ncu_whole.missing(read, path)) is not None:
+                raise lost
+            parts.append(_joined(run, path, read))
+            if skipped is not None and ncu_csv.UNTOLD in read.facts:
+                skipped.append(_untold(what, path, read))
         except Unplanned as e:
             if skipped is None:
                 raise
@@ -118,8 +125,16 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     return pa.concat_tables(parts) if parts else None
 
 
-def _joined(run: Run, capture: Path) -> pa.Table:
-    read = registry.read(capture)
+def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
+    why = (
+        f"{read.facts[ncu_csv.UNTOLD]} numbers in {path.name} have a decimal sign or a unit that "
+        "cannot be told, and are unknown"
+    )
+    fix = "print it again (ncu --import REPORT --csv --page raw); `layerline read` says more"
+    return {"what": f"some {what}", "why": why, "fix": fix}
+
+
+def _joined(run: Run, capture: Path, read: Artefact) -> pa.Table:
     found = read.main
     engine, eager = _ENGINE.match(capture.name), _EAGER.match(capture.name)
     kind = engine or eager

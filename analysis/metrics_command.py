@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ def metrics() -> None:
 @click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
 def list_(capture: Path, static: bool) -> None:
     """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
-    from .metrics import series, source
+    from .metrics import series
 
-    found = source.load(capture)
+    found = _load(capture)
     for one in series.series(found.counters, series.names(found.counters, static=static)):
         click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
 
@@ -55,9 +56,9 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
 
     Arrays: value (base units, NaN where unknown), cumulative_time_ns, kernel_id, unit, metric.
     """
-    from .metrics import series, source
+    from .metrics import series
 
-    found = source.load(capture)
+    found = _load(capture)
     wanted = chosen or series.names(found.counters, static=static)
     paths = series.write_all(series.numbers(found.counters, wanted, found.name), output)
     log(f"{len(paths)} metrics in {output}")
@@ -72,9 +73,9 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
 @click.option("-o", "--output", type=_PATH, required=True, help="Folder for the charts.")
 def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> None:
     """Draw one chart per metric over the kernels of the capture."""
-    from .metrics import plots, series, source
+    from .metrics import plots, series
 
-    found = source.load(capture)
+    found = _load(capture)
     wanted = chosen or [m for m in series.names(found.counters) if not m.startswith("launch__")]
     drawn = series.numbers(found.counters, wanted, found.name)
     folder(output)
@@ -90,11 +91,11 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
 @click.option("-o", "--output", type=_PATH, required=True, help="Chart: .pdf, .svg or .png.")
 def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
     """Draw several metrics on one logarithmic axis, in base units."""
-    from .metrics import plots, series, source
+    from .metrics import plots, series
 
     plots.check(output)
     apart(output, capture)
-    found = source.load(capture)
+    found = _load(capture)
     plots.overlay(series.numbers(found.counters, chosen, found.name), found, output)
     log(f"{output}")
 
@@ -115,10 +116,10 @@ def attribute(
     output: Path | None,
 ) -> None:
     """One metric per layer, or per module, as text."""
-    from .metrics import source, text
+    from .metrics import text
 
     apart(output, capture, nodes, network)
-    found = source.load(capture)
+    found = _load(capture)
     launches = _launches(found, nodes, network)
     made = text.attribute(found, metric, launches, by)
     _tell_coverage(found, launches, nodes)
@@ -137,14 +138,13 @@ def attribute(
 def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
     """What metrics mean, and what their values in CAPTURE suggest."""
     from .metrics import explain as explained
-    from .metrics import source
 
     if capture is None and not chosen:
         raise InputError("nothing to explain", fix="name a capture, or a metric with --metric")
     if capture is None:
         lines = explained.of_names(chosen)
     else:
-        lines = explained.of_capture(source.load(capture), chosen)
+        lines = explained.of_capture(_load(capture), chosen)
     for line in lines:
         click.echo(one_line(line))
 
@@ -161,11 +161,11 @@ def roofline(
     """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
     from layerline.core.files import read_json
 
-    from .metrics import source, text
+    from .metrics import text
     from .roofline_floor import shapes_of
 
     apart(output, capture, nodes, network)
-    found = source.load(capture)
+    found = _load(capture)
     launches = _launches(found, nodes, network)
     shapes = None if nodes is None else shapes_of(read_json(nodes))
     graph = None if nodes is None else nodes_file.load(nodes)
@@ -199,11 +199,28 @@ def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path
     from .metrics import replays, replays_show
 
     apart(output, fraction, every)
-    found = replays.comparison(*replays.load(fraction, every), limit)
+    sides = replays.load(fraction, every)
+    for side in sides:
+        _tell(side.name, side.notes)
+    found = replays.comparison(*sides, limit)
     if output is not None:
         write_json(output, found)
     for line in replays_show.text(found, every=whole, width=_terminal()):
         click.echo(line)
+
+
+def _load(capture: Path) -> Any:
+    """The capture; what its reader left out, and what else is to be said of it, is logged."""
+    from .metrics import source
+
+    found = source.load(capture)
+    _tell(found.name, found.notes)
+    return found
+
+
+def _tell(name: str, notes: Iterable[str]) -> None:
+    for note in notes:
+        log(f"{name}: {note}")
 
 
 def _terminal() -> int | None:

@@ -103,7 +103,7 @@ RAW = (
 def test_a_raw_page_without_its_row_of_units_is_refused(tmp_path, before):
     """409.02 would be nanoseconds. Also where only a later table of the file lacks them."""
     header, _, row = RAW
-    with pytest.raises(InputError, match="without its row of units .*in line") as e:
+    with pytest.raises(InputError, match="without its row of units") as e:
         read(tmp_path, "".join([*before, header, row]))
     assert f"in line {len(before) + 1})" in e.value.line() and "--page raw" in e.value.line()
 

@@ -196,6 +196,56 @@ def test_counters_that_cannot_be_read_leave_those_of_other_captures(
     assert capsys.readouterr().err.count("without counters of fp16.tensorrt: captures/fp16.") == 1
 
 
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("in a row", "is cut short after 1 of 2 launches"),
+        ("between rows", "holds 1 launches, and 2 were captured"),
+        ("within", "has a row that cannot be read"),
+        ("units", "has a raw page without its row of units"),
+    ],
+)
+def test_a_page_of_ncu_that_lost_rows_is_unusable_and_not_of_another_plan(
+    counted: Run, how: str, why: str, capsys: Any
+) -> None:
+    page = counted.file("captures", "fp16.tensorrt.ncu.csv")
+    header, units, first, second = tiny_counters().splitlines(keepends=True)[:4]
+    page.write_bytes(
+        {
+            "in a row": header + units + first + second[:-200],
+            "between rows": header + units + first,
+            "within": header + units + first[: len(first) // 2] + b"\n" + second,
+            "units": header + first + second,
+        }[how]
+    )
+    write_json(page.with_name("fp16.tensorrt.ncu.meta.json"), {"replayed": 2})
+    plan = {"schema_version": 1, "launches": [], "keys": 0, "replayed": 0, "reports": {}}
+    write_json(page.with_name("fp16.tensorrt.ncu.plan.json"), {**plan, "chosen": []})
+    result = pipeline.analyse(counted)
+    (listed,) = [s for s in result.view["skipped"] if "file" in s]
+    assert (
+        listed["what"] == "counters of fp16.tensorrt" and "copy it again" in listed["fix"].lower()
+    )
+    assert listed["why"].startswith(f"captures/fp16.tensorrt.ncu.csv: {why}")
+    assert result.tables["counters"]["source"].unique().to_pylist() == ["fp32.tensorrt.ncu.csv"]
+    assert by_hand.outcome("report", "--run", counted.path) == 1
+    assert why in capsys.readouterr().err
+
+
+def test_numbers_of_mixed_locales_are_said_to_be_unknown(counted: Run) -> None:
+    page = counted.file("captures", "fp16.tensorrt.ncu.csv")
+    page.write_text(
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","m.sum"\n"","","","","","%"\n'
+        + "".join(
+            f'"{i}","1","p","h","k","{value}"\n'
+            for i, value in enumerate(["0.25", "0,25", "1.234", "1,234"])
+        )
+    )
+    skipped = pipeline.analyse(counted).view["skipped"]
+    (listed,) = [s for s in skipped if s["what"] == "some counters of fp16.tensorrt"]
+    assert listed["why"].startswith("2 numbers in fp16.tensorrt.ncu.csv") and "file" not in listed
+
+
 def test_all_that_is_lost_for_want_of_one_file_is_named(tmp_path: Path) -> None:
     run = Run(tmp_path)
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from layerline.core.errors import InputError
 
-from .. import ncu_spread
+from .. import ncu_spread, ncu_whole
 from ..counters_rules import base_unit
 from ..readers import registry
 from ..run_files import optional
@@ -38,11 +38,13 @@ EXTREMES = frozenset({"min", "max"})
 
 @dataclass(frozen=True)
 class Side:
-    """One capture: its counters by the plan's numbers of launches, and its meta file."""
+    """One capture: its counters by the plan's numbers of launches, its meta file, and what its
+    readers say."""
 
     name: str
     counters: pa.Table
     meta: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,18 @@ def load(fraction: Path, every: Path) -> tuple[Side, Side]:
     _whole(every, metas[1], len(whole.tables["launches"]))
     own = ncu_spread.completed({**plan, "reports": {}, "chosen": None}, whole.tables["launches"])
     theirs = ncu_spread.spread(whole.main, own)
-    return Side(fraction.name, ours, metas[0]), Side(every.name, theirs, metas[1])
+    notes = tuple(note for r in read for note in r.notes)
+    return (
+        Side(fraction.name, ours, metas[0], notes),
+        Side(every.name, theirs, metas[1], tuple(whole.notes)),
+    )
 
 
 def _whole(path: Path, meta: Mapping[str, Any], held: int) -> None:
     """InputError where a capture has fewer launches than when it was taken."""
-    told = meta.get("launches") if "pieces" in meta else meta.get("replayed") or meta.get("planned")
-    if isinstance(told, int) and held < told:
-        raise InputError(
-            f"holds {held} launches, and {told} were captured",
-            file=path,
-            fix="is it whole? Copy it again, or capture again",
-        )
+    told = ncu_whole.captured(meta)
+    if told is not None and held < told:
+        raise ncu_whole.fewer(path, held, told)
 
 
 def _readable(report: Path) -> Path:

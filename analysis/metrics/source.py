@@ -13,9 +13,10 @@ from layerline.core.errors import InputError
 from layerline.core.own_ranges import PHASE
 from layerline.core.tables import read_parquet
 
-from .. import devices, ncu_spread
+from .. import devices, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry
+from ..readers.base import Artefact
 
 # ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
@@ -24,7 +25,8 @@ _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 @dataclass(frozen=True)
 class Capture:
     """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated;
-    `partly`: what the capture leaves out, where launches that are the same work were."""
+    `partly`: what the capture leaves out, where launches that are the same work were, or lacks;
+    `notes`: sentences for the user about the file, its reader's and that launches are missing."""
 
     name: str
     counters: pa.Table
@@ -32,6 +34,7 @@ class Capture:
     phases: dict[int, str] = field(default_factory=dict)
     rules: list[dict[str, Any]] = field(default_factory=list)
     partly: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 def load(path: Path) -> Capture:
@@ -58,24 +61,30 @@ def load(path: Path) -> Capture:
         )
     found = registry.read(path)
     rules = found.tables.get("rules")
+    lost = ncu_whole.missing(found, path)
     return Capture(
         path.name,
         found.main,
         devices.of_capture(found.main),
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
-        _partly(path, len(found.tables["launches"])),
+        _partly(path, found, lost),
+        (*found.notes, *([f"It {lost.what}; {lost.fix}."] if lost else [])),
     )
 
 
-def _partly(path: Path, held: int) -> str | None:
-    """What is to be known of a capture whose plan lies beside it."""
-    plan = ncu_spread.plan_beside(path)
-    if plan is None or len(plan["launches"]) <= held:
+def _partly(path: Path, found: Artefact, lost: InputError | None) -> str | None:
+    """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
+    held, plan = len(found.tables["launches"]), ncu_spread.plan_beside(path)
+    whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
+    if lost is not None:
+        of = f" of {whole}" if whole else ""
+        return f"{held}{of} launches: the file {lost.what}; what it lacks is in no sum here"
+    if whole is None:
         return None
     return (
-        f"{held} of {len(plan['launches'])} launches: the others were not replayed and are in no "
-        "sum here; report/counters.csv counts those that are the same work as one of these"
+        f"{held} of {whole} launches: the others were not replayed and are in no sum here; "
+        "report/counters.csv counts those that are the same work as one of these"
     )
 
 

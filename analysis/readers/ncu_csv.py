@@ -42,8 +42,8 @@ DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB
 # Facts that are there where they are not zero: rows that cannot be read, whether the last of them
-# is cut short, and numbers that are null because points and commas are mixed.
-LEFT_OUT, CUT_SHORT, IN_DOUBT = "rows_left_out", "cut_short", "numbers_in_doubt"
+# is cut short, and numbers that are null as their decimal sign or their unit cannot be told.
+LEFT_OUT, CUT_SHORT, UNTOLD = "rows_left_out", "cut_short", "numbers_not_told"
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
 _MAX_ROW_CHARACTERS = 1 * MIB
 _MAX_BROKEN = 100
@@ -248,8 +248,9 @@ def _artefact(path: Path, found: _Found) -> Artefact:
         notes.append(f"{what}: {len(found.broken)} left out, the first at line {first}.")
     notes += found.warnings
     if tables.unitless:
-        some = ", ".join(sorted(tables.unitless)[:3])
-        notes.append(f"Numbers without the unit that they need are null: {some}.")
+        count, some = tables.unitless.total(), ", ".join(sorted(tables.unitless)[:3])
+        notes.append(f"{count} numbers without the unit that they need are null: {some}.")
+        unsure += count
     built = tables.build()
     if not built["counters"].num_rows:
         notes.insert(0, "No metric was printed, only rules.")
@@ -267,7 +268,7 @@ def _artefact(path: Path, found: _Found) -> Artefact:
     if found.open_row:
         facts[CUT_SHORT] = True
     if unsure:
-        facts[IN_DOUBT] = unsure
+        facts[UNTOLD] = unsure
     return Artefact(KIND, built, facts, notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -72,8 +73,8 @@ def metric_columns(layout: Layout) -> list[tuple[int, str]]:
 class Tables:
     """Collects the rows of a file's tables, column by column and in chunks.
 
-    `unitless`: metrics whose unit must be known for their numbers to say anything, where it is not;
-    their values are null and the number is left as text.
+    `unitless`: how many numbers have no unit that need one to say anything, by metric; their values
+    are null and the number is left as text.
     """
 
     def __init__(self, source: str, clock_control: str | None) -> None:
@@ -83,7 +84,7 @@ class Tables:
         self._launches: dict[int, dict[str, Any]] = {}
         self._rules: list[dict[str, Any]] = []
         self._next = 0
-        self.unitless: set[str] = set()
+        self.unitless: Counter[str] = Counter()
 
     def add(self, layout: Layout, units: list[str], rows: list[list[str]], style: Style) -> None:
         """Add one table's rows. Launch ids that were taken by an earlier table are numbered on."""
@@ -188,7 +189,7 @@ class Tables:
         found = [parse(text) for text in texts]
         for i, unit in enumerate(units):
             if unit is None and found[i] is not None and _NEEDS_UNIT.match(names[i]):
-                self.unitless.add(names[i])
+                self.unitless[names[i]] += 1
                 found[i] = None
         count = len(names)
         columns = self._columns
