@@ -17,8 +17,7 @@ from layerline.core.errors import one_line
 from layerline.core.stats import Stat
 from layerline.core.tables import RULES
 
-from . import layers_foreign
-from . import plain
+from . import layers_foreign, plain
 from .report.show import percent
 
 Row = dict[str, Any]
