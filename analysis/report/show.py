@@ -33,8 +33,8 @@ NOTHING = (
     "nodes were folded into a constant when the engine was built."
 )
 LOOSE = (
-    "? in a heading: a latency of that side, or what was profiled, has not settled (the ledger "
-    "says which and why), so neither have the medians below."
+    "? in a heading: a latency of that side, profiled or not, has not settled (the ledger says "
+    "which and why): the medians below may not have either, as their intervals tell."
 )
 _UNITS = ("ns", "µs", "ms", "s")
 
