@@ -29,6 +29,7 @@ COMMANDS = {
     "timeline": "layerline.analysis.timeline_command:timeline",
     "doctor": "layerline.core.doctor:doctor",
     "read": "layerline.analysis.read_command:read",
+    "nodes": "layerline.export.nodes_command:nodes",
     "layers": "layerline.analysis.layers_command:layers",
     "compare": "layerline.analysis.compare_command:compare",
     "metrics": "layerline.analysis.metrics_command:metrics",
@@ -59,7 +60,7 @@ class LazyGroup(click.Group):
 def cli(quiet: bool) -> None:
     """What a layer costs, from the nn.Module to the kernel that ran.
 
-    Stages: export, engines, profile, report. Single files: read, layers, compare, scrub.
+    Stages: export, engines, profile, report. Single files: read, nodes, layers, compare, scrub.
     """
     progress.set_quiet(quiet)
 

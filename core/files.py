@@ -110,14 +110,26 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
     `finite`: NaN and Infinity, which are no JSON but which Python writes, are refused.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text, parse_constant=_no_number if finite else None)
+        data = path.read_bytes()
+        return json.loads(_text(data, path), parse_constant=_no_number if finite else None)
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
     except (ValueError, RecursionError) as e:  # also of a number with thousands of digits
         raise InputError(f"is not JSON ({e})", file=path, fix="make it again") from None
+
+
+# RFC 1952, and the formats' own documentation.
+_COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"),
+               (b"\x28\xb5\x2f\xfd", "zstd"))  # fmt: skip
+
+
+def _text(data: bytes, path: Path) -> str:
+    kind = next((name for magic, name in _COMPRESSED if data.startswith(magic)), None)
+    if kind is not None:
+        raise InputError(f"is compressed ({kind})", file=path, fix="decompress it")
+    return data.decode("utf-8")
 
 
 def _no_number(name: str) -> Any:

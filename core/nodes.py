@@ -91,6 +91,12 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
     """Check a nodes.json document and give its graph. Raises InputError, naming the entry."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise InputError('is not a nodes.json (no "nodes" list)', file=file)
+    if isinstance(document.get("layers"), list) and "backend" in document:
+        raise InputError(
+            "is a layers.json, layerline's own list of an engine's layers, not a nodes.json",
+            file=file,
+            fix="give the nodes.json of the export (RUN/export/nodes.json)",
+        )
     version = document.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InputError(
@@ -133,6 +139,12 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
 
 def load(path: Path) -> NodeGraph:
     """Read nodes.json. Raises InputError for a missing, broken or foreign file."""
+    if path.suffix == ".onnx" and path.is_file():
+        raise InputError(
+            "is an ONNX model, not its nodes.json",
+            file=path,
+            fix=f"make that with `layerline nodes {path}`",
+        )
     return parse(read_json(path), path)
 
 

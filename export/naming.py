@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _TRACE = "pkg.torch.onnx.stack_trace"
 # A module list that was sliced (`for layer in self.layers[2:]`) appears as `layers.slice(2, …)`.
 _SLICE = re.compile(r"\.slice\((None|\d+), (?:None|-?\d+), (?:None|1)\)\.(\d+)")
@@ -54,9 +54,7 @@ class ModuleTree:
 
     def canonical(self, scope: str) -> str | None:
         """The path in ``named_modules()`` for a scope as the exporter spells it; null if none."""
-        path = _AGAIN.sub("", scope)
-        path = _SLICE.sub(lambda m: f".{int(m[1]) + int(m[2]) if m[1] != 'None' else m[2]}", path)
-        for candidate in (path, _SELF.sub("", path)):
+        for candidate in (spelled(scope), spelled(scope, own=False)):
             if candidate in self.classes:
                 return candidate
             for kept, others in self.aliases.items():
@@ -71,6 +69,16 @@ class ModuleTree:
             if found is not None:
                 return found
         return None
+
+
+def spelled(scope: str, *, own: bool = True) -> str:
+    """A module's path as ``named_modules()`` has it, of a scope as the exporter spells it.
+
+    `own` False: without what strict tracing puts before it, too.
+    """
+    path = _AGAIN.sub("", scope)
+    path = _SLICE.sub(lambda m: f".{int(m[1]) + int(m[2]) if m[1] != 'None' else m[2]}", path)
+    return path if own else _SELF.sub("", path)
 
 
 @dataclass(frozen=True)
@@ -123,12 +131,7 @@ def _rename(
     sources: Mapping[Any, str | None],
     tree: ModuleTree,
 ) -> Naming:
-    modules = from_neighbours(
-        nodes,
-        known,
-        {n: [u for o in n.outputs for u in (use.node for use in o.uses())] for n in nodes},
-        {n: [p for i in n.inputs if i is not None and (p := i.producer())] for n in nodes},
-    )
+    modules = from_neighbours(nodes, known, *neighbours(nodes))
     names = unique_names((modules[node], node.op_type) for node in nodes)
     named = []
     for node, name in zip(nodes, names, strict=True):
@@ -147,6 +150,15 @@ def _rename(
     return Naming(tuple(named), len(nodes) - len(known))
 
 
+def neighbours(nodes: list[Any]) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
+    """Who reads what each node writes, and who writes what it reads."""
+    consumers = {n: [use.node for o in n.outputs for use in o.uses()] for n in nodes}
+    producers = {
+        n: [p for i in n.inputs if i is not None and (p := i.producer()) is not None] for n in nodes
+    }
+    return consumers, producers
+
+
 def from_neighbours(
     nodes: list[Any],
     known: Mapping[Any, str],
@@ -159,14 +171,25 @@ def from_neighbours(
     several modules by what encloses them all; without known readers, what the node reads does.
     A node that neither says anything about belongs to the root module.
     """
+    found = spread(nodes, known, consumers, producers)
+    return {node: found.get(node, "") for node in nodes}
+
+
+def spread(
+    nodes: list[Any],
+    known: Mapping[Any, str],
+    consumers: Mapping[Any, list[Any]],
+    producers: Mapping[Any, list[Any]],
+) -> dict[Any, str]:
+    """As `from_neighbours`, without the nodes of which no neighbour says anything."""
     found = dict(known)
-    for neighbours, order in ((consumers, nodes[::-1]), (producers, nodes)):
+    for beside, order in ((consumers, nodes[::-1]), (producers, nodes)):
         for node in order:
             if node not in found:
-                around = [found[n] for n in neighbours[node] if n in found]
+                around = [found[n] for n in beside[node] if n in found]
                 if around:
                     found[node] = enclosing(around)
-    return {node: found.get(node, "") for node in nodes}
+    return found
 
 
 def enclosing(paths: list[str]) -> str:
@@ -266,7 +289,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 
 def _source(node: Any) -> str | None:
     """The torch operator and the line of the model's code, e.g. ``aten.add (model.py:12 f)``."""
-    hierarchy = node.metadata_props.get(_HIERARCHY)
+    hierarchy = node.metadata_props.get(HIERARCHY)
     if hierarchy is None:
         return None
     operator = str(ast.literal_eval(hierarchy)[-1]).removesuffix(".default")

@@ -72,7 +72,7 @@ def _binary(head: Head) -> tuple[str, str] | None:
         )
     # ModelProto: ir_version (field 1), then any other of its fields (onnx.proto).
     if len(data) > 2 and data[0] == 8 and 1 <= data[1] <= 32 and data[2] in _ONNX_FIELDS:
-        return "is an ONNX model", "export and build it with `layerline export` and `engines`"
+        return "is an ONNX model", "build and profile it; `layerline nodes` makes its nodes.json"
     if name.endswith((".onnx", ".pb", ".pbtxt")):
         return "is an ONNX or protobuf model", "profile it first"
     if name.endswith((".engine", ".plan", ".trt")):
@@ -105,10 +105,13 @@ def _text(head: Head) -> tuple[str, str] | None:
 
 
 def _json(text: str) -> tuple[str, str]:
+    if '"schema_version"' in text[:4096] and '"backend"' in text and '"layers"' in text:
+        return (
+            "is a layers.json, layerline's own list of an engine's layers, without times",
+            "open it as JSON, or name the capture of that engine (in RUN/captures)",
+        )
     if '"schema_version"' in text[:4096] and '"nodes"' in text:
         return "is a nodes.json", "give it to `layerline layers CAPTURE --nodes` instead"
-    if '"schema_version"' in text[:4096] and '"backend"' in text and '"layers"' in text:
-        return "is layerline's own list of an engine's layers", "use `layerline layers`"
     if '"schema"' in text and '"nodes"' in text and '"pid"' in text:
         return "is a PyTorch execution trace, which has no times of kernels", "use torch.profiler"
     if '"opset_import"' in text or '"irVersion"' in text:
