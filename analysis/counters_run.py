@@ -14,11 +14,11 @@ from ..core.errors import CheckFailed, InputError
 from ..core.nodes import NodeGraph
 from ..core.run import Run
 from ..profile.ncu_target import EVERY, RANGE
-from . import counters, ncu_combine, ncu_spread, ncu_whole, unusable
+from . import belongs, counters, ncu_combine, ncu_spread, ncu_whole, unusable
 from .engine_captures import network_of, nodes_file
 from .readers import ncu_csv, registry
 from .readers.base import Artefact
-from .run_files import optional
+from .run_files import describing, optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
@@ -79,7 +79,8 @@ def foreign(run: Run, capture: Path) -> bool:
 
 
 def left_out(run: Run) -> list[dict[str, str]]:
-    """The captures of other engines: what, why and the fix, as reports list them."""
+    """The captures of other engines: what, why, the fix and the file that tells, as reports list
+    what cannot be used."""
     stems = {
         stem
         for path in run.file("captures").glob("*.ncu*")
@@ -91,6 +92,7 @@ def left_out(run: Run) -> list[dict[str, str]]:
             "why": "they are of another engine than the run's (it was built again since, or they "
             "come from another run)",
             "fix": "measure them again with `layerline profile ncu`",
+            "file": f"captures/{stem}.ncu.meta.json",
         }
         for stem in sorted(stems)
     ]
@@ -109,6 +111,8 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     for path in captures(run):
         what = f"counters of {ncu_spread.stem(path)}"
         try:
+            belongs.check_raw(path)
+            describing(path.with_name(f"{ncu_spread.stem(path)}.ncu.meta.json"))
             read = registry.read(path)
             if (lost := ncu_whole.missing(read, path)) is not None:
                 raise lost

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from ..core.errors import InputError
 from ..core.run import Run
-from . import audit, closure, eager_device, host_run, launch, raw_sums, unusable
+from . import audit, belongs, closure, eager_device, host_run, launch, raw_sums, unusable
 from .captured import Captured, counted, labels, lost
 from .readers.nsys_host import Host
 from .readers.torch_events import Events
 from .report.view import Closure, HostSide
-from .run_files import optional, small
+from .run_files import describing, optional, small
 from .sides import SideData
 from .sums import DEVICE_KINDS, OUTSIDE_OPERATORS, SUMMED, sums
 
@@ -100,11 +100,12 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     from .eager_ops import of_events
     from .readers.torch_events import DRAWN, read_events
 
-    meta = optional(run.file("captures", f"{task}.{precision}.meta.json"))
+    meta = describing(run.file("captures", f"{task}.{precision}.meta.json"))
     named = meta.get("trace") or f"{task}.{precision}.trace.json.gz"
     path = run.file("captures", named)
     if not meta.get("trace") and not path.exists():
         path = path.with_suffix("")  # one that was unpacked
+    belongs.check_raw(path)
     events = read_events(path)
     found = of_events(events, {"precision": precision, **meta})
     ops = found.main
@@ -128,6 +129,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     summed = ops.select([*SUMMED, "layer", "rule"])
     phases = pc.unique(ops["phase"]).to_pylist()
     parts = [summed.filter(pc.equal(summed["phase"], p)) for p in phases]
+    by_nsys = _nsys(run, task, precision) if on_device else None
     return _Eager(
         path=path,
         precision=precision,
@@ -141,8 +143,8 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         drawn=events.only(DRAWN),
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
-        nsys=_nsys(run, task, precision) if on_device else None,
-        host=_host(run, task, precision) if on_device else None,
+        nsys=by_nsys,
+        host=_host(run, task, precision) if isinstance(by_nsys, pa.Table) else None,
         precision_run=_precision_run(meta),
     )
 
@@ -150,11 +152,12 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
 def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
     from . import eager_nsys
 
-    meta = optional(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
     path = run.file("captures", f"{task}.{precision}.sqlite")
     if not path.exists():
         return None
     try:
+        meta = describing(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
+        belongs.check_raw(path)
         return eager_nsys.read(path, {"precision": precision, **meta}).main
     except InputError as e:
         unusable.note(e, f"{task} {precision} by nsys")

@@ -23,11 +23,11 @@ from ..core.progress import log
 from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
 from ..core.run_forms import IPROFILER
-from . import raw_sums, unusable
+from . import belongs, raw_sums, unusable
 from .closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from .layers import by_label
 from .report.view import Closure
-from .run_files import needed, optional, small
+from .run_files import describing, needed, optional, small
 
 FOREIGN = "{ForeignNode["
 ORT_CUDA = "onnxruntime-cuda"
@@ -58,11 +58,12 @@ def read(run: Run, precision: str, backend: str) -> EngineCapture:
     described = needed(run.file("engines", f"{name}.layers.json"))
     trace = run.file("captures", f"{name}.trace.meta.json")
     if trace.exists() and backend == ORT_CUDA:
-        return _onnxruntime_trace(run, name, precision, described, optional(trace))
+        return _onnxruntime_trace(run, name, precision, described, describing(trace))
     if trace.exists():
-        return _nsys(run, name, precision, described, optional(trace))
+        return _nsys(run, name, precision, described, describing(trace))
     meta = needed(run.file("captures", f"{name}.profile.meta.json"))
     raw = run.file("captures", Path(meta.get("profile") or f"{name}.profile.json").name)
+    belongs.check_raw(raw)
     layers, nodes = described.get("layers", ()), described.get("nodes", ())
     if backend.startswith("tensorrt"):
         ops, total = _iprofiler(raw, precision, layers)
@@ -91,6 +92,8 @@ def _onnxruntime_trace(
 
     raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
     profile = run.file("captures", f"{name}.trace.profile.json")
+    belongs.check_raw(raw)
+    belongs.check_raw(profile)
     layers, nodes = described.get("layers", ()), described.get("nodes", ())
     ops, clocks = onnxruntime_trace.operations(raw, profile, meta, layers, precision)
     if not clocks["ok"]:
@@ -112,6 +115,7 @@ def _nsys(
     from .readers.nsys_capture import load
 
     raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
+    belongs.check_raw(raw)
     graph = nodes_.load(nodes_file(run, name, precision))
     network = network_of(run, name)
     with nsys_sqlite.source(raw) as source:

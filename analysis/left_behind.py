@@ -15,12 +15,15 @@ from ..core.run import Run, unchanged
 # What analysis reads. Engines, models and raw reports need not be copied with a run.
 _READ = (".json", ".gz", ".sqlite", ".csv")
 _FOLDERS = ("export/", "engines/", "captures/")
-_NAMED = 3
+# How many files a report and a line on stderr name.
+_NAMED, _SAID = 3, 12
 
 
-def told(run: Run, already: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, str]]:
-    """What reports list of files that are gone or have other contents; without those that
-    `already` lists."""
+def told(
+    run: Run, already: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[dict[str, str]], list[str]]:
+    """What reports list of files that are gone or have other contents, without those that
+    `already` lists; and the names of the latter."""
     recorded: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for manifest in run.manifests().values():
         for name, entry in (manifest.get("outputs") or {}).items():
@@ -47,7 +50,17 @@ def told(run: Run, already: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, 
         )
         fix = "unless you changed it, copy it again, or run that step again"
         found.append({"what": "whether files are this run's own", "why": why, "fix": fix})
-    return found
+    return found, other
+
+
+def line(names: Sequence[str]) -> str:
+    """What commands say of files with other contents, in one line."""
+    more = len(names) - _SAID
+    listed = ", ".join(names[:_SAID]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"not as a step of this run left {'it' if len(names) == 1 else 'them'}, and whether of "
+        f"this run is unknown: {listed}; unless you scrubbed or changed the run, copy again"
+    )
 
 
 def _there(run: Run, name: str) -> bool:

@@ -49,13 +49,15 @@ _TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 @dataclass(frozen=True)
 class Result:
     """The view, the tables by name, run.json without the files still to be written, the noise
-    of building by side key (null where it was not measured), and the captures as read."""
+    of building by side key (null where it was not measured), the captures as read, and the files
+    of which is not known whether they are the run's own."""
 
     view: View
     tables: dict[str, pa.Table]
     record: dict[str, Any]
     rebuild_noise: dict[str, float | None]
     captures: list[captured.Captured] = field(default_factory=list)
+    doubtful: list[str] = field(default_factory=list)
 
 
 def analyse(run: Run) -> Result:
@@ -65,9 +67,10 @@ def analyse(run: Run) -> Result:
     listed = broken.listed(run)
     skipped = result.view["skipped"]
     skipped += listed
-    skipped += left_behind.told(run, skipped)
-    if listed:
-        result.view["headline"].insert(1, headline.unusable(listed))
+    told, result.doubtful[:] = left_behind.told(run, skipped)
+    skipped += told
+    if left := [s for s in skipped if s.get("file")]:
+        result.view["headline"].insert(1, headline.unusable(left))
     return result
 
 

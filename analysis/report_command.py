@@ -13,6 +13,7 @@ from ..core.errors import CheckFailed, InputError, one_line
 from ..core.files import listing, read_json, write_json, write_text
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
+from . import left_behind
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
@@ -99,7 +100,9 @@ def _write(run: Run) -> None:
     write_text(run.file("report", "index.html"), html.render(result.view))
     write_text(run.file("report", "report.md"), markdown.render(result.view))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
-    write_json(run.file("report", "summary.json"), summary(result.view, result.rebuild_noise))
+    figures = summary(result.view, result.rebuild_noise)
+    figures["not_as_left"] = result.doubtful
+    write_json(run.file("report", "summary.json"), figures)
     written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]
     record.add_files(result.record, run, written)
     write_json(run.file("run.json"), result.record)
@@ -144,6 +147,8 @@ def _judge(run: Run) -> None:
     """CheckFailed where an engine did not run in the precision that it was built for, or the
     report is without a file that cannot be used."""
     summary = read_json(run.file("report", "summary.json"))
+    if doubtful := summary.get("not_as_left"):
+        log(left_behind.line(doubtful))
     checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]
     wrong = [str(c["text"]) for c in checks if c.get("ok") is False]
     fixes = ["measure a larger model, or ask for the precision that ran"] if wrong else []

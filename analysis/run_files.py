@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import run_forms
 from ..core.errors import InputError
-from . import unusable
+from . import belongs, unusable
 
 # A raw JSON capture above it is not read a second time for check (i).
 RAW_LIMIT_BYTES = 300_000_000
@@ -30,8 +30,24 @@ def optional(path: Path) -> dict[str, Any]:
 
 
 def needed(path: Path) -> dict[str, Any]:
-    """The same, where the numbers would be others without what is in it: InputError always."""
-    return run_forms.read(path) if path.exists() else {}
+    """The same, where the numbers would be others without what is in it: InputError always, also
+    for one that is of something else than its name says, or of another run (`belongs`)."""
+    if not path.exists():
+        return {}
+    found = run_forms.read(path)
+    belongs.check(path, found)
+    return found
+
+
+def describing(path: Path) -> dict[str, Any]:
+    """As `optional`, for what describes a raw capture: of another one, it was copied with it, so
+    nothing is known of the capture either. InputError then."""
+    try:
+        return needed(path)
+    except belongs.Foreign:
+        raise
+    except InputError:
+        return optional(path)
 
 
 def plan_of(folder: Path, stem: str) -> dict[str, Any] | None:

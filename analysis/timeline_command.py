@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..core.progress import log, progress
 from ..core.run import Run, open_run
 from ..engines.command import precisions
-from . import unusable
+from . import left_behind, unusable
 from .report_command import TIMELINE as FILE
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def timeline(
         with unusable.collecting() as broken:
             counted = counters(run, skipped)
         _say([one for one in skipped + broken.listed(run) if one not in missing])
+        if doubtful := left_behind.told(run, [*missing, *skipped, *broken.listed(run)])[1]:
+            log(left_behind.line(doubtful))
         made = sides.of_run(run, found, counted, iteration)
         if not any(group.tracks for group in made):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
