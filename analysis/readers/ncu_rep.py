@@ -41,8 +41,8 @@ _LIBRARY_ERRORS = (
 
 
 def sniff(head: Head) -> bool:
-    """The report's magic number."""
-    return head.data.startswith(MAGIC)
+    """The report's magic number. The library that reads it opens the file itself."""
+    return head.compression is None and head.data.startswith(MAGIC)
 
 
 def read(path: Path) -> Artefact:

@@ -25,6 +25,7 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
         "unpack it",
     ),
     (b"SQLite format 3", "is a compressed SQLite file", "decompress it"),
+    (b"NVR\x00", "is a compressed Nsight Compute report", "decompress it"),
     (b"\x7fELF", "is a program or a library", "name a capture"),
     (b"%PDF", "is a PDF", "name a capture"),
     (b"\x89PNG", "is a picture", "name a capture"),
