@@ -22,6 +22,8 @@ from .readers.nsys_schema import META
 
 _AGAIN = "copy the file of this name again from where it was made, or measure again"
 _OLD = "measure again, or copy captures and engines of one run"
+_EXPORT = "copy export/ again from where the run was made, or export again"
+_CAPTURED = ("captures", "engines")
 _EAGER = re.compile(r"^(eager|train)\.(fp32|tf32|fp16|bf16)\.")
 _ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.")
 # Fields that name another file of the same capture.
@@ -82,7 +84,7 @@ def named(path: Path | str) -> Name | None:
 def check(path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where what a JSON file says of itself is not what its name says, or not of the run
     that it lies in."""
-    own = named(path)
+    own = named(path) if path.parent.name in _CAPTURED else None
     if own is not None:
         for field, said, is_so in _words(own, document):
             if not is_so:
@@ -91,8 +93,19 @@ def check(path: Path, document: Mapping[str, Any]) -> None:
     run = _run_of(path)
     if run is None:
         return
+    if path.parent.name == "export":
+        _of_this_export(run, path, document)
+        return
     _of_this_model(run, path, document)
     _recorded(run, path, document)
+
+
+def check_export(path: Path) -> None:
+    """The same of a JSON file of the export that others read; nothing for one that is not there or
+    is broken."""
+    if path.is_file() and (run := _run_of(path)) is not None and _changed(run, path):
+        status = path.stat()
+        check(path, _document(path, status.st_mtime_ns, status.st_size))
 
 
 def check_raw(path: Path) -> None:
@@ -127,6 +140,50 @@ def _words(own: Name, document: Mapping[str, Any]) -> Iterator[tuple[str, Any, b
         other = named(said) if isinstance(said, str) else None
         if other is not None:
             yield field, said, other == own
+
+
+def _of_this_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
+    """Foreign where a file of the export has another model than the run was exported with."""
+    differs = None
+    if path.name == "model.json":
+        differs = _other_export(run, path, document)
+    elif path.name.endswith("nodes.json") and _changed(run, path):
+        said, known = document.get("model"), _model(run).get("model") or _exported(run)
+        if said is not None and known is not None and said != known:
+            differs = ("model", said, known)
+    if differs is not None:
+        field, said, known = differs
+        what = f'says of itself "{field}": {_quoted(said)}, and this run was exported with '
+        raise Foreign(what + _quoted(known), file=path, fix=_EXPORT)
+
+
+def _other_export(run: Run, path: Path, document: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first option of the export that model.json contradicts: its name, what the file says and
+    what was recorded. Null where there is none, or nothing was recorded."""
+    options = (_manifests(run).get("export/model") or {}).get("options") or {}
+    if not options or not _changed(run, path):
+        return None
+    # The name of another model than a built-in one may be a path, and is recorded resolved.
+    builtin = document.get("source") == "builtin"
+    for field in (*(("model",) if builtin else ()), "batch", "seq", "seed"):
+        said, known = document.get(field), options.get(field)
+        if said is not None and known is not None and said != known:
+            return field, said, known
+    return None
+
+
+def _exported(run: Run) -> str | None:
+    """The model that the run was exported with; null for a path, which files have as it was
+    given, and records resolved."""
+    name = ((_manifests(run).get("export/model") or {}).get("options") or {}).get("model")
+    return name if isinstance(name, str) and "/" not in name and "\\" not in name else None
+
+
+def _changed(run: Run, path: Path) -> bool:
+    """Whether steps recorded this file, and none with its contents."""
+    name = path.relative_to(run.path).as_posix()
+    entries = [e for m in _manifests(run).values() if (e := (m.get("outputs") or {}).get(name))]
+    return bool(entries) and not any(unchanged(path, e) for e in entries)
 
 
 def _quoted(value: Any) -> str:
@@ -259,16 +316,18 @@ def _exported_from(path: Path) -> str | None:
 
 
 def _run_of(path: Path) -> Run | None:
-    return Run(path.parent.parent) if path.parent.name in ("captures", "engines") else None
+    return Run(path.parent.parent) if path.parent.name in (*_CAPTURED, "export") else None
 
 
 def _model(run: Run) -> Mapping[str, Any]:
+    """The run's model.json; empty where there is none, or it is of another run."""
     path = run.file("export", "model.json")
     try:
         status = path.stat()
-        return _document(path, status.st_mtime_ns, status.st_size)
     except OSError:
         return {}
+    found = _document(path, status.st_mtime_ns, status.st_size)
+    return {} if _other_export(run, path, found) else found
 
 
 @lru_cache(maxsize=4)

@@ -145,11 +145,13 @@ def _nsys(
 
 def nodes_file(run: Run, name: str, precision: str) -> Path:
     """nodes.json of the ONNX file that the engine was built from (TensorRT 8 builds fp16 from
-    fp32.onnx)."""
+    fp32.onnx). InputError for one of another model than the run's."""
     source = optional(run.file("engines", f"{name}.build.json")).get("source")
     stem = Path(source).stem if isinstance(source, str) else precision
     own = run.file("export", f"{stem}.nodes.json")
-    return own if own.exists() else run.file("export", "nodes.json")
+    found = own if own.exists() else run.file("export", "nodes.json")
+    belongs.check_export(found)
+    return found
 
 
 def network_of(run: Run, name: str) -> Network | None:

@@ -96,6 +96,8 @@ _FACTS = entries(
 _PROCESS = entries({"n": count, "queued_n": count}, needed=("n",))
 _MEASURED = entries(
     {
+        **dict.fromkeys(("precision", "backend"), text),
+        **dict.fromkeys(("parameters", "batch", "sequence"), count),
         "source": text,
         "profile": text,
         "command": each(text),
@@ -129,6 +131,9 @@ def measured(value: Any, where: str) -> None:
 EAGER = entries(
     {
         "precision": text,
+        "task": text,
+        "training": flag,
+        "parameters": count,
         "trace": text,
         "source": text,
         "command": each(text),

@@ -23,8 +23,9 @@ def outputs(run: Run, precision: str) -> list[Path]:
     return list(eager_process.files(run, "eager", precision).values())
 
 
-def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
-    """Measure and profile the model of ``export/model.json`` in eager inference.
+def capture(run: Run, precision: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Measure and profile the model of ``export/model.json`` in eager inference; gives facts for
+    the manifest, by which the files are known again.
 
     `options` (all optional): device, threads, seed, warmup, iterations {min, max}, target,
     seconds, profiled. The caller holds the machine's lock. LayerlineError where it cannot run;
@@ -35,4 +36,4 @@ def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
         raise ToolMissing(
             f"eager {precision} is not run on this machine: {reason}", fix="use fp32 or a GPU"
         )
-    eager_process.work(run, "eager", precision, options)
+    return eager_process.work(run, "eager", precision, options)

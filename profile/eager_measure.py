@@ -16,7 +16,16 @@ from layerline.core.files import replacing, write_json
 
 from . import hooks
 from .eager_queued import queued
-from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
+from .eager_setup import (
+    Repeats,
+    Subject,
+    float_outputs,
+    of_what,
+    prepare,
+    profiling,
+    repeat,
+    watched,
+)
 
 DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0, settle=1.0)
 # Milliseconds each, and the host's noise comes in bursts: a few alike in a row prove little.
@@ -43,7 +52,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     with replacing(files["outputs"]) as path, path.open("wb") as f:
         np.savez(f, **outputs)
     measured |= {"schema_version": 1, "source": files["latency"].name}
-    measured |= {"precision": subject.precision, **gpu.as_facts()}
+    measured |= {**of_what(subject), **gpu.as_facts()}
     write_json(files["latency"], measured)
     meta = subject.facts | {
         "schema_version": 1,

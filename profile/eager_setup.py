@@ -132,6 +132,12 @@ def _facts(subject: Subject, seed: int) -> dict[str, Any]:
     }
 
 
+def of_what(subject: Subject) -> dict[str, Any]:
+    """What a latency.json says of what it is of, as the capture's meta file does."""
+    kept = ("precision", "training", "parameters", "batch", "sequence")
+    return {k: subject.facts[k] for k in kept}
+
+
 def float_outputs(output: Any) -> dict[str, torch.Tensor]:
     """Floating tensors of what a model returned, by name (``output``, ``output_1`` for a tuple)."""
     if isinstance(output, torch.Tensor):

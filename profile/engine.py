@@ -142,8 +142,7 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "source": engine.name,
         "reference": reference.name,
-        "precision": of.precision,
-        "backend": of.backend.name,
+        **of_what(of),
         "random_weights": _random_weights(of.run),
         **compared,
     }
@@ -151,12 +150,29 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
     return compared
 
 
+def of_what(of: Subject) -> dict[str, Any]:
+    """What a capture says of what it is of: a file tells its precision and backend by its name
+    only until it is copied. The model's values are null where no model.json has them."""
+    model = _model(of.run)
+    return {
+        "precision": of.precision,
+        "backend": of.backend.name,
+        "parameters": model.get("parameters"),
+        "batch": model.get("batch"),
+        "sequence": model.get("seq"),
+    }
+
+
+def _model(run: Run) -> dict[str, Any]:
+    try:
+        return run_forms.read(run.file("export", "model.json"))
+    except InputError:
+        return {}
+
+
 def _random_weights(run: Run) -> bool | None:
     """Whether the model's weights are random: then agreement proves little. Null: not known."""
-    try:
-        weights = run_forms.read(run.file("export", "model.json")).get("weights")
-    except (InputError, AttributeError):
-        return None
+    weights = _model(run).get("weights")
     return None if weights is None else weights == "random"
 
 
@@ -208,8 +224,7 @@ def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str,
     return {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".latency.json").name,
-        "precision": of.precision,
-        "backend": of.backend.name,
+        **of_what(of),
         "engine": of.engine.name,
         "latency_ns": measured["latency_ns"],
         "warmup_ns": measured.get("warmup_ns", []),

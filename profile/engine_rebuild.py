@@ -23,7 +23,7 @@ from layerline.core.stats import Stat
 from layerline.engines import launch
 from layerline.engines.backend import inputs_path
 
-from .engine import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject
+from .engine import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject, of_what
 
 
 def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
@@ -53,8 +53,7 @@ def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
     first, other = (of_processes(*both) for both in zip(joined, sizes, strict=True))
     document = {
         "schema_version": SCHEMA_VERSION,
-        "precision": of.precision,
-        "backend": of.backend.name,
+        **of_what(of),
         "latency_ns": joined[0],
         "rebuilt_latency_ns": joined[1],
         "processes": [{"n": n} for n in sizes[0]],

@@ -17,7 +17,7 @@ from layerline.engines import launch
 from layerline.engines.backend import inputs_path
 
 from . import nsys
-from .engine import SCHEMA_VERSION, SPARE_SECONDS, Subject
+from .engine import SCHEMA_VERSION, SPARE_SECONDS, Subject, of_what
 
 WARMUP = 10
 SUFFIXES = (".nsys-rep", ".sqlite", ".trace.meta.json")
@@ -64,8 +64,7 @@ def trace(of: Subject, iterations: int) -> dict[str, Any]:
     document = {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".sqlite").name,
-        "precision": of.precision,
-        "backend": of.backend.name,
+        **of_what(of),
         "engine": of.engine.name,
         "latency_ns": answer["latency_ns"],
         "host_ns": answer.get("host_ns", []),

@@ -21,8 +21,9 @@ def outputs(run: Run, precision: str) -> list[Path]:
     return list(eager_process.files(run, "train", precision).values())
 
 
-def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
-    """Measure and profile training steps of the model of ``export/model.json``.
+def capture(run: Run, precision: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Measure and profile training steps of the model of ``export/model.json``; gives facts for
+    the manifest, by which the files are known again.
 
     `options` (all optional): device, threads, seed, learning_rate, and, in ``train`` or beside
     it, warmup, iterations {min, max}, target, seconds, profiled. The caller holds the machine's
@@ -33,4 +34,4 @@ def capture(run: Run, precision: str, options: dict[str, Any]) -> None:
         raise ToolMissing(
             f"training in {precision} is not run on this machine: {reason}", fix="use fp32 or a GPU"
         )
-    eager_process.work(run, "train", precision, options)
+    return eager_process.work(run, "train", precision, options)

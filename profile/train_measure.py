@@ -23,7 +23,16 @@ from layerline.core.files import replacing, write_json
 from layerline.core.stats import summarise
 
 from . import hooks
-from .eager_setup import Repeats, Subject, float_outputs, prepare, profiling, repeat, watched
+from .eager_setup import (
+    Repeats,
+    Subject,
+    float_outputs,
+    of_what,
+    prepare,
+    profiling,
+    repeat,
+    watched,
+)
 
 PHASES = ("data", "forward", "loss", "backward", "optimizer")
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
@@ -178,7 +187,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     measured |= {
         "schema_version": 1,
         "source": files["latency"].name,
-        "precision": subject.precision,
+        **of_what(subject),
         "phases_ns": phases,
         "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
         **gpu.as_facts(),
