@@ -56,6 +56,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory, lock: None) -> Path:
 def test_latency_says_how_it_was_taken(measured: Path, precision: str) -> None:
     found = json.loads((measured / f"captures/{precision}.onnxruntime.latency.json").read_text())
     assert len(found["latency_ns"]) == found["summary"]["n"] == 12
+    assert (found["precision"], found["backend"]) == (precision, "onnxruntime")
+    assert {"parameters", "batch", "sequence"} <= set(found)
     assert all(type(t) is int and t > 0 for t in found["latency_ns"])
     assert len(found["warmup_ns"]) == 3
     assert found["ended_by"] in ("iterations", "target")

@@ -102,6 +102,9 @@ def test_latency_is_unprofiled_and_says_what_ended_it(captured: Run) -> None:
         assert 6 <= n <= 8
         assert found["ended_by"] in ("interval", "iterations", "seconds")
         assert found["summary"]["n"] == n
+        meta = read_json(captured.file("captures", f"{task}.fp32.meta.json"))
+        for what in ("precision", "training", "parameters", "batch", "sequence"):
+            assert found[what] == meta[what] is not None
         assert len(found["warmup_ns"]) == 1
     assert {k: len(v) for k, v in found["phases_ns"].items()} == dict.fromkeys(
         ("data", "forward", "loss", "backward", "optimizer"), n
