@@ -53,5 +53,5 @@ def _busy(view: View) -> list[str]:
             loads.append(f"{mine[0]['label']}: {row[kind]}")
     return [
         f"The machine had other work beside latencies that have not settled "
-        f"({', '.join(loads)}): measure again when it is idle."
+        f"({', '.join(loads)}): measure again when it is idle (layerline profile --force)."
     ]
