@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,11 @@ def analyse(run: Run) -> Result:
     listed = broken.listed(run)
     skipped = result.view["skipped"]
     skipped += listed
-    told, result.doubtful[:] = left_behind.told(run, skipped)
+    told, doubtful = left_behind.told(run, skipped)
     skipped += told
     if left := [s for s in skipped if s.get("file")]:
         result.view["headline"].insert(1, headline.unusable(left))
-    return result
+    return replace(result, doubtful=doubtful)
 
 
 def _analyse(run: Run, broken: unusable.Unusable) -> Result:

@@ -4,7 +4,8 @@
 "eager": {"fp32.inference": FIGURES}, "ratios": [...], "comparisons": [...], "facts": FACTS,
 "modules": {side key: {path: COST}}, "kinds": {side key: {kind: COST}},
 "sweep": {"points", "best", "skipped"} or null,
-"counters": {side key: COUNTERS}, "unusable": [{"file", "what", "why", "fix"}]}``.
+"counters": {side key: COUNTERS}, "unusable": [{"file", "what", "why", "fix"}],
+"not_as_left": [file, ...]}``.
 `ratios` are the numbers, `comparisons` the same as rows of text (`report.answer`).
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
 nanoseconds; unknown is null. COST: own_ns and shared_ns, medians per iteration; own_low_ns to
