@@ -370,7 +370,7 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
     row = {"what": "busy machine", "engine": "–", "eager": "load 5.1 on 2 CPUs", "effect": "",
            "sides": ["eager/fp32.torch/inference"]}  # fmt: skip
-    said = "(eager fp32: load 5.1 on 2 CPUs): measure again when it is idle (layerline profile"
+    said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
     view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert [h["tone"] for h in view["headline"] if h["text"].endswith(said)] == ["unsure"]
