@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import CheckFailed, InputError, one_line
-from ..core.options import Finite
+from ..core.options import FilePath, Finite
 from ..core.progress import log
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ CHANCE = 0.05
 
 
 @click.command()
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=FilePath())
+@click.argument("b", type=FilePath())
 @click.option(
     "--again",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="A made again, engines built again: its spread is the noise between runs. Repeatable.",
 )
 @click.option(

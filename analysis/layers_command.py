@@ -14,6 +14,7 @@ from layerline.core import progress, tables
 from layerline.core.errors import InputError
 from layerline.core.files import apart, write_json
 from layerline.core.nodes import NodeGraph
+from layerline.core.options import FilePath
 from layerline.core.resolve import Network, load_network
 
 from . import layers_generic, layers_info, layers_run, layers_show
@@ -25,23 +26,23 @@ _WRITERS = (".csv", ".parquet", ".json")
 
 
 @click.command()
-@click.argument("capture", type=click.Path(path_type=Path))
+@click.argument("capture", type=FilePath())
 @click.option(
     "--nodes",
     "nodes_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="nodes.json of the exported model: which ONNX node is which module.",
 )
 @click.option(
     "--network",
     "network_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="network.json of the engine's build: what (Unnamed Layer* N) was.",
 )
 @click.option(
     "--layer-info",
     "info_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="What trtexec --exportLayerInfo wrote of the engine: tensors, kinds and precisions, "
     "joined to CAPTURE by the names of layers.",
 )
@@ -55,7 +56,7 @@ _WRITERS = (".csv", ".parquet", ".json")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Write the table: .csv, .parquet or .json.",
 )
 def layers(

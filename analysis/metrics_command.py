@@ -13,11 +13,11 @@ import click
 from layerline.core import nodes as nodes_file
 from layerline.core.errors import InputError, one_line
 from layerline.core.files import apart, folder, write_text
-from layerline.core.options import Finite, names
+from layerline.core.options import FilePath, Finite, names
 from layerline.core.progress import log, progress
 from layerline.core.resolve import load_network
 
-_PATH: Any = click.Path(path_type=Path)
+_PATH: Any = FilePath()
 _capture = click.argument("capture", type=_PATH)
 _metric = click.option(
     "-m", "--metric", "chosen", multiple=True, callback=names, help="A metric; repeat it."

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from layerline.core.errors import InputError, LayerlineError, one_line
 from layerline.core.files import apart, replacing
+from layerline.core.options import FilePath, once_each
 from layerline.core.progress import log, progress
 from layerline.core.tables import write_csv, write_parquet
 
@@ -28,17 +29,19 @@ _FACT = 200
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
+@click.argument("files", nargs=-1, required=True, type=FilePath(), metavar="FILE…")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="Write the table here: .csv, .parquet or .json (records). Several files are joined.",
 )
 @click.option(
     "--table", "name", metavar="NAME", help="Which table; the kind's main one if not given."
 )
-@click.option("--rows", default=10, show_default=True, type=click.IntRange(0), help="Rows to show.")
+@click.option(
+    "--rows", default=10, show_default=True, type=click.IntRange(0, 2**62), help="Rows to show."
+)
 def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: int) -> int:
     """Read raw captures of any kind: what they are, and their tables.
 
@@ -48,6 +51,7 @@ def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: i
     """
     if output is not None:
         _check_output(output, files)
+    once_each(files)
     worst = 0
     found: list[tuple[Path, pa.Table]] = []
     for path in files:

@@ -11,6 +11,7 @@ import click
 
 from ..core.errors import CheckFailed, InputError, one_line
 from ..core.files import listing, read_json, write_json, write_text
+from ..core.options import FilePath
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 from . import left_behind
@@ -26,7 +27,7 @@ _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 @click.option(
     "--run",
     "run_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     required=True,
     help="The run directory, as the other stages left it.",
 )
@@ -41,12 +42,12 @@ def report(run_path: Path, force: bool) -> None:
     the same, of what can.
     """
     run = open_run(run_path)
+    if not listing(run.file("captures")):
+        raise InputError(
+            "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
+        )
     step = _step(run)
     if force or not step.valid():
-        if not listing(run.file("captures")):
-            raise InputError(
-                "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
-            )
         with step.recording(), progress("report"):
             _write(run)
     else:

@@ -8,17 +8,16 @@ from pathlib import Path
 import click
 
 from layerline.core.errors import InputError, LayerlineError, one_line
+from layerline.core.options import FilePath, once_each
 from layerline.core.progress import log, progress
 
 
 @click.command()
-@click.argument(
-    "captures", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CAPTURE…"
-)
+@click.argument("captures", nargs=-1, required=True, type=FilePath(), metavar="CAPTURE…")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Write here; for several captures, a directory.  [default: NAME.scrubbed.EXT (of a run "
     "NAME.scrubbed/) in the folder of each capture]",
 )
@@ -41,6 +40,15 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
         raise click.UsageError("-o, --in-place and --check exclude each other")
     if output is not None and len(captures) > 1 and output.exists() and not output.is_dir():
         raise InputError("is no directory", file=output, fix="name one for several captures")
+    once_each(captures)
+    names = [p.name for p in captures] if output is not None else []
+    for i, name in enumerate(names):
+        if (first := names.index(name)) != i:
+            raise InputError(
+                f"{captures[first]} and {captures[i]} would be one file there",
+                file=output,
+                fix="scrub them into two folders",
+            )
     worst = 0
     for path in captures:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import InputError
+from ..core.options import FilePath
 from ..core.progress import log, progress
 from ..core.run import Run, open_run
 from ..engines.command import precisions
@@ -27,11 +28,11 @@ def _wanted(
 
 
 @click.command()
-@click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_path", metavar="RUN", type=FilePath())
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help=f"The file to write; compressed if it ends in .gz. [default: RUN/report/{FILE}]",
 )
 @click.option(

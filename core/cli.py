@@ -72,6 +72,9 @@ def main(arguments: list[str] | None = None) -> Any:
         code = cli.main(args=arguments, standalone_mode=False, prog_name="layerline")
     except LayerlineError as e:
         code = _fail(e.line(), e.exit_code)
+    except click.exceptions.NoArgsIsHelpError as e:  # a group alone: its help is the message
+        click.echo(e.format_message(), err=True)
+        code = 2
     except click.UsageError as e:
         hint = f"; see `{e.ctx.command_path} --help`" if e.ctx else ""
         code = _fail(e.format_message() + hint, 2)

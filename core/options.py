@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,7 +27,31 @@ class Finite(click.FloatRange):
         return number
 
 
+class FilePath(click.Path):
+    """A path, as a `pathlib.Path`. Empty text, of an unset variable of a script, is an error: as a
+    path it would be the current directory, which nobody named."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**{"path_type": Path, **more})
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Fails as every option does."""
+        if not str(value).strip():
+            self.fail("the path is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 SECONDS = Finite(min=0, min_open=True, max=LONGEST_SECONDS)
+
+
+def once_each(files: Iterable[Path]) -> None:
+    """UsageError where one file is named twice: its rows would count twice, or its copy be lost."""
+    seen: set[Path] = set()
+    for path in files:
+        real = path.resolve()
+        if real in seen:
+            raise click.UsageError(f"{path} is named twice")
+        seen.add(real)
 
 
 def listed(values: Iterable[str]) -> tuple[str, ...]:

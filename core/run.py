@@ -133,6 +133,8 @@ def open_run(path: Path, *, create: bool = False) -> Run:
 
 def _sweep(root: Path) -> None:
     """Remove half files left by processes that no longer live."""
+    if not (root / "manifests").exists():  # no run was made here: it may be any folder, of any size
+        return
     for path in root.rglob(".*.partial*"):
         match = _PARTIAL.match(path.name)
         if match and not Path(f"/proc/{match.group(1)}").exists():

@@ -10,7 +10,7 @@ import click
 
 from layerline.core.errors import InputError
 from layerline.core.files import machine_lock
-from layerline.core.options import listed
+from layerline.core.options import FilePath, listed
 from layerline.core.progress import log, progress
 from layerline.core.run import Run, Step, open_run
 
@@ -41,7 +41,7 @@ def precisions(
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every stage that takes engines: --run (path), --precision (wanted),
     --backend."""
-    folder = click.Path(path_type=Path)
+    folder = FilePath()
     for option in (
         click.option(
             "--backend",
@@ -69,7 +69,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--workspace-mib", type=click.IntRange(min=1), help="TensorRT: workspace limit.")
 @click.option(
     "--timing-cache",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="TensorRT: timing cache to use and to keep.  [default: an empty one, not kept]",
 )
 @click.option(
@@ -79,7 +79,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--engine",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="TensorRT: take this engine, built elsewhere from the run's ONNX file, instead of "
     "building one. Needs one --precision.",
 )

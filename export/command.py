@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import InputError
-from ..core.options import Finite, listed
+from ..core.options import FilePath, Finite, listed
 from ..core.progress import log
 from ..core.run import open_run
 from . import opsets, overrides
@@ -19,7 +19,7 @@ DEFAULT = "fp32,fp16"
 
 
 @click.command()
-@click.option("--run", "run_path", type=click.Path(path_type=Path), required=True, metavar="DIR")
+@click.option("--run", "run_path", type=FilePath(), required=True, metavar="DIR")
 @click.option(
     "--model",
     default="gpt2",

@@ -9,15 +9,16 @@ import click
 
 from ..core.errors import ToolMissing
 from ..core.files import apart, write_json
+from ..core.options import FilePath
 from ..core.progress import log, progress
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), metavar="MODEL.onnx")
+@click.argument("model", type=FilePath(), metavar="MODEL.onnx")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="The file to write. [default: MODEL.nodes.json beside the model]",
 )
 def nodes(model: Path, output: Path | None) -> None:

@@ -12,7 +12,7 @@ import click
 
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock, writable, write_json
-from layerline.core.options import SECONDS, listed
+from layerline.core.options import SECONDS, FilePath, listed
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -34,7 +34,7 @@ def _metrics(
 
 
 @click.command("ncu")
-@click.option("--run", "path", type=click.Path(path_type=Path), help="Run folder.")
+@click.option("--run", "path", type=FilePath(), help="Run folder.")
 @click.option(
     "--precision",
     "wanted",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from layerline.core.options import listed
+from layerline.core.options import FilePath, listed
 from layerline.core.run import open_run
 from layerline.engines import backend as backends
 from layerline.engines.command import DEFAULT_PRECISIONS, precisions
@@ -41,7 +41,7 @@ def _precisions(
 
 
 @click.command()
-@click.option("--run", "path", type=click.Path(path_type=Path), required=True, help="Run folder.")
+@click.option("--run", "path", type=FilePath(), required=True, help="Run folder.")
 @click.option(
     "--batches",
     multiple=True,
