@@ -1,4 +1,4 @@
-"""Files that are named twice, copies that would be one file, and commands that are given nothing."""
+"""Files named twice, copies that would be one file, and commands that are given nothing."""
 
 from __future__ import annotations
 
