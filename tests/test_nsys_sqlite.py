@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from nsys_build import Export, pid
 
-from layerline.analysis.readers import nsys_sqlite, registry
+from layerline.analysis import raw_sums
+from layerline.analysis.readers import nsys_host, nsys_sqlite, registry
 from layerline.analysis.readers.nsys_attribute import attribute
 from layerline.analysis.readers.nsys_capture import load
 from layerline.analysis.readers.nsys_sql import SqliteSource
@@ -504,3 +505,44 @@ def test_facts_say_what_made_it_and_what_it_holds(file: Path) -> None:
 def test_the_old_name_of_the_metadata_table(file: Path) -> None:
     facts = nsys_sqlite.read(simple().write(file, meta="EXPORT_META_DATA")).facts
     assert facts["nsys_version"] == "2025.3.1.0"
+
+
+TWICE = "insert into {0} select * from {0}"
+
+
+def test_kernels_that_are_in_the_file_twice_are_counted_once(file: Path) -> None:
+    export = simple()
+    export.copies = [{**export.kernels[0], "copyKind": 1}]
+    tables_ = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
+    found = nsys_sqlite.read(export.write(file, extra=";".join(map(TWICE.format, tables_))))
+    assert [r["duration_ns"] for r in found.main.to_pylist()] == [30, 7, 30]
+    assert [n for n in found.notes if "repeat" in n] == [
+        "2 kernel rows repeat others in every column and are not counted again",
+        "1 memcpy row repeats another in every column and is not counted again",
+    ]
+    assert raw_sums.nsys(file) == {"kernel": 37, "memcpy": 30}
+
+
+def test_kernels_that_differ_in_a_column_that_nobody_reads_are_two(file: Path) -> None:
+    export = simple()
+    export.kernels = [{**export.kernels[0], "gridId": n} for n in (1, 2)]
+    found = nsys_sqlite.read(export.write(file))
+    assert len(found.main) == 2 and not [n for n in found.notes if "repeat" in n]
+    assert raw_sums.nsys(file) == {"kernel": 60}
+
+
+@pytest.mark.parametrize("columnar", [True, False])
+def test_ranges_that_are_in_the_file_twice_are_no_range_inside_itself(
+    file: Path, columnar: bool
+) -> None:
+    simple().write(file, extra=TWICE.format("NVTX_EVENTS"))
+    with SqliteSource(file, columnar=columnar) as source:
+        capture = load(source)
+        found = operations(attribute(capture), file)
+    assert found["range_path"].to_pylist() == [["outer", "inner"], ["outer"]]
+    assert "2 range rows repeat others" in " ".join(capture.notes)
+
+
+def test_calls_that_are_in_the_file_twice_are_not_made_twice(file: Path) -> None:
+    simple().write(file, extra=TWICE.format("CUPTI_ACTIVITY_KIND_RUNTIME"))
+    assert len(nsys_host.read(file).calls[nsys_host.CUDA]) == 2

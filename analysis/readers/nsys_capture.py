@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import nsys_ranges
+from . import nsys_once, nsys_ranges
 from . import nsys_schema as schema
 from .nsys_arrays import COPY, GRAPH, KERNEL, KINDS, SET, Calls, Capture, GraphNodes, Operations
 from .nsys_codes import Names, codes_of, ids_in, present, times
@@ -36,8 +36,12 @@ def load(source: Source, *, described: bool = True) -> Capture:
         operations = []
         for kind, future in enumerate(raw_operations):
             found = future.result()
-            if found is not None:
-                operations.append(_operations(source, kind, found, names, notes))
+            if found is None:
+                continue
+            raw, repeats = found
+            if repeats:
+                notes.append(nsys_once.told(repeats, KINDS[kind]))
+            operations.append(_operations(source, kind, raw, names, notes))
         launched = calls.result()
     return Capture(
         operations=operations,
@@ -55,7 +59,8 @@ def load(source: Source, *, described: bool = True) -> Capture:
 # --- operations ---------------------------------------------------------------------------------
 
 
-def _raw_operations(source: Source, kind: int, described: bool) -> Columns | None:
+def _raw_operations(source: Source, kind: int, described: bool) -> tuple[Columns, int] | None:
+    """The rows, each once, and how many repeated another."""
     table = schema.pick(source.tables, _TABLES[kind])
     if table is None or not {"start", "end"} <= set(source.tables[table]):
         return None
@@ -64,7 +69,7 @@ def _raw_operations(source: Source, kind: int, described: bool) -> Columns | Non
         plain += present(source, table, ("graphNodeId",))  # of use only with the nodes' origins
     coded = present(source, table, ("globalPid",))
     if not described:
-        return source.read(table, plain, coded)
+        return nsys_once.read(source, table, plain, coded)
     coded += present(source, table, ("deviceId", "streamId"))
     label = {
         KERNEL: ("demangledName", "shortName", "mangledName"),
@@ -73,7 +78,7 @@ def _raw_operations(source: Source, kind: int, described: bool) -> Columns | Non
         GRAPH: ("graphExecId", "graphId"),
     }[kind]
     coded += present(source, table, label)[:1]
-    return source.read(table, plain, coded)
+    return nsys_once.read(source, table, plain, coded)
 
 
 def _operations(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import nsys_diagnostics, nsys_sqlite
+from . import nsys_diagnostics, nsys_once, nsys_sqlite
 from . import nsys_schema as schema
 from .nsys_diagnostics import Diagnostic
 from .nsys_source import NULL, Codes, Filter, Integers, Source
@@ -84,7 +84,7 @@ def _calls(source: Source, table: str, event_class: int | None) -> HostCalls:
     if "correlationId" in source.tables[table]:
         plain.append("correlationId")
     where = None if event_class is None else Filter("eventClass", (event_class,))
-    raw = source.read(table, plain, ("nameId",), where=where)
+    raw, _ = nsys_once.read(source, table, plain, ("nameId",), where=where)
     start, end = raw["start"], raw["end"]
     correlation = raw.data.get("correlationId", np.full(raw.rows, NULL))
     kept = np.flatnonzero((start != NULL) & (end >= start))

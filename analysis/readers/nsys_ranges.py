@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import nsys_once
 from . import nsys_schema as schema
 from .nsys_arrays import Ranges
 from .nsys_codes import Names, codes_of, ids_in, present, times
 from .nsys_source import NULL, Columns, Filter, Source
 
 
-def columns(source: Source) -> Columns | None:
-    """The columns that hold ranges; null where the export has none."""
+def columns(source: Source) -> tuple[Columns, int] | None:
+    """The columns that hold ranges, each range once, and how many rows repeated another; null
+    where the export has none."""
     table = schema.pick(source.tables, schema.NVTX)
     needed = ("start", "end", "globalTid", "eventType")
     if table is None or len(present(source, table, needed)) < len(needed):
@@ -19,15 +21,20 @@ def columns(source: Source) -> Columns | None:
     coded = present(source, table, ("globalTid", "eventType", "endGlobalTid", "textId", "domainId"))
     text = "text" if "text" in source.tables[table] and source.has_text(table, "text") else None
     where = Filter("eventType", schema.RANGES)
-    return source.read(table, ("start", "end"), coded, text, where)
+    return nsys_once.read(source, table, ("start", "end"), coded, text, where)
 
 
-def ranges(source: Source, raw: Columns | None, names: Names, notes: list[str]) -> Ranges:
+def ranges(
+    source: Source, found: tuple[Columns, int] | None, names: Names, notes: list[str]
+) -> Ranges:
     """The ranges in `columns`. Those without a usable time or thread are left out and noted."""
-    if raw is None:
+    if found is None:
         none, code = np.empty(0, np.int64), np.empty(0, np.int32)
         loose = np.empty(0, np.bool_)
         return Ranges(none, none, code, [], code, [], loose, code, [], code)
+    raw, repeats = found
+    if repeats:
+        notes.append(nsys_once.told(repeats, "range"))
     n = raw.rows
     start, end = times(raw["start"]), times(raw["end"])
     thread, threads = codes_of(raw, "globalTid", n)
