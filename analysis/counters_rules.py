@@ -1,7 +1,8 @@
 """What kind of number a metric is: its unit in base units, and how launches are put together.
 
 Names are built as NVIDIA's Metrics Structure says (docs.nvidia.com/nsight-compute/ProfilingGuide,
-"Metrics Structure"): ``unit__counter.rollup[.submetric]``, rollup one of sum, avg, min, max.
+"Metrics Structure"): ``unit__counter.rollup[.submetric]``, rollup one of sum, avg, min, max. A
+details page prints labels instead, which ncu's .section files give to metrics.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from functools import lru_cache
 
 DURATION = "gpu__time_duration.sum"
+PRINTED_DURATION = "Duration"  # its label on a details page
 
 # What a layer's or module's value is: the sum over launches, their mean weighted by
 # gpu__time_duration, or the one value that all launches share.
@@ -41,6 +43,22 @@ _CONSTANTS = (
     "profiler__",
     "smsp__maximum",
     "sm__maximum",
+)
+_METRIC = re.compile(r"\w__\w|\.(sum|avg|min|max|ratio|pct|max_rate)\b")
+# Labels of details pages by what they stand for in ncu's .section files; without the section that
+# `counters_sections` adds.
+_SECTION = re.compile(r" \([^()]*\)\Z")
+_PRINTED_SUMS = re.compile(
+    r"Duration|Elapsed Cycles|SM Active Cycles|(Total|Average) \w+ (Elapsed|Active) Cycles"
+    r"|(Avg\. )?(Executed|Issued) Instructions( Per Scheduler)?"
+)
+_PRINTED_CONSTANTS = re.compile(
+    r"Theoretical .*|Block Limit .*|(Block|Grid|Cluster|Preferred Cluster|Max Cluster|Stack) Size"
+    r"|Threads|Waves Per SM|Registers Per Thread|# \w+|Max Active Clusters"
+    r"|.*Shared Memory .*(Per Block|Size)"
+)
+_PRINTED_MEANS = re.compile(
+    r"(Achieved Active|Active|Eligible|Issued) Warps? [Pp]er (SM|Scheduler)|.* Per Cycle"
 )
 
 
@@ -80,7 +98,13 @@ def rule(metric: str, unit: str | None) -> str | None:
       mean weighted by time. Exact for values per second or per elapsed cycle at a steady clock,
       close for those per active cycle.
     - properties of the device and of the launch: the value, if it is the same in all launches.
+
+    A details page's labels have the rules of the metrics that they stand for: the durations,
+    cycles and instructions in `_PRINTED_SUMS` add up, percentages and values per second or cycle
+    are weighted, sizes and limits of the launch are constant, all others have no rule.
     """
+    if not _METRIC.search(metric):
+        return _of_label(_SECTION.sub("", metric), base_unit(unit)[1] or "")
     if metric.startswith(_CONSTANTS):
         return CONSTANT
     base, *rest = metric.split(".")
@@ -100,3 +124,13 @@ def rule(metric: str, unit: str | None) -> str | None:
     if rollup == "max" and base.endswith("cycles_elapsed") and not submetric:
         return SUM  # all units of a kernel's launch elapse together
     return None
+
+
+def _of_label(label: str, unit: str) -> str | None:
+    if _PRINTED_SUMS.fullmatch(label):
+        return SUM
+    if _PRINTED_CONSTANTS.fullmatch(label):
+        return CONSTANT
+    if unit in ("%", "Hz") or unit.endswith(("/s", "/cycle")) or _PRINTED_MEANS.fullmatch(label):
+        return MEAN
+    return MEAN if label.endswith("_pct") else None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .counters import Launch
-from .counters_rules import CONSTANT, DURATION, MEAN, SUM, base_unit, rule
+from .counters_rules import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 
 UNRESOLVED = "(unresolved)"  # no path of a module has brackets
 
@@ -54,7 +54,8 @@ def per_layer(counters: pa.Table, found: list[Launch]) -> pa.Table:
     """The metrics of each layer of one capture, in execution order (`PER_LAYER`).
 
     `counters` as read or joined, `found` its launches. A layer that lacks a value, or for a mean
-    a duration, in any of its launches has a null value, as has a metric without a rule.
+    a duration, in any of its launches has a null value, as has a metric without a rule where there
+    is more than one launch in an iteration: of one launch the value is the layer's.
     """
     if not len(counters):
         return PER_LAYER.empty_table()
@@ -140,7 +141,8 @@ def _grid(layers: pa.Table, chosen: list[str]) -> _Grid | None:
     if frame.empty:
         return None
     grid = frame.pivot(index="layer", columns="metric", values="value").reindex(chosen)
-    time = grid[DURATION].to_numpy(float) if DURATION in grid else np.full(len(grid), np.nan)
+    timed = next((name for name in (DURATION, PRINTED_DURATION) if name in grid), None)
+    time = np.full(len(grid), np.nan) if timed is None else grid[timed].to_numpy(float)
     about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
     facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
     return _Grid(grid.to_numpy(float), time, facts)
@@ -168,8 +170,7 @@ def _rows(module: str, grid: _Grid, own: Any, shared: Any) -> list[dict[str, Any
 
 def durations(counters: pa.Table) -> dict[int, float]:
     """ns per launch that ncu measured, of launches that have it."""
-    # A details page prints its own name for it.
-    names = pa.array([DURATION, "Duration"])
+    names = pa.array([DURATION, PRINTED_DURATION])
     chosen = counters.filter(pc.is_in(counters["metric"], names))
     return {
         r["launch"]: r["value"] * base_unit(r["unit"])[0]
@@ -225,7 +226,8 @@ def _of_iterations(rows: pd.DataFrame) -> pd.DataFrame:
     value = value.mask((made["rule"] == SUM) & complete, made["total"])
     mean = (made["weighted"] / made["weight"].where(made["weight"] > 0)).where(~same, made["low"])
     value = value.mask((made["rule"] == MEAN) & (timed | same), mean)
-    value = value.mask((made["rule"] == CONSTANT) & same, made["low"])
+    alone = made["rule"].isna() & (made["kernels"] == 1)
+    value = value.mask(((made["rule"] == CONSTANT) | alone) & same, made["low"])
     return made.assign(value=value).reset_index()
 
 

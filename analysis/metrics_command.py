@@ -42,7 +42,8 @@ def list_(capture: Path, static: bool) -> None:
     from .metrics import series
 
     found = _load(capture)
-    for one in series.series(found.counters, series.names(found.counters, static=static)):
+    known = series.every(found.counters, found.name, static=static)
+    for one in series.series(found.counters, known, found.name):
         click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
 
 
@@ -58,8 +59,8 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
     """
     from .metrics import series
 
-    found = _load(capture)
-    wanted = chosen or series.names(found.counters, static=static)
+    found = _load(capture, chosen)
+    wanted = chosen or series.every(found.counters, found.name, static=static)
     paths = series.write_all(series.numbers(found.counters, wanted, found.name), output)
     log(f"{len(paths)} metrics in {output}")
 
@@ -75,8 +76,10 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
     """Draw one chart per metric over the kernels of the capture."""
     from .metrics import plots, series
 
-    found = _load(capture)
-    wanted = chosen or [m for m in series.names(found.counters) if not m.startswith("launch__")]
+    found = _load(capture, chosen)
+    known = chosen or series.every(found.counters, found.name)
+    # Sizes of launches are charts only where there is nothing else, or they are named.
+    wanted = chosen or [m for m in known if not m.startswith("launch__")] or known
     drawn = series.numbers(found.counters, wanted, found.name)
     folder(output)
     with progress(f"drawing {len(wanted)} charts"):
@@ -95,7 +98,7 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
 
     plots.check(output)
     apart(output, capture)
-    found = _load(capture)
+    found = _load(capture, chosen)
     plots.overlay(series.numbers(found.counters, chosen, found.name), found, output)
     log(f"{output}")
 
@@ -119,7 +122,7 @@ def attribute(
     from .metrics import text
 
     apart(output, capture, nodes, network)
-    found = _load(capture)
+    found = _load(capture, [metric])
     launches = _launches(found, nodes, network)
     made = text.attribute(found, metric, launches, by)
     _tell_coverage(found, launches, nodes)
@@ -144,7 +147,7 @@ def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
     if capture is None:
         lines = explained.of_names(chosen)
     else:
-        lines = explained.of_capture(_load(capture), chosen)
+        lines = explained.of_capture(_load(capture, chosen), chosen)
     for line in lines:
         click.echo(one_line(line))
 
@@ -209,11 +212,12 @@ def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path
         click.echo(line)
 
 
-def _load(capture: Path) -> Any:
-    """The capture; what its reader left out, and what else is to be said of it, is logged."""
+def _load(capture: Path, asked: tuple[str, ...] | list[str] = ()) -> Any:
+    """The capture, with the metrics `asked` for by section; what its reader left out, and what
+    else is to be said of it, is logged."""
     from .metrics import source
 
-    found = source.load(capture)
+    found = source.load(capture, asked)
     _tell(found.name, found.notes)
     return found
 

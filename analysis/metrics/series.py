@@ -53,6 +53,27 @@ def names(counters: pa.Table, *, static: bool = False) -> list[str]:
     return [m for m in found if static or not m.startswith(STATIC)]
 
 
+def every(counters: pa.Table, file: str, *, static: bool = False) -> list[str]:
+    """`names`; InputError, about `file`, where there is none: what the file holds instead."""
+    found = names(counters, static=static)
+    if found:
+        return found
+    if not static and (left := names(counters, static=True)):
+        raise InputError(
+            f"holds only attributes of the device and of the tool ({len(left)} of them)",
+            file=file,
+            fix="name them with --metric, or see `layerline metrics list --static`",
+        )
+    texts = len(counters["metric"].unique())
+    raise InputError(
+        "holds no metric that is a number"
+        + (f" ({texts} that are text or empty)" if texts else ", only what ncu's rules said"),
+        file=file,
+        fix="print the raw page (ncu --import REPORT --csv --page raw); "
+        "`layerline metrics explain` tells the rules",
+    )
+
+
 def numbers(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
     """The series of the metrics named. InputError also where one has no number at all: there is
     nothing to draw or to compute with."""

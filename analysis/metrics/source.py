@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from layerline.core.errors import InputError
 from layerline.core.own_ranges import PHASE
 from layerline.core.tables import read_parquet
 
-from .. import devices, ncu_spread, ncu_whole
+from .. import counters_sections, devices, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry
 from ..readers.base import Artefact
@@ -37,13 +38,14 @@ class Capture:
     notes: tuple[str, ...] = ()
 
 
-def load(path: Path) -> Capture:
+def load(path: Path, asked: Iterable[str] = ()) -> Capture:
     """A report, ncu's CSV, or the counters.parquet of a run with a single ncu capture.
 
+    Metrics of one name are told apart by section; `asked` as in `counters_sections.told_apart`.
     InputError for other kinds of files.
     """
     if path.suffix == ".parquet":
-        counters = read_parquet(path, "counters")
+        counters = counters_sections.told_apart(read_parquet(path, "counters"), asked)
         sources = counters["source"].unique().to_pylist()
         if len(sources) != 1:
             raise InputError(
@@ -64,7 +66,7 @@ def load(path: Path) -> Capture:
     lost = ncu_whole.missing(found, path)
     return Capture(
         path.name,
-        found.main,
+        counters_sections.told_apart(found.main, asked),
         devices.of_capture(found.main),
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),

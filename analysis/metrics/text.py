@@ -17,7 +17,7 @@ from layerline.core.tables import write_csv, write_parquet
 
 from .. import counters_sums, roofline
 from ..counters import Launch
-from ..counters_rules import DURATION
+from ..counters_rules import DURATION, PRINTED_DURATION
 from ..layers_show import ENOUGH
 from ..plain import fitted
 from ..report.show import percent
@@ -30,9 +30,10 @@ from .source import Capture
 def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str = "layer") -> str:
     """One metric, a line per layer in execution order, or per module; tab-separated.
 
-    InputError for a metric that the capture lacks, or that has no rule for several launches.
+    InputError for a metric that the capture lacks. One without a rule for several launches has the
+    values of layers of one launch.
     """
-    layers = counters_sums.per_layer(_only(capture, [metric]), list(launches))
+    layers = counters_sums.per_layer(_only(capture, [metric, PRINTED_DURATION]), list(launches))
     chosen = layers.filter(pc.equal(layers["metric"], metric))
     if not len(chosen):
         known = near(metric, capture.counters)
@@ -40,9 +41,10 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
     rows = chosen.to_pylist()
     about = rows[0]
     device = capture.device.name if capture.device else "not named"
+    how = about["rule"] or "no rule, a value only where there is one"
     lines = [
         f"# {metric}",
-        f"# unit: {about['unit'] or 'none'}; over launches: {about['rule'] or 'no rule, no value'}",
+        f"# unit: {about['unit'] or 'none'}; over launches: {how}",
         f"# capture: {capture.name}; device: {device}; iterations: {about['iterations']}",
         *([f"# {capture.partly}"] if capture.partly else []),
         *([f"# {lacking}"] if (lacking := coverage(capture, launches)) else []),
