@@ -14,6 +14,9 @@ from ..core.run_forms import SUMMARY
 from . import compare
 from .summary import SCHEMA_VERSION
 
+# Kinds of captures that `layerline layers` makes a table of.
+_NAME_LAYERS = ("nsys-sqlite", "nsys-parquet", "trt-profile", "onnxruntime-profile")
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -30,7 +33,7 @@ def load(path: Path) -> Loaded:
     if path.is_dir():
         summary = path / "report" / "summary.json"
         if not summary.exists():
-            raise InputError(
+            raise _capture(path) or InputError(
                 "run directory without report/summary.json",
                 file=path,
                 fix=f"layerline report --run {path}",
@@ -42,9 +45,12 @@ def load(path: Path) -> Loaded:
 
 
 def _summary(path: Path) -> Loaded:
-    document = read_json(path)
+    try:
+        document = read_json(path)
+    except InputError as e:
+        raise _capture(path) or e from None
     if not isinstance(document, dict) or "engines" not in document:
-        raise InputError(
+        raise _capture(path) or InputError(
             "is no summary of a run", file=path, fix="name a run directory or its summary.json"
         )
     version = document.get("schema_version")
@@ -60,6 +66,24 @@ def _summary(path: Path) -> Loaded:
     except (KeyError, TypeError, AttributeError) as e:
         raise InputError(f"summary lacks or misspells {e}", file=path) from None
     return Loaded(path, "summary", measures, document.get("facts"))
+
+
+def _capture(path: Path) -> InputError | None:
+    """The error for a capture: its kind, and how to make of it what is compared. Null for what is
+    no capture."""
+    from .readers import registry
+
+    try:
+        reader = registry.identify(path)
+    except InputError:
+        return None
+    layers = reader.KIND in _NAME_LAYERS
+    table = f"layerline layers {path} -o {path.stem}.parquet makes one"
+    return InputError(
+        f"is a capture ({reader.DESCRIPTION}, {reader.KIND}), and no table of layers or summary",
+        file=path,
+        fix=f"{table}, to be compared" if layers else "name a run directory or a table of layers",
+    )
 
 
 def _table(path: Path) -> Loaded:

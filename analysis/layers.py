@@ -27,9 +27,12 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     tactic), which adds what a trace does not say and the layers that never ran (their times are
     null). Movement (rule carrier, copies) is kept apart from computation of the same layer. Where
     `described` does not tell in what a layer computes, its kernels' names may.
+
+    Where nodes of an engine have kernels, their time is that of the kernels, and `calls` how often
+    the node ran; a node without any has its time on the host, the kind "node" and null `kernels`.
     """
     about, ran = by_label(described), by_layer(ops)
-    rows, column = timed_rows(ops.select([*SUMMED, *_TOLD]))
+    rows, column = _timed(ops.select([*SUMMED, *_TOLD]))
     rows, iteration = iterations_of(rows)
     numbers, columns = np.unique(iteration, return_inverse=True)
     groups = _groups(rows)
@@ -39,6 +42,7 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     on_device = pc.equal(rows["kind"], "kernel").to_numpy(zero_copy_only=False)
     is_node = pc.equal(rows["kind"], "node").to_numpy(zero_copy_only=False)
 
+    node_runs = _node_runs(ops)
     firsts = rows.take(pa.array(order[starts[:-1]])).to_pylist()
     found: list[dict[str, Any]] = []
     for g, (name, moves) in enumerate(groups.names):
@@ -61,7 +65,9 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
                 "nodes": first["nodes"],
                 "modules": first["modules"],
                 "rule": first["rule"],
-                "calls": len(members) if nodes_ran else len(np.unique(columns[members])),
+                "calls": len(members)
+                if nodes_ran
+                else node_runs[name] or len(np.unique(columns[members])),
                 "kernels": int(on_device[members].sum()) if not nodes_ran else None,
                 "total_ns": int(sums.sum()) if known else None,
                 "median_ns": summary and summary.median,
@@ -78,6 +84,41 @@ def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     shown = {r["layer"] for r in found}
     found += [_never_ran(name, d, rows, engine) for name, d in about.items() if name not in shown]
     return tables.table("layers", found)
+
+
+def _timed(ops: pa.Table) -> tuple[pa.Table, str]:
+    """Rows with times as they add up, and beside kernels the nodes that have none."""
+    rows, column = timed_rows(ops)
+    host = without_kernels(ops)
+    if host is None:
+        return rows, column
+    time = pc.coalesce(host["self_ns"], host["duration_ns"])
+    return pa.concat_tables([rows, host.append_column(column, time)]), column
+
+
+def without_kernels(ops: pa.Table) -> pa.Table | None:
+    """Node executions of nodes that no kernel belongs to; null where there are no kernels, or no
+    nodes, at all."""
+    kernels = ops.filter(pc.equal(ops["kind"], "kernel"))
+    nodes = ops.filter(pc.equal(ops["kind"], "node"))
+    if not len(kernels) or not len(nodes):
+        return None
+    # Of the iterations alone: what was launched in warm-up only is no time of a node's.
+    inside, _ = iterations_of(ops.select(["kind", "iteration", "layer"]))
+    launched = pc.unique(inside.filter(pc.equal(inside["kind"], "kernel"))["layer"].drop_null())
+    return nodes.filter(pc.invert(pc.is_in(_label(nodes), launched)))
+
+
+def _label(rows: pa.Table) -> Any:
+    return pc.coalesce(rows["layer"], rows["name"], pa.scalar("unnamed"))
+
+
+def _node_runs(ops: pa.Table) -> Counter[str]:
+    """How often each node ran in an iteration, where kernels are recorded beside nodes."""
+    if without_kernels(ops) is None:
+        return Counter()
+    rows, _ = iterations_of(ops)
+    return Counter(_label(rows.filter(pc.equal(rows["kind"], "node"))).to_pylist())
 
 
 def by_label(described: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -97,7 +138,7 @@ class _Groups:
 
 def _groups(rows: pa.Table) -> _Groups:
     """A code per row; what has no layer is a layer of its own name."""
-    name = pc.coalesce(rows["layer"], rows["name"], pa.scalar("unnamed"))
+    name = _label(rows)
     moves = pc.or_(
         pc.fill_null(pc.equal(rows["rule"], "carrier"), False),
         pc.is_in(rows["kind"], pa.array(["memcpy", "memset"])),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from layerline.core import tables
@@ -14,9 +15,11 @@ from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import Network, RawLayer, Resolution, resolve
 
 from .layers import layers as layers_of_ops
+from .layers import without_kernels
 from .layers_show import Times
+from .readers import trt_profile
 from .readers.base import Artefact
-from .sums import stat, sums
+from .sums import iterations_of, stat, sums
 
 Row = dict[str, Any]
 
@@ -31,20 +34,40 @@ def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None)
     ops = artefact.tables.get("ops")
     if ops is not None and "node" in ops["kind"].unique().to_pylist():
         return layers_of_ops(_resolved_ops(ops, graph, network), engine=artefact.kind)
-    raise InputError(
-        f"is of kind {artefact.kind}, which names no engine layers",
-        fix="name a capture, a profile or a layer list of an engine",
-    )
+    raise nameless(artefact)
+
+
+def nameless(artefact: Artefact) -> InputError:
+    """The error for an artefact that names no layers: what it holds, and what to name."""
+    if artefact.kind != trt_profile.KIND:
+        return InputError(
+            f"is of kind {artefact.kind}, which names no engine layers",
+            fix="name a capture, a profile or a layer list of an engine",
+        )
+    if "latency" in artefact.tables:
+        what = "holds times of whole iterations (trtexec --exportTimes) and none of a layer"
+    else:
+        what = "holds settings of a TensorRT profile and no time of a layer"
+    return InputError(what, fix="name what trtexec --exportProfile wrote, or an nsys capture")
 
 
 def times(artefact: Artefact) -> Times:
     """What is known of the artefact's iterations, and of the time of all layers in one."""
     if "layers" not in artefact.tables:
-        found = sums(artefact.tables["ops"])
-        total = None if found.unknown else stat(found.total())
-        return Times(len(found.iterations) or None, total)
+        ops = artefact.tables["ops"]
+        found = sums(ops)
+        numbers, totals = found.iterations, found.total()
+        if without_kernels(ops) is not None:
+            # An iteration of nodes without any kernel took 0 ns of kernels.
+            numbers = tuple(np.unique(iterations_of(ops)[1]).tolist())
+            by_number = dict(zip(found.iterations, totals.tolist(), strict=True))
+            totals = np.array([by_number.get(n, 0) for n in numbers], dtype=np.int64)
+        total = None if found.unknown else stat(totals)
+        return Times(len(numbers) or None, total)
     told = artefact.facts.get("iterations")
-    return Times(told if isinstance(told, int) and told > 0 else None, None)
+    known = told if isinstance(told, int) and told > 0 else None
+    # TensorRT's medians are over a layer's own reports, fewer where it did not always run.
+    return Times(known, None, own_reports=artefact.kind == trt_profile.KIND)
 
 
 def filled(what: Resolution) -> Row:

@@ -107,6 +107,8 @@ def layers(
                 "is layer information itself",
                 fix="name the file with times (trtexec --exportProfile) as CAPTURE",
             )
+        if artefact.kind == trt_profile.KIND:
+            raise layers_generic.nameless(artefact)
         raise InputError(
             f"is of kind {artefact.kind}, which --layer-info says nothing about",
             fix="leave out --layer-info",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..engines.layers import load as load_layers
 from .engine_ops import join
@@ -39,7 +40,12 @@ def layer_list(profile: Path, nodes: Path | None) -> Path | None:
 def resolved(ops: pa.Table, listed: Path) -> pa.Table:
     """`ops` with the layers of a layers.json, as the report has them."""
     document: dict[str, Any] = load_layers(listed)
-    return join(ops, document["layers"], document.get("precision"))
+    names, at = ops["name"], ops.schema.get_field_index("name")
+    field = ops.schema.field(at)
+    # A kernel is of the layer of its node.
+    named = ops.set_column(at, field, pc.coalesce(ops["layer"], names))
+    found = join(named, document["layers"], document.get("precision"))
+    return found.set_column(at, field, names)
 
 
 def _meta(profile: Path) -> Path | None:

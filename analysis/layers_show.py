@@ -22,6 +22,7 @@ from .report.show import percent
 
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
+MAX_FEWER = 5
 _NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
 ENOUGH = 0.95  # of the time has its modules: less is asked about
 FITS = "is nodes.json that of the model, and of the export, that the engine was built from?"
@@ -29,16 +30,20 @@ FITS = "is nodes.json that of the model, and of the export, that the engine was 
 
 @dataclass(frozen=True)
 class Times:
-    """`iterations`: how many a capture holds; `total`: ns of all layers in one. Null is unknown."""
+    """`iterations`: how many a capture holds; `total`: ns of all layers in one. Null is unknown.
+    `own_reports`: medians are over the iterations in which a layer ran, not over all of them.
+    `engines`: of a capture of several, the time of each one's layers in one enqueue."""
 
     iterations: int | None
     total: Stat | None
+    own_reports: bool = False
+    engines: tuple[Stat | None, ...] = ()
 
 
 def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) -> None:
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
-    total = sum(r["total_ns"] or 0 for r in rows)
+    total = sum(r["total_ns"] or 0 for r in _together(rows))
     if console.is_terminal:
         table = _table(rows, total, resolved)
         # Names give way to a narrow terminal; figures without their last digits would be others.
@@ -75,20 +80,31 @@ def _table(rows: list[Row], total: int, resolved: bool) -> Table:
         table.add_column("rule", no_wrap=True)
     for heading in _FIGURES:
         table.add_column(heading, justify="right", no_wrap=True)
+    shared = set(map(id, _together(rows)))
     for row in rows:
         cells = [row["layer"]]
         if resolved:
             cells += [_modules(row["modules"]), row["rule"] or "–"]
-        table.add_row(*(Text(one_line(c)) for c in (*cells, *_figures(row, total))))
+        table.add_row(
+            *(
+                Text(one_line(c))
+                for c in (*cells, *_figures(row, total if id(row) in shared else 0))
+            )
+        )
     return table
 
 
 def _lines(rows: list[Row], total: int, resolved: bool) -> Iterator[str]:
     head = [*_FIGURES, *(("rule", "module") if resolved else ()), "layer"]
-    cells = []
+    cells, shared = [], set(map(id, _together(rows)))
     for row in rows:
         named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
-        cells.append([*_figures(row, total), *(one_line(c) for c in (*named, row["layer"]))])
+        cells.append(
+            [
+                *_figures(row, total if id(row) in shared else 0),
+                *(one_line(c) for c in (*named, row["layer"])),
+            ]
+        )
     return plain.lines(head, cells, range(len(_FIGURES)))
 
 
@@ -102,23 +118,44 @@ def _figures(row: Row, total: int) -> list[str]:
     ]
 
 
+def _on_host(rows: list[Row]) -> list[Row]:
+    """Nodes without kernels beside layers with kernels: their time is the host's."""
+    if all(r["kernels"] is None for r in rows):
+        return []
+    return [r for r in rows if r["kind"] == "node" and r["kernels"] is None]
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """The rows whose times are of one clock and make one figure."""
+    apart = {id(r) for r in _on_host(rows)}
+    return [r for r in rows if id(r) not in apart]
+
+
 def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
     """Sentences: how many layers and how much time in an iteration; counts per rule; the
     unresolved by name."""
+    everything, rows, host = rows, _together(rows), _on_host(rows)
     total = sum(r["total_ns"] or 0 for r in rows)
     timed = total > 0
-    text = f"{len(rows)} layers"
+    text = f"{len(everything)} layers"
     if timed:
-        text += f", {_time(total, times)}"
-    unknown = sum(r["total_ns"] is None for r in rows)
+        text += f", {_time(total, times)}" + (" in kernels" if host else "")
+    unknown = sum(r["total_ns"] is None for r in everything)
     if unknown:
         text += f", the time of {unknown} unknown"
     yield text
+    if host:
+        yield _host_time(host, times)
     if timed and (times.iterations or 0) > 1:
         n = times.iterations
         yield (
-            f"medians and intervals are per iteration (n {n}); calls, kernels and shares are "
-            f"over all {n} together"
+            f"medians and intervals are per iteration (n {n}{_fewer(rows, times)}); calls, kernels "
+            f"and shares are over all {n} together"
+        )
+    if timed and times.engines:
+        yield (
+            "medians and intervals are per enqueue of the layer's own engine; calls, kernels and "
+            "shares are over all engines together"
         )
     foreign = layers_foreign.hint(rows)
     if not resolved:
@@ -127,33 +164,65 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
         yield "no module was looked for; name the model's nodes with --nodes nodes.json"
         return
     parts = []
+    counted = {id(r) for r in rows}
     for rule in RULES:
-        mine = [r for r in rows if (r["rule"] or "unresolved") == rule]
+        mine = [r for r in everything if (r["rule"] or "unresolved") == rule]
         if mine:
-            share = sum(r["total_ns"] or 0 for r in mine)
+            share = sum(r["total_ns"] or 0 for r in mine if id(r) in counted)
             parts.append(f"{rule} {len(mine)}" + (f" ({percent(share / total)})" if timed else ""))
     yield "by rule: " + ", ".join(parts)
-    missing = [r for r in rows if (r["rule"] or "unresolved") == "unresolved"]
+    missing = [r for r in everything if (r["rule"] or "unresolved") == "unresolved"]
     if timed:
-        share = 1 - sum(r["total_ns"] or 0 for r in missing) / total
+        share = 1 - sum(r["total_ns"] or 0 for r in missing if id(r) in counted) / total
         # A ForeignNode that nothing describes is no fault of nodes.json: the hint is of it.
         beyond = sum(r["total_ns"] or 0 for r in missing if layers_foreign.untold(r)) / total
         asked = "" if share + beyond >= ENOUGH else f"; {FITS}"
         yield f"resolved to modules: {percent(share)} of the time{asked}"
     else:
-        yield f"resolved to modules: {len(rows) - len(missing)} of {len(rows)} layers"
+        yield f"resolved to modules: {len(everything) - len(missing)} of {len(everything)} layers"
     if foreign is not None:
         yield foreign
     for row in missing[:MAX_UNRESOLVED]:
-        share = f" ({percent(row['total_ns'] / total)})" if timed and row["total_ns"] else ""
+        known = timed and row["total_ns"] and id(row) in counted
+        share = f" ({percent(row['total_ns'] / total)})" if known else ""
         yield f"unresolved: {row['layer']}{share}"
     if len(missing) > MAX_UNRESOLVED:
         yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"
 
 
+def _host_time(host: list[Row], times: Times) -> str:
+    ns, n = sum(r["total_ns"] or 0 for r in host), times.iterations
+    whole = f"{ns / 1e6:,.3f} ms"
+    if n is not None and n > 1:
+        whole = f"{ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
+    what = "1 layer has" if len(host) == 1 else f"{len(host)} layers have"
+    return (
+        f"{what} no kernels: the time is the host's, {whole}, and is not in the figure above nor "
+        "in shares (–)"
+    )
+
+
+def _fewer(rows: list[Row], times: Times) -> str:
+    """Which medians are over fewer reports than there were iterations, as far as calls tell."""
+    n = times.iterations
+    if not times.own_reports or n is None:
+        return ""
+    calls = [(r["layer"], r["calls"]) for r in rows if r["median_ns"] is not None]
+    found = [f"{name} n {c:,}" for name, c in calls if c is not None and c != n]
+    if any(c is None for _, c in calls):
+        found.append("not known where calls are –")
+    if len(found) > MAX_FEWER:
+        found = [*found[:MAX_FEWER], f"and {len(found) - MAX_FEWER} more, n being their calls"]
+    return "".join(f"; {text}" for text in found)
+
+
 def _time(total_ns: int, times: Times) -> str:
     """The time of all layers in one iteration, and in all of them."""
     whole, n, one = f"{total_ns / 1e6:,.3f} ms", times.iterations, times.total
+    if times.engines:
+        return f"{whole} in all; per enqueue: " + "; ".join(
+            f"engine {i} {_median(one)}" for i, one in enumerate(times.engines, 1)
+        )
     if n is None:
         return f"{whole} in all (of how many iterations is not known)"
     if n == 1:
@@ -164,6 +233,15 @@ def _time(total_ns: int, times: Times) -> str:
     if one.low is not None and one.high is not None:
         interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
     return f"{one.median / 1e6:,.3f} ms per iteration (median of {n}{interval}; {whole} in all)"
+
+
+def _median(one: Stat | None) -> str:
+    if one is None:
+        return "unknown"
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
+    return f"{one.median / 1e6:,.3f} ms (median of {one.n}{interval})"
 
 
 def _modules(modules: list[str] | None) -> str:

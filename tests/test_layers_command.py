@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from layerline.analysis import compare_load
 from layerline.analysis.layers_command import layers, read_layers
 from layerline.analysis.layers_show import show
 from layerline.core import cli
@@ -256,3 +257,41 @@ def test_warm_up_that_nothing_tells_of_is_counted_and_said(
         cli.main(["layers", str(capture)])
     shown, said = capsys.readouterr()
     assert "(n 3)" in shown and "2 warm-up runs are left out" in said
+
+
+def test_median_of_a_conditional_layer_says_how_many_reports_it_is_of(tmp_path: Path) -> None:
+    """B ran in 5 of 10 iterations (10 ms in all, 2 ms on average): its median is of those 5."""
+    records = [
+        {"count": 10},
+        {"name": "A", "timeMs": 10, "averageMs": 1.0, "medianMs": 1.0, "percentage": 50},
+        {"name": "B", "timeMs": 10, "averageMs": 2.0, "medianMs": 2.0, "percentage": 50},
+    ]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(records))
+    result = run(path)
+    assert "medians and intervals are per iteration (n 10; B n 5);" in result.stdout
+    assert "2.000 ms per iteration (mean of 10; 20.000 ms in all)" in result.stdout
+    assert "B (5 of 10)" in result.stderr
+    found, _, _ = read_layers(path, None, None)
+    assert sum(found["total_ns"].to_pylist()) == 20_000_000
+
+
+def test_times_of_iterations_are_told_from_times_of_layers(tmp_path: Path) -> None:
+    path = tmp_path / "times.json"
+    path.write_text(json.dumps([{"startH2dMs": 1, "endH2dMs": 2, "latencyMs": 3}]))
+    with pytest.raises(InputError) as caught:
+        read_layers(path, None, None)
+    assert "trtexec --exportTimes" in caught.value.line()
+    assert "--exportProfile" in caught.value.line()
+    assert "trt-profile" not in caught.value.line()
+
+
+def test_compare_of_a_capture_names_its_kind_and_the_way_to_a_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        compare_load.load(CAPTURE)
+    assert "nsys-sqlite" in caught.value.line()
+    assert f"layerline layers {CAPTURE} -o {CAPTURE.stem}.parquet" in caught.value.line()
+    # and that is what compare takes
+    made = tmp_path / "made.parquet"
+    assert run(CAPTURE, "-o", made).exit_code == 0
+    assert len(compare_load.load(made).measures) == 21

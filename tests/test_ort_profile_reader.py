@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import raw_sums
+from layerline.analysis import layers_generic, raw_sums
+from layerline.analysis.layers_command import read_layers
+from layerline.analysis.layers_show import summary
 from layerline.analysis.readers import onnxruntime_events, onnxruntime_profile, registry
 from layerline.core.errors import InputError
 
@@ -178,6 +180,75 @@ def test_gpu_kernels_are_kernels(tmp_path: Path) -> None:
         ("node", "a", None),
         ("kernel", "sgemm", 13),
     ]
+
+
+def kernel(name: str, ts: int, dur: int, parent: str | None = None) -> Any:
+    """As MergeEvents of gpu_profiler_common.h writes it, behind the event that launched it."""
+    named = {} if parent is None else {"parent_name": parent, "op_name": "MatMul"}
+    found = event(name, ts, dur, "Kernel", -1, stream="7", grid_x="1", block_x="128", **named)
+    return {**found, "pid": -1}
+
+
+def test_layers_of_a_cuda_profile_are_its_nodes(tmp_path: Path) -> None:
+    """Two runs: `mm` launches two kernels of 30 + 2 and 40 + 2 us, one of which begins when its run
+    is over; `add` has none; one kernel names the run, and one nothing."""
+    events = [
+        run(100, 50), kernel("fill", 101, 5, "model_run"),
+        node("mm", 105, 9), kernel("gemm", 108, 30, "mm_kernel_time"),
+        kernel("split", 139, 2, "mm_kernel_time"), node("add", 120, 6),
+        run(300, 50),
+        node("mm", 305, 9), kernel("gemm", 308, 40, "mm_kernel_time"),
+        kernel("split", 390, 2, "mm_kernel_time"), node("add", 320, 8), kernel("lost", 330, 1),
+    ]  # fmt: skip
+    path = write(tmp_path / "p.json", events)
+    found, notes, times = read_layers(path, None, None)
+    rows = {r["layer"]: r for r in found.to_pylist()}
+    assert {
+        n: (r["kind"], r["calls"], r["kernels"], r["total_ns"], r["median_ns"])
+        for n, r in rows.items()
+    } == {
+        "mm": ("kernel", 2, 4, 74_000, 37_000),
+        "add": ("node", 2, None, 14_000, 7_000),
+        "fill": ("kernel", 1, 1, 5_000, 2_500),
+        "lost": ("kernel", 1, 1, 1_000, 500),
+    }
+    assert any(n.startswith("2 of 6 kernels (6,000 ns in all) name no node") for n in notes)
+    # 37 and 43 us of kernels: the host's time of `add` is in neither
+    assert times.iterations == 2
+    assert times.total is not None
+    assert times.total.median == 40_000
+    said = list(summary(found.to_pylist(), times, resolved=False))
+    assert said[0].endswith("(median of 2; 0.080 ms in all) in kernels")
+    assert said[1].startswith(
+        "1 layer has no kernels: the time is the host's, 0.007 ms per iteration (mean of 2"
+    )
+
+
+def test_node_with_kernels_in_warm_up_only_keeps_its_time_on_the_host(tmp_path: Path) -> None:
+    events = [
+        run(0, 40), node("once", 1, 9), kernel("init", 2, 3, "once_kernel_time"),
+        run(100, 40), node("once", 101, 4), node("mm", 110, 5),
+        kernel("gemm", 112, 6, "mm_kernel_time"),
+        run(200, 40), node("once", 201, 4),
+    ]  # fmt: skip
+    found = onnxruntime_profile.read(write(tmp_path / "p", events), warmup=1)
+    rows = {r["layer"]: r for r in layers_generic.layers(found, None, None).to_pylist()}
+    assert {n: (r["kernels"], r["total_ns"]) for n, r in rows.items()} == {
+        "once": (None, 8_000),
+        "mm": (1, 6_000),
+    }
+    # the second iteration has no kernel: it counts
+    times = layers_generic.times(found)
+    assert times.iterations == 2
+    assert times.total is not None
+    assert times.total.median == 3_000
+
+
+def test_node_that_began_in_the_microsecond_of_another_is_told(tmp_path: Path) -> None:
+    events = [run(0, 9), node("a", 1, 0), node("b", 1, 2), kernel("k", 2, 3, "b_kernel_time")]
+    found = onnxruntime_profile.read(write(tmp_path / "p", events))
+    assert found.main["layer"].to_pylist() == [None, None, "b"]
+    assert any(n.startswith("1 of 1 node executions with kernels began in") for n in found.notes)
 
 
 def test_time_that_is_no_number_is_unknown(tmp_path: Path) -> None:

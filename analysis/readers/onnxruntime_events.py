@@ -25,6 +25,7 @@ class Args(msgspec.Struct, gc=False):
     op_name: Any = None
     provider: Any = None
     stream: Any = None
+    parent_name: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -112,5 +113,5 @@ def _told(event: dict[str, Any]) -> Event:
     args = args if isinstance(args, dict) else {}
     return Event(
         **{k: event.get(k) for k in ("name", "cat", "ts", "dur", "pid", "tid")},
-        args=Args(**{k: args.get(k) for k in ("op_name", "provider", "stream")}),
+        args=Args(**{k: args.get(k) for k in ("op_name", "provider", "stream", "parent_name")}),
     )

@@ -3,7 +3,12 @@
 The file is a JSON list of complete events (``ph`` X) in microseconds since the session started
 (onnxruntime/core/common/profiler.cc). Category ``Node``: ``NAME_kernel_time`` with
 ``args.op_name`` and, since 1.1, ``args.provider``. Category ``Session``: ``model_run`` spans one
-run; its nodes are those that start in it. ``Kernel``: GPU kernels of a CUDA session. The quirks:
+run; its nodes are those that start in it. ``Kernel``: kernels and copies of a CUDA session with
+``enable_cuda_profiling`` (core/common/gpu_profiler_common.h, MergeEvents), on the host's clock,
+with pid and tid -1. Such an event follows the one that launched it, whose name it has in
+``args.parent_name``: a node, or a part of the session. The two were matched by the microsecond in
+which the parent began, so that of two that began in one the last has the kernels of both. The
+quirks:
 
 - times are whole microseconds: a duration of 0 is below one microsecond, no missing value;
 - older releases write ``NAME_fence_before`` and ``_fence_after`` around each node: waiting,
@@ -84,7 +89,9 @@ def read(path: Path, warmup: int = 0) -> Artefact:
     if not events.count:
         raise InputError("holds no profile event", file=path, fix="was the session closed?")
     windows, notes = events.windows(warmup)
-    iterations = [windows.find(*place) for place in events.places()]
+    found = [windows.find(*place) for place in events.places()]
+    # A kernel may run after the run that launched it: it is of its node's iteration.
+    iterations = [i if p is None else found[p] for i, p in zip(found, events.parents, strict=True)]
     ops = table(
         "ops",
         {
@@ -98,6 +105,7 @@ def read(path: Path, warmup: int = 0) -> Artefact:
             "self_ns": events.self_times(),
             "stream": events.streams,
             "process": events.processes,
+            "layer": events.layers(),
         },
     )
     latency = table(
@@ -131,12 +139,14 @@ class _Events:
     streams: list[int | None] = field(default_factory=list)
     processes: list[int | None] = field(default_factory=list)
     threads: list[int | None] = field(default_factory=list)
+    parents: list[int | None] = field(default_factory=list)  # row of the node of a kernel
     runs: dict[str, list[tuple[int, int, int | None]]] = field(default_factory=dict)
     others: Counter[str] = field(default_factory=Counter)
     fences: int = 0
     fence_ns: int = 0
     nested: bool = False
     _seen: dict[str, str] = field(default_factory=dict)
+    _latest: dict[str, int] = field(default_factory=dict)  # row by the name of a node's event
 
     def add(self, event: Event) -> None:
         self.count += 1
@@ -144,6 +154,7 @@ class _Events:
         if not isinstance(name, str):
             self.others[f"{category} without a name"] += 1
         elif category == "Node" and name.endswith(_SUFFIX):
+            self._latest[name] = len(self.names)
             self._row("node", name.removesuffix(_SUFFIX), event)
         elif category == "Kernel":
             self._row("kernel", name, event)
@@ -170,6 +181,12 @@ class _Events:
         self.streams.append(_integer(args.stream))
         self.processes.append(_integer(event.pid))
         self.threads.append(_integer(event.tid))
+        parent = args.parent_name if kind == "kernel" else None
+        self.parents.append(self._latest.get(parent) if isinstance(parent, str) else None)
+
+    def layers(self) -> list[str | None]:
+        """The node of each kernel that names one; a node is its own."""
+        return [None if p is None else self.names[p] for p in self.parents]
 
     def _same(self, text: Any) -> Any:
         """One object for equal texts: names repeat in every run."""
@@ -310,7 +327,10 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
         notes.append(f"{events.damage.events} entries are not valid JSON events and were left out")
     if windows.spans:
         last = windows.spans[-1][1] + _SLACK_NS
-        after = sum(1 for s in events.starts if s is not None and s > last)
+        after = sum(
+            s is not None and s > last and i is None
+            for s, i in zip(events.starts, iterations, strict=True)
+        )
         if after:
             notes.append(
                 f"{after:,} node executions after the last whole run have no iteration: "
@@ -323,6 +343,7 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
         notes.append(
             f"{events.fences:,} fence events (waiting, {events.fence_ns:,} ns in all) are not rows"
         )
+    notes += _kernel_notes(events)
     if events.nested:
         notes.append("nodes of subgraphs lie inside others: durations nest, self_ns does not")
     missing = events.durations.count(None)
@@ -330,4 +351,27 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
         notes.append(f"{missing:,} node executions have no duration")
     if events.kinds and not any(events.providers):
         notes.append("no execution provider is recorded, as in the oldest releases")
+    return notes
+
+
+def _kernel_notes(events: _Events) -> list[str]:
+    """What is to be known of the kernels and their nodes."""
+    kernels = [i for i, kind in enumerate(events.kinds) if kind == "kernel"]
+    lost = [i for i in kernels if events.parents[i] is None]
+    notes = []
+    if lost:
+        ns = sum(events.durations[i] or 0 for i in lost)
+        notes.append(
+            f"{len(lost):,} of {len(kernels):,} kernels ({ns:,} ns in all) name no node of the "
+            "profile: each is a layer of its own name"
+        )
+    mine = {p for i in kernels if (p := events.parents[i]) is not None}
+    if mine:
+        began = Counter(s for s, k in zip(events.starts, events.kinds, strict=True) if k == "node")
+        shared = sum(began[events.starts[p]] > 1 for p in mine)
+        if shared:
+            notes.append(
+                f"{shared:,} of {len(mine):,} node executions with kernels began in the same "
+                "microsecond as another, whose kernels ONNX Runtime may have given them"
+            )
     return notes

@@ -74,6 +74,7 @@ _RECORD = re.compile(
 _COUNT_LINE = re.compile(r'[\s,\[]*\{\s*"count"\s*:\s*(\d{1,18})\s*\}[\s\]]*\Z')
 
 MAX_ROWS = 400_000  # layers, or iterations of --exportTimes, in one file
+_NAMED = 5  # layers in a note
 
 SETTINGS = pa.schema(
     [
@@ -216,7 +217,7 @@ def _loose(text: str | None) -> float | None:
 def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     rows: list[dict[str, Any]] = []
     counts: list[int | None] = []
-    uneven = zero = 0
+    zero, uneven = 0, list[str]()
     for number, records in enumerate(arrays):
         count: int | None = None
         engine = str(number) if len(arrays) > 1 else None
@@ -227,7 +228,8 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
                 count = record["count"]
                 continue
             row = _profile_row(record, count, path)
-            uneven += row["calls"] is not None and count is not None and row["calls"] != count
+            if None not in (row["calls"], count) and row["calls"] != count:
+                uneven.append(f"{row['layer'][:60]} ({row['calls']} of {count})")
             zero += row["total_ns"] == 0
             rows.append({"source": path.name, "engine": engine, **row})
         counts.append(count)
@@ -239,7 +241,12 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     if zero:
         notes.append(f"{zero} layers of 0 ms: no-ops, or they ran inside another layer.")
     if uneven:
-        notes.append(f"{uneven} layers were not reported in each of the iterations.")
+        more = f" and {len(uneven) - _NAMED} more" if len(uneven) > _NAMED else ""
+        what = "1 layer was" if len(uneven) == 1 else f"{len(uneven)} layers were"
+        notes.append(
+            f"{what} not reported in each of the iterations, by totals over means: "
+            f"{', '.join(uneven[:_NAMED])}{more}; a median is over a layer's own reports."
+        )
     if len(arrays) > 1:
         notes.append(f"{len(arrays)} profiles in one file, numbered in `engine`.")
     facts = {
