@@ -213,6 +213,7 @@ def test_layers_of_a_cuda_profile_are_its_nodes(tmp_path: Path) -> None:
         "lost": ("kernel", 1, 1, 1_000, 500),
     }
     assert any(n.startswith("2 of 6 kernels (6,000 ns in all) name no node") for n in notes)
+    assert any(n.startswith("nodes with kernels took 18,000 ns in all on the host") for n in notes)
     # 37 and 43 us of kernels: the host's time of `add` is in neither
     assert times.iterations == 2
     assert times.total is not None

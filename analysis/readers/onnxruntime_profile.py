@@ -367,6 +367,16 @@ def _kernel_notes(events: _Events) -> list[str]:
         )
     mine = {p for i in kernels if (p := events.parents[i]) is not None}
     if mine:
+        launching = {events.names[p] for p in mine}
+        host = sum(
+            events.durations[i] or 0
+            for i, kind in enumerate(events.kinds)
+            if kind == "node" and events.names[i] in launching
+        )
+        notes.append(
+            f"nodes with kernels took {host:,} ns in all on the host, launching them: this is not "
+            "added to the time of the kernels"
+        )
         began = Counter(s for s, k in zip(events.starts, events.kinds, strict=True) if k == "node")
         shared = sum(began[events.starts[p]] > 1 for p in mine)
         if shared:
