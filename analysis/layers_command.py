@@ -112,9 +112,12 @@ def read_layers(
         from . import nsys_layers
 
         with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
-            table, notes, total = nsys_layers.of_source(
+            table, notes, totals = nsys_layers.of_source(
                 source, graph, network, precision, iteration, info
             )
+        if len(totals) > 1:
+            return table, notes, Times(None, None, engines=tuple(totals))
+        total = totals[0]
         return table, notes, Times(None if total is None else total.n, total)
     artefact, notes = _read(reader, capture)
     if listed is not None and "ops" in artefact.tables:

@@ -34,9 +34,10 @@ def of_source(
     precision: str | None = None,
     iteration: str | None = None,
     info: LayerInfo | None = None,
-) -> tuple[pa.Table, list[str], Stat | None]:
-    """The `layers` table of an nsys export, what to know about it, and the time of all layers per
-    iteration (null where a time is unknown). `info`: what the engine says of its layers."""
+) -> tuple[pa.Table, list[str], list[Stat | None]]:
+    """The `layers` table of an nsys export, what to know about it, and per engine in it the time
+    of its layers per iteration (null where a time is unknown). `info`: what the engine says of
+    its layers."""
     # Names of kernels tell what a product applies; they take half the time of reading.
     attribution = attribute(load(source, described=graph is not None))
     found = runs(attribution, iteration)
@@ -51,8 +52,24 @@ def of_source(
         )
     resolved = resolutions(found, graph, network, attribution.capture.names, info)
     table = layers(found, resolved, source.path.name, precision, info)
-    notes = [*nsys_table.notes(attribution), *found.notes, *_told(found, info)]
+    notes = [*nsys_table.notes(attribution), *found.notes, *_several(found), *_told(found, info)]
     return table, notes, per_iteration(found)
+
+
+def _several(found: Runs) -> list[str]:
+    """That a capture holds several engines, and how often each ran."""
+    engines = found.engines
+    if len(engines) == 1:
+        return []
+    parts = []
+    for i, (count, process) in enumerate(zip(engines.iterations, engines.processes, strict=True)):
+        own = [x.name for x in found.layers if x.engine == i]
+        layers = f"{own[0]}" + (f" and {len(own) - 1} more layers" if len(own) > 1 else "")
+        parts.append(f"engine {i + 1} ({layers}; process {process}) {count} enqueues")
+    return [
+        f"the capture holds {len(engines)} engines, told apart by their processes and layers: "
+        + ", ".join(parts)
+    ]
 
 
 def _told(found: Runs, info: LayerInfo | None) -> list[str]:
@@ -60,21 +77,33 @@ def _told(found: Runs, info: LayerInfo | None) -> list[str]:
     so that few is no fault."""
     if info is None:
         return []
-    known = sum(i is not None for i in info.matches([x.name for x in found.layers]))
+    known = sum(i is not None for i in _matches(found, info))
     told = f"{info.source} describes {known} of the {len(found.layers)} layers of the capture"
     return [told, *info.notes]
 
 
-def per_iteration(found: Runs) -> Stat | None:
-    """ns of all layers together in one iteration; null where an operation's time is unknown."""
+def _matches(found: Runs, info: LayerInfo) -> list[int | None]:
+    """Which of the layers of `info` each layer is; equal names of two engines are not two of one
+    engine's."""
+    return [
+        m
+        for engine in range(len(found.engines))
+        for m in info.matches([x.name for x in found.layers if x.engine == engine])
+    ]
+
+
+def per_iteration(found: Runs) -> list[Stat | None]:
+    """Per engine the ns of its layers together in one iteration; null where an operation's time
+    is unknown."""
     total = np.zeros(found.iterations, np.int64)
+    unknown = np.zeros(found.iterations, np.bool_)
     for placed in found.placed:
         inside = (placed.layer >= 0) & (placed.iteration >= 0)
         times = placed.duration[inside]
-        if (times == NULL).any():
-            return None
+        unknown[placed.iteration[inside][times == NULL]] = True
         np.add.at(total, placed.iteration[inside], times)
-    return summarise(total)
+    own = [found.engines.of == i for i in range(len(found.engines))]
+    return [None if unknown[mine].any() else summarise(total[mine]) for mine in own]
 
 
 def resolutions(
@@ -97,12 +126,17 @@ def resolutions(
         for i, x in enumerate(found.layers)
     ]
     if info is not None:
-        matches = info.matches([layer.name for layer in raw])
+        matches = _matches(found, info)
         raw = [
             layer if i is None else replace(info.raw[i], kernels=layer.kernels)
             for layer, i in zip(raw, matches, strict=True)
         ]
-    return list(resolve(raw, graph, network))
+    # Each engine by itself: a node that one runs may be in another one too.
+    resolved: list[Resolution | None] = []
+    for engine in range(len(found.engines)):
+        own = [r for r, x in zip(raw, found.layers, strict=True) if x.engine == engine]
+        resolved += resolve(own, graph, network)
+    return resolved
 
 
 def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
@@ -129,7 +163,8 @@ def layers(
 ) -> pa.Table:
     """The `layers` table, the most expensive layer first.
 
-    Times are those of GPU operations, the statistics over per-iteration sums. A layer with an
+    Times are those of GPU operations, the statistics over sums per iteration of the layer's own
+    engine. A layer with an
     operation of unknown duration has unknown times.
     """
     layer = _joined([p.layer for p in found.placed], np.int32)
@@ -144,16 +179,18 @@ def layers(
             inside = placed.layer[placed.layer >= 0]
             kernels += np.bincount(inside, minlength=n)
     rows = []
-    matches = None if info is None else info.matches([x.name for x in found.layers])
+    matches = None if info is None else _matches(found, info)
     sums = per_layer(layer, iteration, duration, n, found.iterations)
     for i, samples in enumerate(sums):
         what = resolved[i]
+        if len(found.engines) > 1:
+            samples = samples[found.engines.of == found.layers[i].engine]
         stat = None if unknown[i] else summarise(samples)
         rows.append(
             {
                 "source": source,
                 "precision": precision,
-                "engine": found.engine,
+                "engine": _engine(found, i),
                 "layer": found.layers[i].label,
                 **_filled(what),
                 "kind": None if what is None else what.kind,
@@ -172,6 +209,12 @@ def layers(
             rows[-1].update({k: info.rows[known][k] for k in PRECISIONS})
     rows.sort(key=lambda r: (r["total_ns"] is None, -(r["total_ns"] or 0)))
     return tables.table("layers", rows)
+
+
+def _engine(found: Runs, layer: int) -> str | None:
+    if found.engine is None or len(found.engines) == 1:
+        return found.engine
+    return f"{found.engine} #{found.layers[layer].engine + 1}"
 
 
 def operations(

@@ -9,13 +9,15 @@ innermost ranges, without the numbers that PyTorch gives every call (``aten::mm,
 
 The layer of an operation is the innermost such range around its launch (of a CUDA graph's node:
 around its capture). An iteration is the outermost range of the iteration's name around the
-launch; a CUDA graph launched outside every one is an iteration of its own.
+launch; a CUDA graph launched outside every one is an iteration of its own. Of several engines
+in a capture each has its own iterations (`nsys_engines`) and its own layers.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy.typing as npt
 
 from ..core.own_ranges import ITERATION, MODULE
 from ..core.torch_ranges import split
+from .nsys_engines import Engines, engines, one
 from .readers import nsys_schema as schema
 from .readers.nsys_attribute import Attribution, Launched
 from .readers.nsys_source import NULL, Integers
@@ -41,6 +44,7 @@ class Layer:
     name: str
     occurrence: int
     label: str  # unique: the name, with " #2" where an iteration has several
+    engine: int = 0  # number of its engine, which the label has where several have the name
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Placed:
 class Runs:
     """The layers of a capture in execution order, and the operations in them.
 
-    `calls`: executions of each layer. `iterations`: how many. `engine`: "tensorrt", or null where
-    the ranges are not TensorRT's.
+    `calls`: executions of each layer. `iterations`: how many, of all engines. `engine`:
+    "tensorrt", or null where the ranges are not TensorRT's. `engines`: which iterations are whose.
     """
 
     placed: list[Placed]
@@ -75,6 +79,7 @@ class Runs:
     iterations: int
     engine: str | None
     notes: list[str]
+    engines: Engines
 
 
 def runs(found: Attribution, iteration: str | None = None) -> Runs:
@@ -88,10 +93,11 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
     notes: list[str] = []
     is_iteration, whole = kinds.iterations(iteration, notes)
     around = found.forest.outermost(is_iteration)
-    layer_piece = found.forest.nearest(kinds.layers(is_iteration))
+    is_layer = kinds.layers(is_iteration)
+    layer_piece = found.forest.nearest(is_layer)
     first = _first_piece(found)
 
-    pieces, iterations = [], []
+    pieces, iterations, homes = [], [], []
     for launched in found.launched:
         inside = _at(layer_piece, launched.piece)
         outer_piece = _at(around, launched.piece)
@@ -107,17 +113,38 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
         elif launched.origin is not None and iteration is None:
             alone = (outer < 0) & (launched.origin >= 0) & (launched.call >= 0)
             outer[alone] = len(found.capture.ranges) + launched.call[alone]
+            outer_piece = np.where(alone, launched.origin, outer_piece)
         iterations.append(outer)
+        homes.append(outer_piece)
     numbers, count = _ranked(found, iterations, whole)
-    outside = sum(int((n < 0).sum()) for n in numbers)
-    if outside:
-        notes.append(f"{outside} GPU operations lie outside every iteration and are in no layer")
-    layers, codes, calls = _layers(found, pieces, numbers, count)
+    whose = one(count)
+    if kinds.tensorrt and iteration is None and count:
+        home = np.full(count, -1, np.int32)
+        for number, piece in zip(numbers, homes, strict=True):
+            home[number[number >= 0]] = piece[number >= 0]
+        # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
+        outermost = is_layer & (_at(layer_piece, found.forest.parent) < around)
+        whose = engines(found, home, around, outermost)
+    layers, codes, calls = _layers(found, pieces, numbers, count, whose)
     placed = [
         Placed(launched, code, number)
         for launched, code, number in zip(found.launched, codes, numbers, strict=True)
     ]
-    return Runs(placed, layers, calls, count, "tensorrt" if kinds.tensorrt else None, notes)
+    notes += _outside(placed)
+    engine = "tensorrt" if kinds.tensorrt else None
+    return Runs(placed, layers, calls, count, engine, notes, whose)
+
+
+def _outside(placed: list[Placed]) -> list[str]:
+    """How many operations are in no iteration, and their time."""
+    times = [p.duration[p.iteration < 0] for p in placed]
+    count = sum(len(t) for t in times)
+    if not count:
+        return []
+    total = sum(int(t[t != NULL].sum()) for t in times)
+    unknown = sum(int((t == NULL).sum()) for t in times)
+    text = f"{count} GPU operations lie outside every iteration and are in no layer ({total:,} ns"
+    return [text + (f", and {unknown} of unknown time)" if unknown else ")")]
 
 
 class _Kinds:
@@ -222,7 +249,11 @@ def _ranked(
 
 
 def _layers(
-    found: Attribution, pieces: list[Indices], iterations: list[Indices], count: int
+    found: Attribution,
+    pieces: list[Indices],
+    iterations: list[Indices],
+    count: int,
+    whose: Engines,
 ) -> tuple[list[Layer], list[Indices], Integers]:
     """The layers in execution order, the layer of every operation, executions per layer."""
     cuts = np.cumsum([len(p) for p in pieces])[:-1]
@@ -237,15 +268,16 @@ def _layers(
     name[layered] = plain[ranges.name[found.forest.owner[runs_of.piece[layered]]]]
     width = len(names) + 1
     occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
-    distinct, layer = _dense(occurrence * np.int64(width) + name + 1)
-    place = _execution_order(layer, runs_of.iteration, len(distinct))
+    engine = whose.of[runs_of.iteration] if len(whose) > 1 else np.int32(0)
+    distinct, layer = _dense((occurrence * np.int64(len(whose)) + engine) * width + name + 1)
+    place = _execution_order(layer, runs_of.iteration, len(distinct), whose)
     by_place = np.argsort(place, kind="stable")
     moved = np.empty(len(distinct), np.int32)
     moved[by_place] = np.arange(len(distinct), dtype=np.int32)
     layer = moved[layer]
     calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
     per_operation = np.append(layer, np.int32(-1))[runs_of.of]
-    layers = _labelled(distinct[by_place].tolist(), width, names)
+    layers = _labelled(distinct[by_place].tolist(), width, names, len(whose))
     return layers, np.split(per_operation, cuts) if pieces else [], calls
 
 
@@ -262,13 +294,18 @@ def _plain(texts: list[str]) -> tuple[list[str], Indices]:
     return list(known), np.asarray([*codes, -1], np.int32)
 
 
-def _labelled(codes: list[int], width: int, texts: list[str]) -> list[Layer]:
-    repeated = {code % width for code in codes if code >= width}
+def _labelled(codes: list[int], width: int, texts: list[str], engines: int) -> list[Layer]:
+    repeated = {code % (width * engines) for code in codes if code >= width * engines}
+    owners = Counter(name for _, name in {divmod(c % (width * engines), width) for c in codes})
     layers = []
     for code in codes:
-        which, name = divmod(code, width)
+        which, own = divmod(code, width * engines)
+        engine, name = divmod(own, width)
         text = texts[name - 1] if name else NO_LAYER
-        layers.append(Layer(text, which, f"{text} #{which + 1}" if name in repeated else text))
+        label = f"{text} #{which + 1}" if own in repeated else text
+        if owners[name] > 1:
+            label += f" (engine {engine + 1})"
+        layers.append(Layer(text, which, label, engine))
     return layers
 
 
@@ -335,8 +372,17 @@ def _dense(code: Integers) -> tuple[Integers, Indices]:
     return distinct, at.astype(np.int32)
 
 
-def _execution_order(layer: Indices, iteration: Indices, count: int) -> Integers:
-    """A place per layer: as in the iteration with the most executions; the others after it."""
+def _execution_order(layer: Indices, iteration: Indices, count: int, whose: Engines) -> Integers:
+    """A place per layer: as in the iteration with the most executions; the others after it. One
+    engine's layers come before the next one's."""
+    if len(whose) > 1:
+        place = np.zeros(count, np.int64)
+        for engine in range(len(whose)):
+            mine = whose.of[iteration] == engine
+            own = _execution_order(layer[mine], iteration[mine], count, one(0))
+            used = np.unique(layer[mine])
+            place[used] = own[used] + 2 * len(layer) * engine
+        return place
     place = np.full(count, np.iinfo(np.int64).max)
     if not len(layer):
         return place
