@@ -68,7 +68,9 @@ class Difference:
 def difference(a: Measure, b: Measure) -> Difference:
     """B / A - 1 with its interval and what may be said of it."""
     change = b.median / a.median - 1 if a.median and a.exact and b.exact else None
-    if a.low is None or a.high is None or b.low is None or b.high is None or a.low <= 0:
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return Difference(a, b, change, None, None, UNSURE)
+    if not 0 < a.low <= a.high or b.low > b.high:
         return Difference(a, b, change, None, None, UNSURE)
     low, high = b.low / a.high - 1, b.high / a.low - 1
     verdict = SLOWER if low > 0 else FASTER if high < 0 else SAME

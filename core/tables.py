@@ -144,6 +144,13 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
 }
 
+# What a row of a table that is read again is named by: never null.
+NEEDED: dict[str, tuple[str, ...]] = {
+    "layers": ("layer",),
+    "modules": ("side", "precision", "phase", "module"),
+    "counters": ("launch", "metric"),
+}
+
 
 def table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> pa.Table:
     """Build the table `name` from rows (dicts) or columns (a dict of arrays or lists).
@@ -190,10 +197,11 @@ def write_parquet(path: Path, data: pa.Table) -> None:
 
 
 def read_parquet(path: Path, name: str | None = None) -> pa.Table:
-    """Read a table; with `name`, check that its columns are the contract's.
+    """Read a table; with `name`, check that its columns are the contract's, and give them its types
+    (other programs write nullable integers as floats, and texts in other encodings).
 
-    Raises InputError for a missing file, one that is not Parquet, another schema version, or
-    missing columns.
+    Raises InputError for a missing file, one that is not Parquet, another schema version, missing
+    columns, columns of other types, or nulls where a row needs a value (`NEEDED`).
     """
     try:
         data = pq.read_table(path)
@@ -212,7 +220,49 @@ def read_parquet(path: Path, name: str | None = None) -> pa.Table:
         missing = [c for c in SCHEMAS[name].names if c not in data.column_names]
         if missing:
             raise InputError(f"has no column {', '.join(missing)}", file=path)
+        data = _typed(data, SCHEMAS[name], path)
+        for column in NEEDED.get(name, ()):
+            if unnamed := data[column].null_count:
+                raise InputError(
+                    f"{unnamed} of {len(data)} rows have no {column}", file=path, fix=_AGAIN
+                )
     return data
+
+
+_AGAIN = "make it again with layerline"
+
+
+def _typed(data: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    """The table with the schema's types; its further columns as they are."""
+    types = dict(zip(schema.names, schema.types, strict=True))
+    for at, field in enumerate(data.schema):
+        wanted = types.get(field.name, field.type)
+        if field.type == wanted:
+            continue
+        try:
+            if _sort(field.type) not in ("nothing", _sort(wanted)):
+                raise pa.ArrowInvalid
+            data = data.set_column(at, field.name, data.column(at).cast(wanted))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            raise InputError(
+                f"column {field.name} holds {field.type}, not {wanted}", file=path, fix=_AGAIN
+            ) from None
+    return data
+
+
+def _sort(kind: pa.DataType) -> str:
+    """What values of a type are. A number may be cast to another type of numbers, but no text to a
+    number: Arrow would read it."""
+    is_, name = pa.types, str(kind)
+    if is_.is_dictionary(kind):
+        return _sort(kind.value_type)
+    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
+        return "text"
+    if is_.is_integer(kind) or is_.is_floating(kind):
+        return "number"
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return f"list of {_sort(kind.value_type)}"
+    return "nothing" if is_.is_null(kind) else name
 
 
 def write_csv(path: Path, data: pa.Table) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from analysis_examples import node, ops
 from hypothesis import given, settings
@@ -174,6 +176,29 @@ def test_layer_tables(tmp_path: Path, capsys: Any) -> None:
     assert outcome(a, b, "--json", "--fail-above", 40) == 1
     (only,) = json.loads(capsys.readouterr().out)["failing"]
     assert (only["name"], only["change"]) == ("gemm", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "told"),
+    [("layer", None, "1 of 1 rows have no layer"), ("ci_low_ns", "x", "column ci_low_ns holds")],
+)
+def test_a_table_that_was_changed_is_refused_in_one_line(
+    tmp_path: Path, column: str, value: Any, told: str, capsys: Any
+) -> None:
+    made = layers(ops(node("gemm", ["m"], [100] * 6)), "e")
+    at = made.schema.get_field_index(column)
+    path = tmp_path / "a.parquet"
+    write_parquet(path, made.set_column(at, column, pa.array([value], pa.string())))
+    assert outcome(path, path) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
+
+
+def test_bounds_the_wrong_way_round_are_no_interval() -> None:
+    right = Measure("g", "n", 5, 4, 6)
+    for a, b in [((5, 0), (4, 6)), ((4, 6), (6, 4)), ((6, 4), (4, 6))]:
+        found = difference(replace(right, low=a[0], high=a[1]), replace(right, low=b[0], high=b[1]))
+        assert (found.low, found.verdict) == (None, core.UNSURE)
 
 
 def test_how_many_modules_differ_by_chance_is_told_where_some_differ(

@@ -57,3 +57,39 @@ def test_foreign_and_outdated_parquet_is_refused(tmp_path):
         tables.read_parquet(path, "ops")
     with pytest.raises(InputError, match="no such file"):
         tables.read_parquet(tmp_path / "none.parquet")
+
+
+def test_columns_have_the_types_that_they_are_read_with(tmp_path):
+    path = tmp_path / "t.parquet"
+    t = tables.table("latency", [{"source": "a", "latency_ns": 2**60}, {"source": "b"}])
+    for column, values in {
+        "latency_ns": pa.array([5.0, None]),  # pandas' nullable integers
+        "source": pa.array(["a", "b"]).dictionary_encode(),
+        "precision": pa.nulls(2),
+    }.items():
+        at = t.schema.get_field_index(column)
+        tables.write_parquet(path, t.set_column(at, column, values))
+        assert tables.read_parquet(path, "latency").schema.types == t.schema.types
+    for values, told in [
+        (["5", "6"], "column latency_ns holds string, not int64; make it again"),
+        ([5.5, None], "column latency_ns holds double, not int64"),
+        ([[5], None], "column latency_ns holds list<"),
+        ([True, None], "column latency_ns holds bool"),
+    ]:
+        at = t.schema.get_field_index("latency_ns")
+        tables.write_parquet(path, t.set_column(at, "latency_ns", pa.array(values)))
+        with pytest.raises(InputError, match=told):
+            tables.read_parquet(path, "latency")
+
+
+@pytest.mark.parametrize("name", sorted(tables.NEEDED))
+def test_rows_without_a_name_are_refused(tmp_path, name):
+    row = {c: 1 if pa.types.is_integer(tables.SCHEMAS[name].field(c).type) else "x"
+           for c in tables.NEEDED[name]}  # fmt: skip
+    path = tmp_path / "t.parquet"
+    for column in row:
+        tables.write_parquet(path, tables.table(name, [row, row, {**row, column: None}]))
+        with pytest.raises(InputError, match=f"1 of 3 rows have no {column}; make it again"):
+            tables.read_parquet(path, name)
+    tables.write_parquet(path, tables.table(name, [row]))
+    assert len(tables.read_parquet(path, name)) == 1

@@ -1,4 +1,4 @@
-"""Options that name nothing, or that what was asked for has no use for, are one line and no work."""
+"""Options that name nothing, or that nothing has a use for, are refused in one line."""
 
 from __future__ import annotations
 
