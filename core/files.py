@@ -28,21 +28,34 @@ def replacing(path: Path) -> Iterator[Path]:
     folder(path.parent)
     temporary = path.with_name(f".{os.getpid()}.partial.{path.name}")
     try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as e:
-        # Of the file itself, or of writing to what is open (a full disk names no file).
-        if e.filename == str(temporary) or (e.filename is None and e.errno in _FULL):
-            raise InputError(
-                f"cannot be written ({e.strerror})", file=path, fix="name another place"
-            ) from None
-        raise
+        with written(path, temporary):
+            yield temporary
+            temporary.replace(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# A full disk, quota or limit: only writing meets these.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def written(path: Path, temporary: Path, fix: str = "name another place") -> Iterator[None]:
+    """InputError, about `path`, for what goes wrong in writing `temporary`, a file or a folder that
+    is to become it. Other errors pass."""
+    try:
+        yield
+    except OSError as e:
+        # Of the file itself, or of writing to what is open (a full disk names no file).
+        if e.filename is None:
+            ours = e.errno in (*NO_ROOM, errno.EIO)
+        else:
+            ours = Path(os.fsdecode(e.filename)).is_relative_to(temporary)
+        if not ours:
+            raise
+        why = e.strerror if e.errno is None else os.strerror(e.errno)
+        raise InputError(f"cannot be written ({why})", file=path, fix=fix) from None
 
 
 def writable(path: Path) -> None:

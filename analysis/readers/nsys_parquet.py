@@ -17,6 +17,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from layerline.core.errors import InputError
+from layerline.core.files import NO_ROOM
 
 from . import nsys_schema as schema
 from . import nsys_table
@@ -56,10 +57,13 @@ def read(path: Path) -> Artefact:
 
 @contextlib.contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Turns what pyarrow raises for a damaged file into InputError."""
+    """Turns what pyarrow raises for a damaged file into InputError. That there is no room for what
+    is written meanwhile is no fault of the file, and passes."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as e:
+        if isinstance(e, OSError) and e.errno in NO_ROOM:
+            raise
         what = " ".join(str(e).split())[:200]
         raise InputError(
             f"cannot be read ({what})", file=file, fix="export the capture again"

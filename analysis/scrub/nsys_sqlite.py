@@ -8,6 +8,7 @@ tables, which analysis does not read, are not copied.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -29,15 +30,31 @@ _STRINGS = "StringIds"
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
     """Learn from the capture (`out` null), or write its copy.
 
-    InputError where it is no nsys export, damaged, or in the middle of a write.
+    InputError where it is no nsys export, damaged, or in the middle of a write; OSError where the
+    copy cannot be written.
     """
     refuse_unfinished(path)
+    if out is not None:
+        out.touch()  # SQLite would not say which of the two files it cannot open
     try:
         with contextlib.closing(_connect(path, out)) as db:
             _Copy(db, path, scrubber).run(write=out is not None)
             db.commit()
     except sqlite3.Error as e:
+        number = _OF_WRITING.get(getattr(e, "sqlite_errorcode", 0))
+        if number is not None:
+            raise OSError(number, str(e)) from None
         raise InputError(f"cannot be read ({e})", file=path, fix="export it again") from None
+
+
+# The source is opened to be read: these are of the copy, or of SQLite's own temporary files.
+_OF_WRITING = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR_WRITE: errno.EIO,
+    sqlite3.SQLITE_IOERR_FSYNC: errno.EIO,
+    sqlite3.SQLITE_IOERR_TRUNCATE: errno.EIO,
+    sqlite3.SQLITE_IOERR_CLOSE: errno.EIO,
+}
 
 
 def _connect(path: Path, out: Path | None) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ from pathlib import Path
 from layerline.analysis.readers import nsys_parquet, registry
 from layerline.analysis.readers.base import read_head
 from layerline.core.errors import CheckFailed, InputError
-from layerline.core.files import replacing
+from layerline.core.files import folder, replacing, written
 
 from . import arrow, kinds, rescan, run_directory
 from .scrubber import Scrubber
@@ -53,8 +53,10 @@ def check(path: Path) -> tuple[Found, int]:
     kinds.learn_from_name(path, scrubber)
     rewrite(path, None, scrubber)
     scrubber.start_replacing()
-    with tempfile.TemporaryDirectory(prefix="layerline-scrub-") as folder:
-        rewrite(path, Path(folder) / "copy", scrubber)
+    with tempfile.TemporaryDirectory(prefix="layerline-scrub-") as name:
+        scratch = Path(name)
+        with written(scratch.parent, scratch, "name a larger folder with TMPDIR"):
+            rewrite(path, scratch / "copy", scrubber)
     found = Counter({k: n for k, n in scrubber.found.items() if n})
     if not found:
         for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
@@ -113,14 +115,15 @@ def _write(rewrite: kinds.Rewrite, path: Path, out: Path, scrubber: Scrubber) ->
 def _directory(path: Path, target: Path, in_place: bool, write: Callable[[Path], None]) -> None:
     if target.exists() and not in_place:
         raise InputError("exists already", file=target, fix="name another, or remove it")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    folder(target.parent)
     temporary = target.with_name(f".{os.getpid()}.partial.{target.name}")
     old = target.with_name(f".{os.getpid()}.partial.old.{target.name}")
     try:
-        write(temporary)
-        if in_place:
-            target.rename(old)
-        temporary.rename(target)
+        with written(target, temporary):
+            write(temporary)
+            if in_place:
+                target.rename(old)
+            temporary.rename(target)
     finally:
         for leftover in (temporary, old):
             if leftover.exists():
