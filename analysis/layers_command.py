@@ -14,8 +14,9 @@ from layerline.core import progress, tables
 from layerline.core.errors import InputError
 from layerline.core.files import apart, write_json
 from layerline.core.nodes import NodeGraph
-from layerline.core.options import FilePath
+from layerline.core.options import FilePath, no_use
 from layerline.core.resolve import Network, load_network
+from layerline.engines.backend import PRECISIONS
 
 from . import layers_generic, layers_info, layers_run, layers_show
 from .layers_show import Times
@@ -46,7 +47,11 @@ _WRITERS = (".csv", ".parquet", ".json")
     help="What trtexec --exportLayerInfo wrote of the engine: tensors, kinds and precisions, "
     "joined to CAPTURE by the names of layers.",
 )
-@click.option("--precision", help="Precision of the engine, written into the table.")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="Precision of the engine, written into the table of -o.",
+)
 @click.option(
     "--iteration",
     metavar="PATTERN",
@@ -81,6 +86,10 @@ def layers(
             file=output,
             fix=f"use {', '.join(_WRITERS)}",
         )
+    if output is None:
+        no_use(["precision"], "without -o: it is written into that table")
+    if nodes_path is None:
+        no_use(["network_path"], "without --nodes: it says which of these a layer is")
     apart(output, capture, nodes_path, network_path, info_path)
     graph = None if nodes_path is None else nodes_file.load(nodes_path)
     network = None if network_path is None else load_network(network_path)
@@ -119,6 +128,12 @@ def read_layers(
             return table, notes, Times(None, None, engines=tuple(totals))
         total = totals[0]
         return table, notes, Times(None if total is None else total.n, total)
+    if iteration is not None:
+        raise InputError(
+            f"is no capture of nsys ({reader.KIND}): it has no ranges to be iterations",
+            file=capture,
+            fix="leave --iteration out",
+        )
     artefact, notes = _read(reader, capture)
     if listed is not None and "ops" in artefact.tables:
         ops = layers_run.resolved(artefact.tables["ops"], listed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 # What the operating system takes as a time to wait: poll counts milliseconds in 32 bits.
 LONGEST_SECONDS = 2_000_000
@@ -42,6 +43,18 @@ class FilePath(click.Path):
 
 
 SECONDS = Finite(min=0, min_open=True, max=LONGEST_SECONDS)
+
+
+def no_use(names: Collection[str], why: str) -> None:
+    """UsageError where the command line gives one of these parameters of the running command, and
+    they are of no use there: it would be ignored without a word."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if name in names and given and context.params[name] not in (None, "", (), False):
+            option = max(parameter.opts, key=len)
+            raise click.UsageError(f"{option} is of no use {why}", context)
 
 
 def once_each(files: Iterable[Path]) -> None:

@@ -38,7 +38,7 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What the user may ask of a build. A backend ignores what it has no meaning for.
+    """What the user may ask of a build. A backend refuses what it has no meaning for.
 
     `threads` null: as many as this process may use CPUs. `build` is what only some builders have:
     workspace_mib, timing_cache, compute_capability (TensorRT).
@@ -75,6 +75,9 @@ class Backend(ABC):
     trace_suffix: ClassVar[str | None] = None
     # Whether `take` takes engines that were built elsewhere.
     takes_engines: ClassVar[bool] = False
+    # Of BuildOptions.build, what this backend has; and whether its engines run on CPU threads.
+    builder: ClassVar[tuple[str, ...]] = ()
+    threaded: ClassVar[bool] = False
 
     @abstractmethod
     def unavailable(self) -> Unavailable | None:
@@ -174,6 +177,16 @@ def require(backend: Backend) -> None:
     why = backend.unavailable()
     if why is not None:
         raise ToolMissing(f"{backend.name}: {why.reason}", fix=why.remedy)
+
+
+def check_options(backend: Backend, asked: BuildOptions) -> None:
+    """InputError where something is asked for that the backend does not have."""
+    lacking = [name for name in asked.build if name not in backend.builder]
+    if asked.threads is not None and not backend.threaded:
+        lacking.append("threads")
+    if lacking:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        raise InputError(f"{backend.name} has no {names}", fix="leave it out")
 
 
 def check_precision(backend: Backend, precision: str) -> None:

@@ -10,7 +10,7 @@ import click
 
 from layerline.core.errors import InputError
 from layerline.core.files import machine_lock
-from layerline.core.options import FilePath, listed
+from layerline.core.options import FilePath, listed, no_use
 from layerline.core.progress import log, progress
 from layerline.core.run import Run, Step, open_run
 
@@ -18,6 +18,7 @@ from .backend import (
     PRECISIONS,
     Backend,
     BuildOptions,
+    check_options,
     check_precision,
     choose,
     require,
@@ -36,6 +37,16 @@ def precisions(
         if precision not in PRECISIONS:
             raise click.BadParameter(f"{precision!r} is not one of {', '.join(PRECISIONS)}")
     return found or DEFAULT_PRECISIONS
+
+
+def _capability(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Empty is as if not given; 8.9 is 89."""
+    found = (value or "").strip().replace(".", "", 1)
+    if found and not (found.isdecimal() and found.isascii() and len(found) in (2, 3)):
+        raise click.BadParameter(f"{value!r} is no compute capability; give one as 89 or 8.9")
+    return found or None
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,6 +86,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--compute-capability",
     metavar="CC",
+    callback=_capability,
     help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
 )
 @click.option(
@@ -107,6 +119,7 @@ def engines(
                 "--engine is one engine of one precision, and is copied, not built",
                 fix="give one --precision and no --dry-run",
             )
+        no_use(("optimization_level", "threads", *builder), "with --engine, which is built already")
         take(run, wanted[0], choose(backend or "tensorrt"), engine)
         return
     chosen = choose(backend)
@@ -114,6 +127,7 @@ def engines(
     asked = BuildOptions(
         optimization_level, threads, {k: v for k, v in wanted_of_builder.items() if v is not None}
     )
+    check_options(chosen, asked)
     for precision in wanted:
         check_precision(chosen, precision)
     for precision in wanted:

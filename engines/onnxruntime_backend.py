@@ -25,6 +25,7 @@ from .backend import (
     BuildOptions,
     Unavailable,
     Worker,
+    check_options,
     inputs_path,
     nodes_path,
     with_external_data,
@@ -45,6 +46,7 @@ class OnnxRuntimeBackend(Backend):
     label = "ONNX Runtime"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
     suffix = ".onnx"
+    threaded = True
     distributions: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
     providers: ClassVar[tuple[str, ...]] = (onnxruntime_graph.CPU,)
 
@@ -56,6 +58,7 @@ class OnnxRuntimeBackend(Backend):
         return None
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
+        check_options(self, asked)
         level = asked.optimization_level or "all"
         if level not in LEVELS:
             raise InputError(

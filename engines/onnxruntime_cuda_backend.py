@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import InputError
 from layerline.core.progress import log
 from layerline.core.run import Run
 
@@ -59,9 +58,6 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
         return gpus.missing()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
-        if asked.build:
-            names = ", ".join(k.replace("_", "-") for k in asked.build)
-            raise InputError(f"{self.name} has no option {names}", fix="leave it out")
         found = super().options(asked)
         del found["cpu"]  # kernels are chosen for the GPU
         return {**found, "gpus": gpus.models()}

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from layerline.core import nodes
 from layerline.core.commands import words
@@ -26,7 +26,15 @@ from layerline.core.resolve import load_network
 from layerline.core.run import Run
 
 from . import gpus, layers, tensorrt_layers
-from .backend import Backend, BuildOptions, Unavailable, Worker, inputs_path, nodes_path
+from .backend import (
+    Backend,
+    BuildOptions,
+    Unavailable,
+    Worker,
+    check_options,
+    inputs_path,
+    nodes_path,
+)
 from .launch import call, job, shown
 
 # The first version without precision flags: types come from the ONNX file.
@@ -43,6 +51,7 @@ class TensorRTBackend(Backend):
     suffix = ".engine"
     traceable = True
     takes_engines = True
+    builder: ClassVar[tuple[str, ...]] = ("workspace_mib", "timing_cache")
     module = "tensorrt"
     distribution = "tensorrt"
 
@@ -65,6 +74,7 @@ class TensorRTBackend(Backend):
         return gpus.missing()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
+        check_options(self, asked)
         level = asked.optimization_level
         if level is not None and level not in {str(n) for n in range(6)}:
             raise InputError(
@@ -228,6 +238,7 @@ class TensorRTRTXBackend(TensorRTBackend):
 
     name = "tensorrt-rtx"
     label = "TensorRT-RTX"
+    builder = (*TensorRTBackend.builder, "compute_capability")
     module = "tensorrt_rtx"
     distribution = "tensorrt-rtx"
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from layerline.core.errors import InputError, ToolMissing
-from layerline.core.options import listed
+from layerline.core.options import listed, no_use
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -93,6 +93,7 @@ def profile(
 
     `layerline profile ncu` measures hardware counters alone, with options of its own.
     """
+    _check_limits(what, backend)
     run = open_run(path)
     if dry_run:
         _show(run, wanted, backend, what, limits, trace_iterations)
@@ -104,6 +105,7 @@ def profile(
             _torch_side(run, part, wanted, limits)
     if {"engine", REBUILD, COUNTERS} & {*what}:
         chosen = backends.choose(backend)
+        _check_traced(chosen)
         refused = None
         for precision in wanted:
             backends.check_precision(chosen, precision)
@@ -116,6 +118,25 @@ def profile(
                 refused = ncu_step.counters(subject, by_name=by_name, refused=refused)
             if REBUILD in what:
                 _rebuild(subject, limits)
+
+
+def _check_limits(what: Sequence[str], backend: str | None) -> None:
+    """UsageError where an option is given that nothing which is to be measured has; InputError for
+    an unknown backend, though no engine may be measured."""
+    named = " and ".join(what)
+    if "engine" not in what:
+        no_use(["trace_iterations"], f"for {named}: it is of engines under nsys")
+    if not {"engine", REBUILD} & {*what}:
+        no_use(["processes"], f"for {named}: it is of the latencies of engines")
+    if {*what} == {COUNTERS}:
+        no_use(["iterations", "target", "seconds"], f"for {named}: counters are taken once")
+    if backend is not None:
+        _check_traced(backends.load(backend))
+
+
+def _check_traced(backend: backends.Backend) -> None:
+    if not backend.traceable:
+        no_use(["trace_iterations"], f"with {backend.name}: nsys captures nothing of it")
 
 
 def _counts(backend: backends.Backend, what: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ import click
 
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock, writable, write_json
-from layerline.core.options import SECONDS, FilePath, listed
+from layerline.core.options import SECONDS, FilePath, listed, no_use
 from layerline.core.progress import log
 from layerline.core.run import Run, Step, open_run
 from layerline.engines import backend as backends
@@ -98,17 +98,25 @@ def ncu(
     serialised kernels: they are never latencies.
     """
     if query:
+        others = {p.name or "" for p in click.get_current_context().command.params}
+        no_use(others - {"path", "query", "timeout"}, "with --query, which lists all metrics")
         _query(path, timeout)
         return
     if path is None:
         raise click.UsageError("Missing option '--run'.")
+    if what != "engine":
+        no_use(["backend"], f"with --what {what}, which has no engine")
     options = _options(asked)
+    if passes and not options.metrics:
+        raise click.UsageError("--passes divides --metrics, and there are none")
     _of_ranges(options, every=every, cut=batch_launches)
     run = open_run(path)
     targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
     for of in targets:
         if dry_run:
-            click.echo(shown(of, options, every=every))
+            click.echo(shown(of, options, every=every or bool(batch_launches or passes)))
+            if most := _most(batch_launches, passes):
+                click.echo(f"# in pieces, each a run of its own with {most}")
         elif batch_launches or passes:
             cut = ncu_batches.Cut(batch_launches, passes)
             pieces = of.whole() if options.of_ranges else of.every()
@@ -117,6 +125,13 @@ def ncu(
             measure(pieces, options, *kept, work)
         else:
             measure_one(of, options, every=every, timeout=timeout)
+
+
+def _most(launches: int | None, metrics: int | None) -> str:
+    """What a piece has at most, as text; empty where the work is not cut."""
+    parts = {"launches": launches, "metrics": metrics}
+    found = " and ".join(f"{most} {what}" for what, most in parts.items() if most)
+    return found and f"at most {found}"
 
 
 def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: float) -> None:
