@@ -81,10 +81,11 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
     # Sizes of launches are charts only where there is nothing else, or they are named.
     wanted = chosen or [m for m in known if not m.startswith("launch__")] or known
     drawn = series.numbers(found.counters, wanted, found.name)
+    paths = series.paths([one.metric for one in drawn], output, f".{suffix}")
     folder(output)
     with progress(f"drawing {len(wanted)} charts"):
-        for one in drawn:
-            plots.plot(one, found, output / f"{series.file_name(one.metric)}.{suffix}")
+        for one, path in zip(drawn, paths, strict=True):
+            plots.plot(one, found, path)
     log(f"{len(wanted)} charts in {output}")
 
 

@@ -15,7 +15,7 @@ from layerline.analysis import ncu_combine
 from layerline.analysis.metrics_command import metrics
 from layerline.analysis.readers import ncu_blocks, ncu_rep
 from layerline.core.errors import InputError
-from layerline.core.tables import table
+from layerline.core.tables import table, write_parquet
 
 DATA = Path(__file__).parent / "data"
 REPORT = DATA / "ncu" / "two_kernels.ncu-rep"
@@ -227,3 +227,15 @@ def test_pieces_in_other_multiples_of_a_unit_are_put_together_in_its_base(tmp_pa
     at = header.split(",").index('"m.sum"')
     column = [line.split('","')[at].strip('"') for line in (units, *values)]
     assert column == ["byte", "2000", "3000000"]
+
+
+@pytest.mark.parametrize("command", ["extract", "plot"])
+def test_metrics_that_would_share_a_file_are_refused_before_any_is_written(
+    command: str, tmp_path: Path
+) -> None:
+    rows = [{"launch": 0, "kernel": "k", "unit": "byte", "metric": m, "value": 1.0}
+            for m in ("a.sum", "a_sum", "b.sum")]  # fmt: skip
+    write_parquet(tmp_path / "counters.parquet", table("counters", rows))
+    said = refused(command, tmp_path / "counters.parquet", "-o", tmp_path / "out")
+    assert "a.sum and a_sum would be one file there" in said
+    assert not (tmp_path / "out").exists()

@@ -144,16 +144,27 @@ def write(one: Series, path: Path) -> None:
         )
 
 
+def paths(metrics: Sequence[str], folder: Path, suffix: str) -> list[Path]:
+    """A file in `folder` per metric; InputError, naming both, where two would share one."""
+    found: dict[str, str] = {}
+    for metric in metrics:
+        other = found.setdefault(file_name(metric), metric)
+        if other != metric:
+            raise InputError(
+                f"{other} and {metric} would be one file there",
+                file=folder,
+                fix="name one of them with --metric, the other into another folder",
+            )
+    return [folder / f"{file_name(metric)}{suffix}" for metric in metrics]
+
+
 def write_all(found: Sequence[Series], folder: Path) -> list[Path]:
     """One file per series; InputError where two metrics would share a name."""
+    named = paths([one.metric for one in found], folder, ".npz")
     make_folder(folder)
-    paths = [folder / f"{file_name(one.metric)}.npz" for one in found]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise InputError("two metrics would be written to one file", file=path)
-    for one, path in zip(found, paths, strict=True):
+    for one, path in zip(found, named, strict=True):
         write(one, path)
-    return paths
+    return named
 
 
 def near(metric: str, counters: pa.Table) -> str:
