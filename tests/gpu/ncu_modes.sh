@@ -71,6 +71,6 @@ else:
     sys.exit(print(f"FAILS: {sys.argv[3]} counts {whole}, its launches {launches:.0f}") or 1)
 PY
 done
-timeout 120 "${layerline[@]}" ncu --run "$run" --precision "$precision" --query >"$work/said" 2>&1 &&
+timeout 120 "${layerline[@]}" ncu --run "$run" --query >"$work/said" 2>&1 &&
   echo "holds: --query ($(tail -n 1 "$work/said" | cut -c1-200))" || { echo "FAILS: --query: $(tail -n 1 "$work/said")"; failed=1; }
 exit $failed
