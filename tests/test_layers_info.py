@@ -252,9 +252,9 @@ def test_layer_info_of_another_engine_or_of_several_is_refused(tmp_path: Path) -
 
 
 def test_layer_info_as_network_json_says_where_it_goes(tmp_path: Path) -> None:
-    prof, info, _ = of_8_6(tmp_path)
+    prof, info, nodes = of_8_6(tmp_path)
     with pytest.raises(InputError, match="--layer-info"):
-        run(prof, "--network", info)
+        run(prof, "--network", info, "--nodes", nodes)
 
 
 def test_an_nsys_capture_takes_layer_info_too(tmp_path: Path) -> None:
