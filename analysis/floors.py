@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -55,35 +56,39 @@ def of_engine(run: Run, precision: str, backend: str, layers: pa.Table) -> dict[
     """Floors by layer label; empty where the export has no shapes (an older one)."""
     name = f"{precision}.{backend}"
     path = nodes_file(run, name, precision)
-    if not path.exists():
-        return {}
-    document = optional(path)
-    shapes = roofline_floor.shapes_of(document)
-    if shapes is None:
+    export = _export(path, precision)
+    if export is None:
         return {}
     device = device_of(optional(run.file("captures", f"{name}.latency.json")))
-    return of_layers(layers, nodes_.parse(document, path), in_precision(shapes, precision), device)
+    return of_layers(layers, *export, device)
 
 
 def of_eager(run: Run, precision: str) -> dict[str, LayerFloor]:
     """Floors of an eager inference by the label of launches in a module's range: FLOP and bytes of
     the module's own ONNX nodes. Empty where the export has no shapes."""
-    path = run.file("export", "nodes.json")
-    document = optional(path)
-    shapes = roofline_floor.shapes_of(document)
-    if shapes is None:
+    export = _export(run.file("export", "nodes.json"), precision)
+    if export is None:
         return {}
-    graph = nodes_.parse(document, path)
+    graph, shapes = export
     own: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes:
         if node.module is not None:
             own[node.module].append(node.name)
     found = {}
     for module, names in own.items():
-        least = roofline_floor.floor(names, graph, in_precision(shapes, precision))
+        least = roofline_floor.floor(names, graph, shapes)
         if least is not None:
             found[MODULE + module] = LayerFloor(least.flop, least.bytes, None, None, None)
     return found
+
+
+def _export(path: Path, precision: str) -> tuple[nodes_.NodeGraph, Shapes] | None:
+    """The nodes of a nodes.json and their tensors in `precision`; null where it has no shapes."""
+    document = optional(path)
+    shapes = roofline_floor.shapes_of(document)
+    if shapes is None:
+        return None
+    return nodes_.parse(document, path), in_precision(shapes, precision)
 
 
 def of_layers(

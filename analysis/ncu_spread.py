@@ -7,9 +7,7 @@ which of them were measured.
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +29,6 @@ _LAUNCH, _OF = (
     SCHEMAS["counters"].get_field_index("launch"),
     SCHEMAS["counters"].get_field_index("representative_of"),
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far two or more measured launches of the same work are apart in one metric:
-    ``(highest - lowest) / |mean|``, null where the mean is 0."""
-
-    key: int
-    metric: str
-    launches: tuple[int, ...]
-    low: float
-    high: float
-    relative: float | None
 
 
 def of_file(read: Artefact, path: Path) -> pa.Table:
@@ -182,24 +167,6 @@ def label(launch: Mapping[str, Any]) -> str | None:
     if len(parts) == 4 and parts[3] and layer == PHASE + parts[0]:
         return f"{layer}/{parts[3]}"
     return layer
-
-
-def differences(counters: pa.Table, plan: Mapping[str, Any]) -> list[Difference]:
-    """The spread of every metric over the measured launches of each kind of work."""
-    key_of = {x["index"]: x["key"] for x in plan["launches"]}
-    measured = _indexed(counters, plan).select(["launch", "metric", "value"]).to_pylist()
-    values: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
-    for row in measured:
-        if row["value"] is not None:
-            values[key_of[row["launch"]], row["metric"]][row["launch"]] = row["value"]
-    found = []
-    for (key, metric), of in sorted(values.items()):
-        if len(of) < 2:
-            continue
-        low, high, mean = min(of.values()), max(of.values()), sum(of.values()) / len(of)
-        relative = (high - low) / abs(mean) if mean else (0.0 if low == high else None)
-        found.append(Difference(key, metric, tuple(sorted(of)), low, high, relative))
-    return found
 
 
 def _indexed(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:

@@ -54,7 +54,8 @@ class Twins:
         """The spread of a row that is these launches, of the metric where it is widest; null where
         none of them has a twin."""
         numbers = list(launches)
-        found = [s for m in METRICS if (s := self._of(m, numbers)) is not None]
+        metrics = (m for m in METRICS if m in self._kinds)
+        found = [s for m in metrics if (s := self._of(m, numbers)) is not None]
         return max(found, key=lambda s: s["relative"] or 0, default=None)
 
     def widest(self) -> Spread | None:

@@ -119,7 +119,7 @@ def ncu(
                 click.echo(f"# in pieces, each a run of its own with {most}")
         elif batch_launches or passes:
             cut = ncu_batches.Cut(batch_launches, passes)
-            pieces = of.whole() if options.of_ranges else of.every()
+            pieces = _kept_as(of, options, every=True)
             work = functools.partial(ncu_batched.capture, pieces, options, cut, timeout=timeout)
             kept = {"cut": vars(cut)}, [".ncu.batches/manifest.json", ".ncu.meta.json"]
             measure(pieces, options, *kept, work)
@@ -134,9 +134,16 @@ def _most(launches: int | None, metrics: int | None) -> str:
     return found and f"at most {found}"
 
 
+def _kept_as(of: Target, options: tool.Options, *, every: bool) -> Target:
+    """The target with the names of the files that such a capture leaves."""
+    if options.of_ranges:
+        return of.whole()
+    return of.every() if every else of
+
+
 def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: float) -> None:
     """The step of a capture in one run of the program; nothing where it is still valid."""
-    of = of.whole() if options.of_ranges else of.every() if every else of
+    of = _kept_as(of, options, every=every)
     work = functools.partial(ncu_capture.capture, of, options, every=every, timeout=timeout)
     measure(of, options, {"every": every}, list(ncu_capture.SUFFIXES), work)
 
@@ -188,7 +195,7 @@ def _query(path: Path | None, timeout: float) -> None:
 
 def shown(of: Target, options: tool.Options, *, every: bool) -> str:
     """The command as text, with the worker's job."""
-    of = of.whole() if options.of_ranges else of.every() if every else of
+    of = _kept_as(of, options, every=every)
     plan = None if every or options.filtered else of.plan()
     filters = [] if plan is None else plan.filters()
     before = tool.prefix(tool.command(), options, of.file(""), filters)

@@ -148,9 +148,10 @@ def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Rang
 
 
 def _forwards(ranges: list[_Range], thread: int) -> dict[int, list[tuple[int, str]]]:
-    """The modules of the operators with each sequence number on the forward's thread, by start."""
+    """The modules of the operators with each sequence number on the forward's thread, by start, as
+    the ranges are."""
     numbered = []
-    for r in sorted(ranges, key=lambda r: r.start):
+    for r in ranges:
         if r.thread == thread and not r.text.startswith(PREFIX):
             number = _split(r.text)[1]
             if number is not None:

@@ -185,18 +185,27 @@ def choose(
     return [x for x, n in counted if x.function in names and n in wanted]
 
 
+_Named = tuple[str, int]
+
+
+def _named(launches: Sequence[Launch]) -> list[_Named]:
+    """As ncu is told a launch: its function, and which invocation of it."""
+    numbers = invocations(launches, by_function)
+    return [(x.function, n) for x, n in zip(launches, numbers, strict=True)]
+
+
 class _Cover:
     """Function names and invocation numbers, and how many launches their product chooses."""
 
-    def __init__(self, launches: Sequence[Launch], numbers: Sequence[int]) -> None:
+    def __init__(self, named: Iterable[_Named]) -> None:
         self.functions: set[str] = set()
         self.invocations: set[int] = set()
         self.size = 0
         self._of_function: dict[str, Counter[int]] = defaultdict(Counter)
         self._of_number: dict[int, Counter[str]] = defaultdict(Counter)
-        for launch, number in zip(launches, numbers, strict=True):
-            self._of_function[launch.function][number] += 1
-            self._of_number[number][launch.function] += 1
+        for function, number in named:
+            self._of_function[function][number] += 1
+            self._of_number[number][function] += 1
 
     def has(self, function: str, number: int) -> bool:
         return function in self.functions and number in self.invocations
@@ -216,15 +225,6 @@ class _Cover:
         self.size += self.more(function, number)
         self.functions.add(function)
         self.invocations.add(number)
-
-
-_Named = tuple[str, int]
-
-
-def _named(launches: Sequence[Launch]) -> list[_Named]:
-    """As ncu is told a launch: its function, and which invocation of it."""
-    numbers = invocations(launches, by_function)
-    return [(x.function, n) for x, n in zip(launches, numbers, strict=True)]
 
 
 def _at_stake(members: Sequence[_Named], cover: _Cover, duration: Mapping[_Named, int]) -> int:
@@ -247,16 +247,16 @@ def plan(launches: Sequence[Launch], fraction: float = FRACTION) -> Plan:
     instance's name, and of later invocations) while no more than `fraction` of the launches is
     replayed: first those of the kinds in which nsys's durations are furthest from the first's.
     """
-    numbers = invocations(launches, by_function)
+    named = _named(launches)
     kind_of = kinds(launches)
     groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
-    for launch, named in zip(launches, _named(launches), strict=True):
-        groups[kind_of[launch.index]].append(named)
+    for launch, name in zip(launches, named, strict=True):
+        groups[kind_of[launch.index]].append(name)
     # Neither order is best for all: those that have no choice first is for a step of training.
     orders = (list(groups.values()), sorted(groups.values(), key=len))
-    covers = [_covering(order, _Cover(launches, numbers)) for order in orders]
+    covers = [_covering(order, _Cover(named)) for order in orders]
     cover = min(covers, key=lambda c: c.size)
-    duration = {m: x.duration_ns or 0 for m, x in zip(_named(launches), launches, strict=True)}
+    duration = {m: x.duration_ns or 0 for m, x in zip(named, launches, strict=True)}
     for members in sorted(groups.values(), key=lambda g: -_at_stake(g, cover, duration)):
         rest = [m for m in reversed(members) if not cover.has(*m)]
         if rest and len(members) - len(rest) == 1:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from layerline.analysis import ncu_spread
+from layerline.analysis.twins import Twins
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.tables import table
 from layerline.profile import ncu_launches, ncu_match, ncu_plan
@@ -137,9 +138,9 @@ def test_a_launch_that_the_plan_lacks_is_named() -> None:
         ncu_match.match(MODEL, seen(MODEL[:-1]), every=True)
 
 
-def counters(launches: list[int]) -> pa.Table:
+def counters(launches: list[int], metric: str = "m") -> pa.Table:
     rows = [
-        {"source": "a.ncu-rep", "launch": n, "kernel": "k", "layer": "l", "metric": "m",
+        {"source": "a.ncu-rep", "launch": n, "kernel": "k", "layer": "l", "metric": metric,
          "value": 10.0 + i}
         for n, i in enumerate(launches)
     ]  # fmt: skip
@@ -161,9 +162,13 @@ def test_counters_reach_every_launch_of_the_same_work_and_say_whose_they_are() -
 
 def test_the_spread_of_representatives_is_theirs_alone() -> None:
     plan = ncu_plan.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
-    (found,) = ncu_spread.differences(counters([0, 1, 4]), plan)
-    assert (found.launches, found.low, found.high) == ((0, 4), 10.0, 14.0)
-    assert found.relative == pytest.approx(4 / 12)
+    table = ncu_spread.spread(counters([0, 1, 4], "dram__bytes.sum"), plan)
+    twins = Twins(table, plan["launches"])
+    # 10 of launch 0 and 14 of launch 4; what others were given of launch 0 is no twin of its own.
+    for one in (twins.of([0]), twins.of([4]), twins.widest()):
+        assert one is not None and one["launches"] == 2
+        assert one["relative"] == pytest.approx(4 / 12)
+    assert twins.of([1]) is None
 
 
 @pytest.mark.parametrize("chosen", [[0, 1, 4], "not told"])
