@@ -22,14 +22,15 @@ UNITS_ROW = re.compile(r'"","","')
 MAX_SWALLOWED = 64  # how many `","` a name or a payload may hold; bounds the tries per row
 
 _INT = re.compile(r"\d+\Z")
+_INT_OR_NONE = re.compile(r"(?:\d+|n/a)\Z")  # a range replayed as one has no stream of its own
 _SIZE = re.compile(r"\(\s*\d+,\s*\d+,\s*\d+\)\Z")
 _VERSION = re.compile(r"\d+\.\d+\Z")
 _TYPES = {
     "ID": _INT,
     "Process ID": _INT,
-    "Context": _INT,
-    "Stream": _INT,
-    "Device": _INT,
+    "Context": _INT_OR_NONE,
+    "Stream": _INT_OR_NONE,
+    "Device": _INT_OR_NONE,
     "Block Size": _SIZE,
     "Grid Size": _SIZE,
     "CC": _VERSION,

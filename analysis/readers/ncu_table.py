@@ -114,7 +114,7 @@ class Tables:
 
         def number(column: str) -> int | None:
             text = get(column)
-            return int(text) if text is not None and len(text) < 19 else None
+            return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
 
         launch = (number("ID") or 0) + offset
         if launch in self._launches:  # of another process

@@ -58,8 +58,9 @@ for mode in range app-range; do
     --metrics $count --replay-mode $mode >"$work/said" 2>&1; then
     echo "FAILS: $mode: $(tail -n 2 "$work/said" | cut -c1-400)"; failed=1; continue
   fi
-  "${layerline[@]}" metrics attribute "$copy/captures/$precision.tensorrt.ncu-range.ncu-rep" \
-    -m $count -o "$work/$mode.txt" >"$work/said" 2>&1
+  "${layerline[@]}" metrics attribute "$copy/captures/$precision.tensorrt.ncu-range.ncu.csv" \
+    -m $count -o "$work/$mode.txt" >"$work/said" 2>&1 ||
+    { echo "FAILS: $mode: $(tail -n 1 "$work/said" | cut -c1-400)"; failed=1; continue; }
   "${PYTHON:-python3}" - "$work/kernel.txt" "$work/$mode.txt" $mode <<'PY' || failed=1
 import sys
 
