@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ import pyarrow as pa
 
 from ..core.errors import InputError, ToolMissing
 from ..core.files import write_text
+from ..core.progress import log
 from ..profile import ncu_batches
+from ..profile.ncu_batches import Kernel, Manifest
+from .counters import function_name
 from .counters_rules import base_unit
-from .readers import registry
+from .ncu_spread import size
+from .readers import ncu_rep, registry
 from .readers.base import Artefact
 
 _LAUNCH = (
@@ -39,12 +45,18 @@ _LAUNCH = (
 def combine(folder: Path, output: Path) -> dict[str, Any]:
     """Check and recombine the pieces in `folder`; writes the raw page to `output`; gives facts.
 
+    Kernels that the manifest does not know (no report could be read where it was captured), or that
+    come from a page whose report is not there, are held against the nsys capture's here.
     CheckFailed, InputError where pieces do not fit (`ncu_batches.check`); ToolMissing where they
     cannot be read here.
     """
     manifest = ncu_batches.load(folder / "manifest.json")
     ncu_batches.check(manifest, folder)
+    for page in ncu_batches.changed(manifest, folder):
+        where = f"{folder.name}/{page.name}"
+        log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
     read = {t.file: _read(folder / t.file) for t in manifest.taken if t.launches}
+    ncu_batches.check_sequences(_as_read(manifest, read), folder)
     tables = {file: found.tables["counters"] for file, found in read.items()}
     whole = ncu_batches.recombine(manifest, tables, output.name)
     launches = []
@@ -58,12 +70,33 @@ def combine(folder: Path, output: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> Artefact:
     """A piece: the report, else the page that ncu printed of it."""
+    page = path.with_suffix(".csv")
     try:
-        return registry.read(path)
+        return registry.read(path if path.exists() else page)
     except ToolMissing:
-        if path.with_suffix(".csv").exists():
-            return registry.read(path.with_suffix(".csv"))
-        raise
+        if not page.exists():
+            raise
+        return registry.read(page)
+
+
+def _as_read(manifest: Manifest, read: Mapping[str, Artefact]) -> Manifest:
+    """The manifest with the kernels that the pages hold, all of them by the function's name."""
+    taken = []
+    for t in manifest.taken:
+        kernels = [_bare(k) for k in t.kernels] if t.kernels is not None else None
+        if t.launches and (kernels is None or read[t.file].kind != ncu_rep.KIND):
+            rows = read[t.file].tables["launches"].sort_by("launch").to_pylist()
+            kernels = [_bare((r["kernel"], size(r["grid"]), size(r["block"]))) for r in rows]
+        taken.append(replace(t, kernels=kernels))
+    expected = manifest.expected
+    return replace(
+        manifest, taken=taken, expected=None if expected is None else [_bare(k) for k in expected]
+    )
+
+
+def _bare(kernel: Kernel) -> Kernel:
+    function, grid, block = kernel
+    return (function_name(function), grid, block)
 
 
 def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:

@@ -95,7 +95,7 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     planned = [_launch(x) for x in plan["launches"]]
     seen = [
         ncu_match.Seen(
-            r["launch"], function_name(r["kernel"]), _size(r["grid"]), _size(r["block"]), r["layer"]
+            r["launch"], function_name(r["kernel"]), size(r["grid"]), size(r["block"]), r["layer"]
         )
         for r in rows
     ]
@@ -119,7 +119,8 @@ def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
     return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
 
 
-def _size(text: str | None) -> tuple[int, ...] | None:
+def size(text: str | None) -> tuple[int, ...] | None:
+    """A grid or a block, ``(18, 4, 1)`` as reports print it."""
     return None if text is None else tuple(int(n) for n in text.strip("()").split(","))
 
 

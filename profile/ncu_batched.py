@@ -127,8 +127,12 @@ def _take(whole: _Capture, piece: Piece) -> Taken:
 
 
 def _whole(taken: Taken, folder: Path) -> bool:
-    path = folder / taken.file
-    return not taken.launches or (path.exists() and sha256(path) == taken.sha256)
+    if not taken.launches:
+        return True
+    path, page = folder / taken.file, folder / taken.page
+    if not path.exists() or sha256(path) != taken.sha256:
+        return False
+    return not page.exists() or taken.page_sha256 in ("", sha256(page))
 
 
 def _tried(whole: _Capture, piece: Piece) -> Taken:
@@ -158,7 +162,6 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             if "did not end within" in error:
                 break
             continue
-        _print(made.report)
         return Taken(
             piece,
             DONE,
@@ -169,6 +172,7 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             seconds=round(made.seconds, 3),
             profiled_seconds=made.profiled_seconds,
             kernels=None if made.seen is None else [kernel_of(s) for s in made.seen],
+            page_sha256=_print(made.report),
         )
     return Taken(piece, FAILED, manifest.key, file=file, error=error)
 
@@ -178,9 +182,13 @@ def _filters(piece: Piece) -> list[str]:
     return found + (["--launch-count", str(piece.count)] if piece.count else [])
 
 
-def _print(report: Path) -> None:
-    """NVIDIA's raw page beside a piece, for machines that cannot read reports."""
+def _print(report: Path) -> str:
+    """NVIDIA's raw page beside a piece, for machines that cannot read reports; gives its hash."""
+    page = report.with_suffix(".csv")
     try:
-        ncu.write_csv(report, report.with_suffix(".csv"))
+        ncu.write_csv(report, page)
     except ToolMissing as e:
         log(e.line())
+        page.unlink(missing_ok=True)  # of an earlier try
+        return ""
+    return sha256(page)

@@ -23,6 +23,7 @@ from .ncu_match import Seen
 
 SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"
+_AGAIN = "run the same command again: what is done is kept"
 # A kernel as a sequence shows it: function, grid, block.
 Kernel = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
 
@@ -52,7 +53,8 @@ class Piece:
 
 @dataclass
 class Taken:
-    """A piece as the manifest has it. `kernels` is null where no report could be read."""
+    """A piece as the manifest has it. `kernels` is null where no report could be read;
+    `page_sha256` is of the raw page beside the report, empty where it is not known."""
 
     piece: Piece
     status: str
@@ -64,6 +66,12 @@ class Taken:
     error: str = ""
     seconds: float | None = None  # of the whole run of the program
     profiled_seconds: float | None = None  # of it, between profiler start and stop
+    page_sha256: str = ""
+
+    @property
+    def page(self) -> str:
+        """The name of the raw page that ncu printed of its report."""
+        return str(Path(self.file).with_suffix(".csv"))
 
 
 @dataclass
@@ -147,28 +155,44 @@ def as_json(manifest: Manifest) -> dict[str, Any]:
 def check(manifest: Manifest, folder: Path) -> None:
     """See that the pieces are whole, of this capture, and agree on the sequence of kernels.
 
+    A piece is its report or, where reports were left behind, the page that ncu printed of it.
     CheckFailed names the piece and what is wrong: it failed, its file is missing or another one,
     it belongs to another capture, launches are missing between two pieces, or its kernels are
     not those of the nsys capture or of another part of the metrics.
     """
-    again = "run the same command again: what is done is kept"
     if not manifest.taken:
-        raise CheckFailed("no piece was captured", file=folder, fix=again)
+        raise CheckFailed("no piece was captured", file=folder, fix=_AGAIN)
     for t in manifest.taken:
         where = folder / (t.file or t.piece.name)
         if t.status != DONE:
-            raise CheckFailed(f"this piece failed: {t.error}", file=where, fix=again)
+            raise CheckFailed(f"this piece failed: {t.error}", file=where, fix=_AGAIN)
         if t.capture != manifest.key:
-            raise CheckFailed("this piece is of another capture", file=where, fix=again)
+            raise CheckFailed("this piece is of another capture", file=where, fix=_AGAIN)
         if not t.launches:
             continue  # the end of the launches fell on the end of a piece
+        page = folder / t.page
+        if not where.exists() and not page.exists():
+            raise CheckFailed("this piece is missing", file=where, fix=_AGAIN)
         if not where.exists():
-            raise CheckFailed("this piece is missing", file=where, fix=again)
-        if sha256(where) != t.sha256:
-            raise CheckFailed("this is not the piece that was captured", file=where, fix=again)
+            continue  # a page alone may have been scrubbed: see `changed`
+        for path, digest in ((where, t.sha256), (page, t.page_sha256)):
+            if digest and path.exists() and sha256(path) != digest:
+                raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
+    check_sequences(manifest, folder)
+
+
+def changed(manifest: Manifest, folder: Path) -> list[Path]:
+    """The pages without their report that are not as they were captured: scrubbed, or others."""
+    pages = [(folder / t.page, t) for t in manifest.taken if not (folder / t.file).exists()]
+    return [p for p, t in pages if p.exists() and t.page_sha256 not in ("", sha256(p))]
+
+
+def check_sequences(manifest: Manifest, folder: Path) -> None:
+    """See that launches follow each other without a gap, and that the kernels are those of the nsys
+    capture and of every part of the metrics, as far as they are known. CheckFailed else."""
     numbers = sorted({t.piece.part for t in manifest.taken})
     if numbers != list(range(len(numbers))):
-        raise CheckFailed(f"parts {numbers} of the metrics are not all", file=folder, fix=again)
+        raise CheckFailed(f"parts {numbers} of the metrics are not all", file=folder, fix=_AGAIN)
     sequences = [_sequence(manifest, n, folder) for n in numbers]
     for number, (count, kernels) in enumerate(sequences):
         if count != sequences[0][0]:
@@ -189,7 +213,7 @@ def _sequence(manifest: Manifest, part: int, folder: Path) -> tuple[int, list[Ke
             raise CheckFailed(
                 f"launches {at} to {t.piece.skip - 1} of part {part} are missing",
                 file=folder,
-                fix="run the same command again: what is done is kept",
+                fix=_AGAIN,
             )
         at += t.launches
         known = known and t.kernels is not None

@@ -10,6 +10,7 @@ import pytest
 
 from layerline.analysis import ncu_combine
 from layerline.analysis.readers import registry
+from layerline.analysis.readers.ncu_table import LAUNCHES
 from layerline.core.errors import CheckFailed
 from layerline.core.files import sha256, write_json
 from layerline.core.tables import read_parquet
@@ -152,3 +153,61 @@ def test_the_raw_page_is_read_back_with_the_same_counters_and_layers(tmp_path: P
     assert {k: theirs[k] for k in ours} == ours
     layers = [r["layer"] for r in found.tables["launches"].to_pylist()]
     assert [r["layer"] for r in back.tables["launches"].to_pylist()] == layers
+
+
+def pages(folder: Path, pieces: int) -> Manifest:
+    """The pieces as the pages that ncu printed of them, their reports left behind."""
+    manifest, tables = cut(folder, pieces)
+    for t in manifest.taken:
+        rows = tables[t.file].group_by(["launch", "kernel"]).aggregate([]).to_pylist()
+        nothing = dict.fromkeys(LAUNCHES.names)
+        launches = [{**nothing, **row, "block": "(1, 1, 1)", "grid": "(2, 1, 1)"} for row in rows]
+        (folder / t.page).write_text(ncu_combine.raw_page(tables[t.file], launches))
+        (folder / t.file).unlink()
+        t.page_sha256 = sha256(folder / t.page)
+        t.kernels = None  # no report could be read where it was captured
+    names = dict(zip(real()["launch"].to_pylist(), real()["kernel"].to_pylist(), strict=True))
+    manifest.expected = [(names[n], (2, 1, 1), (1, 1, 1)) for n in sorted(names)]
+    write_json(folder / "manifest.json", ncu_batches.as_json(manifest))
+    return manifest
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_pages_alone_recombine_where_the_reports_were_left_behind(
+    tmp_path: Path, pieces: int
+) -> None:
+    pages(tmp_path, pieces)
+    said = ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+    assert said["launches"] == TOTAL
+    ours = {(r["launch"], r["metric"]): r["value"] for r in real().to_pylist()}
+    back = registry.read(tmp_path / "whole.csv").main.to_pylist()
+    theirs = {(r["launch"], r["metric"]): r["value"] for r in back}
+    assert {k for k, v in theirs.items() if v is not None} >= {k for k in ours if ours[k]}
+    assert all(theirs[k] == pytest.approx(v, rel=1e-12) for k, v in ours.items() if v is not None)
+
+
+def test_a_page_with_other_kernels_than_nsys_saw_is_refused(tmp_path: Path) -> None:
+    manifest = pages(tmp_path, 7)
+    first, second = (tmp_path / t.page for t in manifest.taken[:2])
+    assert manifest.taken[0].launches == manifest.taken[1].launches
+    one, two = first.read_text(), second.read_text()
+    first.write_text(two)
+    second.write_text(one)
+    with pytest.raises(CheckFailed, match="the sequences of kernels disagree: launch"):
+        ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+    assert not (tmp_path / "whole.csv").exists()
+
+
+def test_a_page_that_was_changed_is_refused_beside_its_report_and_told_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = pages(tmp_path, 3)
+    page = tmp_path / manifest.taken[1].page
+    page.write_text(page.read_text() + "\n")
+    ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+    assert f"{page.name} is not as it was captured" in capsys.readouterr().err
+    report = tmp_path / manifest.taken[1].file
+    report.write_text("28")
+    assert sha256(report) == manifest.taken[1].sha256
+    with pytest.raises(CheckFailed, match=rf"{page.name}: this is not the piece"):
+        ncu_combine.combine(tmp_path, tmp_path / "whole.csv")

@@ -435,6 +435,17 @@ def test_a_real_raw_page_with_evil_range_names():
     assert artefact.main.num_rows == 3 * 519
 
 
+def test_a_range_that_was_replayed_as_one_has_no_stream():
+    """From an H100 with `--replay-mode range`; its .ncu-rep says 603,488 too."""
+    artefact = ncu_csv.read(DATA / "h100_range.raw.csv")
+    (one,) = artefact.tables["launches"].to_pylist()
+    assert (one["kernel"], one["context"], one["stream"], one["device"]) == ("range", 1, None, 0)
+    assert (one["layer"], one["grid"], one["block"]) == (None, None, None)
+    rows = {r["metric"]: (r["value"], r["unit"]) for r in artefact.main.to_pylist()}
+    assert rows["smsp__inst_executed.sum"] == (603488, "inst")
+    assert len(rows) == 250
+
+
 def test_launches_of_two_processes_are_never_one(tmp_path):
     rows = details([("a", "", "1"), ("b", "", "2")]).splitlines()
     rows[2] = rows[2].replace('"42"', '"43"')
