@@ -28,6 +28,8 @@ from .report.view_counters import CountedFloor, CountedRow, CountedSide
 __all__ = ["Capture", "side"]
 
 PIPES_SHOWN = 4
+# ncu prints it as "Shared (FP64+Tensor)"; the name alone reads as shared memory.
+_PARTS_OF = {"shared": ("tensor", "fp64")}
 
 
 def side(capture: Capture, view: View) -> CountedSide:
@@ -265,13 +267,17 @@ def _over(amount: float | None, least: float | None) -> float | None:
 
 def _pipes(values: Mapping[str, float | None]) -> dict[str, float]:
     """The busiest pipes, in percent of their peak. Cycles of a pipe come before its instructions
-    where a capture has both: they are what it can do at most."""
+    where a capture has both: they are what it can do at most. Of a pipe and its parts, the parts
+    (FP64 and tensor cores); of the tensor cores and their kinds of product, the whole."""
     found: dict[str, float] = {}
     for cycles in (False, True):
         for metric, value in values.items():
             name = _pipe(metric)
             if name and value is not None and ("_cycles_active" in metric) == cycles:
                 found[name] = value
+    found = {n: v for n, v in found.items() if not found.keys() & set(_PARTS_OF.get(n, ()))}
+    if "tensor" in found:  # its kinds say nothing more
+        found = {n: v for n, v in found.items() if not n.startswith("tensor_")}
     busiest = sorted(found, key=lambda n: (-found[n], n))[:PIPES_SHOWN]
     return {n: found[n] for n in busiest if found[n] > 0}
 

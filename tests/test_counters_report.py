@@ -122,6 +122,18 @@ def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
     assert row["pipes"] == {"tensor": 70, "alu": 3}
 
 
+def test_a_pipe_and_its_parts_are_not_both_named() -> None:
+    """`shared` is FP64 and tensor cores together: beside these it reads as shared memory."""
+    of = {
+        f"sm__pipe_{pipe}_cycles_active.avg.pct_of_peak_sustained_active": value
+        for pipe, value in {"shared": 72.0, "tensor": 71.0, "tensor_op_hmma": 71.0}.items()
+    }
+    alu = {"sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": 6.0}
+    assert bound._pipes(of | alu) == {"tensor": 71.0, "alu": 6.0}
+    alone = {name: value for name, value in of.items() if "shared" in name}
+    assert bound._pipes(alone) == {"shared": 72.0}
+
+
 def test_without_bytes_nothing_is_said_of_memory() -> None:
     """Unknown is not zero: the addition might be bound by memory."""
     found = rows(views.capture(views.counters(left_out=(BYTES,))))

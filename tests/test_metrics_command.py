@@ -306,3 +306,21 @@ def test_an_eager_captures_ranges_are_its_modules_and_what_was_not_replayed_is_s
     assert "fp32 66.9 TFLOP/s, tensor bf16 1071 TFLOP/s, fp16 1071 TFLOP/s" in about[0]
     assert "tf32 535 TFLOP/s, memory 4.81 TB/s" in about[0]
     assert about[1] == "3 of 9 launches"
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("sm__pipe_shared_cycles_active.avg.pct_of_peak_sustained_active", "not shared memory"),
+        ("sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active", "integer"),
+        ("sm__inst_executed_pipe_tensor_op_gmma.avg.pct_of_peak_sustained_active", "warp group"),
+        ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "multiply-accumulate"),
+    ],
+)
+def test_pipes_that_share_their_way_are_told_apart(metric, says):
+    assert says in meanings.meaning(metric).text
+
+
+def test_a_kind_of_product_that_is_not_there_is_no_fault_of_the_others():
+    imma = "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active"
+    assert meanings.judgement(imma, "%", 0.0) == "no or few products of this kind"

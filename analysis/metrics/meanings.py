@@ -8,7 +8,7 @@ and are named as such.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,18 @@ _PIPES = {
     "fp16": "Half precision; on recent chips run by the FMA pipeline",
     "fp64": "Double precision; few units on all but data-centre chips",
     "lsu": "Load Store Unit: loads, stores, atomics and reductions to shared and global memory",
+    "shared": "FP64 and tensor cores together, which share their way; not shared memory",
     "tensor": "Tensor cores: matrix multiply-accumulate",
     "tex": "Texture unit: texture fetches",
     "tma": "Tensor Memory Accelerator: bulk copies between global and shared memory",
     "uniform": "Uniform datapath: integer work that all threads of a warp share",
     "xu": "Transcendental and data type conversion: exp, tanh, rsqrt, int to float",
+}
+_TENSOR_OPS = {
+    "dmma": "DMMA: double precision",
+    "gmma": "GMMA: products of a warp group, of Hopper (half, TF32, FP8, integer)",
+    "hmma": "HMMA: half, bfloat16 and TF32",
+    "imma": "IMMA: integer",
 }
 _BUSY = "busy enough to be what limits the kernel; only fewer such instructions make it faster"
 _IDLE = "not what limits this kernel"
@@ -78,6 +85,16 @@ _MEANINGS: tuple[tuple[str, Meaning], ...] = (
             (20.0, 80.0),
             "all compute pipelines are under-utilised (ncu's rule): too little work, or waiting",
             "compute is near its peak",
+        ),
+    ),
+    (
+        r"sm__(?:pipe|inst_executed_pipe)_tensor_op_(?P<op>[a-z]+)",
+        Meaning(
+            "ComputeWorkloadAnalysis",
+            "{op}",
+            (5.0, 60.0),
+            "no or few products of this kind",
+            "products of this kind are near what the tensor cores can do",
         ),
     ),
     (
@@ -219,9 +236,10 @@ def meaning(metric: str) -> Meaning | None:
             continue
         if "pipe" in match.re.groupindex:
             pipe = _PIPES.get(match["pipe"])
-            if pipe is None:
-                return None
-            return Meaning(found.section, f"Pipeline {pipe}", found.limits, found.low, found.high)
+            return None if pipe is None else replace(found, text=f"Pipeline {pipe}")
+        if "op" in match.re.groupindex:
+            op = _TENSOR_OPS.get(match["op"])
+            return None if op is None else replace(found, text=f"Tensor cores, {op}")
         return found
     return None
 
