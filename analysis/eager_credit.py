@@ -23,7 +23,7 @@ from layerline.core.torch_ranges import EVALUATE, SUMS
 
 from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints
 from .readers.torch_nesting import Flags, Nesting, innermost
-from .readers.torch_trace import iteration_number, of_paths
+from .readers.torch_windows import windows
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this
@@ -166,7 +166,8 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     again = in_node & (depth[innermost(repeats, nesting.parent)] > depth[node_at])
     in_node &= ~again
     neither = ~(in_module | in_node | again)
-    phase, iteration = windows(events, nesting)
+    marked, iteration = windows(events, nesting)
+    phase = _phases(events, nesting, marked)
 
     module = np.where(in_module, events.name[module_at], UNKNOWN).astype(np.int64)
     phase_rows = np.array([_PHASE_ROW.get(p, OUTSIDE) for p in PHASES])
@@ -210,36 +211,18 @@ def _sums(events: Events, nesting: Nesting) -> Flags:
     return found
 
 
-def windows(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:
-    """Phase (index into `tables.PHASES`) and iteration (-1 for none) of every host event.
+def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
+    """Phase (index into `tables.PHASES`) of every host event, of which `marked` are known.
 
-    By the ranges around it on its own thread, else by the range of its process that ran when it
-    began: backward runs on a thread of its own where a device is used. A trace without phases is
-    told by what it has: optimizer ranges of torch, operators with sequence numbers (forward).
+    A trace without phases is told by what it has: optimizer ranges of torch, operators with
+    sequence numbers (forward).
     """
-    iterations, phases = of_paths(events, nesting)
-    other = PHASES.index("other")
-    phase = np.array([*phases, UNKNOWN], dtype=np.int64)[nesting.path]
-    iteration = np.array([*iterations, UNKNOWN], dtype=np.int64)[nesting.path]
-    is_range = events.kind == RANGE
-    of_name = np.array([iteration_number(n) is not None for n in events.names], dtype=bool)
-    for values, ranges in (
-        (phase, named(events, PHASE, RANGE)),
-        (iteration, is_range & of_name[events.name]),
-    ):
-        at = np.flatnonzero(ranges)
-        at = at[np.argsort(events.start[at], kind="stable")]
-        for process in set(events.process[at].tolist()):
-            mine = at[events.process[at] == process]
-            todo = np.flatnonzero((values == UNKNOWN) & (events.process == process))
-            last = np.searchsorted(events.start[mine], events.start[todo], side="right") - 1
-            holds = (last >= 0) & (events.start[todo] < events.end[mine[last]])
-            values[todo[holds]] = values[mine[last[holds]]]
+    phase = marked.copy()
     if not named(events, PHASE, RANGE).any():
         stepping = named(events, "Optimizer.", RANGE, OP)
         phase[innermost(stepping, nesting.parent) >= 0] = PHASES.index("optimizer")
         numbered = (events.kind == OP) & (events.sequence >= 0) & (events.forward_thread <= 0)
         ahead = (phase == UNKNOWN) & (innermost(numbered, nesting.parent) >= 0)
         phase[ahead] = PHASES.index("forward")
-    phase[phase == UNKNOWN] = other
-    return phase, iteration
+    phase[phase == UNKNOWN] = PHASES.index("other")
+    return phase

@@ -35,10 +35,10 @@ from .readers.torch_trace import (
     columns,
     constant,
     facts,
-    iteration_number,
     launches,
     masked,
 )
+from .readers.torch_windows import iteration_number
 from .sums import OUTSIDE_OPERATORS
 
 KIND = "eager"

@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from layerline.core import tables
-from layerline.core.own_ranges import ITERATION, PHASE
 
 from .base import Artefact, Head
 from .torch_events import (
@@ -36,11 +35,10 @@ from .torch_events import (
     read_events,
 )
 from .torch_nesting import Nesting, nest
+from .torch_windows import windows
 
 KIND = "torch-trace"
 DESCRIPTION = "torch.profiler trace (Chrome JSON): CPU operators, kernels, ranges"
-
-ITERATIONS = (ITERATION, "ProfilerStep#")
 
 # Keys of a trace that say what it is of; host name, file name and the like are left out.
 _FACTS = (
@@ -77,9 +75,9 @@ def sniff(head: Head) -> bool:
 def read(path: Path) -> Artefact:
     """The `ops` of a trace; facts: versions, counts and totals for each kind; notes.
 
-    InputError for what is no profiler trace or cut short. Phase and iteration are filled where
-    the trace has Layerline's ranges (or ProfilerStep) around the operation; modules are not
-    (`analysis.eager_ops` gives them).
+    InputError for what is no profiler trace or cut short. Phase and iteration are those of the
+    range of Layerline (or ProfilerStep) in which the operation, or the call that launched it, began
+    (`torch_windows`); modules are not filled (`analysis.eager_ops` gives them).
     """
     events = read_events(path)
     nesting = nest(events)
@@ -136,7 +134,7 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     path = np.where(linked, nesting.path[at], UNKNOWN)
     ranges = [nesting.paths[p][1] if p >= 0 else UNKNOWN for p in range(len(nesting.paths))]
     innermost = np.array([*ranges, UNKNOWN], dtype=np.int64)[path]
-    iterations, phases = of_paths(events, nesting)
+    phase, iteration = (np.where(linked, v[at], UNKNOWN) for v in windows(events, nesting))
     kinds = ["op", *DEVICE_KINDS.values()]
     codes = np.zeros(len(rows), dtype=np.int64)
     for code, number in enumerate(DEVICE_KINDS, 1):
@@ -154,8 +152,8 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     process = thread[events.process[at]]
     return {
         "source": constant(source, len(rows)),
-        "phase": coded(np.array([*phases, UNKNOWN])[path], list(tables.PHASES)),
-        "iteration": masked(np.array([*iterations, UNKNOWN])[path]),
+        "phase": coded(phase, list(tables.PHASES)),
+        "iteration": masked(iteration),
         "kind": coded(codes, kinds),
         "name": coded(events.name[rows], events.names),
         "start_ns": pa.array(events.start[rows]),
@@ -178,33 +176,6 @@ def _number(place: Any) -> int:
         digits = re.search(r"\d+$", place)
         return integer(digits.group()) if digits else UNKNOWN
     return integer(place)
-
-
-def of_paths(events: Events, nesting: Nesting) -> tuple[list[int], list[int]]:
-    """Iteration, and code of the phase in `tables.PHASES`, of every range path."""
-    iterations: list[int] = []
-    phases: list[int] = []
-    for outer, name_code in nesting.paths:
-        name = events.names[name_code]
-        iteration = iterations[outer] if outer >= 0 else UNKNOWN
-        phase = phases[outer] if outer >= 0 else UNKNOWN
-        number = iteration_number(name)
-        if number is not None:
-            iteration = number
-        elif name.startswith(PHASE) and name.removeprefix(PHASE) in tables.PHASES:
-            phase = tables.PHASES.index(name.removeprefix(PHASE))
-        iterations.append(iteration)
-        phases.append(phase)
-    return iterations, phases
-
-
-def iteration_number(name: str) -> int | None:
-    """The number in the name of an iteration's range, null for other ranges."""
-    for prefix in ITERATIONS:
-        rest = name.removeprefix(prefix)
-        if rest != name and rest.isascii() and rest.isdigit():
-            return int(rest)
-    return None
 
 
 def masked(values: npt.NDArray[Any]) -> pa.Array:
