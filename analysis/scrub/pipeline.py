@@ -24,9 +24,12 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     """Write the scrubbed copy of `path`; gives where it is and what was found, by place and kind.
 
     `output` null: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
-    something is still found in what was written; InputError for what cannot be scrubbed.
+    something is still found in what was written; InputError for what cannot be scrubbed. Unless all
+    of it succeeded a capture that was to be replaced (`in_place`) is what it was.
     """
     rewrite = _rewriter(path)
+    if in_place or path.name in ("", ".."):
+        path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
     _may_be_written(path if in_place else output or path)  # before a long capture is read
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
@@ -117,14 +120,61 @@ def _directory(path: Path, target: Path, in_place: bool, write: Callable[[Path],
         raise InputError("exists already", file=target, fix="name another, or remove it")
     folder(target.parent)
     temporary = target.with_name(f".{os.getpid()}.partial.{target.name}")
-    old = target.with_name(f".{os.getpid()}.partial.old.{target.name}")
     try:
         with written(target, temporary):
             write(temporary)
             if in_place:
-                target.rename(old)
-            temporary.rename(target)
+                _replace(target, temporary)
+            else:
+                temporary.rename(target)
     finally:
-        for leftover in (temporary, old):
-            if leftover.exists():
-                shutil.rmtree(leftover)
+        if temporary.exists():
+            shutil.rmtree(temporary)
+
+
+def _replace(target: Path, new: Path) -> None:
+    """Put the folder `new` in the place of the folder `target`, which stays what and where it was
+    if that fails: until it has succeeded nothing of it is removed.
+
+    No file of a process that was killed is named as the original is meanwhile: those are removed.
+    """
+    old = target.with_name(f"{target.name}.{os.getpid()}.unscrubbed")
+    try:
+        target.rename(old)
+    except OSError as e:
+        raise _not_replaced(e, target) from None
+    try:
+        new.rename(target)
+    except BaseException as e:  # an interrupt too
+        try:
+            old.rename(target)
+        except OSError as again:
+            raise InputError(
+                f"could not be replaced, nor put back ({_why(again)}); it is {old}, as it was",
+                file=target,
+                fix="rename that",
+            ) from None
+        if isinstance(e, OSError):
+            raise _not_replaced(e, target) from None
+        raise
+    try:
+        shutil.rmtree(old)
+    except OSError as e:
+        raise InputError(
+            f"is what {target.name} was before it was scrubbed, and could not be removed "
+            f"({_why(e)})",
+            file=old,
+            fix=f"remove it; {target.name} is scrubbed",
+        ) from None
+
+
+def _not_replaced(error: OSError, target: Path) -> InputError:
+    return InputError(
+        f"cannot be replaced ({_why(error)}) and is as it was",
+        file=target,
+        fix="name another place with -o",
+    )
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
