@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ..core.errors import CheckFailed, InputError, one_line
+from ..core.errors import InputError, one_line
 from ..core.files import listing, read_json, write_json, write_text
 from ..core.options import FilePath
 from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
-from . import left_behind
+from . import left_behind, unusable
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
@@ -151,12 +151,8 @@ def _judge(run: Run) -> None:
     if doubtful := summary.get("not_as_left"):
         log(left_behind.line(doubtful))
     checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]
-    wrong = [str(c["text"]) for c in checks if c.get("ok") is False]
-    fixes = ["measure a larger model, or ask for the precision that ran"] if wrong else []
-    for one in summary.get("unusable") or ():
-        wrong.append(f"made without {one['what']}: {one['why']}.")
-        fixes.append(one["fix"])
-    if wrong:
-        what = " ".join(wrong).rstrip(".")
-        fix = "; ".join(dict.fromkeys(fixes))
-        raise CheckFailed(what, file=run.file("report", "report.md"), fix=fix)
+    fix = "measure a larger model, or ask for the precision that ran"
+    wrong = [(str(c["text"]), fix) for c in checks if c.get("ok") is False]
+    report = run.file("report", "report.md")
+    if error := unusable.failed(summary.get("unusable") or (), report, wrong):
+        raise error

@@ -13,7 +13,7 @@ from ..core.options import FilePath
 from ..core.progress import log, progress
 from ..core.run import Run, open_run
 from ..engines.command import precisions
-from . import left_behind, unusable
+from . import belongs, left_behind, unusable
 from .report_command import TIMELINE as FILE
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def timeline(
 
     Modules, layers, kernels by stream, hardware counters, host operators and calls. Open the file
     in https://ui.perfetto.dev ("Open trace file"); it stays on your machine. Reads files only.
+    Ends with 1 where a file of the run cannot be used; the timeline is written all the same, of
+    what can.
     """
     from .perfetto import sides, trace
     from .pipeline import captures, counters
@@ -65,9 +67,9 @@ def timeline(
     with progress("timeline"):
         found, missing = captures(run)
         missing = [one for one in missing if "file" in one]
-        _say(missing)
         lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
         if lacking or not found:
+            _say(missing)
             what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
@@ -77,9 +79,11 @@ def timeline(
         skipped: list[dict[str, Any]] = []
         with unusable.collecting() as broken:
             counted = counters(run, skipped)
-        _say([one for one in skipped + broken.listed(run) if one not in missing])
-        if doubtful := left_behind.told(run, [*missing, *skipped, *broken.listed(run)])[1]:
+        skipped += [one for one in broken.listed(run) if one not in missing]
+        if doubtful := left_behind.told(run, [*missing, *skipped])[1]:
             log(left_behind.line(doubtful))
+        _say([one for one in skipped if "file" not in one])
+        unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]
         made = sides.of_run(run, found, counted, iteration)
         if not any(group.tracks for group in made):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
@@ -88,6 +92,14 @@ def timeline(
         for line in trace.lines(group):
             log(line)
     click.echo(path)
+    if error := unusable.failed(unused, path):
+        raise error
+
+
+def _shown(one: Mapping[str, str], wanted: Sequence[str]) -> bool:
+    """Whether what is left out would be there: not of a precision that was not asked for."""
+    own = belongs.named(one["file"])
+    return not wanted or own is None or own.precision in wanted
 
 
 def _say(missing: Iterable[Mapping[str, Any]]) -> None:

@@ -8,12 +8,12 @@ for the report. Elsewhere, where a command has that one input, it ends the comma
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.errors import LayerlineError
+from ..core.errors import CheckFailed, LayerlineError
 from ..core.run import Run
 
 _AGAIN = "copy it again from where it was made, or make it again"
@@ -52,6 +52,18 @@ class Unusable:
         for error, lost in self.errors:
             if lost:
                 raise error
+
+
+def failed(
+    listed: Iterable[Mapping[str, str]], file: Path, wrong: Iterable[tuple[str, str]] = ()
+) -> CheckFailed | None:
+    """That `file` was made without what is `listed`, in one line; after `wrong`, what else is wrong
+    with it, and the fix of each. Null where nothing is."""
+    told = [*wrong, *((f"made without {o['what']}: {o['why']}.", o["fix"]) for o in listed)]
+    if not told:
+        return None
+    what = " ".join(text for text, _ in told).rstrip(".")
+    return CheckFailed(what, file=file, fix="; ".join(dict.fromkeys(fix for _, fix in told)))
 
 
 def _inside(run: Run, file: str | None) -> str:

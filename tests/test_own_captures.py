@@ -265,8 +265,8 @@ def test_all_files_of_another_precision_do_not_make_a_headline(made: Run, capsys
         told = capsys.readouterr()
         assert "eager fp16" not in told.out.splitlines()[0]
         assert 'eager.fp16.meta.json: says of itself "precision": "fp32"' in told.err
-    assert by_hand.outcome("timeline", made.path) == 0
-    assert "without eager fp16: captures/eager.fp16.meta.json" in capsys.readouterr().err
+    assert by_hand.outcome("timeline", made.path) == 1
+    assert "made without eager fp16: captures/eager.fp16.meta.json" in capsys.readouterr().err
 
 
 def test_files_that_nothing_tells_are_named_on_stderr_each_time(made: Run, capsys: Any) -> None:

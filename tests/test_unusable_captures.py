@@ -165,8 +165,42 @@ def test_a_run_of_which_nothing_can_be_used_ends_with_the_error_and_keeps_its_re
 
 def test_the_timeline_is_drawn_without_a_capture_and_says_so(h100: Run, capsys: Any) -> None:
     spoil(h100.file("captures", "fp16.tensorrt.sqlite"), "half")
-    assert by_hand.outcome("timeline", h100.path) == 0
-    assert "without TensorRT fp16: captures/fp16.tensorrt.sqlite" in capsys.readouterr().err
+    drawn = h100.file("report", "timeline.perfetto-trace")
+    assert by_hand.outcome("timeline", h100.path) == 1
+    told = capsys.readouterr()
+    assert told.out == f"{drawn}\n" and b"fp32" in drawn.read_bytes()
+    errors = [line for line in told.err.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1 and told.err.count("fp16.tensorrt.sqlite") == 1
+    assert f"{drawn}: made without TensorRT fp16: captures/fp16.tensorrt.sqlite" in errors[0]
+    assert by_hand.outcome("report", "--run", h100.path) == 1
+    reported = capsys.readouterr().err.splitlines()[-1]
+    assert reported.partition("made ")[2] == errors[0].partition("made ")[2]
+
+
+def test_a_file_of_a_side_that_was_not_asked_for_is_not_missed(h100: Run, capsys: Any) -> None:
+    spoil(h100.file("captures", "fp16.tensorrt.sqlite"), "half")
+    assert by_hand.outcome("timeline", h100.path, "--precision", "fp32") == 0
+    assert "fp16" not in capsys.readouterr().err
+    assert by_hand.outcome("timeline", h100.path, "--precision", "fp16") == 2
+    told = capsys.readouterr().err
+    assert "without TensorRT fp16: captures/fp16.tensorrt.sqlite" in told
+    assert "no capture in fp16" in told
+
+
+def test_a_timeline_without_nodes_of_every_side_ends_with_one(h100: Run, capsys: Any) -> None:
+    spoil(h100.file("export", "nodes.json"), "half")
+    build = h100.file("engines", "fp16.tensorrt.build.json")
+    write_json(build, {**read_json(build), "source": "export/fp16.onnx"})
+    assert by_hand.outcome("timeline", h100.path, "--precision", "fp32") == 1
+    assert "made without TensorRT fp16: export/nodes.json" in capsys.readouterr().err
+
+
+def test_a_timeline_of_nothing_that_can_be_used_is_not_written(made: Run, capsys: Any) -> None:
+    for name in ("fp16.onnxruntime.profile.json", "eager.fp32.trace.json"):
+        spoil(made.file("captures", name), "empty")
+    assert by_hand.outcome("timeline", made.path) == 2
+    assert "fp16.onnxruntime.profile.json" in capsys.readouterr().err
+    assert not made.file("report", "timeline.perfetto-trace").exists()
 
 
 @pytest.fixture
@@ -192,7 +226,7 @@ def test_counters_that_cannot_be_read_leave_those_of_other_captures(
     assert listed["file"] == "captures/fp16.tensorrt.ncu.csv"
     sources = set(result.tables["counters"]["source"].to_pylist())
     assert sources == {"fp32.tensorrt.ncu.csv"}
-    assert by_hand.outcome("timeline", counted.path) == 0
+    assert by_hand.outcome("timeline", counted.path) == 1
     assert capsys.readouterr().err.count("without counters of fp16.tensorrt: captures/fp16.") == 1
 
 
