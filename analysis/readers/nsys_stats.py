@@ -1,8 +1,9 @@
-"""`nsys stats --format csv`: summaries, several reports one after the other in one file.
+"""`nsys stats`: summaries, several reports one after the other in one file.
 
-Each report begins with ``Processing [FILE] with [.../reports/NAME.py]...``; one without data has
-a line ``SKIPPED: ...`` in its place. Files made with ``-o`` hold one report and no such line. The
-unit of a time is in its heading, ``Total Time (ns)``.
+CSV, TSV and the tables for people (`column`, the default, and `table`) are read, from a file or
+from what was printed; `nsys_stats_text` finds the tables. The unit of a time is in its heading,
+``Total Time (ns)``; 2020 versions write ``Time(%)`` and leave the unit of ``Average`` out, which is
+that of the total. Tables for people have their numbers in the machine's locale.
 
 Tables: `stats`, one row per name of every summary report (the sum, count and spread that nsys
 computed; a kernel inside nested ranges is counted in each of them there, so rows do not add up),
@@ -12,7 +13,6 @@ and the rows of every report as they are, under its name.
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,19 +24,17 @@ from layerline.core.errors import InputError
 
 from .base import Artefact, Head
 from .bounded import open_text
+from .ncu_numbers import Style, in_doubt, style_of
+from .nsys_stats_text import Table, Text, looks_like, scan
 
 KIND = "nsys-stats"
-DESCRIPTION = "Nsight Systems summaries (nsys stats --format csv)"
+DESCRIPTION = "Nsight Systems summaries (nsys stats, best with --format csv)"
 
 MAX_BYTES = 256 << 20
-_SECTION = re.compile(r"Processing \[(?P<file>.*?)\] with \[(?P<script>.*?)\]\.\.\.")
-_HEADING = re.compile(r"(?P<name>.*?) \((?P<unit>ns|nsec|us|usec|μs|µs|ms|msec|s|sec|%)\)\Z")
+_FIX = "print it with `nsys stats --format csv`"
+_HEADING = re.compile(r"(?P<name>.*?) ?\((?P<unit>ns|nsec|us|usec|μs|µs|ms|msec|s|sec|%)\)\Z")
 _FACTOR = {"ns": 1, "us": 1_000, "μs": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _FACTOR |= {"nsec": 1, "usec": 1_000, "msec": 1_000_000, "sec": 1_000_000_000}
-# Headings of the reports that a file without `Processing` lines may hold.
-_FIRST_LINE = re.compile(
-    r'"?(?:Time ?\(%\)"?,"?Total Time \(|Start \(\w+\)"?,"?Duration \(|Name"?,"?Projected Start \()'
-)
 
 STATS = pa.schema(
     [
@@ -56,7 +54,10 @@ STATS = pa.schema(
 )
 # Column of `stats`: headings that nsys has used for it, without their unit.
 _COLUMNS = {
-    "calls": ("Instances", "Num Calls", "Count", "Kern Inst", "Range Instances", "Calls"),
+    "calls": (
+        *("Instances", "Num Calls", "Count", "Kern Inst", "Range Instances"),
+        *("Calls", "Operations"),  # 2019, 2020
+    ),
     "total_ns": ("Total Time", "Total Proj Time", "Total Range Time"),
     "average_ns": ("Avg", "Average", "Proj Avg"),
     "median_ns": ("Med", "Median", "Proj Med"),
@@ -64,134 +65,157 @@ _COLUMNS = {
     "max_ns": ("Max", "Maximum", "Proj Max"),
     "stddev_ns": ("StdDev", "Proj StdDev"),
 }
+_WHOLE = ("calls", "total_ns", "min_ns", "max_ns")
 _NAMES = ("Kernel Name", "Name", "Operation", "Range", "Event Name")
 _RANGES = ("NVTX Range",)
+_TEXTS = frozenset(_NAMES + _RANGES)
 
 
 def sniff(head: Head) -> bool:
-    """A `Processing [...] with [...]` line, or a summary's heading as the first line."""
-    return bool(_SECTION.search(head.text) or _FIRST_LINE.match(head.stripped))
+    """A line that announces a report, or a report's headings."""
+    return looks_like(head.text)
 
 
 def read(path: Path) -> Artefact:
-    """All reports of the file. InputError where no report in it has data."""
+    """All reports of the file. InputError where no report in it has data, or none can be read."""
     with open_text(path, MAX_BYTES) as stream:
-        reports, notes = _reports(stream, path)
-    if not reports:
-        raise InputError(
-            "holds no report with data",
-            file=path,
-            fix="capture with nsys profile --trace=cuda,nvtx",
-        )
-    rows = [row for name, (_, lines) in reports.items() for row in _stats(name, lines, path)]
-    tables = {"stats": pa.Table.from_pylist(rows, schema=STATS)}
-    for name, (heading, lines) in reports.items():
-        tables[name] = _raw(heading, lines)
-    return Artefact(KIND, tables, {"reports": list(reports)}, notes)
-
-
-Reports = dict[str, tuple[list[str], list[dict[str, str]]]]
-
-
-def _reports(stream: Any, path: Path) -> tuple[Reports, list[str]]:
-    reports: Reports = {}
-    notes: list[str] = []
-    skipped: list[str] = []
-    short = 0
-    for name, lines in _sections(stream):
-        if any(line.startswith("SKIPPED: ") for line in lines):
-            skipped.append(name)
-            continue
         try:
-            rows = [row for row in csv.reader(lines) if row]
+            text = scan(stream)
         except csv.Error as e:
-            raise InputError(f"report {name} is not CSV ({e})", file=path) from None
-        if len(rows) < 1 or len(rows[0]) < 2:
-            continue
-        heading = [h.strip() for h in rows[0]]
-        whole = [r for r in rows[1:] if len(r) == len(heading)]
-        short += len(rows) - 1 - len(whole)
-        key = name
-        while key in reports:  # the same report of another capture, or of other options
+            raise InputError(f"holds a report that is not CSV ({e})", file=path, fix=_FIX) from None
+    if not text.tables:
+        raise _no_table(text, path)
+    raw: dict[str, pa.Table] = {}
+    rows: list[dict[str, Any]] = []
+    doubtful = 0
+    for table in text.tables:
+        style, doubts = _style(table)
+        doubtful += doubts
+        rows += _stats(table, style, path)
+        key = table.report
+        while key in raw or key == "stats":  # of another capture, or with other options
             key += "+"
-        reports[key] = (heading, [dict(zip(heading, r, strict=True)) for r in whole])
-    if skipped:
-        notes.append(f"nsys had no data for {', '.join(skipped)}")
-    if short:
-        notes.append(f"{short} lines have another number of fields than their heading; left out")
-    return reports, notes
+        raw[key] = _raw(table, style)
+    stats = pa.Table.from_pylist(rows, schema=STATS)
+    facts: dict[str, Any] = {"reports": list(raw)}
+    if text.other:
+        facts["lines_of_other_output"] = text.other
+    notes = [*_notes(text, doubtful), *_empty(raw, stats)]
+    return Artefact(KIND, {"stats": stats, **raw}, facts, notes)
 
 
-def _sections(stream: Any) -> Iterator[tuple[str, list[str]]]:
-    name = "report"
-    lines: list[str] = []
-    for line in stream:
-        found = _SECTION.search(line)
-        if found:
-            if lines:
-                yield name, lines
-            script = re.split(r"[\\/]", found.group("script"))[-1]
-            name, lines = script.removesuffix(".py"), []
-        elif line.strip() and not line.startswith(("Generating ", "Exporting ", "NOTICE:")):
-            lines.append(line.replace("\x00", ""))
-    if lines:
-        yield name, lines
+def _no_table(text: Text, path: Path) -> InputError:
+    if text.unread:
+        what = f"holds no table that can be read (of {_listed(text.unread)})"
+        return InputError(what, file=path, fix=_FIX)
+    fix = "capture with nsys profile --trace=cuda,nvtx"
+    return InputError("holds no report with data", file=path, fix=fix)
 
 
-def _stats(report: str, lines: list[dict[str, str]], path: Path) -> Iterator[dict[str, Any]]:
+def _notes(text: Text, doubtful: int) -> Iterator[str]:
+    if text.skipped:
+        yield f"nsys had no data for {_listed(text.skipped)}"
+    if text.unread:
+        yield f"no table can be read of {_listed(text.unread)}; {_FIX}"
+    if text.misfits:
+        yield f"{text.misfits} lines have another number of fields than their heading; left out"
+    clipped = sum(table.clipped for table in text.tables)
+    if clipped:
+        yield f"{clipped} values are cut short by the column format; {_FIX}"
+    if doubtful:
+        yield f"{doubtful} numbers could be a thousand times as large and are null; {_FIX}"
+
+
+def _empty(raw: dict[str, pa.Table], stats: pa.Table) -> Iterator[str]:
+    rowless = [name for name, table in raw.items() if not table.num_rows]
+    if rowless:
+        yield f"no rows in {_listed(rowless)}"
+    single = [name for name, table in raw.items() if table.num_rows]
+    if single and not stats.num_rows:
+        yield f"no sums over time in {_listed(single)}: stats is empty; --table NAME shows its rows"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _style(table: Table) -> tuple[Style, int]:
+    """How the table prints numbers, and how many values are null because that is in doubt."""
+    columns = zip(table.heading, zip(*table.rows, strict=True), strict=False)
+    numbers = [values for name, values in columns if name not in _TEXTS]
+    style = style_of(v for values in numbers for v in {v for v in values if "," in v or "." in v})
+    return style, 0 if style.decimal else sum(map(in_doubt, numbers))
+
+
+def _stats(table: Table, style: Style, path: Path) -> Iterator[dict[str, Any]]:
     """Rows of `stats` of a summary; none of a trace (which has no total)."""
-    for line in lines:
-        values: dict[str, float] = {}
-        share = None
-        for heading, text in line.items():
-            parsed = _HEADING.match(heading)
-            name, unit = (parsed["name"], parsed["unit"]) if parsed else (heading, None)
-            number = _number(text)
-            if number is None:
-                continue
-            if unit == "%":
-                share = share if share is not None else number / 100
-            elif name not in values:
-                values[name] = number * _FACTOR.get(unit or "", 1)
-        row: dict[str, Any] = {
-            column: next((values[h] for h in headings if h in values), None)
-            for column, headings in _COLUMNS.items()
-        }
-        if row["total_ns"] is None:
-            return
-        for column in ("calls", "total_ns", "min_ns", "max_ns"):
-            row[column] = None if row[column] is None else round(row[column])
-        yield {
-            **row,
-            "source": path.name,
-            "report": report,
-            "name": next((line[h] for h in _NAMES if h in line), None),
-            "range": next((line[h] for h in _RANGES if h in line), None),
-            "share": share,
-        }
+    place: dict[str, tuple[int, str | None]] = {}  # heading without unit: its column, its unit
+    share: int | None = None  # the column of `Time (%)`
+    for i, heading in enumerate(table.heading):
+        parsed = _HEADING.match(heading)
+        name, unit = (parsed["name"], parsed["unit"]) if parsed else (heading, None)
+        if unit != "%":
+            place.setdefault(name, (i, unit))
+        elif name == "Time":
+            share = i
+    columns = {
+        column: next((place[h] for h in headings if h in place), None)
+        for column, headings in _COLUMNS.items()
+    }
+    total = columns["total_ns"]
+    if total is None:
+        return
+    for row in table.rows:
+        line: dict[str, Any] = {"source": path.name, "report": table.report}
+        for column, found in columns.items():
+            number = _number(row[found[0]], style) if found else None
+            if found and number is not None:
+                unit = found[1] or total[1] or "ns"
+                number = number * (1 if column == "calls" else _FACTOR[unit])
+                number = round(number) if column in _WHOLE else float(number)
+            line[column] = number
+        percent = None if share is None else _number(row[share], style)
+        line["share"] = None if percent is None else percent / 100
+        line["name"] = next((row[place[h][0]] for h in _NAMES if h in place), None)
+        line["range"] = next((row[place[h][0]] for h in _RANGES if h in place), None)
+        yield line
 
 
-def _raw(heading: list[str], lines: list[dict[str, str]]) -> pa.Table:
+def _raw(table: Table, style: Style) -> pa.Table:
     """A report as it is: columns of numbers where every value is one, else of text."""
-    columns = {}
-    for name in dict.fromkeys(heading):
-        texts = [line[name].strip() for line in lines]
-        numbers = [_number(t) if t else None for t in texts]
-        if all(n is not None or not t for n, t in zip(numbers, texts, strict=True)):
-            whole = all(n is None or n.is_integer() for n in numbers)
-            columns[name] = pa.array(
-                [None if n is None else (int(n) if whole else n) for n in numbers],
-                pa.int64() if whole else pa.float64(),
-            )
-        else:
+    columns: dict[str, pa.Array] = {}
+    for i, name in enumerate(table.heading):
+        if name in columns:
+            continue
+        texts = [row[i] for row in table.rows]
+        numbers = None if name in _TEXTS else _numbers(texts, style)
+        if numbers is None:
             columns[name] = pa.array([t or None for t in texts], pa.string())
+        elif all(n is None or isinstance(n, int) or n.is_integer() for n in numbers):
+            columns[name] = pa.array([None if n is None else int(n) for n in numbers], pa.int64())
+        else:
+            columns[name] = pa.array([None if n is None else float(n) for n in numbers])
     return pa.table(columns)
 
 
-def _number(text: str) -> float | None:
-    try:
-        value = float(text.replace(",", ""))
-    except ValueError:
-        return None
+def _numbers(texts: list[str], style: Style) -> list[float | None] | None:
+    """The numbers of a column, null where it is empty; null where one of them is no number."""
+    known: dict[str, float | None] = {"": None}  # most columns repeat few values
+    for text in texts:
+        if text not in known:
+            known[text] = _number(text, style)
+            if known[text] is None:
+                return None
+    return [known[text] for text in texts]
+
+
+def _number(text: str, style: Style) -> float | None:
+    """The number in `text`, exact where it is whole; null where it is none."""
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        return int(text)
+    value = None if "(" in text else style.parse(text)
     # Beyond 2**62 it is no time and does not fit a column of integers.
-    return value if math.isfinite(value) and abs(value) < 2**62 else None
+    if value is None or abs(value) >= 2**62:
+        return None
+    digits = text.replace("." if style.decimal == "," else ",", "")
+    return int(digits) if re.fullmatch(r"-?\d+", digits) else value
