@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import nodes
-from ..core.errors import CheckFailed, InputError
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.nodes import NodeGraph
 from ..core.run import Run
 from ..profile.ncu_target import EVERY, RANGE
@@ -29,27 +29,26 @@ class Unplanned(InputError):
     """A capture whose launches are not those of its plan."""
 
 
-def captures(run: Run) -> list[Path]:
+def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path]:
     """The ncu captures of a run; of a report and the CSV made of it, the report where it can be
     read (its values are not rounded).
 
-    Pieces that were not put together yet are, into the CSV that one capture would have left. Of two
-    captures of one engine, one of every launch and one at the fraction, the latter counts. Counters
-    of an iteration as one (range replay) are of no layer and left to `layerline metrics`.
+    Pieces that were not put together yet are, into the CSV that one capture would have left; where
+    they cannot be, that capture is left out as `counters_of_run` has it. Of two captures of one
+    engine, one of every launch and one at the fraction, the latter counts. Counters of an iteration
+    as one (range replay) are of no layer and left to `layerline metrics`.
     """
     folder = run.file("captures")
-    for pieces in sorted(folder.glob("*.ncu.batches")):
-        whole = pieces.with_suffix(".csv")
-        if (pieces / "manifest.json").exists() and not whole.exists():
-            ncu_combine.combine(pieces, whole)
+    broken = _combined(folder, skipped)
     found: dict[str, Path] = {}
     kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
     if importlib.util.find_spec("ncu_report") is None:
         kinds.reverse()
     for pattern, suffix in kinds:
         for path in sorted(folder.glob(pattern)):
-            if not path.name.startswith("."):
-                found[path.name.removesuffix(suffix)] = path
+            stem = path.name.removesuffix(suffix)
+            if not stem.startswith(".") and stem not in broken:
+                found[stem] = path
     own = {s: path for s, path in found.items() if not foreign(run, path)}
     return [
         own[s]
@@ -57,6 +56,26 @@ def captures(run: Run) -> list[Path]:
         if not s.endswith(RANGE)
         and (s == s.removesuffix(EVERY) or s.removesuffix(EVERY) not in own)
     ]
+
+
+def _combined(folder: Path, skipped: list[dict[str, Any]] | None) -> set[str]:
+    """Put pieces together where that is due; gives the captures whose pieces cannot be."""
+    broken = set()
+    for pieces in sorted(folder.glob("*.ncu.batches")):
+        stem, whole = pieces.name.removesuffix(".ncu.batches"), pieces.with_suffix(".csv")
+        try:
+            if ncu_combine.due(pieces, whole):
+                ncu_combine.combine(pieces, whole)
+        except ToolMissing as e:
+            if skipped is None:
+                raise
+            skipped.append({"what": f"counters of {stem}", "why": e.what, "fix": e.fix or ""})
+            broken.add(stem)
+        except LayerlineError as e:
+            if not unusable.note(e, f"counters of {stem}"):
+                raise
+            broken.add(stem)
+    return broken
 
 
 def foreign(run: Run, capture: Path) -> bool:
@@ -108,7 +127,7 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     want of ncu-report and has no CSV beside it.
     """
     parts = []
-    for path in captures(run):
+    for path in captures(run, skipped):
         what = f"counters of {ncu_spread.stem(path)}"
         try:
             belongs.check_raw(path)

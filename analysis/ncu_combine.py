@@ -14,17 +14,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.errors import InputError, ToolMissing
-from ..core.files import write_text
+from ..core.errors import CheckFailed, InputError, ToolMissing
+from ..core.files import sha256, write_text
 from ..core.progress import log
 from ..profile import ncu_batches
-from ..profile.ncu_batches import Kernel, Manifest
+from ..profile.ncu_batches import Kernel, Manifest, Taken
+from . import ncu_whole
 from .counters import function_name
 from .counters_rules import base_unit
 from .ncu_spread import size
-from .readers import ncu_rep, registry
+from .readers import ncu_csv, ncu_rep, registry
 from .readers.base import Artefact
+from .run_files import optional
 
+MANIFEST = "manifest.json"
+_AGAIN = "copy the folder again, or capture again"
 _LAUNCH = (
     "ID",
     "Process ID",
@@ -50,13 +54,17 @@ def combine(folder: Path, output: Path) -> dict[str, Any]:
     CheckFailed, InputError where pieces do not fit (`ncu_batches.check`); ToolMissing where they
     cannot be read here.
     """
-    manifest = ncu_batches.load(folder / "manifest.json")
+    manifest = ncu_batches.load(folder / MANIFEST)
     ncu_batches.check(manifest, folder)
+    _all_there(manifest, folder)
+    printed = {t.page_sha256 for t in manifest.taken if t.page_sha256}
     for page in ncu_batches.changed(manifest, folder):
+        if sha256(page) in printed:
+            raise CheckFailed("is the page of another piece", file=page, fix=_AGAIN)
         where = f"{folder.name}/{page.name}"
         log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
-    read = {t.file: _read(folder / t.file) for t in manifest.taken if t.launches}
-    ncu_batches.check_sequences(_as_read(manifest, read), folder)
+    read = {t.file: _read(folder, t) for t in manifest.taken if t.launches}
+    ncu_batches.check_sequences(_as_read(manifest, read, folder), folder)
     tables = {file: found.tables["counters"] for file, found in read.items()}
     whole = ncu_batches.recombine(manifest, tables, output.name)
     launches = []
@@ -68,25 +76,71 @@ def combine(folder: Path, output: Path) -> dict[str, Any]:
     return {"launches": len(launches), "metrics": len(set(whole["metric"].to_pylist()))}
 
 
-def _read(path: Path) -> Artefact:
-    """A piece: the report, else the page that ncu printed of it."""
-    page = path.with_suffix(".csv")
+def due(folder: Path, output: Path) -> bool:
+    """Whether the pieces in `folder` are to be put together: there is no `output`, or it is older
+    than the manifest (a newer capture was copied over the folder)."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return False
+    return not output.exists() or output.stat().st_mtime_ns < manifest.stat().st_mtime_ns
+
+
+def _all_there(manifest: Manifest, folder: Path) -> None:
+    """CheckFailed where the meta file beside the folder has a piece that the manifest lacks."""
+    told = optional(folder.with_suffix(".meta.json")).get("pieces")
+    known = {t.piece.name for t in manifest.taken}
+    for one in told if isinstance(told, list) else []:
+        name = one.get("name") if isinstance(one, dict) else None
+        if name is not None and name not in known:
+            raise CheckFailed(
+                f"does not know piece {name}, which was captured",
+                file=folder / MANIFEST,
+                fix=_AGAIN,
+            )
+
+
+def _read(folder: Path, taken: Taken) -> Artefact:
+    """A piece: the report, else the page that ncu printed of it. InputError where it is not whole,
+    or where numbers cannot be told: what other pieces print says nothing of these."""
+    path, page = folder / taken.file, folder / taken.page
+    chosen = path if path.is_file() else page
     try:
-        return registry.read(path if path.exists() else page)
+        found = registry.read(chosen)
     except ToolMissing:
-        if not page.exists():
+        if not page.is_file():
             raise
-        return registry.read(page)
+        chosen, found = page, registry.read(page)
+    if (lost := ncu_whole.missing(found, chosen)) is not None:
+        raise lost
+    if (held := len(found.tables["launches"])) != taken.launches:
+        raise ncu_whole.fewer(chosen, held, taken.launches)
+    if untold := found.facts.get(ncu_csv.UNTOLD):
+        raise InputError(
+            f"has {untold} numbers whose decimal sign or unit cannot be told",
+            file=chosen,
+            fix="copy it again, or print it again: ncu --import REPORT --csv --page raw",
+        )
+    return found
 
 
-def _as_read(manifest: Manifest, read: Mapping[str, Artefact]) -> Manifest:
-    """The manifest with the kernels that the pages hold, all of them by the function's name."""
+def _as_read(manifest: Manifest, read: Mapping[str, Artefact], folder: Path) -> Manifest:
+    """The manifest with the kernels that the pages hold, all of them by the function's name.
+
+    CheckFailed where a page has other kernels than its report had.
+    """
     taken = []
     for t in manifest.taken:
         kernels = [_bare(k) for k in t.kernels] if t.kernels is not None else None
         if t.launches and (kernels is None or read[t.file].kind != ncu_rep.KIND):
             rows = read[t.file].tables["launches"].sort_by("launch").to_pylist()
-            kernels = [_bare((r["kernel"], size(r["grid"]), size(r["block"]))) for r in rows]
+            printed = [_bare((r["kernel"], size(r["grid"]), size(r["block"]))) for r in rows]
+            if kernels is not None and printed != kernels:
+                raise CheckFailed(
+                    "has other kernels than the report that it was printed of",
+                    file=folder / t.page,
+                    fix=_AGAIN,
+                )
+            kernels = printed
         taken.append(replace(t, kernels=kernels))
     expected = manifest.expected
     return replace(
@@ -140,7 +194,10 @@ def _units(rows: list[dict[str, Any]]) -> dict[str, str | None]:
         base = {base_unit(u)[1] for u in of}
         if len(base) > 1:
             said = ", ".join(of)
-            raise InputError(f"pieces give {metric} in units that cannot be compared ({said})")
+            raise InputError(
+                f"pieces give {metric} in units that cannot be compared ({said})",
+                fix="print the pages again: ncu --import REPORT --csv --page raw",
+            )
         units[metric] = next(iter(of), None) if len(of) < 2 else base.pop()
     return units
 
@@ -153,10 +210,10 @@ def _columns(launch: dict[str, Any]) -> list[Any]:
     domains = launch["range_domains"] or []
     ranges = launch["ranges"] or []
     push_pop = "  ".join(
-        f'"{_domain(d)}:{n}{_PAYLOAD}"' for d, n in zip(domains, ranges, strict=True)
+        f'"{_domain(d)}:{n}{_PAYLOAD}{n}"' for d, n in zip(domains, ranges, strict=True)
     )
     start_end = "  ".join(
-        f'"<default domain>:{n}{_PAYLOAD}"' for n in launch["start_end_ranges"] or []
+        f'"<default domain>:{n}{_PAYLOAD}{n}"' for n in launch["start_end_ranges"] or []
     )
     return [
         launch["launch"],
@@ -175,7 +232,8 @@ def _columns(launch: dict[str, Any]) -> list[Any]:
     ]
 
 
-_PAYLOAD = ":none:none:none:none:none:none"
+# The message says where a name ends that holds a colon.
+_PAYLOAD = ":none:none:none:none:ASCII:"
 
 
 def _domain(name: str | None) -> str:

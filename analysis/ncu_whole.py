@@ -55,7 +55,7 @@ def missing(read: Artefact, capture: Path) -> InputError | None:
 
 
 def fewer(capture: Path, held: int, told: int) -> InputError:
-    """The error of a capture with fewer launches than when it was taken."""
+    """The error of a capture with fewer launches than when it was taken, or with more."""
     return InputError(
         f"holds {held} launches, and {told} were captured",
         file=capture,

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from layerline.core import forms
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import read_json, sha256
 from layerline.core.tables import SCHEMAS
@@ -23,7 +24,7 @@ from .ncu_match import Seen
 
 SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"
-_AGAIN = "run the same command again: what is done is kept"
+_AGAIN = "copy the folder again, or run the same `layerline ncu` again: what is done is kept"
 # A kernel as a sequence shows it: function, grid, block.
 Kernel = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
 
@@ -121,18 +122,67 @@ def load(path: Path) -> Manifest:
     except InputError as e:
         raise InputError(e.what, file=path, fix=again) from None
     try:
+        _VERSION(data, "")
+        if (version := data["schema_version"]) != SCHEMA_VERSION:
+            raise InputError(
+                f"has schema version {version}, and {SCHEMA_VERSION} is known",
+                file=path,
+                fix="read it with the Layerline that wrote it, or capture again",
+            )
+        _FORM(data, "")
         taken = [
             Taken(**{**t, "piece": _piece(t["piece"]), "kernels": _kernels(t["kernels"])})
             for t in data["taken"]
         ]
-        for t in taken:
-            if not isinstance(t.launches, int) or not isinstance(t.piece.skip, int):
-                raise ValueError(f"launches {t.launches!r} after {t.piece.skip!r}")
-        if data["schema_version"] != SCHEMA_VERSION:
-            raise ValueError(f"schema version {data['schema_version']}")
         return Manifest(data["key"], Cut(**data["cut"]), _kernels(data["expected"]), taken)
-    except (KeyError, TypeError, ValueError) as e:
-        raise InputError(f"is no manifest of pieces ({e!r})", file=path, fix=again) from None
+    except (forms.Misfit, KeyError, TypeError) as e:  # also a key that none of these has
+        raise InputError(f"is no manifest of pieces ({e})", file=path, fix=again) from None
+
+
+def _kernel(value: Any, where: str) -> None:
+    size = forms.maybe(forms.each(forms.count))
+    if not isinstance(value, list) or len(value) != 3:
+        raise forms.misfit(where, value, "a function, a grid and a block")
+    for form, one in zip((forms.text, size, size), value, strict=True):
+        form(one, where)
+
+
+def _file(value: Any, where: str) -> None:
+    forms.text(value, where)
+    if value in ("", "..") or Path(value).name != value:
+        raise forms.misfit(where, value, "the name of a file in this folder")
+
+
+_PIECE = forms.entries(
+    {
+        "skip": forms.count,
+        "count": forms.count,
+        "part": forms.count,
+        "metrics": forms.each(forms.text),
+    },
+    needed=("skip", "part", "metrics"),
+)
+_TAKEN = forms.entries(
+    {
+        "piece": _PIECE,
+        "file": _file,
+        "launches": forms.count,
+        "kernels": forms.each(_kernel),
+        **dict.fromkeys(("status", "capture", "sha256", "page_sha256", "error"), forms.text),
+        **dict.fromkeys(("seconds", "profiled_seconds"), forms.number),
+    },
+    needed=("piece", "status", "capture", "file", "sha256", "launches"),
+)
+_VERSION = forms.entries({"schema_version": forms.count}, needed=("schema_version",))
+_FORM = forms.entries(
+    {
+        "key": forms.text,
+        "cut": forms.entries({"launches": forms.count, "metrics": forms.count}),
+        "expected": forms.each(_kernel),
+        "taken": forms.each(_TAKEN),
+    },
+    needed=("key", "cut", "taken"),
+)
 
 
 def _piece(data: Mapping[str, Any]) -> Piece:
@@ -171,20 +221,21 @@ def check(manifest: Manifest, folder: Path) -> None:
         if not t.launches:
             continue  # the end of the launches fell on the end of a piece
         page = folder / t.page
-        if not where.exists() and not page.exists():
+        if not where.is_file() and not page.is_file():
             raise CheckFailed("this piece is missing", file=where, fix=_AGAIN)
-        if not where.exists():
+        if not where.is_file():
             continue  # a page alone may have been scrubbed: see `changed`
         for path, digest in ((where, t.sha256), (page, t.page_sha256)):
-            if digest and path.exists() and sha256(path) != digest:
+            if digest and path.is_file() and sha256(path) != digest:
                 raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
     check_sequences(manifest, folder)
 
 
 def changed(manifest: Manifest, folder: Path) -> list[Path]:
     """The pages without their report that are not as they were captured: scrubbed, or others."""
-    pages = [(folder / t.page, t) for t in manifest.taken if not (folder / t.file).exists()]
-    return [p for p, t in pages if p.exists() and t.page_sha256 not in ("", sha256(p))]
+    taken = [t for t in manifest.taken if t.launches and not (folder / t.file).is_file()]
+    pages = [(folder / t.page, t) for t in taken]
+    return [p for p, t in pages if p.is_file() and (t.page_sha256 or "") not in ("", sha256(p))]
 
 
 def check_sequences(manifest: Manifest, folder: Path) -> None:
@@ -210,8 +261,10 @@ def _sequence(manifest: Manifest, part: int, folder: Path) -> tuple[int, list[Ke
     chosen = [t for t in manifest.taken if t.piece.part == part]
     for t in sorted(chosen, key=lambda t: t.piece.skip):
         if t.piece.skip != at:
+            first, last_one = sorted((at, t.piece.skip))
+            wrong = "are missing" if at < t.piece.skip else "are in two pieces"
             raise CheckFailed(
-                f"launches {at} to {t.piece.skip - 1} of part {part} are missing",
+                f"launches {first} to {last_one - 1} of part {part} {wrong}",
                 file=folder,
                 fix=_AGAIN,
             )
