@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.own_ranges import PREFIX
+from ..core.own_ranges import PHASE, PREFIX
 from ..core.roofline_metrics import CLOCK, METRICS
 from . import counters_sums, devices, ncu_spread, roofline
 from .counters import Launch, modules_of_range
@@ -73,6 +73,7 @@ class About:
         self.costs = {
             m["path"]: m["costs"].get(capture.key) for m in view["modules"] if m["kind"] == "module"
         }
+        self._modules = view["modules"]
         self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
@@ -111,9 +112,33 @@ class About:
         return {r["kind"] for r in self._of.get(label, ())} == {MOVEMENT}
 
     def share(self, label: str) -> float | None:
-        """A layer's share of the side's time, movement under its name too."""
+        """A layer's share of the side's time, movement under its name too; of a range of an eager
+        capture that of its module without the modules inside it, in the phase of the range."""
         shares = [r["share"] for r in self._of.get(label, ())]
-        return sum(s or 0 for s in shares) if shares and None not in shares else None
+        if not shares:
+            return self._share_of_range(label)
+        return sum(s or 0 for s in shares) if None not in shares else None
+
+    def _share_of_range(self, label: str) -> float | None:
+        of = modules_of_range(label)
+        if not of or not self.total:
+            return None
+        side, _, phase = self.capture.key.rpartition("/")
+        if label.startswith(PHASE):
+            phase = label.removeprefix(PHASE).partition("/")[0]
+        elif phase == "step":
+            phase = "forward"
+        costs = {
+            m["path"]: (m["parent"], m["costs"].get(f"{side}/{phase}"))
+            for m in self._modules
+            if m["kind"] == "module"
+        }
+        _, mine = costs.get(of[0], (None, None))
+        below = [cost for parent, cost in costs.values() if parent == f"module:{of[0]}"]
+        own = [cost and cost["own"] for cost in (mine, *below)]
+        if None in own:
+            return None
+        return max(0, (own[0] or 0) - sum(ns or 0 for ns in own[1:])) / self.total
 
 
 def _chosen(table: pa.Table) -> pa.Table:

@@ -100,6 +100,44 @@ def test_launches_that_were_given_counters_are_told_apart() -> None:
     assert any("2 were given those of a launch" in f for f in counted.facts(side))
 
 
+def of_eager(phases: tuple[str, ...], ranges: dict[str, str]) -> dict[str, float | None]:
+    """Shares of the layers of an eager side, whose layers are ranges: those in `ranges`."""
+    counted_table, view = views.counters(), views.view()
+    names = [ranges[x] for x in counted_table["layer"].to_pylist()]
+    at = counted_table.column_names.index("layer")
+    counted_table = counted_table.set_column(at, "layer", pa.array(names))
+    key = f"eager/fp16/{phases[0]}"
+    view["layers"] = []
+    view["sides"][0]["key"] = key
+    for module in view["modules"]:
+        cost = module["costs"][views.KEY]
+        module["costs"] = {f"eager/fp16/{phase}": cost for phase in phases}
+    made = bound.side(bound.Capture(key, counted_table), view)
+    return {r["name"]: r["share"] for r in made["rows"] if r["kind"] == "layer"}
+
+
+def test_a_range_of_an_eager_module_has_the_share_of_what_is_its_own() -> None:
+    """Of 56 us: fc 9, ln 18, and 1 of the block itself, which takes 28 with these."""
+    ranges = {x: f"layerline/module/{views.LAYERS[x][0][0]}" for x in views.LAYERS}
+    found = of_eager(("inference",), ranges)
+    assert found["layerline/module/h.0.fc"] == pytest.approx(9 / 56)
+    assert found["layerline/module/h.1"] == pytest.approx(1 / 56)
+    assert sum(v or 0 for v in found.values()) == pytest.approx(1)
+
+
+def test_a_range_of_a_training_step_has_the_share_of_its_phase() -> None:
+    ranges = {x: f"layerline/module/{views.LAYERS[x][0][0]}" for x in views.LAYERS}
+    ranges["h_0_fc/Gemm"] = "layerline/phase/backward/h.0.fc"
+    ranges["h_0_ln/Norm"] = "layerline/phase/optimizer"
+    found = of_eager(("step", "forward"), ranges)
+    assert found["layerline/module/h.1.fc"] == pytest.approx(9 / 56)
+    assert found["layerline/phase/backward/h.0.fc"] is None  # backward is not in this view
+    assert found["layerline/phase/optimizer"] is None  # of no module
+    assert of_eager(("step", "backward"), ranges)["layerline/phase/backward/h.0.fc"] == (
+        pytest.approx(9 / 56)
+    )
+
+
 def test_twins_that_were_both_measured_tell_their_spread() -> None:
     found = rows()
     spread = found["layer", "h_0_fc/Gemm"]["spread"]  # 10 and 11 us

@@ -53,7 +53,9 @@ def _against(row: Mapping[str, Any]) -> list[str]:
         if times > 1 + CLOSE:
             found.append(f"moves {show.ratio(times)} the bytes it must")
         elif times < 1 - CLOSE:
-            found.append(f"moves {show.ratio(times)} the bytes of its tensors, the rest is cached")
+            found.append(
+                f"moves {show.ratio(times)} the bytes of its tensors, the rest stays in caches"
+            )
         else:
             found.append("moves the bytes it must")
     elif row["bytes"] is not None and row["kind"] != "kernel":

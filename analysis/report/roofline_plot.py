@@ -11,6 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from layerline.core.own_ranges import PHASE
+
+from ..counters import modules_of_range
 from . import show
 from .counted import amount
 from .view_counters import CountedRow, CountedSide
@@ -106,6 +109,15 @@ def _point(at: _Scale, row: CountedRow) -> dict[str, Any]:
         "y": at.y(y),
         "r": round(SMALLEST + (LARGEST - SMALLEST) * math.sqrt(min(share, 0.3) / 0.3), 1),
         "bound": row["bound"] or "unknown",
-        "title": f"{show.short(row['name'], 90)}: {show.percent(row['share'])} of the time; "
+        "title": f"{show.short(_name(row['name']), 90)}: {show.percent(row['share'])} of the time; "
         f"{amount(x)} FLOP/byte, {amount(y)}FLOP/s; {row['text']}",
     }
+
+
+def _name(layer: str) -> str:
+    """A range of an eager capture by its module, with its phase where the range is of one."""
+    of = modules_of_range(layer)
+    if not of:
+        return layer
+    phase = layer.removeprefix(PHASE).partition("/")[0] if layer.startswith(PHASE) else ""
+    return f"{of[0] or '(model)'}, {phase}" if phase else of[0] or "(model)"
