@@ -158,7 +158,13 @@ def test_numbers_of_a_machine_that_writes_decimal_commas(read: Any) -> None:
         ("93,0", "12.373.190", "2", "6.186.595,0", "1.130", "12.372.060", "a"),
         ("7,0", "915", "1", "915,0", "915", "915", "b"),
     )
-    first, second = rows(read(text))
+    # No value of this table tells: the others of the file do.
+    sizes = ("Total", "Operations", "Average", "Operation")
+    text += "\nRunning [/opt/nsys/reports/gpumemsizesum.py c.sqlite]... \n\n"
+    text += columns(sizes, ("19,000", "5", "3,800", "[CUDA memcpy HtoD]"))
+    artefact = read(text)
+    assert artefact.tables["gpumemsizesum"]["Average"].to_pylist() == [3.8]
+    first, second = rows(artefact)
     assert (first["total_ns"], first["min_ns"], first["max_ns"]) == (12_373_190, 1130, 12_372_060)
     assert (first["average_ns"], first["share"]) == (6_186_595.0, 0.93)
     assert (second["total_ns"], second["average_ns"]) == (915, 915.0)
@@ -169,7 +175,7 @@ def test_numbers_in_doubt_are_null_and_counted(read: Any) -> None:
     text = columns(heading, ("93,0", "1.130", "1.5", "a"))
     artefact = read(PROCESSING.format("cuda_gpu_kern_sum") + text)
     assert rows(artefact)[0]["total_ns"] is None
-    assert any(n.startswith("1 numbers could be a thousand times as large") for n in artefact.notes)
+    assert any(n.startswith("1 different numbers can be read in two ways") for n in artefact.notes)
 
 
 def test_2020_headings_without_a_space_or_a_unit(read: Any) -> None:
@@ -195,13 +201,15 @@ def test_old_titles_name_their_reports(read: Any) -> None:
     text += "\n\n\nGenerating CUDA API Statistics...\nCUDA API Statistics (nanoseconds)\n\n"
     api = ("Time(%)", "Total Time", "Calls", "Average", "Name")
     text += columns(api, ("100.0", "70", "2", "35.0", "launch"), margin="")
+    text += "Generating CUDA Kernel Statistics...\n\nCUDA Memory Operation Statistics (KiB)\n\n"
+    text += columns(("Total", *memory), ("9.5", "1", "9.5", "9.5", "9.5", "DtoH"), margin="")
     artefact = read(text)
-    by_time, by_size = (
-        f"CUDA Memory Operation Statistics (by {b})" for b in ("time", "size in KiB")
-    )
+    by_time = "CUDA Memory Operation Statistics (by time)"
+    by_size = "CUDA Memory Operation Statistics (by size in KiB)"
+    by_size_2019 = "CUDA Memory Operation Statistics (KiB)"
     assert artefact.facts == {
-        "reports": [by_time, by_size, "CUDA API Statistics"],
-        "lines_of_other_output": 2,
+        "reports": [by_time, by_size, "CUDA API Statistics", by_size_2019],
+        "lines_of_other_output": 3,
     }
     assert [(r["report"], r["total_ns"], r["calls"]) for r in rows(artefact)] == [
         (by_time, 90, 3),
@@ -287,6 +295,11 @@ def test_what_cannot_be_read_is_named_with_the_fix(read: Any, printed: str) -> N
     assert artefact.notes == [
         "no table can be read of cuda_api_sum; print it with `nsys stats --format csv`"
     ]
+
+
+def test_a_json_file_is_refused_with_the_fix(read: Any) -> None:
+    with pytest.raises(InputError, match=r"is a report of nsys as JSON; .*--format csv"):
+        read(JSON)
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,12 @@ def read(path: Path) -> Artefact:
     raw: dict[str, pa.Table] = {}
     rows: list[dict[str, Any]] = []
     doubtful = 0
+    common = style_of(v for table in text.tables for v in _separated(table))
     for table in text.tables:
-        style, doubts = _style(table)
-        doubtful += doubts
+        # One machine printed the file, unless files were put together.
+        style = style_of(_separated(table))
+        style = style if style.seen else common
+        doubtful += 0 if style.decimal else in_doubt(_separated(table))
         rows += _stats(table, style, path)
         key = table.report
         while key in raw or key == "stats":  # of another capture, or with other options
@@ -123,7 +126,7 @@ def _notes(text: Text, doubtful: int) -> Iterator[str]:
     if clipped:
         yield f"{clipped} values are cut short by the column format; {_FIX}"
     if doubtful:
-        yield f"{doubtful} numbers could be a thousand times as large and are null; {_FIX}"
+        yield f"{doubtful} different numbers can be read in two ways and are null; {_FIX}"
 
 
 def _empty(raw: dict[str, pa.Table], stats: pa.Table) -> Iterator[str]:
@@ -139,12 +142,11 @@ def _listed(names: list[str]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
-def _style(table: Table) -> tuple[Style, int]:
-    """How the table prints numbers, and how many values are null because that is in doubt."""
-    columns = zip(table.heading, zip(*table.rows, strict=True), strict=False)
-    numbers = [values for name, values in columns if name not in _TEXTS]
-    style = style_of(v for values in numbers for v in {v for v in values if "," in v or "." in v})
-    return style, 0 if style.decimal else sum(map(in_doubt, numbers))
+def _separated(table: Table) -> Iterator[str]:
+    """The values with a point or a comma, which may tell how numbers are printed."""
+    for name, values in zip(table.heading, zip(*table.rows, strict=True), strict=False):
+        if name not in _TEXTS:
+            yield from {v for v in values if "," in v or "." in v}
 
 
 def _stats(table: Table, style: Style, path: Path) -> Iterator[dict[str, Any]]:

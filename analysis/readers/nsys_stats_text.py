@@ -36,7 +36,7 @@ _OPENERS = tuple(
     )
 )
 _OLD_TITLE = re.compile(
-    r"\s*(?P<title>[A-Z][\w/ -]* Statistics(?: \(by [\w ]+\))?)(?: \(nanoseconds\))?:?\s*\Z"
+    r"\s*(?P<title>[A-Z][\w/ -]* Statistics(?: \((?!nano)[\w ]+\))?)(?: \(nanoseconds\))?:?\s*\Z"
 )
 # The first two headings of the reports that nsys ships, in every version since 2019.
 _FIRST_TWO = (
@@ -151,6 +151,9 @@ def _blocks(lines: Iterable[str], text: Text) -> Iterator[_Block]:
             text.skipped.append(report)
             waiting = False
             continue
+        if block and line.startswith("Generating "):  # 2019, without a blank line
+            yield block
+            block = None
         old = _OLD_TITLE.match(line)
         if old and not waiting:
             if block:

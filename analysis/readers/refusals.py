@@ -117,6 +117,8 @@ def _json(text: str) -> tuple[str, str]:
         return "is a PyTorch execution trace, which has no times of kernels", "use torch.profiler"
     if '"opset_import"' in text or '"irVersion"' in text:
         return "is an ONNX model as JSON", "profile it first"
+    if re.search(r'"(?:Time ?\(%\)|Start \(\w+\))"\s*:', text[:4096]):
+        return "is a report of nsys as JSON", "print it with `nsys stats --format csv`"
     keys = list(dict.fromkeys(re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', text[:4096])))[:4]
     shown = ", ".join(keys)
     begins = f" (begins with {shown})" if shown else ""
