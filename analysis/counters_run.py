@@ -18,6 +18,7 @@ from . import belongs, counters, ncu_combine, ncu_spread, ncu_whole, unusable
 from .engine_captures import network_of, nodes_file
 from .readers import ncu_csv, registry
 from .readers.base import Artefact
+from .readers.ncu_table import of_ranges
 from .run_files import describing, optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
@@ -26,7 +27,13 @@ _EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
 
 
 class Unplanned(InputError):
-    """A capture whose launches are not those of its plan."""
+    """A capture whose launches are not those of its plan, or are no kernels'."""
+
+
+_AS_ONE = {
+    "why": "holds ranges that were replayed as one, of no kernel and no layer",
+    "fix": "`layerline metrics` shows them; counters of layers need --replay-mode kernel",
+}
 
 
 def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path]:
@@ -127,6 +134,9 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     want of ncu-report and has no CSV beside it.
     """
     parts = []
+    if skipped is not None:
+        stems = {ncu_spread.stem(p) or "" for p in run.file("captures").glob(f"*{RANGE}.ncu*")}
+        skipped += [{"what": f"counters of {s}", **_AS_ONE} for s in sorted(stems - {""})]
     for path in captures(run, skipped):
         what = f"counters of {ncu_spread.stem(path)}"
         try:
@@ -135,6 +145,8 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             read = registry.read(path)
             if (lost := ncu_whole.missing(read, path)) is not None:
                 raise lost
+            if of_ranges(read.tables["launches"]):
+                raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
             parts.append(_joined(run, path, read))
             if skipped is not None and ncu_csv.UNTOLD in read.facts:
                 skipped.append(_untold(what, path, read))

@@ -124,6 +124,7 @@ def attribute(
 
     apart(output, capture, nodes, network)
     found = _load(capture, [metric])
+    _layered(found, by, nodes)
     launches = _launches(found, nodes, network)
     made = text.attribute(found, metric, launches, by)
     _tell_coverage(found, launches, nodes)
@@ -170,6 +171,7 @@ def roofline(
 
     apart(output, capture, nodes, network)
     found = _load(capture)
+    _layered(found, by, nodes)
     launches = _launches(found, nodes, network)
     shapes = None if nodes is None else shapes_of(read_json(nodes))
     graph = None if nodes is None else nodes_file.load(nodes)
@@ -241,6 +243,16 @@ def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:
     lacking = text.coverage(found, launches)
     if lacking is not None:
         log(f"warning: {lacking}" + (f"; {FITS}" if nodes else ""))
+
+
+def _layered(found: Any, by: str, nodes: Path | None) -> None:
+    """InputError where modules or nodes are asked for of ranges that were replayed as one."""
+    if found.ranges and (by == "module" or nodes is not None):
+        raise InputError(
+            "holds ranges that were replayed as one, of no layer and no module",
+            file=found.name,
+            fix="leave out --by and --nodes, or capture kernels (no --replay-mode range)",
+        )
 
 
 def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..readers.ncu_table import AS_ONE
 from . import meanings
 from .series import Series, names, series
 from .source import Capture, plain
@@ -25,11 +26,13 @@ def of_capture(capture: Capture, metrics: Sequence[str] = ()) -> Iterator[str]:
     Without `metrics`: those of the capture that the dictionary knows, the means of units only
     (`.avg`, `.sum`, or no rollup). InputError for a metric that the capture lacks.
     """
+    if capture.ranges:
+        yield AS_ONE
     told = metrics or [m for m in names(capture.counters) if _telling(m)]
     for one in series(capture.counters, told, capture.name):
         yield one.metric
         yield from _what(one.metric)
-        yield from _values(one)
+        yield from _values(one, capture.rows)
     left = len(names(capture.counters)) - len(told)
     if not metrics and left:
         yield f"{left} more metrics: name them with --metric"
@@ -55,7 +58,7 @@ def _what(metric: str) -> Iterator[str]:
         yield f"  this one: {said}"
 
 
-def _values(one: Series) -> Iterator[str]:
+def _values(one: Series, rows: str) -> Iterator[str]:
     known = np.isfinite(one.value)
     if not known.any():
         yield "  no value in this capture"
@@ -64,12 +67,12 @@ def _values(one: Series) -> Iterator[str]:
     unit = f" {one.unit}" if one.unit else ""
     yield (
         f"  here: median {np.median(values):.4g}{unit}, {values.min():.4g} to "
-        f"{values.max():.4g}, {len(values)} of {len(one.value)} kernels"
+        f"{values.max():.4g}, {len(values)} of {len(one.value)} {rows}"
     )
     said = Counter(meanings.judgement(one.metric, one.unit, float(v)) for v in values)
     for text, count in said.most_common():
         if text is not None:
-            yield f"  {count} kernels: {text}"
+            yield f"  {count} {rows}: {text}"
 
 
 def _rules(capture: Capture) -> Iterator[str]:
@@ -79,4 +82,4 @@ def _rules(capture: Capture) -> Iterator[str]:
     if counted:
         yield "What ncu's rules said"
     for (rule, text), count in counted.most_common():
-        yield f"  {rule} ({count} kernels): {text}"
+        yield f"  {rule} ({count} {capture.rows}): {text}"

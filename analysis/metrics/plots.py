@@ -171,5 +171,6 @@ def _mark_phases(axes: Any, one: Series, phases: Mapping[int, str], edges: Any) 
 def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -> str:
     device = capture.device.name if capture.device else "device not named"
     n = len(several[0].value)
-    first = f"{device}; {capture.name}; n = {n} kernel launches"
+    rows = "ranges, each replayed as one" if capture.ranges else "kernel launches"
+    first = f"{device}; {capture.name}; n = {n} {rows}"
     return "\n".join(textwrap.wrap("; ".join([first, *notes]), 120))

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from layerline.core.errors import InputError
+from layerline.profile.ncu_target import RANGE
 
 from .. import ncu_spread, ncu_whole
 from ..counters_rules import base_unit
@@ -72,7 +73,14 @@ def load(fraction: Path, every: Path) -> tuple[Side, Side]:
     for path in (fraction, every):
         if not path.exists():
             raise InputError("no such file", file=path)
-    if _stem(fraction) == _stem(every):
+    for path in (fraction, every):
+        if _stem(path).endswith(RANGE):
+            raise InputError(
+                "holds ranges that were replayed as one, and no launches to compare",
+                file=path,
+                fix="name two captures of kernels",
+            )
+    if _stem(fraction) == _stem(every) and fraction.parent.resolve() == every.parent.resolve():
         raise InputError(
             "is compared with itself", file=every, fix="name a capture of every launch second"
         )

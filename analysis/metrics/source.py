@@ -18,6 +18,7 @@ from .. import counters_sections, devices, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry
 from ..readers.base import Artefact
+from ..readers.ncu_table import AS_ONE, of_ranges
 
 # ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
@@ -27,7 +28,8 @@ _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 class Capture:
     """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated;
     `partly`: what the capture leaves out, where launches that are the same work were, or lacks;
-    `notes`: sentences for the user about the file, its reader's and that launches are missing."""
+    `notes`: sentences for the user about the file, its reader's and that launches are missing;
+    `ranges`: whether its rows are ranges that were replayed as one, not kernels."""
 
     name: str
     counters: pa.Table
@@ -36,6 +38,12 @@ class Capture:
     rules: list[dict[str, Any]] = field(default_factory=list)
     partly: str | None = None
     notes: tuple[str, ...] = ()
+    ranges: bool = False
+
+    @property
+    def rows(self) -> str:
+        """What its rows are of, for people."""
+        return "ranges" if self.ranges else "kernels"
 
 
 def load(path: Path, asked: Iterable[str] = ()) -> Capture:
@@ -64,14 +72,16 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
     found = registry.read(path)
     rules = found.tables.get("rules")
     lost = ncu_whole.missing(found, path)
+    ranges = of_ranges(found.tables["launches"])
     return Capture(
         path.name,
         counters_sections.told_apart(found.main, asked),
         devices.of_capture(found.main),
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
-        _partly(path, found, lost),
+        AS_ONE if ranges and lost is None else _partly(path, found, lost),
         (*found.notes, *([f"It {lost.what}; {lost.fix}."] if lost else [])),
+        ranges,
     )
 
 

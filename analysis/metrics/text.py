@@ -50,7 +50,7 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
         *([f"# {lacking}"] if (lacking := coverage(capture, launches)) else []),
     ]
     if by == "layer":
-        lines.append("# value\tlow\thigh\tkernels\tmodules\tlayer")
+        lines.append(f"# value\tlow\thigh\t{capture.rows}\tmodules\tlayer")
         for r in rows:
             modules = ",".join(r["modules"]) if r["modules"] else "-"
             values = (_number(r[c]) for c in ("value", "low", "high"))

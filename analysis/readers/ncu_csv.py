@@ -35,7 +35,7 @@ from .base import Artefact, Head
 from .bounded import MIB, open_text
 from .ncu_numbers import in_doubt, style_of
 from .ncu_rows import ROW, UNITS_ROW, Layout, parse_header
-from .ncu_table import Tables, metric_columns
+from .ncu_table import AS_ONE, Tables, metric_columns, of_ranges
 
 KIND = "ncu-csv"
 DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
@@ -254,6 +254,8 @@ def _artefact(path: Path, found: _Found) -> Artefact:
     built = tables.build()
     if not built["counters"].num_rows:
         notes.insert(0, "No metric was printed, only rules.")
+    if of_ranges(built["launches"]):
+        notes.insert(0, AS_ONE)
     pages = {"details" if run.layout.is_details else "raw" for run in found.runs}
     facts = {
         "page": " and ".join(sorted(pages)),

@@ -21,9 +21,10 @@ from layerline.core.tables import table
 from . import ncu_blocks
 from .base import Artefact, Head
 from .encoding import valid_text
-from .ncu_table import LAUNCHES, RULES
+from .ncu_table import AS_ONE, KERNEL, LAUNCHES, RANGE, RULES, of_ranges
 
 KIND = "ncu-rep"
+_WORKLOADS = (KERNEL, RANGE, "graph", "cmdlist")
 DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
 
 MAGIC = b"NVR\x00"
@@ -103,6 +104,8 @@ def artefact(report: Any, path: Path) -> Artefact:
         "nvtx": any(launch["ranges"] for launch in launches),
     }
     notes = ["Process ids are not in a report."]
+    if of_ranges(tables["launches"]):
+        notes.insert(0, AS_ONE)
     bare = len(launches) - len(set(counters.columns["launch"]))
     if bare:
         notes.insert(0, f"{bare} launches have no metric at all: is the report whole?")
@@ -144,6 +147,9 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
     minor = _integer(_value(action, "device__attribute_compute_capability_minor"))
     own = own_ranges.innermost(*([name for _, name in of] for of in (push_pop, start_end)))
     innermost = own or _innermost(push_pop) or _innermost(start_end)
+    workload = _workload(action)
+    # The numbers that a report has for a range are sums over its kernels; a page says n/a.
+    alone = workload in (KERNEL, None)
     return {
         "source": source,
         "launch": number,
@@ -153,16 +159,24 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
         "process_name": None,
         "time": None,
         "context": _integer(_value(action, "launch__context_id")),
-        "stream": _integer(_value(action, "launch__stream_id")),
+        "stream": _integer(_value(action, "launch__stream_id")) if alone else None,
         "device": _integer(_value(action, "device__attribute_device_index")),
         "compute_capability": None if major is None or minor is None else f"{major}.{minor}",
-        "block": _size(action, "block"),
-        "grid": _size(action, "grid"),
+        "block": _size(action, "block") if alone else None,
+        "grid": _size(action, "grid") if alone else None,
         "ranges": [name for _, name in push_pop],
         "range_domains": [domain for domain, _ in push_pop],
         "start_end_ranges": [name for _, name in start_end],
         "nvtx": None,
+        "workload": workload,
     }
+
+
+def _workload(action: Any) -> str | None:
+    """What was replayed as one; null where this ncu_report does not say."""
+    known = {getattr(action, f"WorkloadType_{w.upper()}", None): w for w in _WORKLOADS}
+    found: str | None = known.get(action.workload_type()) if None not in known else None
+    return found
 
 
 def _innermost(found: list[Any]) -> str | None:

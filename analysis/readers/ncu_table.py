@@ -18,6 +18,10 @@ from .ncu_rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
 
 Parse = Callable[[str], float | None]
 
+# `workload`: `range` where a row is of all kernels in a range that was replayed as one; a report
+# says `kernel`, `graph` or `cmdlist` too; null where the file says nothing (a kernel).
+KERNEL, RANGE = "kernel", "range"
+AS_ONE = "Each row is a range (or a graph) replayed as one: it is of no kernel and no layer."
 LAUNCHES = pa.schema(
     [
         ("source", pa.string()),
@@ -37,6 +41,7 @@ LAUNCHES = pa.schema(
         ("range_domains", pa.list_(pa.string())),
         ("start_end_ranges", pa.list_(pa.string())),
         ("nvtx", pa.string()),
+        ("workload", pa.string()),
     ]
 )
 RULES = pa.schema(
@@ -68,6 +73,11 @@ def metric_columns(layout: Layout) -> list[tuple[int, str]]:
         for i, name in enumerate(layout.columns)
         if name not in LAUNCH_COLUMNS and not is_nvtx(name)
     ]
+
+
+def of_ranges(launches: pa.Table) -> bool:
+    """Whether rows of a table `launches` are of more than a kernel each: of no layer then."""
+    return not set(launches["workload"].unique().to_pylist()) <= {KERNEL, None}
 
 
 class Tables:
@@ -143,6 +153,7 @@ class Tables:
             "range_domains": None if push_pop is None else [r.domain for r in push_pop],
             "start_end_ranges": None if start_end is None else [r.name for r in start_end],
             "nvtx": " ".join(text.strip() for text in nvtx).strip() or None,
+            "workload": RANGE if get("Stream") == "n/a" else None,
         }
         return found
 
