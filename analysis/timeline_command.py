@@ -61,6 +61,12 @@ def timeline(
     from .perfetto import sides, trace
     from .pipeline import captures, counters
 
+    if output is not None and output.name.endswith((".json", ".json.gz")):
+        raise InputError(
+            "a timeline is written in Perfetto's protobuf format, not as JSON",
+            file=output,
+            fix="call it .perfetto-trace",
+        )
     run = open_run(run_path)
     path = output or run.file("report", FILE)
     _spare(run, path)

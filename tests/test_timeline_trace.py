@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 from layerline.analysis import counters as joining
 from layerline.analysis import pipeline
-from layerline.analysis.perfetto import lanes, sides, trace, wire
+from layerline.analysis.perfetto import lanes, measured, sides, trace, wire
 from layerline.analysis.perfetto.chosen import choose
 from layerline.analysis.sums import sums
 from layerline.analysis.timeline_command import timeline
@@ -282,6 +282,12 @@ def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> N
     assert not any("FLOP" in t for t in drawn.counters)  # it measured none: none is drawn
 
 
+def test_the_tensor_pipe_is_the_mean_of_the_sms_not_the_busiest_one() -> None:
+    pipe = "sm__pipe_tensor_cycles_active.{}.pct_of_peak_sustained_active"
+    numbers = {pipe.format("avg"): 71.0, pipe.format("max"): 103.1, pipe.format("sum"): 71.0}
+    assert measured._about({**numbers, "of": None})[measured.TENSOR] == 71.0
+
+
 def test_flop_and_bytes_are_over_this_captures_time_and_stand_ins_are_named() -> None:
     def row(launch: int, metric: str, value: float, of: int | None) -> dict[str, Any]:
         return {
@@ -524,3 +530,12 @@ def test_the_trace_processor_finds_no_fault_and_the_same_times(processor: Any, s
             pc.is_in(capture.ops["kind"], pa.array(("kernel", "memcpy", "memset")))
         )
         assert times[capture.sides[-1].label] == pc.sum(ops["duration_ns"]).as_py()
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_a_timeline_is_not_written_under_the_name_of_json(h100: Run, name: str) -> None:
+    output = h100.path / name
+    done = CliRunner().invoke(cli, ["timeline", str(h100.path), "-o", str(output)])
+    assert isinstance(done.exception, InputError)
+    assert "protobuf format, not as JSON" in str(done.exception)
+    assert not output.exists()

@@ -29,7 +29,8 @@ from .operations import Extra, Operations
 
 HOW = "from replayed, serialised kernels (ncu); its durations are never used"
 _TENSOR = "pipe_tensor"
-_PERCENT = ".pct_of_peak_sustained_active"
+# The mean of the SMs: their maximum is of another moment for each, and may be beyond 100 %.
+_PERCENT = ".avg.pct_of_peak_sustained_active"
 FLOP, BYTES, TENSOR = "ncu.flop", "ncu.dram_bytes", "ncu.tensor_pipe_pct"
 _MEASURED = "ncu.measured"
 _COLUMNS = ["kind", "name", "layer", "range", "phase", "modules"]
