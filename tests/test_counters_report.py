@@ -160,6 +160,34 @@ def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
     assert row["pipes"] == {"tensor": 70, "alu": 3}
 
 
+def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
+    """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
+    said = counted.costliest(bound.side(views.capture(), views.view()))
+    assert [name for name, _, _ in said] == ["h.*.ln", "h.*.fc"]
+    (_, share, text), (_, _, second) = said
+    assert share == "64.3 %, 2 of them"
+    assert text.startswith("h.0.ln: memory-bound, 80.0 %") and second.startswith(
+        "of 2, 1 latency-bound; h.0.fc: tensor-bound"
+    )
+
+
+def test_what_no_side_has_measured_has_no_column() -> None:
+    names = {"ipc": "sm__inst_executed.avg.per_cycle_active"}
+    whole = views.view()
+    whole["counters"] = {"sides": [bound.side(views.capture(), whole)], "uncounted": []}
+    there = counted.shown(whole)
+    whole["counters"]["sides"] = [
+        bound.side(views.capture(views.counters((names["ipc"],))), views.view())
+    ]
+    without = counted.shown(whole)
+    assert there is not None and without is not None
+    assert [h for h in there["head"] if h not in without["head"]] == ["IPC"]
+    (side,) = without["sides"]
+    assert {len(row["cells"]) for row in side["rows"]} == {len(without["head"])}
+    at = without["head"].index("occupancy")
+    assert side["rows"][0]["cells"][at] == "25.0 %"
+
+
 def test_a_pipe_and_its_parts_are_not_both_named() -> None:
     """`shared` is FP64 and tensor cores together: beside these it reads as shared memory."""
     of = {

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import show
+from . import bars, show
 from .view import View
 from .view_counters import Counted, CountedRow, CountedSide, Uncounted
 
 TITLE = "Why it costs that"
 LEAD = (
     "Hardware counters, from Nsight Compute. They are of kernels that were replayed one at a time, "
-    "with caches flushed and clocks as said below: they tell what bounds a kernel, not how long it "
-    "takes in the model. The share of time beside them is from the runs without ncu."
+    "with caches emptied before each (unless ncu was told not to) and clocks as said below: they "
+    "tell what bounds a kernel, not how long it takes in the model. The share of time beside them "
+    "is from the runs without ncu."
 )
 HEAD = ("module", "share of time", "bound by", "of peak", "FLOP/byte", "FLOP", "× floor",
         "bytes", "× floor", "kernels", "measured", "spread", "IPC", "occupancy")  # fmt: skip
 TEXT_COLUMNS = (0, 2)
+ALWAYS = 3  # the first columns are there whether they are known or not
 ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
 PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
@@ -68,16 +71,23 @@ def _against(row: Mapping[str, Any]) -> list[str]:
 
 
 def shown(view: View) -> dict[str, Any] | None:
-    """Text for the renderers; null where no side of the view runs kernels."""
+    """Text for the renderers; null where no side of the view runs kernels. Amounts that no side
+    has have no column."""
     found: Counted | None = view.get("counters")
     if found is None or not (found["sides"] or found["uncounted"]):
         return None
+    sides = [_side(s) for s in found["sides"]]
+    rows = [row["cells"] for s in sides for row in s["rows"]]
+    kept = [i for i in range(len(HEAD)) if i < ALWAYS or any(r[i] != show.UNKNOWN for r in rows)]
+    for side in sides:
+        for row in side["rows"]:
+            row["cells"] = [row["cells"][i] for i in kept]
     return {
         "title": TITLE,
         "lead": LEAD if found["sides"] else "",
-        "head": HEAD,
+        "head": [HEAD[i] for i in kept],
         "text_columns": TEXT_COLUMNS,
-        "sides": [_side(s) for s in found["sides"]],
+        "sides": sides,
         "uncounted": [{"text": uncounted(u), "refused": u["refused"]} for u in found["uncounted"]],
     }
 
@@ -106,15 +116,35 @@ def _side(side: CountedSide) -> dict[str, Any]:
 
 
 def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
-    """(module, share of time, text) of the modules with most time that have no module inside."""
+    """(modules, share of time, text) of the modules with most time that have no module inside,
+    those of one kind (``transformer.h.*.mlp.act``) together: what their costliest one says."""
     inner = {r["parent"] for r in side["rows"] if r["kind"] == "module"}
-    leaves = [
-        r
-        for r in side["rows"]
-        if r["kind"] == "module" and r["id"] not in inner and r["share"] is not None
-    ]
-    leaves.sort(key=lambda r: -(r["share"] or 0))
-    return [(r["name"] or "(model)", show.percent(r["share"]), r["text"]) for r in leaves[:most]]
+    kinds: dict[str, list[CountedRow]] = {}
+    for r in side["rows"]:
+        if r["kind"] == "module" and r["id"] not in inner and r["share"] is not None:
+            kinds.setdefault(bars.pattern(r["name"]), []).append(r)
+    totals = {kind: sum(r["share"] or 0 for r in rows) for kind, rows in kinds.items()}
+    found = []
+    for kind in sorted(kinds, key=lambda k: -totals[k])[:most]:
+        top = max(kinds[kind], key=lambda r: r["share"] or 0)
+        number = len(kinds[kind])
+        said = top["text"] if number == 1 else f"{_bounds(kinds[kind])}{top['name']}: {top['text']}"
+        name = kind if number > 1 else top["name"]
+        share = show.percent(totals[kind])
+        found.append(
+            (name or "(model)", share if number == 1 else f"{share}, {number} of them", said)
+        )
+    return found
+
+
+def _bounds(rows: Sequence[CountedRow]) -> str:
+    """How many are bound otherwise than the costliest, which stands for them."""
+    top = max(rows, key=lambda r: r["share"] or 0)
+    others = Counter(r["bound"] for r in rows if r["bound"] != top["bound"])
+    told = ", ".join(
+        f"{n} {f'{bound}-bound' if bound else 'unknown'}" for bound, n in others.most_common()
+    )
+    return f"of {len(rows)}, {told}; " if told else ""
 
 
 def peak(row: CountedRow) -> list[Any] | None:
