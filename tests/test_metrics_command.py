@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 
@@ -193,6 +194,20 @@ def test_the_phases_of_a_capture_come_from_its_ranges(tmp_path):
     path = tmp_path / "phases.csv"
     path.write_text(text)
     assert source.load(path).phases == {0: "forward", 1: "forward"}
+
+
+def test_a_phase_that_is_a_start_end_range_is_one_too(tmp_path):
+    """As training has it: backward runs on threads of the autograd engine."""
+    start_end = '"9:<default domain>:layerline/phase/backward:none:none:none:none:none:none"'
+    with CSV.open(newline="") as file:
+        rows = list(csv.reader(file))
+    at = next(i for i, name in enumerate(rows[0]) if "Start/Stop_Range" in name)
+    for row in rows[3:]:
+        row[at] = f"{start_end} "
+    path = tmp_path / "phases.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    assert source.load(path).phases == {1: "backward", 2: "backward"}
 
 
 def test_roofline_says_what_the_capture_lacks(tmp_path):

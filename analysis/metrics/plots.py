@@ -173,4 +173,6 @@ def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -
     n = len(several[0].value)
     rows = "ranges, each replayed as one" if capture.ranges else "kernel launches"
     first = f"{device}; {capture.name}; n = {n} {rows}"
+    if capture.partly:
+        first += f" ({capture.partly.partition(';')[0]})"
     return "\n".join(textwrap.wrap("; ".join([first, *notes]), 120))

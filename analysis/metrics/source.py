@@ -14,7 +14,7 @@ from layerline.core.errors import InputError
 from layerline.core.own_ranges import PHASE
 from layerline.core.tables import read_parquet
 
-from .. import counters_sections, devices, ncu_spread, ncu_whole
+from .. import counters_sections, devices, ncu_combine, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry
 from ..readers.base import Artefact
@@ -22,6 +22,10 @@ from ..readers.ncu_table import AS_ONE, of_ranges
 
 # ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
+
+
+PIECES = ".ncu.batches"
+_PIECE = "one piece of a capture; what the others hold is in no sum here"
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
                 fix="name one of these files instead",
             )
         return Capture(str(sources[0]), counters, devices.of_capture(counters))
+    _no_pieces(path)
     reader = registry.identify(path)
     if not reader.KIND.startswith("ncu-"):
         raise InputError(
@@ -80,14 +85,36 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
         AS_ONE if ranges and lost is None else _partly(path, found, lost),
-        (*found.notes, *([f"It {lost.what}; {lost.fix}."] if lost else [])),
+        (
+            *found.notes,
+            *([f"It {lost.what}; {lost.fix}."] if lost else []),
+            *([f"It is {_PIECE}."] if _is_piece(path) else []),
+        ),
         ranges,
     )
+
+
+def _is_piece(path: Path) -> bool:
+    return path.absolute().parent.name.endswith(PIECES)
+
+
+def _no_pieces(path: Path) -> None:
+    """InputError where a folder of pieces is named, or its manifest."""
+    folder = path.parent if path.name == ncu_combine.MANIFEST else path
+    if folder.name.endswith(PIECES):
+        stem = folder.name.removesuffix(PIECES)
+        raise InputError(
+            "is of a capture in pieces",
+            file=path,
+            fix=f"name {stem}.ncu.csv beside the folder, which `layerline report` makes of them",
+        )
 
 
 def _partly(path: Path, found: Artefact, lost: InputError | None) -> str | None:
     """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
     held, plan = len(found.tables["launches"]), ncu_spread.plan_beside(path)
+    if _is_piece(path):
+        return f"{held} launches: {_PIECE}"
     whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
     if lost is not None:
         of = f" of {whole}" if whole else ""
@@ -106,9 +133,11 @@ def plain(text: str) -> str:
 
 
 def _phases(launches: pa.Table) -> dict[int, str]:
+    """By launch. A phase is a start/end range: it holds for the autograd engine's threads too."""
     found = {}
-    for row in launches.select(["launch", "ranges"]).to_pylist():
-        for name in row["ranges"] or ():
+    columns = ["launch", "ranges", "start_end_ranges"]
+    for row in launches.select(columns).to_pylist():
+        for name in (*(row["ranges"] or ()), *(row["start_end_ranges"] or ())):
             if name.startswith(PHASE):
                 found[row["launch"]] = name.removeprefix(PHASE)
     return found
