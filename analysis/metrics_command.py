@@ -106,14 +106,16 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
 
 @metrics.command()
 @_capture
-@click.option("-m", "--metric", required=True, help="The metric.")
+@click.option(
+    "-m", "--metric", "chosen", multiple=True, required=True, callback=names, help="The metric."
+)
 @click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
 @_nodes
 @_network
 @click.option("-o", "--output", type=_PATH, help="Text file; default: standard output.")
 def attribute(
     capture: Path,
-    metric: str,
+    chosen: tuple[str, ...],
     by: str,
     nodes: Path | None,
     network: Path | None,
@@ -122,6 +124,9 @@ def attribute(
     """One metric per layer, or per module, as text."""
     from .metrics import text
 
+    if len(chosen) > 1:
+        raise click.UsageError(f"one metric at a time: {chosen[0]} or {chosen[1]}")
+    metric = chosen[0]
     apart(output, capture, nodes, network)
     found = _load(capture, [metric])
     _layered(found, by, nodes)

@@ -25,6 +25,7 @@ from .counters_rules import base_unit
 from .ncu_spread import size
 from .readers import ncu_csv, ncu_rep, registry
 from .readers.base import Artefact
+from .readers.ncu_table import KERNEL
 from .run_files import optional
 
 MANIFEST = "manifest.json"
@@ -224,7 +225,7 @@ def _columns(launch: dict[str, Any]) -> list[Any]:
         f"0  {start_end} " if start_end else "",
         launch["kernel"],
         launch["context"] or 0,
-        launch["stream"] or 0,
+        launch["stream"] or 0 if launch.get("workload") in (KERNEL, None) else "n/a",
         launch["block"],
         launch["grid"],
         launch["device"] or 0,

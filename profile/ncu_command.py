@@ -33,6 +33,13 @@ def _metrics(
     return listed(values)
 
 
+def _given(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Each value once; empty text is as if the option was not given, as in `listed`."""
+    return tuple(dict.fromkeys(v.strip() for v in values if v.strip()))
+
+
 @click.command("ncu")
 @click.option("--run", "path", type=FilePath(), help="Run folder.")
 @click.option(
@@ -44,8 +51,16 @@ def _metrics(
 )
 @click.option("--backend", default="tensorrt", show_default=True, help="Whose engine.")
 @click.option("--what", type=click.Choice(WHAT), default="engine", show_default=True)
-@click.option("--section", "sections", multiple=True, help="[default: ComputeWorkloadAnalysis]")
-@click.option("--set", "sets", multiple=True, help="A set of sections, as ncu names it.")
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    callback=_given,
+    help="[default: ComputeWorkloadAnalysis]",
+)
+@click.option(
+    "--set", "sets", multiple=True, callback=_given, help="A set of sections, as ncu names it."
+)
 @click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
 @click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
 @click.option(
@@ -57,7 +72,12 @@ def _metrics(
 @click.option("--cache-control", type=click.Choice(("all", "none")), help="[default: all]")
 @click.option("--clock-control", type=click.Choice(("base", "none")), help="[default: base]")
 @click.option("--kernel-name", help="Only kernels whose name fits this regular expression.")
-@click.option("--nvtx-include", multiple=True, help="Only inside these ranges, as ncu has it.")
+@click.option(
+    "--nvtx-include",
+    multiple=True,
+    callback=_given,
+    help="Only inside these ranges, as ncu has it.",
+)
 @click.option("--every", is_flag=True, help="Replay every launch, equal ones too.")
 @click.option(
     "--batch-launches",
@@ -168,7 +188,8 @@ def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
-    given: dict[str, Any] = {k: "" if v is None else v for k, v in asked.items()}
+    texts = {k: "" if v is None else v for k, v in asked.items()}
+    given: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in texts.items()}
     return tool.Options(**given)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from layerline.analysis import counters_run, unusable
+from layerline.analysis import counters_run, ncu_combine, unusable
 from layerline.analysis.metrics_command import metrics
 from layerline.analysis.readers import ncu_rep, registry
 from layerline.analysis.readers.ncu_table import AS_ONE
@@ -124,3 +124,12 @@ def test_a_range_under_the_name_of_a_capture_of_kernels_is_left_out(run: Run) ->
         assert counters_run.counters_of_run(run, skipped) is None
     assert [s["what"] for s in skipped] == ["counters of fp16.tensorrt"]
     assert kept.errors == []
+
+
+def test_the_page_of_all_pieces_still_says_that_a_row_is_a_range(tmp_path: Path) -> None:
+    found = registry.read(PAGE)
+    page = ncu_combine.raw_page(found.main, found.tables["launches"].to_pylist())
+    (tmp_path / "x.ncu-range.ncu.csv").write_text(page)
+    back = registry.read(tmp_path / "x.ncu-range.ncu.csv")
+    assert back.tables["launches"]["workload"].to_pylist() == ["range"]
+    assert AS_ONE in back.notes

@@ -239,3 +239,27 @@ def test_metrics_that_would_share_a_file_are_refused_before_any_is_written(
     said = refused(command, tmp_path / "counters.parquet", "-o", tmp_path / "out")
     assert "a.sum and a_sum would be one file there" in said
     assert not (tmp_path / "out").exists()
+
+
+# --- pieces -------------------------------------------------------------------------------------
+
+
+def test_one_piece_of_a_capture_says_that_it_is_one(tmp_path: Path) -> None:
+    folder = tmp_path / "fp16.tensorrt.ncu-every.ncu.batches"
+    folder.mkdir()
+    piece = Path(shutil.copy(PAGE, folder / "launches-3.part-0.csv"))
+    said = run("attribute", piece, "-m", TIME)
+    assert said.exit_code == 0
+    assert "# 3 launches: one piece of a capture; what the others hold is in no sum" in said.stdout
+    assert "It is one piece of a capture" in run("list", piece).stderr
+    (folder / "manifest.json").write_text("{}")
+    for named in (folder, folder / "manifest.json"):
+        told = refused("list", named)
+        assert "is of a capture in pieces; name fp16.tensorrt.ncu-every.ncu.csv beside" in told
+
+
+def test_a_second_metric_is_not_silently_the_only_one() -> None:
+    said = refused("attribute", PAGE, "-m", TIME, "-m", "sm__cycles_active.avg")
+    assert f"one metric at a time: {TIME} or sm__cycles_active.avg" in said
+    assert run("attribute", PAGE, "-m", TIME, "-m", TIME).exit_code == 0
+    assert "a name is empty" in refused("attribute", PAGE, "-m", "")

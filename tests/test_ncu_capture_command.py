@@ -182,3 +182,18 @@ def test_range_replay_refuses_what_chooses_kernels(fake: Fake, more: list[str]) 
     found = invoke("--run", str(fake.target.run.path), "--replay-mode", "range", *more)
     assert found.exit_code == 2
     assert f"{more[0]} chooses kernels, and --replay-mode range measures ranges" in found.output
+
+
+def test_empty_text_is_as_if_an_option_was_not_given(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[ncu.Options] = []
+    monkeypatch.setattr(ncu_command, "_engines", lambda *_: [fake.target])
+    monkeypatch.setattr(ncu_command, "measure_one", lambda _, options, **__: given.append(options))
+    empty = [x for o in ("section", "set", "metrics", "nvtx-include") for x in (f"--{o}", " ")]
+    found = invoke("--run", str(fake.target.run.path), *empty, "--kernel-name", "")
+    assert found.exit_code == 0
+    found = invoke("--run", str(fake.target.run.path))
+    assert found.exit_code == 0
+    assert given[0] == given[1] == ncu.Options()
+    assert given[0].as_json() == ncu.Options().as_json()
