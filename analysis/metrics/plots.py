@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import textwrap
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layerline.core.errors import InputError, ToolMissing
+from layerline.core.errors import InputError, ToolMissing, one_line
 from layerline.core.files import replacing
 
 from ..devices import Device
@@ -25,6 +26,7 @@ _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
+    "text.parse_math": False,  # a dollar sign in a name is one
     "pdf.fonttype": 42,  # text stays text
     "svg.fonttype": "none",
     "svg.hashsalt": "layerline",
@@ -84,7 +86,9 @@ def _draw(
             figure.set_size_inches(6.3, 3.0 + 0.15 * entries)
         figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-        with replacing(path) as temporary:
+        with replacing(path) as temporary, warnings.catch_warnings():
+            # A box stands for a letter that the font lacks, of a file's name or a layer's.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
             figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
@@ -172,7 +176,7 @@ def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -
     device = capture.device.name if capture.device else "device not named"
     n = len(several[0].value)
     rows = "ranges, each replayed as one" if capture.ranges else "kernel launches"
-    first = f"{device}; {capture.name}; n = {n} {rows}"
+    first = f"{device}; {one_line(capture.name)}; n = {n} {rows}"
     if capture.partly:
         first += f" ({capture.partly.partition(';')[0]})"
     return "\n".join(textwrap.wrap("; ".join([first, *notes]), 120))

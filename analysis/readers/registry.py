@@ -60,6 +60,10 @@ def read(path: Path) -> Artefact:
 
     InputError where it is of none, cannot be read, vanishes or changes while it is read.
     """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:  # it is in the tables, as the source
+        raise InputError("has a name that is not UTF-8", file=path, fix="rename it") from None
     before = read_head(path)
     reader = identify_head(before)
     stamp = _stamp(path)
