@@ -109,6 +109,22 @@ def per_module(layers: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PER_MODULE)
 
 
+def module_kernels(layers: pa.Table) -> dict[str, int]:
+    """Launches per iteration that are wholly inside each module, and those of `UNRESOLVED`."""
+    rows = {r["layer"]: r for r in layers.select(["layer", "modules", "kernels"]).to_pylist()}
+    known = {name: tuple(r["modules"]) for name, r in rows.items() if r["modules"]}
+    found = {
+        module: sum(
+            rows[name]["kernels"]
+            for name, of in known.items()
+            if all(_within(m, module) for m in of)
+        )
+        for module in _tree(known)
+    }
+    left = [r["kernels"] for name, r in rows.items() if name not in known]
+    return found | ({UNRESOLVED: sum(left)} if left else {})
+
+
 def unresolved(layers: pa.Table) -> pa.Table:
     """The metrics of the layers whose modules are unknown, as a module `UNRESOLVED` of its own
     (`PER_MODULE`): with those of the root module it is all that was measured. Empty where there is

@@ -69,7 +69,14 @@ def of_eager(run: Run, precision: str) -> dict[str, LayerFloor]:
     export = _export(run.file("export", "nodes.json"), precision)
     if export is None:
         return {}
-    graph, shapes = export
+    return {
+        name: LayerFloor(least.flop, least.bytes, None, None, None)
+        for name, least in of_ranges(*export).items()
+    }
+
+
+def of_ranges(graph: nodes_.NodeGraph, shapes: Shapes | None) -> dict[str, roofline_floor.Floor]:
+    """The floor of each module's own ONNX nodes, by the label of launches in the module's range."""
     own: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes:
         if node.module is not None:
@@ -78,7 +85,7 @@ def of_eager(run: Run, precision: str) -> dict[str, LayerFloor]:
     for module, names in own.items():
         least = roofline_floor.floor(names, graph, shapes)
         if least is not None:
-            found[MODULE + module] = LayerFloor(least.flop, least.bytes, None, None, None)
+            found[MODULE + module] = least
     return found
 
 

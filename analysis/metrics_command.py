@@ -171,14 +171,21 @@ def roofline(
     """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
     from layerline.core.files import read_json
 
+    from . import belongs
+    from .floors import in_precision
     from .metrics import text
     from .roofline_floor import shapes_of
+    from .roofline_flop import Shapes
 
     apart(output, capture, nodes, network)
     found = _load(capture)
     _layered(found, by, nodes)
     launches = _launches(found, nodes, network)
-    shapes = None if nodes is None else shapes_of(read_json(nodes))
+    shapes: Shapes | None = None if nodes is None else shapes_of(read_json(nodes))
+    own = belongs.named(capture)
+    if shapes is not None and own is not None:
+        # An export has the nodes of inference: a training step has no floor.
+        shapes = None if own.task == "train" else in_precision(shapes, own.precision)
     graph = None if nodes is None else nodes_file.load(nodes)
     table = text.roofline_table(found, launches, by, graph, shapes)
     if output is not None:
@@ -262,6 +269,7 @@ def _layered(found: Any, by: str, nodes: Path | None) -> None:
 
 def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
     from . import counters
+    from .counters import modules_of_range
 
     if nodes is None:
         if network is not None:
@@ -271,6 +279,6 @@ def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
     made = counters.launches(
         found.counters, graph, None if network is None else load_network(network)
     )
-    if not any(launch.nodes for launch in made):
+    if not any(launch.nodes or modules_of_range(launch.layer) for launch in made):
         log(f"{nodes}: no layer of {found.name} is one of its nodes; is it of this engine?")
     return made

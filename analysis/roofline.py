@@ -163,8 +163,11 @@ def of_layers(
     return pa.Table.from_pylist(rows, schema=TABLE)
 
 
-def of_modules(modules: pa.Table, device: Device | None) -> pa.Table:
+def of_modules(
+    modules: pa.Table, device: Device | None, kernels: Mapping[str, int] | None = None
+) -> pa.Table:
     """`TABLE` of what runs wholly inside each module (`counters_sums.per_module`, `own`).
+    `kernels`: launches by module (`counters_sums.module_kernels`); without, none is launch-bound.
 
     Modules without a layer of their own are left out: they share all that they run.
     """
@@ -172,7 +175,8 @@ def of_modules(modules: pa.Table, device: Device | None) -> pa.Table:
     for r in _measured(modules):
         if r["own_layers"]:
             values.setdefault(r["module"], {})[r["metric"]] = r["own"]
-    rows = [row(name, work(v), device) for name, v in values.items()]
+    number = kernels or {}
+    rows = [row(name, work(v, number.get(name)), device) for name, v in values.items()]
     return pa.Table.from_pylist(rows, schema=TABLE)
 
 

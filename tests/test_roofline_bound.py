@@ -7,15 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from layerline.analysis import devices, roofline
-from layerline.analysis.counters_sums import PER_LAYER, PER_MODULE
+from layerline.analysis import counters, devices, roofline
+from layerline.analysis.counters_sums import PER_LAYER, PER_MODULE, module_kernels, per_module
 from layerline.analysis.devices import Device
+from layerline.analysis.metrics.source import Capture
+from layerline.analysis.metrics.text import roofline_table
 from layerline.analysis.readers import ncu_csv
 from layerline.analysis.roofline import work
 from layerline.analysis.roofline_floor import Floor, floor, shapes_of, time_ns
 from layerline.core.nodes import Node, NodeGraph
 from layerline.core.roofline_metrics import CLOCK
-from layerline.core.tables import read_parquet
+from layerline.core.tables import read_parquet, table
 
 DATA = Path(__file__).parent / "data" / "ncu"
 SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -153,6 +155,40 @@ def test_layers_and_modules_become_rows():
     ]
     by_module = roofline.of_modules(pa.Table.from_pylist(modules, PER_MODULE), SIMPLE)
     assert by_module["name"].to_pylist() == ["h.0"]
+
+
+def test_a_module_of_one_short_kernel_is_launch_bound_as_its_layer_is():
+    metrics = values(3_000.0, dram=1e5)
+    layers = pa.Table.from_pylist(
+        [
+            {"layer": f"layerline/module/h.{i}", "modules": [f"h.{i}"], "metric": m, "value": v,
+             "kernels": 1, "rule": "sum"}
+            for i in (0, 1)
+            for m, v in metrics.items()
+        ],
+        PER_LAYER,
+    )  # fmt: skip
+    number = module_kernels(layers)
+    assert number == {"": 2, "h": 2, "h.0": 1, "h.1": 1}
+    made = roofline.of_modules(per_module(layers), SIMPLE, number).to_pylist()
+    assert {r["name"]: (r["kernels"], r["bound"]) for r in made} == {
+        name: (n, "launch") for name, n in number.items()
+    }
+
+
+@pytest.mark.parametrize(("incomplete", "distance"), [((), 2.0), (("layerline/module/m",), None)])
+def test_the_floor_of_an_eager_range_is_its_modules_where_all_of_it_was_captured(
+    incomplete, distance
+):
+    """2 * 128 * 768 * 2304 FLOP take 4529.84832 ns at 100 TFLOP/s, its bytes less."""
+    layer, metrics = "layerline/module/m", values(2 * 4529.84832, dram=1e6)
+    rows = [{"source": "a", "kernel": "k", "launch": 0, "layer": layer, "metric": m, "value": v,
+             "unit": "ns" if "time" in m else None} for m, v in metrics.items()]  # fmt: skip
+    capture = Capture("a", table("counters", rows), SIMPLE, incomplete=frozenset(incomplete))
+    (found,) = roofline_table(
+        capture, counters.launches(capture.counters), "layer", graph(GEMM, outputs=("y",)), SHAPES
+    ).to_pylist()
+    assert found["distance"] == (None if distance is None else pytest.approx(distance))
 
 
 def graph(*nodes, outputs=()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,8 @@ class Capture:
     """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated;
     `partly`: what the capture leaves out, where launches that are the same work were, or lacks;
     `notes`: sentences for the user about the file, its reader's and that launches are missing;
-    `ranges`: whether its rows are ranges that were replayed as one, not kernels."""
+    `ranges`: whether its rows are ranges that were replayed as one, not kernels;
+    `incomplete`: layers of which its plan has more launches than it holds."""
 
     name: str
     counters: pa.Table
@@ -43,6 +45,7 @@ class Capture:
     partly: str | None = None
     notes: tuple[str, ...] = ()
     ranges: bool = False
+    incomplete: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> str:
@@ -91,6 +94,7 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
             *([f"It is {_PIECE}."] if _is_piece(path) else []),
         ),
         ranges,
+        _incomplete(path, found),
     )
 
 
@@ -125,6 +129,15 @@ def _partly(path: Path, found: Artefact, lost: InputError | None) -> str | None:
         f"{held} of {whole} launches: the others were not replayed and are in no sum here; "
         "report/counters.csv counts those that are the same work as one of these"
     )
+
+
+def _incomplete(path: Path, found: Artefact) -> frozenset[str]:
+    plan = ncu_spread.plan_beside(path)
+    if plan is None:
+        return frozenset()
+    held = Counter(found.tables["launches"]["layer"].to_pylist())
+    planned = Counter(launch["layer"] for launch in plan["launches"])
+    return frozenset(layer for layer, n in planned.items() if layer and n > held[layer])
 
 
 def plain(text: str) -> str:

@@ -18,6 +18,7 @@ from layerline.core.tables import write_csv, write_parquet
 from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION, PRINTED_DURATION
+from ..floors import of_ranges
 from ..layers_show import ENOUGH
 from ..plain import fitted
 from ..report.show import percent
@@ -45,14 +46,14 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
     lines = [
         f"# {metric}",
         f"# unit: {about['unit'] or 'none'}; over launches: {how}",
-        f"# capture: {capture.name}; device: {device}; iterations: {about['iterations']}",
+        f"# capture: {one_line(capture.name)}; device: {device}; iterations: {about['iterations']}",
         *([f"# {capture.partly}"] if capture.partly else []),
         *([f"# {lacking}"] if (lacking := coverage(capture, launches)) else []),
     ]
     if by == "layer":
         lines.append(f"# value\tlow\thigh\t{capture.rows}\tmodules\tlayer")
         for r in rows:
-            modules = ",".join(r["modules"]) if r["modules"] else "-"
+            modules = one_line(",".join(r["modules"])) if r["modules"] else "-"
             values = (_number(r[c]) for c in ("value", "low", "high"))
             lines.append("\t".join([*values, str(r["kernels"]), modules, one_line(r["layer"])]))
     else:
@@ -60,7 +61,7 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
         made = _modules(capture, layers)
         for r in made.filter(pc.equal(made["metric"], metric)).to_pylist():
             counts = [str(r["own_layers"]), str(r["shared_layers"])]
-            name = r["module"] or "(the model)"
+            name = one_line(r["module"]) or "(the model)"
             lines.append("\t".join([_number(r["own"]), _number(r["shared"]), *counts, name]))
     return "\n".join(lines) + "\n"
 
@@ -72,14 +73,20 @@ def roofline_table(
     graph: NodeGraph | None = None,
     shapes: Shapes | None = None,
 ) -> pa.Table:
-    """`roofline.TABLE` of a capture's layers or modules."""
+    """`roofline.TABLE` of a capture's layers or modules. A layer has a floor where the graph and
+    its shapes are given and all of its kernels were captured."""
     layers = counters_sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
-        made = roofline.of_modules(_modules(capture, layers), capture.device)
+        kernels = counters_sums.module_kernels(layers)
+        made = roofline.of_modules(_modules(capture, layers), capture.device, kernels)
     else:
         floors = {}
-        if graph is not None:
+        if graph is not None and shapes is not None:
             floors = {x.layer: floor(x.nodes, graph, shapes) for x in launches}
+            if not any(x.nodes for x in launches):  # eager: a range is of a module
+                floors = {**floors, **of_ranges(graph, shapes)}
+        # Some of a layer's kernels took less than all of its work needs.
+        floors = {k: v for k, v in floors.items() if k not in capture.incomplete}
         made = roofline.of_layers(layers, capture.device, floors)
     if not len(made):
         raise InputError(
