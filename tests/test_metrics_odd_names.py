@@ -41,3 +41,14 @@ def test_a_name_that_is_not_utf8_is_an_error_of_one_line(tmp_path: Path) -> None
     found = run("attribute", name, "-m", TIME)
     assert isinstance(found.exception, InputError)
     assert found.exception.line().endswith("b\\udcff.csv: has a name that is not UTF-8; rename it")
+
+
+def test_a_line_of_text_stays_one_line_whatever_a_name_holds(tmp_path: Path) -> None:
+    page = tmp_path / "x\ny\x1b[31m.csv"
+    page.write_text(PAGE.read_text().replace("layerline/module/outer", "layerline/module/a\tb\x07"))
+    by_layer = run("attribute", page, "-m", TIME).stdout
+    assert "# capture: x\\ny\\x1b[31m.csv; device" in by_layer
+    assert len(by_layer.splitlines()[-1].split("\t")) == 6
+    assert "a\\tb\\x07" in by_layer
+    by_module = run("attribute", page, "-m", TIME, "--by", "module").stdout
+    assert "\ta\\tb\\x07\n" in by_module
