@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from layerline.core.commands import words
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.files import machine_lock, writable, write_json
 from layerline.core.options import SECONDS, FilePath, listed, no_use
@@ -132,6 +133,8 @@ def ncu(
     _of_ranges(options, every=every, cut=batch_launches)
     run = open_run(path)
     targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
+    if not dry_run:
+        _able(what, backend)
     for of in targets:
         if dry_run:
             click.echo(shown(of, options, every=every or bool(batch_launches or passes)))
@@ -174,17 +177,20 @@ def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
         raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
     for precision in wanted:
         backends.check_precision(chosen, precision)
-    found = [ncu_target.engine_target(engine.subject(run, p, chosen)) for p in wanted]
-    tool.command()
-    backends.require(chosen)
-    return found
+    return [ncu_target.engine_target(engine.subject(run, p, chosen)) for p in wanted]
 
 
 def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
-    tool.command()
-    if not cuda_usable():
-        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
     return [ncu_target.torch_target(run, what, precision) for precision in wanted]
+
+
+def _able(what: str, backend: str) -> None:
+    """ToolMissing where this machine cannot capture."""
+    tool.command()
+    if what == "engine":
+        backends.require(backends.choose(backend))
+    elif not cuda_usable():
+        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
@@ -219,7 +225,7 @@ def shown(of: Target, options: tool.Options, *, every: bool) -> str:
     of = _kept_as(of, options, every=every)
     plan = None if every or options.filtered else of.plan()
     filters = [] if plan is None else plan.filters()
-    before = tool.prefix(tool.command(), options, of.file(""), filters)
+    before = tool.prefix(words("NCU", "ncu"), options, of.file(""), filters)
     warmup = ncu_target.WARMUP if plan is None else of.warmup
     return launch.shown([*before, *of.worker.command], of.job(warmup))
 

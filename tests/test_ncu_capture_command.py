@@ -189,6 +189,7 @@ def test_empty_text_is_as_if_an_option_was_not_given(
 ) -> None:
     given: list[ncu.Options] = []
     monkeypatch.setattr(ncu_command, "_engines", lambda *_: [fake.target])
+    monkeypatch.setattr(ncu_command, "_able", lambda *_: None)
     monkeypatch.setattr(ncu_command, "measure_one", lambda _, options, **__: given.append(options))
     empty = [x for o in ("section", "set", "metrics", "nvtx-include") for x in (f"--{o}", " ")]
     found = invoke("--run", str(fake.target.run.path), *empty, "--kernel-name", "")

@@ -123,3 +123,19 @@ def test_a_dry_run_shows_the_command_before_there_is_a_capture_under_nsys(
     assert first.startswith("# of equal launches") and "--section" in command
     assert ncu_step.counters(of, by_name=False, refused=None) is None  # the next engine is tried
     assert fake.calls() == []
+
+
+def test_a_dry_run_needs_no_ncu_and_no_gpu(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands for a cluster are written on a laptop."""
+    monkeypatch.setenv("NCU", "no-such-ncu")
+    monkeypatch.setattr(ncu_command, "cuda_usable", lambda: False)
+    model = fake.target.run.file("export", "model.json")
+    model.parent.mkdir(exist_ok=True)
+    model.write_text('{"name": "m"}')
+    command = ["ncu", "--run", str(fake.target.run.path), "--precision", "fp32", "--what", "eager"]
+    shown = CliRunner().invoke(cli, [*command, "--dry-run"])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output.startswith("no-such-ncu --nvtx --profile-from-start off --section Compute")
+    asked = CliRunner().invoke(cli, command)
+    assert isinstance(asked.exception, ToolMissing)
+    assert fake.calls() == []
