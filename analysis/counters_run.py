@@ -46,7 +46,7 @@ def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path
     as one (range replay) are of no layer and left to `layerline metrics`.
     """
     folder = run.file("captures")
-    broken = _combined(folder, skipped)
+    broken = _combined(run, skipped)
     found: dict[str, Path] = {}
     kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
     if importlib.util.find_spec("ncu_report") is None:
@@ -65,13 +65,13 @@ def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path
     ]
 
 
-def _combined(folder: Path, skipped: list[dict[str, Any]] | None) -> set[str]:
+def _combined(run: Run, skipped: list[dict[str, Any]] | None) -> set[str]:
     """Put pieces together where that is due; gives the captures whose pieces cannot be."""
     broken = set()
-    for pieces in sorted(folder.glob("*.ncu.batches")):
+    for pieces in sorted(run.file("captures").glob("*.ncu.batches")):
         stem, whole = pieces.name.removesuffix(".ncu.batches"), pieces.with_suffix(".csv")
         try:
-            if ncu_combine.due(pieces, whole):
+            if not foreign(run, whole) and ncu_combine.due(pieces, whole):
                 ncu_combine.combine(pieces, whole)
         except ToolMissing as e:
             if skipped is None:
@@ -107,9 +107,11 @@ def foreign(run: Run, capture: Path) -> bool:
 def left_out(run: Run) -> list[dict[str, str]]:
     """The captures of other engines: what, why, the fix and the file that tells, as reports list
     what cannot be used."""
+    found = [*run.file("captures").glob("*.ncu*")]
+    found += [p.with_suffix(".csv") for p in found if p.name.endswith(".ncu.batches")]
     stems = {
         stem
-        for path in run.file("captures").glob("*.ncu*")
+        for path in found
         if (stem := ncu_spread.stem(path)) and not stem.startswith(".") and foreign(run, path)
     }
     return [

@@ -79,10 +79,18 @@ def combine(folder: Path, output: Path) -> dict[str, Any]:
 
 def due(folder: Path, output: Path) -> bool:
     """Whether the pieces in `folder` are to be put together: there is no `output`, or it is older
-    than the manifest (a newer capture was copied over the folder)."""
+    than the manifest (a newer capture was copied over the folder).
+
+    CheckFailed where there are pieces without a manifest, which alone says what they are.
+    InputError where the folder is none.
+    """
+    if not folder.is_dir():
+        raise InputError("is no folder of pieces", file=folder, fix="remove it, and capture again")
     manifest = folder / MANIFEST
     if not manifest.is_file():
-        return False
+        if output.exists() or not any(f.suffix in (".csv", ".ncu-rep") for f in folder.iterdir()):
+            return False
+        raise CheckFailed("holds pieces and no manifest.json", file=folder, fix=_AGAIN)
     return not output.exists() or output.stat().st_mtime_ns < manifest.stat().st_mtime_ns
 
 

@@ -211,3 +211,36 @@ def test_a_name_with_a_colon_is_whole_again_in_the_page_of_all_pieces(run: Run) 
     back = registry.read(path).tables["launches"].to_pylist()[0]
     assert back["ranges"] == ["a:none:b", "c:int32"]
     assert back["range_domains"] == ["TensorRT", "TensorRT"]
+
+
+def test_pieces_without_their_manifest_are_not_passed_over(run: Run) -> None:
+    manifest = folder_of(run) / "manifest.json"
+    manifest.rename(manifest.with_suffix(".bak"))
+    refused(run, CheckFailed, r"ncu\.batches: holds pieces and no manifest\.json; copy the folder")
+    for piece in folder_of(run).glob("*.csv"):
+        piece.unlink()
+    assert counters_run.captures(run) == []  # begun, and nothing in it yet
+
+
+def test_a_file_in_the_place_of_a_folder_of_pieces_is_named(run: Run) -> None:
+    run.file("captures", "fp16.tensorrt.ncu.batches").write_text("mine")
+    with unusable.collecting() as kept:
+        (found,) = counters_run.captures(run)
+    assert found.name == f"{STEM}.ncu.csv"
+    (listed,) = kept.listed(run)
+    assert listed["what"] == "counters of fp16.tensorrt"
+    assert listed["why"].endswith("fp16.tensorrt.ncu.batches: is no folder of pieces")
+
+
+def test_pieces_of_another_engine_are_listed_before_they_were_ever_put_together(run: Run) -> None:
+    about = {"schema_version": 1, "inputs": {"fp32.tensorrt.engine": "of another"}}
+    write_json(run.file("captures", f"{STEM}.ncu.meta.json"), about)
+    built = {"outputs": {"engines/fp32.tensorrt.engine": {"sha256": "of this"}}}
+    step = run.path / "manifests" / "engines" / "fp32.tensorrt.json"
+    step.parent.mkdir(parents=True, exist_ok=True)
+    write_json(step, built)
+    (listed,) = counters_run.left_out(run)
+    assert listed["what"] == f"counters of {STEM}"
+    assert "of another engine" in listed["why"]
+    page(run).unlink()  # they are not even looked at
+    assert counters_run.captures(run) == []
