@@ -152,10 +152,38 @@ def test_the_metrics_that_differ_most_are_printed_and_all_when_asked() -> None:
     assert rows[0].split()[0] == "unknown" and " gone " in rows[0]
     assert [line.split()[-2] for line in rows[1:]] == [f"m{n}" for n in range(30, 11, -1)]
     assert few[head + 21] == (
-        "… and 11 more metrics that differ less: --all prints them, -o writes all"
+        "… and 11 more rows of metrics that differ less: --all prints them, -o writes all"
     )
     assert "l" * 300 not in "".join(few)
     assert sum("l" * 300 in line for line in every) > 31 and not any("--all" in x for x in every)
+
+
+def test_metrics_of_one_figure_are_one_row_and_a_layer_has_one_line() -> None:
+    """a and b are 30 % off in both layers, c is 15 %."""
+
+    def side(by: float) -> pa.Table:
+        rows = [
+            {"source": "x", "launch": n, "kernel": "k", "layer": layer, "metric": metric,
+             "value": value + by}
+            for n, layer in enumerate(("h.0", "h.1"))
+            for metric, value in (("a", 100.0), ("b", 100.0), ("c", 200.0))
+        ]  # fmt: skip
+        return table("counters", rows)
+
+    a, b = replays.Side("a", side(30), {}), replays.Side("b", side(0), {})
+    found = replays.comparison(a, b, 0.1)
+    said = list(replays_show.text(found))
+    rows = [" ".join(line.split()) for line in said if line.lstrip()[:2] in ("30", "15")]
+    assert [r for r in rows if " h." in r and "replayed" not in r] == [
+        "30.0 % 30.0 % 30.0 % 2 a and 1 more h.0",
+        "15.0 % 15.0 % 15.0 % 2 c h.0",
+    ]
+    assert [r.split(":")[0] for r in rows if "replayed" in r] == [
+        "30.0 % a and 2 more of h.0",
+        "30.0 % a and 2 more of h.1",
+    ]
+    whole = list(replays_show.text(found, every=True))
+    assert sum("where every launch was replayed" in line for line in whole) == 6
 
 
 def test_many_metrics_that_are_zero_in_both_are_counted() -> None:

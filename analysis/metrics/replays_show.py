@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from layerline.core.errors import one_line
@@ -24,22 +24,24 @@ def text(found: dict[str, Any], *, every: bool = False, width: int | None = None
     room = WIDTH if width is None else width
     for line in lines(found, every=every):
         yield one_line(line)
-    ordered = sorted(found["metrics"].items(), key=lambda item: -_size(item[1]["worst"]))
-    shown = ordered if every else ordered[:MOST]
+    ordered = _rows(sorted(found["metrics"].items(), key=lambda item: -_size(item[1]["worst"])))
+    rows = ordered if every else _merged(ordered)
+    shown = rows if every else rows[:MOST]
     if shown:
         yield ""
-        yield from plain.lines(HEAD, _rows(shown), _FIGURES, None if every else room)
-        yield from _left("metrics", len(ordered) - len(shown))
-    beyond = found["beyond"] if every else found["beyond"][:MOST]
+        yield from plain.lines(HEAD, shown, _FIGURES, None if every else room)
+        yield from _left("rows of metrics", len(rows) - len(shown))
+    layers = found["beyond"] if every else _by_layer(found["beyond"])
+    beyond = layers if every else layers[:MOST]
     if beyond:
         yield ""
     for x in beyond:
-        before = f"{_percent(x['relative'])}  {x['metric']} of "
+        before = f"{_percent(x['relative'])}  {x['metric']}{x.get('more', '')} of "
         after = f": {x['fraction']:g}, and {x['every']:g} where every launch was replayed"
         layer = one_line(x["layer"])
         name = layer if every else plain.fitted(layer, room - len(before) - len(after))
         yield one_line(f"{before}{name}{after}")
-    yield from _left("layers' metrics", len(found["beyond"]) - len(beyond))
+    yield from _left("layers", len(layers) - len(beyond))
 
 
 def _rows(shown: list[tuple[str, Any]]) -> list[list[str]]:
@@ -49,6 +51,26 @@ def _rows(shown: list[tuple[str, Any]]) -> list[list[str]]:
         cells = [_percent(worst.get("relative")), _percent(of["p90"]), _percent(of["median"])]
         rows.append([*cells, str(of["count"]), one_line(metric), one_line(worst.get("layer", ""))])
     return rows
+
+
+def _merged(rows: list[list[str]]) -> list[list[str]]:
+    """Rows of one figure each: a cycle count moves a dozen rates by the same share."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for *figures, metric, layer in rows:
+        alike.setdefault((*figures, layer), []).append(metric)
+    return [[*key[:-1], f"{names[0]}{_more(names)}", key[-1]] for key, names in alike.items()]
+
+
+def _by_layer(beyond: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The worst metric of each layer, with how many more are beyond the limit."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for x in beyond:
+        of.setdefault(x["layer"], []).append(x)
+    return [{**rows[0], "more": _more(rows)} for rows in of.values()]
+
+
+def _more(names: Sequence[Any]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 def _left(what: str, count: int) -> Iterator[str]:
