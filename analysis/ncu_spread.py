@@ -53,12 +53,33 @@ def load(path: Path) -> dict[str, Any]:
         for x in found["launches"]:
             if not x.keys() >= {*_PLANNED}:
                 raise Misfit(f"a launch lacks {', '.join(sorted({*_PLANNED} - x.keys()))}")
+        _consistent(found)
     except Misfit as e:
         raise InputError(
             f"is no plan of launches ({e})", file=path, fix="capture again, or remove it"
         ) from None
     plan: dict[str, Any] = found
     return plan
+
+
+def _consistent(plan: Mapping[str, Any]) -> None:
+    """Misfit where launches share a number, or one is said to be a launch that is not there or that
+    is other work: their counters would be counted twice, or be another's."""
+    keys: dict[int, int] = {}
+    for x in plan["launches"]:
+        if x["index"] in keys:
+            raise Misfit(f"launch {x['index']} is there twice")
+        keys[x["index"]] = x["key"]
+    for x in plan["launches"]:
+        of = x["representative"]
+        if of is not None and keys.get(of) != x["key"]:
+            raise Misfit(f"launch {x['index']} is no work of launch {of}, which represents it")
+    for name, numbers in plan["reports"].items():
+        held = list((numbers or {}).values())
+        if wrong := set(held) - keys.keys():
+            raise Misfit(f"{name} holds launch {min(wrong)}, which is not in it")
+        if len(set(held)) < len(held):
+            raise Misfit(f"two launches of {name} are one of it")
 
 
 def stem(capture: Path) -> str | None:

@@ -333,7 +333,7 @@ PLAN = entries(
             entries(
                 {
                     **dict.fromkeys(("index", "key", "representative"), count),
-                    **dict.fromkeys(("kernel", "function", "layer"), text),
+                    **dict.fromkeys(("kernel", "function", "layer", "place"), text),
                     **dict.fromkeys(("grid", "block"), each(count)),
                     **dict.fromkeys(("registers", "static_shared", "dynamic_shared"), count),
                     "duration_ns": count,
