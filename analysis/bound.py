@@ -53,6 +53,7 @@ def side(capture: Capture, view: View) -> CountedSide:
         "measured": sum(about.is_measured(x) for x in found),
         "uncounted": len(about.uncounted),
         "uncounted_kernels": dict(without.most_common()),
+        "absent": round(sum(number for _, number in about.lacking.values())),
         "missing": roofline.missing(names),
         "rows": rows,
         "spread": about.twins.of(x.launch for x in found),

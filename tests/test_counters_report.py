@@ -219,6 +219,8 @@ def test_a_layer_with_a_kernel_that_was_not_counted_is_unknown() -> None:
     assert row["flop"] is None and row["bound"] is None and row["times_bytes"] is None
     assert "1 of its 2 kernels have no counters" in row["text"]
     assert "6 of its 12 kernels have no counters" in found["module", ""]["text"]
+    side = bound.side(views.capture(), views.view(kernels=2))
+    assert any("6 more kernels of an iteration were not captured" in f for f in counted.facts(side))
     assert found["kernel", "gemm"]["flop"] == 2.56e9  # that one is known
 
 

@@ -235,6 +235,11 @@ def facts(side: CountedSide) -> list[str]:
     told = [text + "."]
     if side["uncounted"]:
         told.append(_uncounted_launches(side))
+    elif side["absent"]:
+        told.append(
+            f"{side['absent']:,} more kernels of an iteration were not captured (a filter by "
+            "name?): what holds them is unknown."
+        )
     clock = {"base": "locked to their base", "none": "not locked"}
     on = side["device"] or "an unnamed device"
     told.append(

@@ -77,6 +77,7 @@ class CountedSide(TypedDict):
     measured: int
     uncounted: int  # launches of the capture's plan that have no counters
     uncounted_kernels: dict[str, int]  # how many of them by function, most first
+    absent: int  # kernels per iteration that the side's own capture has and this one lacks
     missing: list[str]  # metrics without which no bound can be told
     rows: list[CountedRow]
     spread: Spread | None
