@@ -135,10 +135,12 @@ class About:
         }
         _, mine = costs.get(of[0], (None, None))
         below = [cost for parent, cost in costs.values() if parent == f"module:{of[0]}"]
-        own = [cost and cost["own"] for cost in (mine, *below)]
-        if None in own:
+        # A module inside it that has no cost ran nothing here, as a dropout in inference.
+        own = [cost["own"] for cost in (mine, *below) if cost]
+        known = [ns for ns in own if ns is not None]
+        if not mine or len(known) < len(own):
             return None
-        return max(0, (own[0] or 0) - sum(ns or 0 for ns in own[1:])) / self.total
+        return max(0, known[0] - sum(known[1:])) / self.total
 
 
 def _chosen(table: pa.Table) -> pa.Table:

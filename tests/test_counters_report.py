@@ -100,8 +100,11 @@ def test_launches_that_were_given_counters_are_told_apart() -> None:
     assert any("2 were given those of a launch" in f for f in counted.facts(side))
 
 
-def of_eager(phases: tuple[str, ...], ranges: dict[str, str]) -> dict[str, float | None]:
-    """Shares of the layers of an eager side, whose layers are ranges: those in `ranges`."""
+def of_eager(
+    phases: tuple[str, ...], ranges: dict[str, str], without: str | None = None
+) -> dict[str, float | None]:
+    """Shares of the layers of an eager side, whose layers are ranges: those in `ranges`. The
+    module `without` has no cost on it."""
     counted_table, view = views.counters(), views.view()
     names = [ranges[x] for x in counted_table["layer"].to_pylist()]
     at = counted_table.column_names.index("layer")
@@ -111,7 +114,8 @@ def of_eager(phases: tuple[str, ...], ranges: dict[str, str]) -> dict[str, float
     view["sides"][0]["key"] = key
     for module in view["modules"]:
         cost = module["costs"][views.KEY]
-        module["costs"] = {f"eager/fp16/{phase}": cost for phase in phases}
+        there = () if module["path"] == without else phases
+        module["costs"] = {f"eager/fp16/{phase}": cost for phase in there}
     made = bound.side(bound.Capture(key, counted_table), view)
     return {r["name"]: r["share"] for r in made["rows"] if r["kind"] == "layer"}
 
@@ -123,6 +127,14 @@ def test_a_range_of_an_eager_module_has_the_share_of_what_is_its_own() -> None:
     assert found["layerline/module/h.0.fc"] == pytest.approx(9 / 56)
     assert found["layerline/module/h.1"] == pytest.approx(1 / 56)
     assert sum(v or 0 for v in found.values()) == pytest.approx(1)
+
+
+def test_a_module_that_ran_nothing_leaves_the_range_around_it_its_share() -> None:
+    """Of the block's 28 us its fc has 9; the range of a module without a cost has no share."""
+    ranges = {x: f"layerline/module/{views.LAYERS[x][0][0]}" for x in views.LAYERS}
+    found = of_eager(("inference",), ranges, without="h.1.ln")
+    assert found["layerline/module/h.1"] == pytest.approx(19 / 56)
+    assert found["layerline/module/h.1.ln"] is None
 
 
 def test_a_range_of_a_training_step_has_the_share_of_its_phase() -> None:
