@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.own_ranges import PHASE, PREFIX
+from ..core.own_ranges import PREFIX
 from ..core.roofline_metrics import CLOCK, METRICS
 from . import counters_sums, devices, ncu_spread, roofline
-from .counters import Launch, modules_of_range
+from .counters import Launch, modules_of_range, phase_of_range
 from .floors import LayerFloor
 from .layers import MOVEMENT
-from .report.view import LayerRow, View
+from .report.view import LayerRow, ModuleRow, View
 from .twins import Twins
 
 # The first that a capture has is shown. Names: `metrics/meanings.py`.
@@ -70,10 +70,12 @@ class About:
         self._of: dict[str, list[LayerRow]] = defaultdict(list)
         for r in self.layers:
             self._of[r["layer"]].append(r)
-        self.costs = {
-            m["path"]: m["costs"].get(capture.key) for m in view["modules"] if m["kind"] == "module"
-        }
-        self._modules = view["modules"]
+        self._by_path = {m["path"]: m for m in view["modules"] if m["kind"] == "module"}
+        self._inside: dict[str, list[ModuleRow]] = defaultdict(list)
+        for m in self._by_path.values():
+            if m["parent"] is not None:
+                self._inside[m["parent"].removeprefix("module:")].append(m)
+        self.costs = {path: m["costs"].get(capture.key) for path, m in self._by_path.items()}
         self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
@@ -123,18 +125,11 @@ class About:
         of = modules_of_range(label)
         if not of or not self.total:
             return None
-        side, _, phase = self.capture.key.rpartition("/")
-        if label.startswith(PHASE):
-            phase = label.removeprefix(PHASE).partition("/")[0]
-        elif phase == "step":
-            phase = "forward"
-        costs = {
-            m["path"]: (m["parent"], m["costs"].get(f"{side}/{phase}"))
-            for m in self._modules
-            if m["kind"] == "module"
-        }
-        _, mine = costs.get(of[0], (None, None))
-        below = [cost for parent, cost in costs.values() if parent == f"module:{of[0]}"]
+        side, _, own_phase = self.capture.key.rpartition("/")
+        own_phase = "forward" if own_phase == "step" else own_phase
+        key = f"{side}/{phase_of_range(label) or own_phase}"
+        chosen = [self._by_path.get(of[0]), *self._inside[of[0]]]
+        mine, *below = [m and m["costs"].get(key) for m in chosen]
         # A module inside it that has no cost ran nothing here, as a dropout in inference.
         own = [cost["own"] for cost in (mine, *below) if cost]
         known = [ns for ns in own if ns is not None]

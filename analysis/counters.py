@@ -210,6 +210,11 @@ def modules_of_range(layer: str) -> tuple[str, ...]:
     return (module,) if slash and layer.startswith(PHASE) else ()
 
 
+def phase_of_range(layer: str) -> str:
+    """The phase of a phase's range, or of its label; empty for any other layer."""
+    return layer.removeprefix(PHASE).partition("/")[0] if layer.startswith(PHASE) else ""
+
+
 def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
     return None if values is None else tuple(values)
 

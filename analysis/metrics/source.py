@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,20 +81,21 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
     rules = found.tables.get("rules")
     lost = ncu_whole.missing(found, path)
     ranges = of_ranges(found.tables["launches"])
+    plan = ncu_spread.plan_beside(path)
     return Capture(
         path.name,
         counters_sections.told_apart(found.main, asked),
         devices.of_capture(found.main),
         _phases(found.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
-        AS_ONE if ranges and lost is None else _partly(path, found, lost),
+        AS_ONE if ranges and lost is None else _partly(path, found, lost, plan),
         (
             *found.notes,
             *([f"It {lost.what}; {lost.fix}."] if lost else []),
             *([f"It is {_PIECE}."] if _is_piece(path) else []),
         ),
         ranges,
-        _incomplete(path, found),
+        _incomplete(found, plan),
     )
 
 
@@ -114,9 +115,11 @@ def _no_pieces(path: Path) -> None:
         )
 
 
-def _partly(path: Path, found: Artefact, lost: InputError | None) -> str | None:
+def _partly(
+    path: Path, found: Artefact, lost: InputError | None, plan: Mapping[str, Any] | None
+) -> str | None:
     """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
-    held, plan = len(found.tables["launches"]), ncu_spread.plan_beside(path)
+    held = len(found.tables["launches"])
     if _is_piece(path):
         return f"{held} launches: {_PIECE}"
     whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
@@ -131,8 +134,7 @@ def _partly(path: Path, found: Artefact, lost: InputError | None) -> str | None:
     )
 
 
-def _incomplete(path: Path, found: Artefact) -> frozenset[str]:
-    plan = ncu_spread.plan_beside(path)
+def _incomplete(found: Artefact, plan: Mapping[str, Any] | None) -> frozenset[str]:
     if plan is None:
         return frozenset()
     held = Counter(found.tables["launches"]["layer"].to_pylist())

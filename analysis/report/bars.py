@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from ..modules import kind_of
 from . import show
 from .view import Cost, Side, View
 
@@ -62,11 +63,6 @@ def charts(view: View, beside: list[Side]) -> list[Chart]:
     return result
 
 
-def pattern(path: str) -> str:
-    """``transformer.h.0.attn`` → ``transformer.h.*.attn``."""
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
-
-
 def colours(chosen: list[Side]) -> dict[str, int]:
     """A colour's number by side key: engines have the first ones, eager sides the others."""
     engines = [s["key"] for s in chosen if s["side"] == "engine"]
@@ -101,10 +97,10 @@ def entries(view: View, chosen: list[Side]) -> list[Entry]:
     rows = [m for m in view["modules"] if m["kind"] == "module"]
     paths: dict[str, int] = {}
     for m in rows:
-        paths[pattern(m["path"])] = paths.get(pattern(m["path"]), 0) + 1
+        paths[kind_of(m["path"])] = paths.get(kind_of(m["path"]), 0) + 1
     order: dict[str, int] = {}
     for i, m in enumerate(rows):
-        name = pattern(m["path"])
+        name = kind_of(m["path"])
         order.setdefault(name, i)
         if name not in candidates and paths[name] == 1:
             candidates[name] = {"name": name, "count": 1, "costs": m["costs"]}
@@ -157,7 +153,7 @@ def _own_operations(view: View) -> dict[tuple[str, str], int]:
     for m in view["modules"]:
         if m["kind"] == "block" and len(m["members"]) == 1:
             for key, c in m["costs"].items():
-                at = (pattern(m["members"][0]), key)
+                at = (kind_of(m["members"][0]), key)
                 found[at] = found.get(at, 0) + _whole(c)
     return found
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import bars, show
+from ..modules import kind_of
+from . import show
 from .view import View
 from .view_counters import Counted, CountedRow, CountedSide, Uncounted
 
@@ -122,24 +123,22 @@ def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
     kinds: dict[str, list[CountedRow]] = {}
     for r in side["rows"]:
         if r["kind"] == "module" and r["id"] not in inner and r["share"] is not None:
-            kinds.setdefault(bars.pattern(r["name"]), []).append(r)
+            kinds.setdefault(kind_of(r["name"]), []).append(r)
     totals = {kind: sum(r["share"] or 0 for r in rows) for kind, rows in kinds.items()}
     found = []
     for kind in sorted(kinds, key=lambda k: -totals[k])[:most]:
         top = max(kinds[kind], key=lambda r: r["share"] or 0)
         number = len(kinds[kind])
-        said = top["text"] if number == 1 else f"{_bounds(kinds[kind])}{top['name']}: {top['text']}"
-        name = kind if number > 1 else top["name"]
-        share = show.percent(totals[kind])
-        found.append(
-            (name or "(model)", share if number == 1 else f"{share}, {number} of them", said)
-        )
+        name, share, said = top["name"] or "(model)", show.percent(totals[kind]), top["text"]
+        if number > 1:
+            name, share = kind, f"{share}, {number} of them"
+            said = f"{_bounds(kinds[kind], top)}{top['name']}: {said}"
+        found.append((name, share, said))
     return found
 
 
-def _bounds(rows: Sequence[CountedRow]) -> str:
+def _bounds(rows: Sequence[CountedRow], top: CountedRow) -> str:
     """How many are bound otherwise than the costliest, which stands for them."""
-    top = max(rows, key=lambda r: r["share"] or 0)
     others = Counter(r["bound"] for r in rows if r["bound"] != top["bound"])
     told = ", ".join(
         f"{n} {f'{bound}-bound' if bound else 'unknown'}" for bound, n in others.most_common()

@@ -11,9 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from layerline.core.own_ranges import PHASE
-
-from ..counters import modules_of_range
+from ..counters import modules_of_range, phase_of_range
 from . import show
 from .counted import amount
 from .view_counters import CountedRow, CountedSide
@@ -119,5 +117,5 @@ def _name(layer: str) -> str:
     of = modules_of_range(layer)
     if not of:
         return layer
-    phase = layer.removeprefix(PHASE).partition("/")[0] if layer.startswith(PHASE) else ""
+    phase = phase_of_range(layer)
     return f"{of[0] or '(model)'}, {phase}" if phase else of[0] or "(model)"
