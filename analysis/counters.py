@@ -28,11 +28,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core.nodes import NodeGraph
-from layerline.core.own_ranges import MODULE, PHASE, PREFIX
-from layerline.core.resolve import Network, RawLayer, resolve
-from layerline.core.tables import SCHEMAS
-
+from ..core.nodes import NodeGraph
+from ..core.own_ranges import MODULE, PHASE, PREFIX
+from ..core.resolve import Network, RawLayer, resolve
+from ..core.tables import SCHEMAS
 from .layers_generic import filled
 from .nsys_ops import NO_LAYER
 

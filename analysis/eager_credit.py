@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layerline.core.own_ranges import MODULE, PHASE
-from layerline.core.tables import PHASES
-from layerline.core.torch_ranges import EVALUATE, SUMS
-
+from ..core.own_ranges import MODULE, PHASE
+from ..core.tables import PHASES
+from ..core.torch_ranges import EVALUATE, SUMS
 from .readers.torch_events import OP, RANGE, UNKNOWN, Events, Ints
 from .readers.torch_nesting import Flags, Nesting, innermost
 from .readers.torch_windows import windows

@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core import torch_ranges
-from layerline.core.own_ranges import PREFIX
-from layerline.core.stats import median
-from layerline.core.torch_ranges import EVALUATE
-
+from ..core import torch_ranges
+from ..core.own_ranges import PREFIX
+from ..core.stats import median
+from ..core.torch_ranges import EVALUATE
 from . import closure
 from .eager_ops import of_events
 from .readers import nsys_schema, nsys_sqlite
@@ -29,17 +28,7 @@ from .readers.base import Artefact
 from .readers.nsys_arrays import Calls, Capture, Operations, Ranges
 from .readers.nsys_capture import load
 from .readers.nsys_source import NULL, Integers
-from .readers.torch_events import (
-    KERNEL,
-    MEMCPY,
-    MEMSET,
-    OP,
-    RANGE,
-    RUNTIME,
-    UNKNOWN,
-    Events,
-    Ints,
-)
+from .readers.torch_events import KERNEL, MEMCPY, MEMSET, OP, RANGE, RUNTIME, UNKNOWN, Events, Ints
 from .readers.torch_nesting import Nesting, nest
 from .report.show import spoken_time as time
 from .report.view import Closure

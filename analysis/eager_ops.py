@@ -15,29 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core import tables
-from layerline.core.own_ranges import ITERATION, MODULE, PHASE
-
-from .eager_credit import (
-    ROWS,
-    RULES,
-    UNRESOLVED,
-    Credit,
-    backward_nodes,
-    credit,
-    named,
-)
+from ..core import tables
+from ..core.own_ranges import ITERATION, MODULE, PHASE
+from .eager_credit import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, named
 from .readers.base import Artefact
 from .readers.torch_events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
 from .readers.torch_nesting import Nesting, nest
-from .readers.torch_trace import (
-    coded,
-    columns,
-    constant,
-    facts,
-    launches,
-    masked,
-)
+from .readers.torch_trace import coded, columns, constant, facts, launches, masked
 from .readers.torch_windows import iteration_number
 from .sums import OUTSIDE_OPERATORS
 

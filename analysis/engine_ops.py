@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-from layerline.core.tables import SCHEMAS
-
+from ..core.errors import InputError
+from ..core.tables import SCHEMAS
 from ..engines.layers import load as load_layers
 from .readers import onnxruntime_profile
 from .readers.base import Artefact

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from layerline.core.stats import Stat, interval_rank, median, percentile
+from ..core.stats import Stat, interval_rank, median, percentile
 
 Integers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]

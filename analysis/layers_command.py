@@ -9,15 +9,14 @@ import click
 import pyarrow as pa
 from rich.console import Console
 
-from layerline.core import nodes as nodes_file
-from layerline.core import progress, tables
-from layerline.core.errors import InputError
-from layerline.core.files import apart, write_json
-from layerline.core.nodes import NodeGraph
-from layerline.core.options import FilePath, no_use
-from layerline.core.resolve import Network, load_network
-from layerline.engines.backend import PRECISIONS
-
+from ..core import nodes as nodes_file
+from ..core import progress, tables
+from ..core.errors import InputError
+from ..core.files import apart, write_json
+from ..core.nodes import NodeGraph
+from ..core.options import FilePath, no_use
+from ..core.resolve import Network, load_network
+from ..engines.backend import PRECISIONS
 from . import layers_generic, layers_info, layers_run, layers_show
 from .layers_show import Times
 from .readers import registry

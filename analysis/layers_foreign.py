@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from layerline.core.resolve.spelling import reformat_of
-
+from ..core.resolve.spelling import reformat_of
 from .report.show import percent
 
 Row = dict[str, Any]

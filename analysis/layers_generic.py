@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from layerline.core import tables
-from layerline.core.errors import InputError
-from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import Network, RawLayer, Resolution, resolve
-
+from ..core import tables
+from ..core.errors import InputError
+from ..core.nodes import NodeGraph
+from ..core.resolve import Network, RawLayer, Resolution, resolve
 from .layers import layers as layers_of_ops
 from .layers import without_kernels
 from .layers_show import Times

@@ -17,11 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core import tables
-from layerline.core.errors import InputError
-from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import Network, RawLayer
-
+from ..core import tables
+from ..core.errors import InputError
+from ..core.nodes import NodeGraph
+from ..core.resolve import Network, RawLayer
 from . import layers_generic
 from .readers import registry, trt_layers, trt_profile
 from .readers.base import Artefact

@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from layerline.core.errors import one_line
-from layerline.core.stats import Stat
-from layerline.core.tables import RULES
-
+from ..core.errors import one_line
+from ..core.stats import Stat
+from ..core.tables import RULES
 from . import layers_foreign, plain
 from .report.show import percent
 

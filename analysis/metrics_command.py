@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from layerline.core import nodes as nodes_file
-from layerline.core.errors import InputError, one_line
-from layerline.core.files import apart, folder, write_text
-from layerline.core.options import FilePath, Finite, names
-from layerline.core.progress import log, progress
-from layerline.core.resolve import load_network
+from ..core import nodes as nodes_file
+from ..core.errors import InputError, one_line
+from ..core.files import apart, folder, write_text
+from ..core.options import FilePath, Finite, names
+from ..core.progress import log, progress
+from ..core.resolve import load_network
 
 _PATH: Any = FilePath()
 _capture = click.argument("capture", type=_PATH)
@@ -169,8 +169,7 @@ def roofline(
     capture: Path, by: str, nodes: Path | None, network: Path | None, output: Path | None
 ) -> None:
     """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
-    from layerline.core.files import read_json
-
+    from ..core.files import read_json
     from . import belongs
     from .floors import in_precision
     from .metrics import text
@@ -212,8 +211,7 @@ def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path
 
     Both are captures of one run: fp16.tensorrt.ncu-rep and fp16.tensorrt.ncu-every.ncu-rep, say.
     """
-    from layerline.core.files import write_json
-
+    from ..core.files import write_json
     from .metrics import replays, replays_show
 
     apart(output, fraction, every)

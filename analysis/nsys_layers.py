@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from layerline.core import tables
-from layerline.core.errors import InputError
-from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import Network, RawLayer, Resolution, resolve
-
+from ..core import tables
+from ..core.errors import InputError
+from ..core.nodes import NodeGraph
+from ..core.resolve import Network, RawLayer, Resolution, resolve
 from ..core.stats import Stat
 from .layer_sums import per_layer, summarise
 from .layers_generic import filled

@@ -14,12 +14,11 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from layerline.core.errors import InputError, LayerlineError, one_line
-from layerline.core.files import apart, replacing
-from layerline.core.options import FilePath, once_each
-from layerline.core.progress import log, progress
-from layerline.core.tables import write_csv, write_parquet
-
+from ..core.errors import InputError, LayerlineError, one_line
+from ..core.files import apart, replacing
+from ..core.options import FilePath, once_each
+from ..core.progress import log, progress
+from ..core.tables import write_csv, write_parquet
 from .readers.base import Artefact
 
 _SUFFIXES = (".csv", ".parquet", ".json")

@@ -23,17 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.roofline_metrics import (
-    BYTES,
-    CLOCK,
-    DURATION,
-    FP16,
-    FP32,
-    METRICS,
-    SASS,
-    TENSOR,
-)
-
+from ..core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from . import roofline_floor
 from .devices import Device
 from .report.show import percent

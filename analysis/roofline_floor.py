@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerline.core.nodes import Node, NodeGraph
-
+from ..core.nodes import Node, NodeGraph
 from .devices import Device
 from .roofline_flop import DATALESS, PARTS, PRODUCTS, VIEWS, Shapes, added, flop, product
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from layerline.core.nodes import Node
+from ..core.nodes import Node
 
 # dtype and dims of a tensor: ("float16", (1, 128, 768)).
 Shapes = Mapping[str, tuple[str, Sequence[int]]]

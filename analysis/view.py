@@ -19,15 +19,7 @@ from . import modules as modules_
 from .floors import LayerFloor
 from .layers import MOVEMENT
 from .report import view as contract
-from .sides import (
-    Column,
-    Model,
-    SideData,
-    as_cost,
-    estimate,
-    precision_run,
-    reduced,
-)
+from .sides import Column, Model, SideData, as_cost, estimate, precision_run, reduced
 from .sums import OUTSIDE_OPERATORS, UNRESOLVED, Key, phase_shares, stat, sums
 
 SCHEMA_VERSION = 1

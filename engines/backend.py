@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.run import Run
+from ..core.errors import InputError, ToolMissing
+from ..core.run import Run
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from layerline.core.errors import InputError
-from layerline.core.files import machine_lock
-from layerline.core.options import FilePath, listed, no_use
-from layerline.core.progress import log, progress
-from layerline.core.run import Run, Step, open_run
-
+from ..core.errors import InputError
+from ..core.files import machine_lock
+from ..core.options import FilePath, listed, no_use
+from ..core.progress import log, progress
+from ..core.run import Run, Step, open_run
 from .backend import (
     PRECISIONS,
     Backend,

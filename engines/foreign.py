@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerline.core.errors import InputError
-from layerline.core.files import machine_lock
-from layerline.core.progress import log, progress
-from layerline.core.run import Run, Step
-
+from ..core.errors import InputError
+from ..core.files import machine_lock
+from ..core.progress import log, progress
+from ..core.run import Run, Step
 from .backend import Backend, BuildOptions, check_precision, nodes_path, require
 
 

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
-from layerline.core.files import read_json, write_json
-
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
+from ..core.files import read_json, write_json
 from .backend import Worker
 
 PROTOCOL = 1

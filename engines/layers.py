@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerline.core import run_forms
-from layerline.core.errors import InputError
-from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import Network, RawLayer, node_status, resolve
+from ..core import run_forms
+from ..core.errors import InputError
+from ..core.nodes import NodeGraph
+from ..core.resolve import Network, RawLayer, node_status, resolve
 
 SCHEMA_VERSION = 1
 

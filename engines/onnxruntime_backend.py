@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from layerline.core import machine, nodes
-from layerline.core.errors import CheckFailed, InputError
-from layerline.core.files import write_json
-from layerline.core.run import Run
-
+from ..core import machine, nodes
+from ..core.errors import CheckFailed, InputError
+from ..core.files import write_json
+from ..core.run import Run
 from . import layers, onnxruntime_graph
 from .backend import (
     Backend,

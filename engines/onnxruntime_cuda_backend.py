@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layerline.core.progress import log
-from layerline.core.run import Run
-
+from ..core.progress import log
+from ..core.run import Run
 from . import gpus, onnxruntime_graph
 from .backend import BuildOptions, Unavailable, Worker
 from .layers import EngineLayer

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import RawLayer
-
+from ..core.errors import InputError, ToolMissing
+from ..core.nodes import NodeGraph
+from ..core.resolve import RawLayer
 from .layers import EngineLayer
 
 # ONNX Runtime's words for tensor types, in its profile.

@@ -17,14 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerline.core import nodes
-from layerline.core.commands import words
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.files import read_json, replacing, write_json
-from layerline.core.machine import state
-from layerline.core.resolve import load_network
-from layerline.core.run import Run
-
+from ..core import nodes
+from ..core.commands import words
+from ..core.errors import InputError, ToolMissing
+from ..core.files import read_json, replacing, write_json
+from ..core.machine import state
+from ..core.resolve import load_network
+from ..core.run import Run
 from . import gpus, layers, tensorrt_layers
 from .backend import (
     Backend,

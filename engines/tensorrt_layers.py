@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from layerline.core.resolve import RawLayer
-from layerline.core.tensor_types import joined, precision_of
-
+from ..core.resolve import RawLayer
+from ..core.tensor_types import joined, precision_of
 from .layers import EngineLayer
 
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.options import listed, no_use
-from layerline.core.progress import log
-from layerline.core.run import Run, Step, open_run
-from layerline.engines import backend as backends
-from layerline.engines.command import engine_options
-
+from ..core.errors import InputError, ToolMissing
+from ..core.options import listed, no_use
+from ..core.progress import log
+from ..core.run import Run, Step, open_run
+from ..engines import backend as backends
+from ..engines.command import engine_options
 from . import dry_run as dry_run_
 from . import eager_nsys, engine, engine_rebuild, engine_trace, ncu_step, nsys, steps
 from .steps import COUNTERS, REBUILD

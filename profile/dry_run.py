@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from layerline.engines import launch
-from layerline.engines.backend import inputs_path
-
+from ..engines import launch
+from ..engines.backend import inputs_path
 from . import eager_nsys, nsys
 from .eager_process import why_not
 from .engine import Plan, Subject

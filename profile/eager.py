@@ -10,9 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import ToolMissing
-from layerline.core.run import Run
-
+from ..core.errors import ToolMissing
+from ..core.run import Run
 from . import eager_process
 
 why_not = eager_process.why_not

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerline.core import machine
-from layerline.core.errors import CheckFailed
-from layerline.core.files import replacing, write_json
-
+from ..core import machine
+from ..core.errors import CheckFailed
+from ..core.files import replacing, write_json
 from . import hooks
 from .eager_queued import queued
 from .eager_setup import (

@@ -12,13 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layerline.core import machine
-from layerline.core.files import replacing, write_json
-from layerline.core.progress import progress
-from layerline.core.run import Run
-from layerline.engines import launch
-from layerline.engines.backend import Worker
-
+from ..core import machine
+from ..core.files import replacing, write_json
+from ..core.progress import progress
+from ..core.run import Run
+from ..engines import launch
+from ..engines.backend import Worker
 from . import eager_process, nsys
 
 WORKER = (sys.executable, "-P", "-m", "layerline.profile.eager_nsys_worker")

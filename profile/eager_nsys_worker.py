@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import ToolMissing
-from layerline.profile.worker_main import answer
+from ..core.errors import ToolMissing
+from .worker_main import answer
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:

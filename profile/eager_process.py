@@ -10,11 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import CheckFailed, ToolMissing, one_line
-from layerline.core.files import read_json, write_json
-from layerline.core.progress import progress
-from layerline.core.run import Run
-from layerline.engines.launch import ERRORS
+from ..core.errors import CheckFailed, ToolMissing, one_line
+from ..core.files import read_json, write_json
+from ..core.progress import progress
+from ..core.run import Run
+from ..engines.launch import ERRORS
 
 PARTS = {
     "trace": "trace.json.gz",

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from layerline.engines.workers.cuda_driver import Cuda, CudaError, NoDriver
-from layerline.engines.workers.stream_clock import StreamClock
+from ..engines.workers.cuda_driver import Cuda, CudaError, NoDriver
+from ..engines.workers.stream_clock import StreamClock
 
 MOST = 30
 WAITS = "the model waits for the device, or launches more than the queue holds"

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerline.core import machine
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.series import in_order
-from layerline.engines.workers.cuda_driver import bus_id
-from layerline.engines.workers.nvml_sampler import Sampler
+from ..core import machine
+from ..core.errors import InputError, ToolMissing
+from ..core.series import in_order
+from ..engines.workers.cuda_driver import bus_id
+from ..engines.workers.nvml_sampler import Sampler
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 PRECISIONS = ("fp32", "tf32", *LOW)
@@ -77,7 +77,7 @@ def choose_device(asked: str | None) -> torch.device:
 
 def prepare(job: dict[str, Any], training: bool) -> Subject:
     """Build the model of the run as the exporter describes it, in the precision asked for."""
-    from layerline.export.models import load_spec
+    from ..export.models import load_spec
 
     precision = job["precision"]
     if precision not in PRECISIONS:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from layerline.profile.worker_main import answer
+from .worker_main import answer
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:

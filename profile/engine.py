@@ -14,16 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from layerline.core import machine, run_forms
-from layerline.core.errors import InputError
-from layerline.core.files import replacing, sha256, sha256_of, write_json
-from layerline.core.progress import progress
-from layerline.core.run import Run
-from layerline.core.series import of_processes, sizes
-from layerline.engines import launch
-from layerline.engines.backend import Backend, inputs_path
-from layerline.engines.layers import load as load_layers
-
+from ..core import machine, run_forms
+from ..core.errors import InputError
+from ..core.files import replacing, sha256, sha256_of, write_json
+from ..core.progress import progress
+from ..core.run import Run
+from ..core.series import of_processes, sizes
+from ..engines import launch
+from ..engines.backend import Backend, inputs_path
+from ..engines.layers import load as load_layers
 from . import engine_processes
 from .engine_accuracy import compare
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from layerline.core.errors import InputError
+from ..core.errors import InputError
 
 
 def compare(

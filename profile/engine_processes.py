@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerline.core.stats import summarise
+from ..core.stats import summarise
 
 SERIES = ("latency_ns", "warmup_ns", "host_ns", "queued_ns")
 

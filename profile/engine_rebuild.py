@@ -14,15 +14,14 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from layerline.core.errors import InputError
-from layerline.core.files import sha256, write_json
-from layerline.core.progress import progress
-from layerline.core.run import Run
-from layerline.core.series import of_processes
-from layerline.core.stats import Stat
-from layerline.engines import launch
-from layerline.engines.backend import inputs_path
-
+from ..core.errors import InputError
+from ..core.files import sha256, write_json
+from ..core.progress import progress
+from ..core.run import Run
+from ..core.series import of_processes
+from ..core.stats import Stat
+from ..engines import launch
+from ..engines.backend import inputs_path
 from .engine import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject, of_what
 
 

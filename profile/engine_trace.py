@@ -10,12 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from layerline.core import machine
-from layerline.core.files import replacing, write_json
-from layerline.core.progress import progress
-from layerline.engines import launch
-from layerline.engines.backend import inputs_path
-
+from ..core import machine
+from ..core.files import replacing, write_json
+from ..core.progress import progress
+from ..engines import launch
+from ..engines.backend import inputs_path
 from . import nsys
 from .engine import SCHEMA_VERSION, SPARE_SECONDS, Subject, of_what
 

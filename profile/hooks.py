@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from layerline.core.own_ranges import ITERATION, MODULE, PHASE
+from ..core.own_ranges import ITERATION, MODULE, PHASE
 
 if TYPE_CHECKING:
     import torch

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerline.core.commands import words
-from layerline.core.errors import InputError, ToolMissing, one_line
-from layerline.core.files import replacing
-from layerline.core.roofline_metrics import METRICS as ROOFLINE
-
+from ..core.commands import words
+from ..core.errors import InputError, ToolMissing, one_line
+from ..core.files import replacing
+from ..core.roofline_metrics import METRICS as ROOFLINE
 from . import nsys
 
 DEFAULT_SECTION = "ComputeWorkloadAnalysis"

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import InputError, LayerlineError, ToolMissing
-from layerline.core.files import folder as make_folder
-from layerline.core.files import sha256, sha256_of, write_json
-from layerline.core.progress import log
-
+from ..core.errors import InputError, LayerlineError, ToolMissing
+from ..core.files import folder as make_folder
+from ..core.files import sha256, sha256_of, write_json
+from ..core.progress import log
 from . import ncu
 from .engine import SCHEMA_VERSION
 from .ncu_batches import (

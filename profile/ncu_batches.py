@@ -15,11 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core import forms
-from layerline.core.errors import CheckFailed, InputError
-from layerline.core.files import read_json, sha256
-from layerline.core.tables import SCHEMAS
-
+from ..core import forms
+from ..core.errors import CheckFailed, InputError
+from ..core.files import read_json, sha256
+from ..core.tables import SCHEMAS
 from .ncu_match import Seen
 
 SCHEMA_VERSION = 1

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerline.core import machine
-from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
-from layerline.core.files import replacing, sha256, write_json
-from layerline.core.progress import log, progress
-from layerline.engines import launch
-
+from ..core import machine
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
+from ..core.files import replacing, sha256, write_json
+from ..core.progress import log, progress
+from ..engines import launch
 from . import ncu, ncu_launches, ncu_match, ncu_plan
 from .engine import SCHEMA_VERSION
 from .ncu_match import Seen

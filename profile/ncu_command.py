@@ -10,16 +10,15 @@ from typing import Any
 
 import click
 
-from layerline.core.commands import words
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.files import machine_lock, writable, write_json
-from layerline.core.options import SECONDS, FilePath, listed, no_use
-from layerline.core.progress import log
-from layerline.core.run import Run, Step, open_run
-from layerline.engines import backend as backends
-from layerline.engines import launch
-from layerline.engines.command import precisions
-
+from ..core.commands import words
+from ..core.errors import InputError, ToolMissing
+from ..core.files import machine_lock, writable, write_json
+from ..core.options import SECONDS, FilePath, listed, no_use
+from ..core.progress import log
+from ..core.run import Run, Step, open_run
+from ..engines import backend as backends
+from ..engines import launch
+from ..engines.command import precisions
 from . import engine, ncu_batched, ncu_batches, ncu_capture, ncu_target
 from . import ncu as tool
 from .eager_process import cuda_usable

@@ -21,10 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from layerline.core import torch_ranges
-from layerline.core.errors import InputError
-from layerline.core.own_ranges import ITERATION, MODULE, PHASE, PREFIX
-
+from ..core import torch_ranges
+from ..core.errors import InputError
+from ..core.own_ranges import ITERATION, MODULE, PHASE, PREFIX
 from .ncu_launches import kernels_and_ranges, launch_of
 from .ncu_plan import Launch
 

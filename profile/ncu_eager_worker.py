@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layerline.profile.worker_main import answer
+from .worker_main import answer
 
 
 @contextlib.contextmanager

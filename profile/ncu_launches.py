@@ -13,9 +13,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from layerline.core import own_ranges
-from layerline.core.errors import InputError
-
+from ..core import own_ranges
+from ..core.errors import InputError
 from . import ncu
 from .ncu_match import Seen
 from .ncu_plan import Launch

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerline.core.errors import CheckFailed
-
+from ..core.errors import CheckFailed
 from .ncu_plan import Launch, Way, by_function, choose, invocations, kinds
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from layerline.core.errors import LayerlineError, ToolMissing
-from layerline.core.progress import log
-
+from ..core.errors import LayerlineError, ToolMissing
+from ..core.progress import log
 from . import ncu, ncu_capture, ncu_command, ncu_target, steps
 from .eager_process import cuda_usable
 from .engine import Subject

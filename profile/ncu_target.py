@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerline.core.files import read_json
-from layerline.core.run import Run
-from layerline.engines import launch
-from layerline.engines.backend import Worker, inputs_path
-
+from ..core.files import read_json
+from ..core.run import Run
+from ..engines import launch
+from ..engines.backend import Worker, inputs_path
 from . import ncu_eager_launches, ncu_launches, ncu_plan
 from .engine import Subject
 from .ncu_plan import Launch, Plan

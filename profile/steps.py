@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from layerline.core.files import machine_lock
-from layerline.core.options import SECONDS, Finite
-from layerline.core.progress import log
-from layerline.core.run import Run, Step
-from layerline.engines import backend as backends
-
+from ..core.files import machine_lock
+from ..core.options import SECONDS, Finite
+from ..core.progress import log
+from ..core.run import Run, Step
+from ..engines import backend as backends
 from . import engine
 
 # Loads of an engine on a GPU: two of them differ by more than the interval of either. With three

@@ -21,18 +21,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from layerline.core import run_forms
-from layerline.core.errors import InputError, LayerlineError
-from layerline.core.files import sha256, write_json
-from layerline.core.progress import log
-from layerline.core.run import Run, Step, open_run
-from layerline.core.series import of_processes, sizes
-from layerline.engines import backend as backends
-from layerline.engines.backend import Backend, BuildOptions
-from layerline.engines.command import build
-from layerline.export.source import Request
-from layerline.export.stage import FILES, Options, Stage
-
+from ..core import run_forms
+from ..core.errors import InputError, LayerlineError
+from ..core.files import sha256, write_json
+from ..core.progress import log
+from ..core.run import Run, Step, open_run
+from ..core.series import of_processes, sizes
+from ..engines import backend as backends
+from ..engines.backend import Backend, BuildOptions
+from ..engines.command import build
+from ..export.source import Request
+from ..export.stage import FILES, Options, Stage
 from . import engine, steps
 from .sweep_beside import remark
 

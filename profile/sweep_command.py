@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from layerline.core.options import FilePath, listed
-from layerline.core.run import open_run
-from layerline.engines import backend as backends
-from layerline.engines.command import DEFAULT_PRECISIONS, precisions
-
+from ..core.options import FilePath, listed
+from ..core.run import open_run
+from ..engines import backend as backends
+from ..engines.command import DEFAULT_PRECISIONS, precisions
 from . import steps
 from . import sweep as sweep_
 

@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
-from layerline.core import machine
-from layerline.core.errors import CheckFailed
-from layerline.core.files import replacing, write_json
-from layerline.core.stats import summarise
-
+from ..core import machine
+from ..core.errors import CheckFailed
+from ..core.files import replacing, write_json
+from ..core.stats import summarise
 from . import hooks
 from .eager_setup import (
     Repeats,

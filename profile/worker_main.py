@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import LayerlineError
-from layerline.core.files import read_json, write_json
+from ..core.errors import LayerlineError
+from ..core.files import read_json, write_json
 
 
 def answer(path: Path, run: Callable[[dict[str, Any]], dict[str, Any]]) -> int:

@@ -10,14 +10,7 @@ import pytest
 from ncu_fake import THREE, WORKER, Fake, capture, make, reports
 
 from layerline.core.errors import InputError
-from layerline.profile import (
-    ncu,
-    ncu_batched,
-    ncu_capture,
-    ncu_launches,
-    ncu_plan,
-    ncu_target,
-)
+from layerline.profile import ncu, ncu_batched, ncu_capture, ncu_launches, ncu_plan, ncu_target
 from layerline.profile.ncu_batches import Cut
 
 

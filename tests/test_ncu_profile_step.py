@@ -13,13 +13,7 @@ from ncu_fake import Fake, capture, make, reports
 from layerline.core.cli import cli
 from layerline.core.errors import ToolMissing
 from layerline.core.roofline_metrics import METRICS
-from layerline.profile import (
-    ncu,
-    ncu_capture,
-    ncu_command,
-    ncu_step,
-    ncu_target,
-)
+from layerline.profile import ncu, ncu_capture, ncu_command, ncu_step, ncu_target
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from layerline.core.errors import InputError, ToolMissing, one_line
-from layerline.core.files import replacing
-
+from ...core.errors import InputError, ToolMissing, one_line
+from ...core.files import replacing
 from ..devices import Device
 from .meanings import spelled
 from .series import Series

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core.errors import InputError
-from layerline.profile.ncu_target import RANGE
-
+from ...core.errors import InputError
+from ...profile.ncu_target import RANGE
 from .. import ncu_spread, ncu_whole
 from ..counters_rules import base_unit
 from ..readers import registry

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from layerline.core.errors import one_line
-
+from ...core.errors import one_line
 from .. import plain
 from ..report.show import percent
 

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core.errors import InputError
-from layerline.core.files import folder as make_folder
-from layerline.core.files import replacing
-
+from ...core.errors import InputError
+from ...core.files import folder as make_folder
+from ...core.files import replacing
 from ..counters_rules import base_unit
 from ..counters_sums import durations
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-from layerline.core.own_ranges import PHASE
-from layerline.core.tables import read_parquet
-
+from ...core.errors import InputError
+from ...core.own_ranges import PHASE
+from ...core.tables import read_parquet
 from .. import counters_sections, devices, ncu_combine, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry

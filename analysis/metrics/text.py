@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.core.errors import InputError, one_line
-from layerline.core.files import write_json
-from layerline.core.nodes import NodeGraph
-from layerline.core.roofline_metrics import METRICS
-from layerline.core.tables import write_csv, write_parquet
-
+from ...core.errors import InputError, one_line
+from ...core.files import write_json
+from ...core.nodes import NodeGraph
+from ...core.roofline_metrics import METRICS
+from ...core.tables import write_csv, write_parquet
 from .. import counters_sums, roofline
 from ..counters import Launch
 from ..counters_rules import DURATION, PRINTED_DURATION

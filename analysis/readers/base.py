@@ -15,8 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .bounded import compression_of, open_bytes, open_regular
 from .encoding import decode
 

@@ -17,8 +17,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .encoding import LATIN1, encoding_of
 
 MIB = 1 << 20

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .bounded import MIB
 from .encoding import decode
 

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
-from layerline.core.errors import InputError
+from ...core.errors import InputError
 
 MAX_CONTAINERS = 10_000_000
 MAX_TEXTS = 4_000_000  # texts and long integers; a snapshot writes each text once

@@ -21,8 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from . import memory_pickle
 from .base import Artefact, Head
 from .bounded import MIB, read_bytes

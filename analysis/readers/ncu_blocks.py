@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from layerline.core.errors import InputError
+from ...core.errors import InputError
 
 _SOURCES, _RESULTS, _PAYLOAD = 1, 2, 5
 _VARINT, _BITS64, _BYTES, _BITS32 = 0, 1, 2, 5

@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .base import Artefact, Head
 from .bounded import MIB, open_text
 from .ncu_numbers import in_doubt, style_of

@@ -14,10 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core import own_ranges
-from layerline.core.errors import InputError, ToolMissing
-from layerline.core.tables import table
-
+from ...core import own_ranges
+from ...core.errors import InputError, ToolMissing
+from ...core.tables import table
 from . import ncu_blocks
 from .base import Artefact, Head
 from .encoding import valid_text

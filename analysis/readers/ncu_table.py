@@ -10,9 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core import own_ranges
-from layerline.core.tables import table
-
+from ...core import own_ranges
+from ...core.tables import table
 from .ncu_numbers import Style
 from .ncu_rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
 

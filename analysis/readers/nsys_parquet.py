@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from layerline.core.errors import InputError
-from layerline.core.files import NO_ROOM
-
+from ...core.errors import InputError
+from ...core.files import NO_ROOM
 from . import nsys_schema as schema
 from . import nsys_table
 from .base import Artefact, Head

@@ -17,8 +17,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .nsys_source import NULL, Columns, Filter, Source, gather
 
 BATCH_ROWS = 65_536

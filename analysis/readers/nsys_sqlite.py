@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from . import nsys_schema, nsys_table
 from .base import Artefact, Head
 from .nsys_sql import SqliteSource

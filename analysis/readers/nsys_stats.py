@@ -20,8 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .base import Artefact, Head
 from .bounded import open_text
 from .ncu_numbers import Style, in_doubt, style_of

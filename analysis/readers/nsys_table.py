@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from layerline.core import own_ranges, tables
-
+from ...core import own_ranges, tables
 from . import nsys_diagnostics
 from . import nsys_schema as schema
 from .base import Artefact

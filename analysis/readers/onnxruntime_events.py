@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import msgspec
 
-from layerline.core.errors import InputError
+from ...core.errors import InputError
 
 READ = 1 << 20  # characters at a time
 MOST_DAMAGE = 10_000  # entries that are none of the profiler's

@@ -34,10 +34,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-from layerline.core.stats import summarise
-from layerline.core.tables import table
-
+from ...core.errors import InputError
+from ...core.stats import summarise
+from ...core.tables import table
 from .base import Artefact, Head
 from .bounded import open_text
 from .onnxruntime_events import Args, Damage, Event, events_of

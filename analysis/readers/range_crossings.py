@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from layerline.core.errors import InputError
+from ...core.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]

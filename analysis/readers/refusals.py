@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .base import Head
 
 # Beginning of the file: what it is, what to do. Sources: the formats' own documentation.

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .base import Artefact, Head, Reader, read_head
 
 READERS = (

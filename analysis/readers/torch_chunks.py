@@ -24,8 +24,7 @@ from typing import IO, Any
 
 import msgspec
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .bounded import MIB, open_bytes
 
 CHUNK = 4 * MIB

@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
 from .torch_chunks import ABSENT, Args, Chunks, Event, Number
 
 Ints = npt.NDArray[np.int64]

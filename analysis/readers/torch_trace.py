@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from layerline.core import tables
-
+from ...core import tables
 from .base import Artefact, Head
 from .torch_events import (
     DEVICE,

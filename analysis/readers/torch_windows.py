@@ -12,9 +12,8 @@ from collections import Counter
 
 import numpy as np
 
-from layerline.core.own_ranges import ITERATION, PHASE
-from layerline.core.tables import PHASES
-
+from ...core.own_ranges import ITERATION, PHASE
+from ...core.tables import PHASES
 from .torch_events import HOST, RANGE, UNKNOWN, Events, Ints, integer
 from .torch_nesting import Nesting
 

@@ -26,10 +26,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.core.errors import InputError
-from layerline.core.tables import table
-from layerline.core.tensor_types import joined, precision_of
-
+from ...core.errors import InputError
+from ...core.tables import table
+from ...core.tensor_types import joined, precision_of
 from . import trt_oneline
 from .base import Artefact, Head
 from .bounded import read_bytes

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from layerline.analysis.readers import nsys_schema
-from layerline.analysis.readers.nsys_parquet import reading
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
+from ..readers import nsys_schema
+from ..readers.nsys_parquet import reading
 from . import nsys_rules as rules
 from .nsys_sqlite import property_row
 from .scrubber import Scrubber

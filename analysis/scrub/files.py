@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from layerline.analysis.readers.base import read_head
-from layerline.analysis.readers.bounded import open_text
+from ..readers.base import read_head
+from ..readers.bounded import open_text
 
 Rewritten = Callable[[IO[str]], Iterator[str]]
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from layerline.analysis.readers import ncu_rep
-from layerline.analysis.readers.base import Head
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
+from ..readers import ncu_rep
+from ..readers.base import Head
 from . import arrow, json_text, lines, nsys_sqlite, pickles
 from .scrubber import Scrubber
 

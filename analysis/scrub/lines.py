@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from layerline.analysis.readers.bounded import MIB
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
+from ..readers.bounded import MIB
 from . import fields
 from .files import rewrite_text
 from .scrubber import Scrubber

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from layerline.analysis.readers import nsys_schema
-
+from ..readers import nsys_schema
 from . import fields
 
 _NUMBER = re.compile(r"(?:true|false|-?\d{1,12}(?:\.\d{1,6})?)?\Z", re.IGNORECASE)

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from layerline.analysis.readers import nsys_schema
-from layerline.analysis.readers.nsys_sql import refuse_unfinished
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
+from ..readers import nsys_schema
+from ..readers.nsys_sql import refuse_unfinished
 from . import nsys_rules as rules
 from .scrubber import Scrubber
 

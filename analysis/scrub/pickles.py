@@ -7,11 +7,10 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from layerline.analysis.readers import memory_pickle, memory_snapshot
-from layerline.analysis.readers.base import read_head
-from layerline.analysis.readers.bounded import read_bytes
-from layerline.core.errors import InputError
-
+from ...core.errors import InputError
+from ..readers import memory_pickle, memory_snapshot
+from ..readers.base import read_head
+from ..readers.bounded import read_bytes
 from . import fields
 from .scrubber import Scrubber
 

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from layerline.analysis.readers import nsys_parquet, registry
-from layerline.analysis.readers.base import read_head
-from layerline.core.errors import CheckFailed, InputError
-from layerline.core.files import folder, replacing, written
-
+from ...core.errors import CheckFailed, InputError
+from ...core.files import folder, replacing, written
+from ..readers import nsys_parquet, registry
+from ..readers.base import read_head
 from . import arrow, kinds, rescan, run_directory
 from .scrubber import Scrubber
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from layerline.analysis.readers.bounded import open_bytes
+from ..readers.bounded import open_bytes
 
 _WINDOW = 8 << 20
 _OVERLAP = 8192

@@ -6,11 +6,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from layerline.analysis.readers import nsys_parquet
-from layerline.analysis.readers.base import read_head
-from layerline.core.errors import InputError
-from layerline.core.progress import log
-
+from ...core.errors import InputError
+from ...core.progress import log
+from ..readers import nsys_parquet
+from ..readers.base import read_head
 from . import arrow
 from .kinds import learn_from_name, of_file
 from .scrubber import Scrubber

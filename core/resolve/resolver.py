@@ -17,14 +17,7 @@ from .carrier import Carried, Carriers
 from .claims import Claims
 from .flow import Flow
 from .model import Network, RawLayer, Resolution
-from .spelling import (
-    Speller,
-    foreign_range,
-    metadata_names,
-    parts,
-    reformat_of,
-    unnamed_layer,
-)
+from .spelling import Speller, foreign_range, metadata_names, parts, reformat_of, unnamed_layer
 
 
 def resolve(
