@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ..core.errors import InputError
 from ..core.files import read_json, sha256
 from ..core.run import Run, unchanged
-from .readers.nsys_schema import META
+from .readers.nsys.schema import META
 
 _AGAIN = "copy the file of this name again from where it was made, or measure again"
 _OLD = "measure again, or copy captures and engines of one run"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .readers.torch_events import Events
+from .readers.torch.events import Events
 from .sides import SideData
 from .sums import DEVICE_KINDS, SUMMED, UNRESOLVED, iterations_of, sums, timed_rows
 

@@ -16,9 +16,10 @@ from ..core.run import Run
 from ..profile.ncu_target import EVERY, RANGE
 from . import belongs, counters, ncu_combine, ncu_spread, ncu_whole, unusable
 from .engine_captures import network_of, nodes_file
-from .readers import ncu_csv, registry
+from .readers import registry
 from .readers.base import Artefact
-from .readers.ncu_table import of_ranges
+from .readers.ncu import page
+from .readers.ncu.tables import of_ranges
 from .run_files import describing, optional
 
 # fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
@@ -150,7 +151,7 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             if of_ranges(read.tables["launches"]):
                 raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
             parts.append(_joined(run, path, read))
-            if skipped is not None and ncu_csv.UNTOLD in read.facts:
+            if skipped is not None and page.UNTOLD in read.facts:
                 skipped.append(_untold(what, path, read))
         except Unplanned as e:
             if skipped is None:
@@ -164,7 +165,7 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
 
 def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
     why = (
-        f"{read.facts[ncu_csv.UNTOLD]} numbers in {path.name} have a decimal sign or a unit that "
+        f"{read.facts[page.UNTOLD]} numbers in {path.name} have a decimal sign or a unit that "
         "cannot be told, and are unknown"
     )
     fix = "print it again (ncu --import REPORT --csv --page raw); `layerline read` says more"

@@ -23,13 +23,13 @@ from ..core.stats import median
 from ..core.torch_ranges import EVALUATE
 from . import closure
 from .eager_ops import of_events
-from .readers import nsys_schema, nsys_sqlite
 from .readers.base import Artefact
-from .readers.nsys_arrays import Calls, Capture, Operations, Ranges
-from .readers.nsys_capture import load
-from .readers.nsys_source import NULL, Integers
-from .readers.torch_events import KERNEL, MEMCPY, MEMSET, OP, RANGE, RUNTIME, UNKNOWN, Events, Ints
-from .readers.torch_nesting import Nesting, nest
+from .readers.nsys import schema, sqlite
+from .readers.nsys.columns import Calls, Capture, Operations, Ranges
+from .readers.nsys.load import load
+from .readers.nsys.source import NULL, Integers
+from .readers.torch.events import KERNEL, MEMCPY, MEMSET, OP, RANGE, RUNTIME, UNKNOWN, Events, Ints
+from .readers.torch.nesting import Nesting, nest
 from .report.show import spoken_time as time
 from .report.view import Closure
 
@@ -45,7 +45,7 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
     The operators are those that NVTX names, with the profiler's own cost in their time: only the
     device's rows are to be compared. InputError where the file is no export of nsys.
     """
-    with nsys_sqlite.source(path) as opened:
+    with sqlite.source(path) as opened:
         capture = load(opened)
         calls = _calls(capture)
     found = events(capture, calls, path)
@@ -139,7 +139,7 @@ def _ranges(
     thread = ranges.thread[kept]
     evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]
     sequence = _numbered(sequence, evaluating, thread, ranges.start[kept], ranges.end[kept])
-    of_thread = [t >> nsys_schema.PROCESS_SHIFT for t in ranges.threads]
+    of_thread = [t >> schema.PROCESS_SHIFT for t in ranges.threads]
     return {
         "kind": np.where(own, RANGE, OP),
         "name": name.astype(np.int64),
@@ -168,7 +168,7 @@ def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end
 
 def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:
     n = len(calls)
-    of_thread = [t >> nsys_schema.PROCESS_SHIFT for t in calls.threads]
+    of_thread = [t >> schema.PROCESS_SHIFT for t in calls.threads]
     return {
         "kind": _column(n, RUNTIME),
         "name": _column(n, names.setdefault("launch", len(names))),

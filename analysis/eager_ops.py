@@ -19,10 +19,10 @@ from ..core import tables
 from ..core.own_ranges import ITERATION, MODULE, PHASE
 from .eager_credit import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, named
 from .readers.base import Artefact
-from .readers.torch_events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
-from .readers.torch_nesting import Nesting, nest
-from .readers.torch_trace import coded, columns, constant, facts, launches, masked
-from .readers.torch_windows import iteration_number
+from .readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
+from .readers.torch.nesting import Nesting, nest
+from .readers.torch.trace import coded, columns, constant, facts, launches, masked
+from .readers.torch.windows import iteration_number
 from .sums import OUTSIDE_OPERATORS
 
 KIND = "eager"
@@ -48,7 +48,7 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     "outside_ns", "before_launch_ns"}] for every phase range; operators_ns is the time in which some
     operator of the process ran, outside_ns the rest, before_launch_ns the time until the first call
     in it that launched a device operation (null where none did). facts["steps"]: [{"iteration",
-    "start_ns", "duration_ns"}]. Raises InputError as `readers.torch_trace.read` does.
+    "start_ns", "duration_ns"}]. Raises InputError as `readers.torch.trace.read` does.
     """
     return of_events(read_events(path), meta)
 

@@ -18,8 +18,8 @@ from ..core.errors import InputError
 from ..core.run import Run
 from . import audit, belongs, closure, eager_device, host_run, launch, raw_sums, unusable
 from .captured import Captured, counted, labels, lost
-from .readers.nsys_host import Host
-from .readers.torch_events import Events
+from .readers.nsys.host import Host
+from .readers.torch.events import Events
 from .report.view import Closure, HostSide
 from .run_files import describing, optional, small
 from .sides import SideData
@@ -98,7 +98,7 @@ def train(run: Run, precision: str) -> Captured:
 
 def _read(run: Run, task: str, precision: str) -> _Eager:
     from .eager_ops import of_events
-    from .readers.torch_events import DRAWN, read_events
+    from .readers.torch.events import DRAWN, read_events
 
     meta = describing(run.file("captures", f"{task}.{precision}.meta.json"))
     named = meta.get("trace") or f"{task}.{precision}.trace.json.gz"

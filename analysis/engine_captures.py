@@ -110,15 +110,15 @@ def _nsys(
 ) -> EngineCapture:
     from . import nsys_layers
     from .nsys_ops import runs
-    from .readers import nsys_sqlite
-    from .readers.nsys_attribute import attribute
-    from .readers.nsys_capture import load
+    from .readers.nsys import sqlite
+    from .readers.nsys.attribution import attribute
+    from .readers.nsys.load import load
 
     raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
     belongs.check_raw(raw)
     graph = nodes_.load(nodes_file(run, name, precision))
     network = network_of(run, name)
-    with nsys_sqlite.source(raw) as source:
+    with sqlite.source(raw) as source:
         attribution = attribute(load(source))
     found = runs(attribution)
     resolved = nsys_layers.resolutions(found, graph, network, attribution.capture.names)

@@ -15,8 +15,8 @@ import pyarrow as pa
 from ..core.errors import InputError
 from ..core.tables import SCHEMAS
 from ..engines.layers import load as load_layers
-from .readers import onnxruntime_profile
 from .readers.base import Artefact
+from .readers.onnxruntime import profile
 from .run_files import needed
 
 
@@ -37,7 +37,7 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
             fix="run the profile stage again",
         )
     warmup = int(meta["facts"]["warmup_runs"])
-    raw = onnxruntime_profile.read(run / "captures" / Path(meta["profile"]).name, warmup)
+    raw = profile.read(run / "captures" / Path(meta["profile"]).name, warmup)
     ops = join(raw.main, listed["layers"], precision)
     facts = {**raw.facts, "coverage": coverage(ops), "unlisted": unlisted(ops)}
     notes = list(raw.notes)

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from ..core.errors import InputError
 from . import host_side, host_verdict, launch
-from .readers import nsys_diagnostics, nsys_host
-from .readers.nsys_host import CUDA, LIBRARIES, SYSTEM, Host
+from .readers.nsys import diagnostics
+from .readers.nsys import host as host_
+from .readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host
 from .report.view import HostSide
 
 # What nsys calls the sources of the tables.
@@ -31,7 +32,7 @@ def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
     if path.suffix != ".sqlite" or not path.exists():
         return None
     try:
-        return explained(nsys_host.read(path), meta.get("command"))
+        return explained(host_.read(path), meta.get("command"))
     except InputError:
         return None  # who reads the operations says what is wrong with the file
 
@@ -44,7 +45,7 @@ def explained(host: Host, command: Any) -> Host:
     traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
     why = dict(host.missing)
     for kind in why:
-        refused = nsys_diagnostics.refusal(_SPOKEN.get(kind, kind), host.said)
+        refused = diagnostics.refusal(_SPOKEN.get(kind, kind), host.said)
         if traced is not None and _TRACES[kind] not in traced:
             why[kind] = f"not traced ({asked})"
         elif refused:
@@ -65,11 +66,11 @@ def warned(host: Host | None) -> list[str]:
     """
     if host is None:
         return []
-    refused = {kind: nsys_diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
+    refused = {kind: diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
     reasons = {found[0] for kind, found in refused.items() if found and kind in host.missing}
     partly = {found[0] for kind, found in refused.items() if found and kind in host.calls}
     doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
-    return nsys_diagnostics.told(doubts)
+    return diagnostics.told(doubts)
 
 
 def block(

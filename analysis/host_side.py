@@ -30,9 +30,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .readers import nsys_schema as schema
-from .readers.nsys_host import CUDA, LIBRARIES, SYSTEM, Host, HostCalls
-from .readers.nsys_source import NULL
+from .readers.nsys import schema
+from .readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host, HostCalls
+from .readers.nsys.source import NULL
 from .sums import DEVICE_KINDS
 
 Integers = npt.NDArray[np.int64]

@@ -156,12 +156,12 @@ def read_layers(
 
 def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
     """The artefact, and what is to be said of its warm-up runs."""
-    from .readers import onnxruntime_profile
+    from .readers.onnxruntime import profile
 
-    if reader.KIND != onnxruntime_profile.KIND:
+    if reader.KIND != profile.KIND:
         return reader.read(capture), []
     warmup = layers_run.warmup_runs(capture)
-    artefact = onnxruntime_profile.read(capture, warmup or 0)
+    artefact = profile.read(capture, warmup or 0)
     if warmup:
         return artefact, [f"{warmup} warm-up runs are left out (as the meta.json beside it says)"]
     if warmup is None and len(set(artefact.main["iteration"].to_pylist()) - {None}) > 1:

@@ -16,8 +16,8 @@ from ..core.resolve import Network, RawLayer, Resolution, resolve
 from .layers import layers as layers_of_ops
 from .layers import without_kernels
 from .layers_show import Times
-from .readers import trt_profile
 from .readers.base import Artefact
+from .readers.tensorrt import profile
 from .sums import iterations_of, stat, sums
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None)
 
 def nameless(artefact: Artefact) -> InputError:
     """The error for an artefact that names no layers: what it holds, and what to name."""
-    if artefact.kind != trt_profile.KIND:
+    if artefact.kind != profile.KIND:
         return InputError(
             f"is of kind {artefact.kind}, which names no engine layers",
             fix="name a capture, a profile or a layer list of an engine",
@@ -66,7 +66,7 @@ def times(artefact: Artefact) -> Times:
     told = artefact.facts.get("iterations")
     known = told if isinstance(told, int) and told > 0 else None
     # TensorRT's medians are over a layer's own reports, fewer where it did not always run.
-    return Times(known, None, own_reports=artefact.kind == trt_profile.KIND)
+    return Times(known, None, own_reports=artefact.kind == profile.KIND)
 
 
 def filled(what: Resolution) -> Row:

@@ -22,8 +22,10 @@ from ..core.errors import InputError
 from ..core.nodes import NodeGraph
 from ..core.resolve import Network, RawLayer
 from . import layers_generic
-from .readers import registry, trt_layers, trt_profile
+from .readers import registry
 from .readers.base import Artefact
+from .readers.tensorrt import layers as layers_
+from .readers.tensorrt import profile
 
 Row = dict[str, Any]
 PRECISIONS = ("precision_in", "precision_out", "tactic")
@@ -67,13 +69,13 @@ class LayerInfo:
 def load(path: Path) -> LayerInfo:
     """Read layer information of one engine; InputError where it is of something else."""
     artefact = registry.read(path)
-    if artefact.kind == trt_profile.KIND:
+    if artefact.kind == profile.KIND:
         raise InputError(
             "is a file of times, not layer information",
             file=path,
             fix="name it as CAPTURE, and give --layer-info what trtexec --exportLayerInfo wrote",
         )
-    if artefact.kind != trt_layers.KIND:
+    if artefact.kind != layers_.KIND:
         raise InputError(
             f"is of kind {artefact.kind}, not TensorRT layer information",
             file=path,
@@ -100,13 +102,13 @@ def layers(
     table too: without times where the profile lacks them, and named in a note. Raises InputError
     where `artefact` is no such profile, or the two have no layer in common.
     """
-    if artefact.kind != trt_profile.KIND or "layers" not in artefact.tables:
-        if artefact.kind == trt_layers.KIND:
+    if artefact.kind != profile.KIND or "layers" not in artefact.tables:
+        if artefact.kind == layers_.KIND:
             raise InputError(
                 "is layer information itself",
                 fix="name the file with times (trtexec --exportProfile) as CAPTURE",
             )
-        if artefact.kind == trt_profile.KIND:
+        if artefact.kind == profile.KIND:
             raise layers_generic.nameless(artefact)
         raise InputError(
             f"is of kind {artefact.kind}, which --layer-info says nothing about",

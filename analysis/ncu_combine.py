@@ -23,9 +23,11 @@ from . import ncu_whole
 from .counters import function_name
 from .counters_rules import base_unit
 from .ncu_spread import size
-from .readers import ncu_csv, ncu_rep, registry
+from .readers import registry
 from .readers.base import Artefact
-from .readers.ncu_table import KERNEL
+from .readers.ncu import page as page_
+from .readers.ncu import report
+from .readers.ncu.tables import KERNEL
 from .run_files import optional
 
 MANIFEST = "manifest.json"
@@ -123,7 +125,7 @@ def _read(folder: Path, taken: Taken) -> Artefact:
         raise lost
     if (held := len(found.tables["launches"])) != taken.launches:
         raise ncu_whole.fewer(chosen, held, taken.launches)
-    if untold := found.facts.get(ncu_csv.UNTOLD):
+    if untold := found.facts.get(page_.UNTOLD):
         raise InputError(
             f"has {untold} numbers whose decimal sign or unit cannot be told",
             file=chosen,
@@ -140,7 +142,7 @@ def _as_read(manifest: Manifest, read: Mapping[str, Artefact], folder: Path) -> 
     taken = []
     for t in manifest.taken:
         kernels = [_bare(k) for k in t.kernels] if t.kernels is not None else None
-        if t.launches and (kernels is None or read[t.file].kind != ncu_rep.KIND):
+        if t.launches and (kernels is None or read[t.file].kind != report.KIND):
             rows = read[t.file].tables["launches"].sort_by("launch").to_pylist()
             printed = [_bare((r["kernel"], size(r["grid"]), size(r["block"]))) for r in rows]
             if kernels is not None and printed != kernels:

@@ -1,7 +1,7 @@
 """Whether a file of an ncu capture has all the launches that were captured.
 
-Two things tell: rows that its reader could not read (`ncu_csv`), and the `ncu.meta.json` that lies
-beside it, where the copy broke off between two rows.
+Two things tell: rows that its reader could not read (`readers.ncu.page`), and the `ncu.meta.json`
+that lies beside it, where the copy broke off between two rows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..core.errors import InputError
 from . import ncu_spread
-from .readers import ncu_csv
 from .readers.base import Artefact
+from .readers.ncu import page
 from .run_files import optional
 
 AGAIN = "copy it again, or capture again"
@@ -43,10 +43,10 @@ def missing(read: Artefact, capture: Path) -> InputError | None:
     Errors of a meta file that cannot be read are as `run_files.optional` has them.
     """
     held, told = len(read.tables["launches"]), captured_in(capture)
-    if read.facts.get(ncu_csv.CUT_SHORT):
+    if read.facts.get(page.CUT_SHORT):
         after = f" after {held} of {told} launches" if told is not None and told > held else ""
         return InputError(f"is cut short{after}", file=capture, fix=AGAIN)
-    if left := read.facts.get(ncu_csv.LEFT_OUT):
+    if left := read.facts.get(page.LEFT_OUT):
         rows = "a row" if left == 1 else f"{left} rows"
         return InputError(f"has {rows} that cannot be read", file=capture, fix=AGAIN)
     if told is None or held >= told:

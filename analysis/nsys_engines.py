@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .readers import nsys_schema as schema
-from .readers.nsys_attribute import Attribution
-from .readers.range_forest import Flags, Indices
+from .readers.nsys import schema
+from .readers.nsys.attribution import Attribution
+from .readers.nsys.range_forest import Flags, Indices
 
 Kind = tuple[int, frozenset[int]]  # process key, and codes of names
 

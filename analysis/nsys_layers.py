@@ -19,11 +19,11 @@ from .layer_sums import per_layer, summarise
 from .layers_generic import filled
 from .layers_info import PRECISIONS, LayerInfo
 from .nsys_ops import Runs, runs
-from .readers import nsys_table
-from .readers.nsys_arrays import KERNEL
-from .readers.nsys_attribute import Attribution, attribute
-from .readers.nsys_capture import load
-from .readers.nsys_source import NULL, Source
+from .readers.nsys import ops as ops_
+from .readers.nsys.attribution import Attribution, attribute
+from .readers.nsys.columns import KERNEL
+from .readers.nsys.load import load
+from .readers.nsys.source import NULL, Source
 
 
 def of_source(
@@ -51,7 +51,7 @@ def of_source(
         )
     resolved = resolutions(found, graph, network, attribution.capture.names, info)
     table = layers(found, resolved, source.path.name, precision, info)
-    notes = [*nsys_table.notes(attribution), *found.notes, *_several(found), *_told(found, info)]
+    notes = [*ops_.notes(attribution), *found.notes, *_several(found), *_told(found, info)]
     return table, notes, per_iteration(found)
 
 
@@ -224,7 +224,7 @@ def operations(
     precision: str | None,
 ) -> pa.Table:
     """The `ops` table with iteration, layer, nodes, modules and rule of every operation."""
-    ops = nsys_table.operations(attribution, path)
+    ops = ops_.operations(attribution, path)
     layer = pa.array(_joined([p.layer for p in found.placed], np.int32))
     iteration = _joined([p.iteration for p in found.placed], np.int32)
     labels: list[str | None] = [x.label for x in found.layers]

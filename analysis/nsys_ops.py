@@ -27,10 +27,10 @@ import numpy.typing as npt
 from ..core.own_ranges import ITERATION, MODULE
 from ..core.torch_ranges import split
 from .nsys_engines import Engines, engines, one
-from .readers import nsys_schema as schema
-from .readers.nsys_attribute import Attribution, Launched
-from .readers.nsys_source import NULL, Integers
-from .readers.range_forest import Flags, Indices
+from .readers.nsys import schema
+from .readers.nsys.attribution import Attribution, Launched
+from .readers.nsys.range_forest import Flags, Indices
+from .readers.nsys.source import NULL, Integers
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")

@@ -27,10 +27,12 @@ import pyarrow.compute as pc
 from ..core import tables
 from . import closure
 from .engine_ops import join
-from .readers import nsys_sqlite, nsys_table, onnxruntime_profile
-from .readers.nsys_attribute import attribute
-from .readers.nsys_capture import load
-from .readers.nsys_source import NULL
+from .readers.nsys import ops as ops_
+from .readers.nsys import sqlite
+from .readers.nsys.attribution import attribute
+from .readers.nsys.load import load
+from .readers.nsys.source import NULL
+from .readers.onnxruntime import profile as profile_
 from .report.view import Closure
 from .sums import UNRESOLVED
 
@@ -118,9 +120,9 @@ def operations(
     `meta`: the trace.meta.json. Operations without a node have the rule unresolved; those outside
     the captured runs no iteration.
     """
-    with nsys_sqlite.source(capture) as source:
+    with sqlite.source(capture) as source:
         attribution = attribute(load(source))
-    ops = nsys_table.operations(attribution, capture)
+    ops = ops_.operations(attribution, capture)
     parts = [x.call_start for x in attribution.launched]
     launched = np.concatenate(parts) if parts else np.empty(0, np.int64)
     facts, iterations = meta.get("facts") or {}, len(meta.get("latency_ns") or ())
@@ -166,7 +168,7 @@ def _recorded(capture: Path) -> list[tuple[int, int]]:
 def _spans(profile: Path, before: int, zero: int) -> tuple[list[Span], list[Span]]:
     """Executions of nodes, and each captured run from its first node to its last, on the
     profile's clock since its epoch."""
-    main = onnxruntime_profile.read(profile, before).main
+    main = profile_.read(profile, before).main
     columns = (main[c].to_pylist() for c in ("name", "kind", "start_ns", "duration_ns"))
     nodes = [
         Span(zero + start, zero + start + duration + 2 * ROUNDED_NS, name, iteration)

@@ -10,7 +10,7 @@ import pytest
 from nsys_build import PROCESS, Export, tid
 
 from layerline.analysis import eager_nsys, host_run, host_side, host_verdict
-from layerline.analysis.readers import nsys_host
+from layerline.analysis.readers.nsys import host as host_
 from layerline.core import tables
 from layerline.core.errors import InputError
 
@@ -66,7 +66,7 @@ def operations(starts: tuple[int, ...] = (12, 62), **more: Any) -> Any:
 
 
 def measured(path: Path, ops: Any = None) -> host_side.Measured:
-    found = host_side.measure(operations() if ops is None else ops, nsys_host.read(path))
+    found = host_side.measure(operations() if ops is None else ops, host_.read(path))
     assert found is not None
     return found
 
@@ -161,7 +161,7 @@ def test_equal_ids_of_two_processes_are_told_apart_or_not_at_all(tmp_path: Path)
         other = f"start + 3, end + 3, eventClass, {tid(1, 7)}, correlationId, nameId, 0"
         db.execute(f"insert into {table} ({columns}) select {other} from {table}")
     assert measured(path).values["issue"] == [60, 60]
-    assert host_side.measure(operations(process=None), nsys_host.read(path)) is None
+    assert host_side.measure(operations(process=None), host_.read(path)) is None
 
 
 def test_an_iteration_with_an_operation_that_nobody_launched_is_left_out(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
     db.commit()
     db.close()
     with pytest.raises(InputError):
-        nsys_host.read(tmp_path / "x.sqlite")
+        host_.read(tmp_path / "x.sqlite")
 
 
 # busy 20, issue 60: the capture says that the device has nothing to do in 67 %.
@@ -220,7 +220,7 @@ def test_the_verdict_and_what_it_rests_on(
     is_bound: Any,
     confirmed: Any,
 ) -> None:
-    host = nsys_host.read(capture(tmp_path))
+    host = host_.read(capture(tmp_path))
     found = host_run.block(host, operations(), latency, queued)
     assert found is not None
     assert found["traced_share"] == pytest.approx(2 / 3)

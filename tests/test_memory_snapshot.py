@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.readers import memory_pickle, memory_snapshot
 from layerline.analysis.readers.base import Head
+from layerline.analysis.readers.memory import pickle as pickle_
+from layerline.analysis.readers.memory import snapshot as snapshot_
 from layerline.core.errors import InputError
 
 FRAMES = [
@@ -60,8 +61,8 @@ SNAPSHOT = {
 def read(tmp_path, data):
     path = tmp_path / "snapshot"
     path.write_bytes(data)
-    assert memory_snapshot.sniff(Head(path, data[:65536], len(data)))
-    return memory_snapshot.read(path)
+    assert snapshot_.sniff(Head(path, data[:65536], len(data)))
+    return snapshot_.read(path)
 
 
 def check(artefact):
@@ -211,7 +212,7 @@ def test_every_plain_value_is_loaded_as_it_was(tmp_path_factory, value, protocol
     """Except bytes in protocol 2, which are a call of a codec or of `bytes`."""
     data = pickle.dumps(value, protocol)
     try:
-        loaded = memory_pickle.load(data, tmp_path_factory.getbasetemp())
+        loaded = pickle_.load(data, tmp_path_factory.getbasetemp())
     except InputError as e:
         assert protocol == 2 and ("_codecs" in e.line() or "__builtin__.bytes" in e.line())
     else:
@@ -227,7 +228,7 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path_factory, data):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(bytes(content[: data.draw(st.integers(2, len(content)))]))
     try:
-        memory_snapshot.read(path)
+        snapshot_.read(path)
     except InputError as e:
         assert "\n" not in e.line()
 
@@ -235,15 +236,15 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path_factory, data):
 def test_the_checker_reads_long_arguments(tmp_path):
     text = "x" * 70_000
     data = b"\x80\x03]X" + struct.pack("<I", len(text)) + text.encode() + b"a."
-    assert memory_pickle.load(data, tmp_path) == [text]
+    assert pickle_.load(data, tmp_path) == [text]
 
 
 def test_a_pickle_of_texts_without_end_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
     path = tmp_path / "a.pickle"
     path.write_bytes(b"\x80\x04}\x94(\x8c\x08segments](" + b"\x8c\x02ab" * 50 + b"eu.")
-    monkeypatch.setattr(memory_pickle, "MAX_TEXTS", 20)
+    monkeypatch.setattr(pickle_, "MAX_TEXTS", 20)
     with pytest.raises(InputError, match="over 20 texts"):
-        memory_pickle.load(path.read_bytes(), path)
+        pickle_.load(path.read_bytes(), path)
 
 
 def test_rows_are_counted_before_they_are_made(tmp_path, monkeypatch):
@@ -251,7 +252,7 @@ def test_rows_are_counted_before_they_are_made(tmp_path, monkeypatch):
     events = [{"action": "alloc", "addr": 1, "size": 1}] * 3
     path = tmp_path / "a.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events] * 4}))
-    assert memory_snapshot.read(path).tables["events"].num_rows == 12
-    monkeypatch.setattr(memory_snapshot, "MAX_ROWS", 11)
+    assert snapshot_.read(path).tables["events"].num_rows == 12
+    monkeypatch.setattr(snapshot_, "MAX_ROWS", 11)
     with pytest.raises(InputError, match="holds 12 blocks and events"):
-        memory_snapshot.read(path)
+        snapshot_.read(path)

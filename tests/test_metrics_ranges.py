@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 from layerline.analysis import counters_run, ncu_combine, unusable
 from layerline.analysis.metrics_command import metrics
-from layerline.analysis.readers import ncu_rep, registry
-from layerline.analysis.readers.ncu_table import AS_ONE
+from layerline.analysis.readers import registry
+from layerline.analysis.readers.ncu import report
+from layerline.analysis.readers.ncu.tables import AS_ONE
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import Run, open_run
@@ -45,8 +46,8 @@ def test_a_report_says_what_was_replayed_as_one(kind: int, name: str | None) -> 
     action: Any = SimpleNamespace(
         workload_type=lambda: kind, **{f"WorkloadType_{k}": v for k, v in known.items()}
     )
-    assert ncu_rep._workload(action) == name
-    assert ncu_rep._workload(SimpleNamespace()) is None  # an ncu_report that does not know
+    assert report._workload(action) == name
+    assert report._workload(SimpleNamespace()) is None  # an ncu_report that does not know
 
 
 def test_a_range_is_counted_as_a_range_and_of_no_kernel() -> None:

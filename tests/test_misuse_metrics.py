@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from layerline.analysis import ncu_combine
 from layerline.analysis.metrics_command import metrics
-from layerline.analysis.readers import ncu_blocks, ncu_rep
+from layerline.analysis.readers.ncu import report, report_blocks
 from layerline.core.errors import InputError
 from layerline.core.tables import table, write_parquet
 
@@ -197,19 +197,19 @@ def test_a_report_that_was_cut_short_is_refused(tmp_path: Path, kept: float) -> 
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(data[: int(len(data) * kept)])
     with pytest.raises(InputError, match=r"is cut short: \d+ bytes"):
-        ncu_blocks.results(path)
+        report_blocks.results(path)
 
 
 def test_a_whole_report_says_how_many_results_it_holds() -> None:
-    assert ncu_blocks.results(REPORT) == 3
+    assert report_blocks.results(REPORT) == 3
     pytest.importorskip("ncu_report")
-    assert ncu_rep.read(REPORT).facts["launches"] == 3
+    assert report.read(REPORT).facts["launches"] == 3
 
 
 def test_nothing_is_said_of_a_report_that_is_built_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "new.ncu-rep"
     path.write_bytes(b"NVR\x00" + struct.pack("<I", 1 << 31) + b"something else")
-    assert ncu_blocks.results(path) is None
+    assert report_blocks.results(path) is None
 
 
 def test_pieces_in_other_multiples_of_a_unit_are_put_together_in_its_base(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from layerline.analysis import ncu_combine
 from layerline.analysis.readers import registry
-from layerline.analysis.readers.ncu_table import LAUNCHES
+from layerline.analysis.readers.ncu.tables import LAUNCHES
 from layerline.core.errors import CheckFailed
 from layerline.core.files import sha256, write_json
 from layerline.core.tables import read_parquet

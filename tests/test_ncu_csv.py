@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.readers import ncu_csv
 from layerline.analysis.readers.base import Head
-from layerline.analysis.readers.ncu_numbers import style_of
-from layerline.analysis.readers.ncu_rows import Layout, parse_header, ranges
+from layerline.analysis.readers.ncu import page
+from layerline.analysis.readers.ncu.numbers import style_of
+from layerline.analysis.readers.ncu.rows import Layout, parse_header, ranges
 from layerline.core.errors import InputError
 from layerline.core.tables import SCHEMAS
 
@@ -49,8 +49,8 @@ def read(tmp_path, text, encoding="utf-8"):
     path = tmp_path / "ncu.csv"
     data = text.encode(encoding)
     path.write_bytes(data)
-    assert ncu_csv.sniff(Head(path, data[:65536], len(data)))
-    artefact = ncu_csv.read(path)
+    assert page.sniff(Head(path, data[:65536], len(data)))
+    artefact = page.read(path)
     assert artefact.main.schema == SCHEMAS["counters"]
     return artefact
 
@@ -317,7 +317,7 @@ def test_windows_line_ends_and_gzip(tmp_path):
     path = tmp_path / "ncu.csv.gz"
     text = details([("a", "", "1.50")]).replace("\n", "\r\n")
     path.write_bytes(gzip.compress(text.encode()))
-    assert values(ncu_csv.read(path)) == [1.5]
+    assert values(page.read(path)) == [1.5]
 
 
 # --- numbers ------------------------------------------------------------------------------------
@@ -412,12 +412,12 @@ def test_refusals_are_one_line(tmp_path, text, says):
     path = tmp_path / "a.log"
     path.write_text(text)
     with pytest.raises(InputError, match=says) as e:
-        ncu_csv.read(path)
+        page.read(path)
     assert "\n" not in e.value.line()
 
 
 def test_a_real_raw_page_with_evil_range_names():
-    artefact = ncu_csv.read(DATA / "two_kernels.raw.csv")
+    artefact = page.read(DATA / "two_kernels.raw.csv")
     launches = artefact.tables["launches"].to_pylist()
     assert [(launch["ranges"] or [None])[-1] for launch in launches] == [
         'in"ner, "quoted","x"',
@@ -437,7 +437,7 @@ def test_a_real_raw_page_with_evil_range_names():
 
 def test_a_range_that_was_replayed_as_one_has_no_stream():
     """From an H100 with `--replay-mode range`; its .ncu-rep says 603,488 too."""
-    artefact = ncu_csv.read(DATA / "h100_range.raw.csv")
+    artefact = page.read(DATA / "h100_range.raw.csv")
     (one,) = artefact.tables["launches"].to_pylist()
     assert (one["kernel"], one["context"], one["stream"], one["device"]) == ("range", 1, None, 0)
     assert (one["layer"], one["grid"], one["block"]) == (None, None, None)
@@ -466,7 +466,7 @@ def test_a_table_whose_rows_do_not_fit_its_header_is_given_up(tmp_path):
 
 def test_two_kernels_of_a_real_tensorrt_engine():
     """An excerpt of a capture on an H100; the values are those at the ends of its lines."""
-    artefact = ncu_csv.read(DATA / "tensorrt.details.csv")
+    artefact = page.read(DATA / "tensorrt.details.csv")
     assert values(artefact) == [0.20, 0.15, 3.72, 0.20, 3.72, 0.79, 0.11, 2.74, 0.79, 2.74]
     assert artefact.main["launch"].to_pylist() == [0] * 5 + [3] * 5
     first, second = artefact.tables["launches"].to_pylist()

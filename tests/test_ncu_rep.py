@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from layerline.analysis.readers import base, ncu_csv, ncu_rep
+from layerline.analysis.readers import base
+from layerline.analysis.readers.ncu import page
+from layerline.analysis.readers.ncu import report as report_
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import SCHEMAS
 
@@ -16,14 +18,14 @@ REPORT = DATA / "two_kernels.ncu-rep"
 
 
 def test_the_magic_number_tells():
-    assert ncu_rep.sniff(base.read_head(REPORT))
-    assert not ncu_rep.sniff(base.Head(REPORT, b"NVR", 3))
+    assert report_.sniff(base.read_head(REPORT))
+    assert not report_.sniff(base.Head(REPORT, b"NVR", 3))
 
 
 def test_without_the_package_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     with pytest.raises(ToolMissing, match="pip install ncu-report") as e:
-        ncu_rep.read(REPORT)
+        report_.read(REPORT)
     assert e.value.exit_code == 3
 
 
@@ -33,14 +35,14 @@ def test_a_damaged_report_is_one_line(tmp_path, data):
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(data)
     with pytest.raises(InputError) as e:
-        ncu_rep.read(path)
+        report_.read(path)
     assert "\n" not in e.value.line()
 
 
 def test_every_value_is_that_of_ncus_own_csv():
     """GIVEN a report and `ncu --import ... --csv --page raw --print-units base` of it."""
     pytest.importorskip("ncu_report")
-    report, printed = ncu_rep.read(REPORT), ncu_csv.read(DATA / "two_kernels.raw.csv")
+    report, printed = report_.read(REPORT), page.read(DATA / "two_kernels.raw.csv")
     assert report.main.schema == SCHEMAS["counters"]
     mine = {(r["launch"], r["metric"]): r for r in report.main.to_pylist()}
     for theirs in printed.main.to_pylist():
@@ -97,8 +99,8 @@ def test_myelins_range_is_inside_tensorrts_whatever_the_order():
             def nvtx_state(self, domains=domains[::order]):
                 return Nvtx(domains)
 
-        push_pop, _ = ncu_rep._nvtx(Action())
-        assert ncu_rep._innermost(push_pop) == "m/Gemm+r"
+        push_pop, _ = report_._nvtx(Action())
+        assert report_._innermost(push_pop) == "m/Gemm+r"
 
 
 def test_texts_that_a_damaged_report_lacks_are_unknown():
@@ -133,6 +135,6 @@ def test_texts_that_a_damaged_report_lacks_are_unknown():
         def metric_by_name(self, name):
             return None
 
-    launch = ncu_rep._launch(Action(), "a", 0)
+    launch = report_._launch(Action(), "a", 0)
     assert launch["kernel"] is None
     assert (launch["ranges"], launch["range_domains"]) == (["", "inner"], ["", ""])

@@ -11,7 +11,9 @@ from nsys_build import Export
 from test_nsys_parquet import convert
 
 from layerline.analysis import host_run
-from layerline.analysis.readers import nsys_diagnostics, nsys_host, nsys_sqlite, registry
+from layerline.analysis.readers import registry
+from layerline.analysis.readers.nsys import diagnostics, sqlite
+from layerline.analysis.readers.nsys import host as host_
 from layerline.analysis.report import sentences
 from layerline.analysis.scrub import pipeline
 
@@ -49,15 +51,15 @@ def capture(path: Path, *said: tuple[Any, str | None], extra: str = "") -> Path:
     return path
 
 
-def host(path: Path, meta: dict[str, Any] = TRACED) -> nsys_host.Host:
+def host(path: Path, meta: dict[str, Any] = TRACED) -> host_.Host:
     found = host_run.read(path, meta)
     assert found is not None
     return found
 
 
 def texts(path: Path) -> list[str]:
-    with nsys_sqlite.source(path) as source:
-        return [d.text for d in nsys_diagnostics.read(source)]
+    with sqlite.source(path) as source:
+        return [d.text for d in diagnostics.read(source)]
 
 
 def test_only_warnings_and_errors_are_read_and_each_once(tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_an_export_without_the_table_or_its_columns_says_nothing(tmp_path: Path)
     ],
 )
 def test_paths_are_cut_to_the_names_of_files(text: str, expected: str) -> None:
-    assert nsys_diagnostics.shortened(text) == expected
+    assert diagnostics.shortened(text) == expected
 
 
 def test_a_library_that_nsys_could_not_trace_says_so(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_a_library_that_nsys_could_not_trace_says_so(tmp_path: Path) -> None:
     assert host_run.warned(found) == []
     # Without the command that made it, too.
     assert host(tmp_path / "c.sqlite", {}).missing == {
-        **nsys_host.read(tmp_path / "c.sqlite").missing,
+        **host_.read(tmp_path / "c.sqlite").missing,
         "cuDNN": found.missing["cuDNN"],
     }
 

@@ -12,7 +12,7 @@ from nsys_build import Export
 
 from layerline.analysis import nsys_layers
 from layerline.analysis.layers_command import layers as command
-from layerline.analysis.readers import nsys_sqlite
+from layerline.analysis.readers.nsys import sqlite
 from layerline.core.nodes import parse
 from layerline.core.stats import Stat
 
@@ -54,7 +54,7 @@ Read = Callable[..., tuple[dict[str, dict[str, Any]], list[str], list[Stat | Non
 def read(tmp_path: Path) -> Read:
     def of(export: Export, *more: Any, **options: Any) -> Any:
         graph = more[0] if more else None
-        with nsys_sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
+        with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
             table, notes, totals = nsys_layers.of_source(source, graph, None, **options)
         return {r["layer"]: r for r in table.to_pylist()}, notes, totals
 

@@ -14,9 +14,9 @@ from nsys_build import Export
 
 from layerline.analysis import nsys_layers, nsys_ops
 from layerline.analysis.layer_sums import per_layer, summarise
-from layerline.analysis.readers import nsys_sqlite
-from layerline.analysis.readers.nsys_attribute import attribute
-from layerline.analysis.readers.nsys_capture import load
+from layerline.analysis.readers.nsys import sqlite
+from layerline.analysis.readers.nsys.attribution import attribute
+from layerline.analysis.readers.nsys.load import load
 from layerline.core import stats
 from layerline.core.errors import InputError
 from layerline.core.nodes import NodeGraph, parse
@@ -52,7 +52,7 @@ Layers = Callable[..., list[dict[str, Any]]]
 @pytest.fixture
 def layers(tmp_path: Path) -> Layers:
     def read(export: Export, graph: NodeGraph | None = None, **options: Any) -> Any:
-        with nsys_sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
+        with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
             table, notes, _ = nsys_layers.of_source(source, graph, None, **options)
         read.notes = notes  # type: ignore[attr-defined]
         return table.to_pylist()
@@ -242,7 +242,7 @@ def test_operations_carry_layer_and_iteration(tmp_path: Path) -> None:
         inference(export, at, gelu=5, gelu_=7)
     export.launch(10, 99)
     path = export.write(tmp_path / "c.sqlite")
-    with nsys_sqlite.source(path) as source:
+    with sqlite.source(path) as source:
         attribution = attribute(load(source))
         found = nsys_ops.runs(attribution)
         resolved = nsys_layers.resolutions(found, None, None)

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from nsys_build import Export
 
-from layerline.analysis.readers import nsys_sqlite, registry
+from layerline.analysis.readers import registry
+from layerline.analysis.readers.nsys import sqlite
 from layerline.core.errors import InputError
 
 
@@ -56,7 +57,7 @@ def export() -> Export:
 def test_the_rows_are_those_of_the_sqlite_export(tmp_path: Path, export: Export, form: str) -> None:
     file = export.write(tmp_path / "c.sqlite")
     found = registry.read(convert(file, tmp_path / "c", form))
-    expected = nsys_sqlite.read(file)
+    expected = sqlite.read(file)
     assert found.kind == "nsys-parquet"
     assert found.main.drop(["source"]).equals(expected.main.drop(["source"]))
     assert found.facts == expected.facts

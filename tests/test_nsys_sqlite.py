@@ -10,17 +10,18 @@ import pytest
 from nsys_build import Export, pid
 
 from layerline.analysis import raw_sums
-from layerline.analysis.readers import nsys_host, nsys_sqlite, registry
-from layerline.analysis.readers.nsys_attribute import attribute
-from layerline.analysis.readers.nsys_capture import load
-from layerline.analysis.readers.nsys_sql import SqliteSource
-from layerline.analysis.readers.nsys_table import operations
+from layerline.analysis.readers import registry
+from layerline.analysis.readers.nsys import host, sqlite
+from layerline.analysis.readers.nsys.attribution import attribute
+from layerline.analysis.readers.nsys.load import load
+from layerline.analysis.readers.nsys.ops import operations
+from layerline.analysis.readers.nsys.sqlite_source import SqliteSource
 from layerline.core import tables
 from layerline.core.errors import InputError
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return nsys_sqlite.read(path).main.to_pylist()
+    return sqlite.read(path).main.to_pylist()
 
 
 def ranges(path: Path) -> list[str | None]:
@@ -62,7 +63,7 @@ def test_a_row_says_where_it_ran_and_when(file: Path) -> None:
     assert (found["start_ns"], found["duration_ns"], found["kind"]) == (110, 25, "kernel")
     assert found["source"] == "capture.sqlite"
     assert found["self_ns"] is None
-    assert nsys_sqlite.read(file).main.schema.names == tables.SCHEMAS["ops"].names
+    assert sqlite.read(file).main.schema.names == tables.SCHEMAS["ops"].names
 
 
 def test_names_of_ranges_may_be_text_instead_of_ids(file: Path) -> None:
@@ -93,7 +94,7 @@ def test_of_two_versions_of_a_table_the_newer_is_read(file: Path) -> None:
 def test_without_ranges_kernels_stay_and_it_is_said(file: Path) -> None:
     export = Export()
     export.launch(10)
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     assert [r["range"] for r in artefact.main.to_pylist()] == [None]
     assert any("no NVTX range" in n for n in artefact.notes)
 
@@ -101,7 +102,7 @@ def test_without_ranges_kernels_stay_and_it_is_said(file: Path) -> None:
 def test_without_kernels_there_are_no_rows_and_it_is_said(file: Path) -> None:
     export = Export()
     export.call(10, 1)
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     assert artefact.main.num_rows == 0
     assert any("no GPU operation" in n for n in artefact.notes)
 
@@ -119,7 +120,7 @@ def test_correlation_ids_are_unique_within_a_process_only(file: Path) -> None:
 def test_a_kernel_whose_launch_is_not_in_the_capture_is_kept_and_counted(file: Path) -> None:
     export = simple()
     export.kernel(300, 340, 77, name="orphan")
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     found = {r["name"]: r for r in artefact.main.to_pylist()}
     assert found["orphan"]["range"] is None
     assert found["orphan"]["duration_ns"] == 40
@@ -130,7 +131,7 @@ def test_a_kernel_whose_launch_is_not_in_the_capture_is_kept_and_counted(file: P
 def test_a_launch_by_a_call_of_an_unforeseen_name_is_found(file: Path) -> None:
     export = simple()
     export.launch(120, name="odd", call="cuSomethingNew")
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     assert {r["name"]: r["range"] for r in artefact.main.to_pylist()}["odd"] == "inner"
     assert not any("no launch" in n for n in artefact.notes)
 
@@ -229,7 +230,7 @@ def test_a_range_holds_its_start_and_not_its_end(file: Path) -> None:
 def test_a_range_without_an_end_is_open_to_the_end_of_the_capture(file: Path) -> None:
     export = simple()
     export.range("open", 400, None)
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     found = {r["name"]: r["range_path"] for r in artefact.main.to_pylist()}
     assert found == {"a": ["outer", "inner"], "b": ["outer", "open"]}
     assert any("1 ranges were still open" in n for n in artefact.notes)
@@ -238,7 +239,7 @@ def test_a_range_without_an_end_is_open_to_the_end_of_the_capture(file: Path) ->
 def test_a_range_that_ends_before_it_starts_holds_nothing_and_is_counted(file: Path) -> None:
     export = simple()
     export.range("backwards", 600, 100)
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     assert [r["range"] for r in artefact.main.to_pylist()] == ["inner", "outer"]
     assert any("1 ranges have no usable time" in n for n in artefact.notes)
 
@@ -275,7 +276,7 @@ def test_a_time_that_is_none_is_unknown_never_zero(
 ) -> None:
     export = simple()
     export.kernel(start, end, 1, name="odd")
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     found = {r["name"]: r for r in artefact.main.to_pylist()}
     assert found["odd"]["duration_ns"] == duration
     assert found["a"]["duration_ns"] == 30
@@ -289,7 +290,7 @@ def test_a_wrong_type_far_down_the_table_spoils_nothing_before(file: Path) -> No
     for i in range(70_000):
         export.kernel(i, i + 1, None)
     export.kernel("text", 5, None, name="odd")
-    found = nsys_sqlite.read(export.write(file))
+    found = sqlite.read(export.write(file))
     assert found.main.num_rows == 70_001
     assert found.facts["operation_ns"] == {"kernel": 70_000}
 
@@ -349,7 +350,7 @@ def test_whole_graphs_are_rows_with_a_note(file: Path) -> None:
             "graphExecId": 4,
         }
     )
-    artefact = nsys_sqlite.read(export.write(file))
+    artefact = sqlite.read(export.write(file))
     found = [r for r in artefact.main.to_pylist() if r["kind"] == "graph"]
     assert [(r["name"], r["duration_ns"], r["range"]) for r in found] == [
         ("[CUDA graph 4]", 30, "inner")
@@ -413,7 +414,7 @@ def test_reading_leaves_nothing_beside_the_file(tmp_path: Path, file: Path) -> N
 
 def test_a_file_in_wal_mode_is_read_without_making_wal_files(tmp_path: Path, file: Path) -> None:
     simple().write(file, extra="pragma journal_mode = wal")
-    with nsys_sqlite.source(file) as source:
+    with sqlite.source(file) as source:
         assert len(load(source).ranges) == 2
         assert [p.name for p in tmp_path.iterdir()] == [file.name]
 
@@ -426,7 +427,7 @@ def test_a_file_in_the_middle_of_a_write_is_refused(file: Path) -> None:
     db.execute("delete from CUPTI_ACTIVITY_KIND_KERNEL")
     db.commit()
     with pytest.raises(InputError, match="unfinished wal file"):
-        nsys_sqlite.read(file)
+        sqlite.read(file)
     db.close()
 
 
@@ -436,7 +437,7 @@ def test_views_are_not_read(file: Path) -> None:
     extra = """create view CUPTI_ACTIVITY_KIND_KERNEL as
       with recursive n(i) as (select 1 union all select i + 1 from n)
       select i as start, i + 1 as "end", 1 as correlationId from n"""
-    artefact = nsys_sqlite.read(export.write(file, extra=extra))
+    artefact = sqlite.read(export.write(file, extra=extra))
     assert artefact.main.num_rows == 0
 
 
@@ -479,11 +480,11 @@ def test_damaged_files_are_one_line_errors(file: Path, tmp_path: Path) -> None:
     for cut in (100, 5000, len(whole) // 2):
         damaged.write_bytes(whole[:cut])
         with pytest.raises(InputError) as caught:
-            nsys_sqlite.read(damaged)
+            sqlite.read(damaged)
         assert "\n" not in caught.value.line()
     damaged.write_bytes(whole[:8192] + b"\xff" * 8192 + whole[16384:])
     with pytest.raises(InputError):
-        nsys_sqlite.read(damaged)
+        sqlite.read(damaged)
 
 
 def test_the_registry_takes_it_by_content(tmp_path: Path) -> None:
@@ -494,7 +495,7 @@ def test_the_registry_takes_it_by_content(tmp_path: Path) -> None:
 def test_facts_say_what_made_it_and_what_it_holds(file: Path) -> None:
     export = simple()
     export.domain(1, "TensorRT")
-    facts = nsys_sqlite.read(export.write(file)).facts
+    facts = sqlite.read(export.write(file)).facts
     assert facts["nsys_version"] == "2025.3.1.0"
     assert facts["gpus"] == ["NVIDIA Test"]
     assert facts["operations"] == {"kernel": 2}
@@ -503,7 +504,7 @@ def test_facts_say_what_made_it_and_what_it_holds(file: Path) -> None:
 
 
 def test_the_old_name_of_the_metadata_table(file: Path) -> None:
-    facts = nsys_sqlite.read(simple().write(file, meta="EXPORT_META_DATA")).facts
+    facts = sqlite.read(simple().write(file, meta="EXPORT_META_DATA")).facts
     assert facts["nsys_version"] == "2025.3.1.0"
 
 
@@ -514,7 +515,7 @@ def test_kernels_that_are_in_the_file_twice_are_counted_once(file: Path) -> None
     export = simple()
     export.copies = [{**export.kernels[0], "copyKind": 1}]
     tables_ = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
-    found = nsys_sqlite.read(export.write(file, extra=";".join(map(TWICE.format, tables_))))
+    found = sqlite.read(export.write(file, extra=";".join(map(TWICE.format, tables_))))
     assert [r["duration_ns"] for r in found.main.to_pylist()] == [30, 7, 30]
     assert [n for n in found.notes if "repeat" in n] == [
         "2 kernel rows repeat others in every column and are not counted again",
@@ -526,7 +527,7 @@ def test_kernels_that_are_in_the_file_twice_are_counted_once(file: Path) -> None
 def test_kernels_that_differ_in_a_column_that_nobody_reads_are_two(file: Path) -> None:
     export = simple()
     export.kernels = [{**export.kernels[0], "gridId": n} for n in (1, 2)]
-    found = nsys_sqlite.read(export.write(file))
+    found = sqlite.read(export.write(file))
     assert len(found.main) == 2 and not [n for n in found.notes if "repeat" in n]
     assert raw_sums.nsys(file) == {"kernel": 60}
 
@@ -545,4 +546,4 @@ def test_ranges_that_are_in_the_file_twice_are_no_range_inside_itself(
 
 def test_calls_that_are_in_the_file_twice_are_not_made_twice(file: Path) -> None:
     simple().write(file, extra=TWICE.format("CUPTI_ACTIVITY_KIND_RUNTIME"))
-    assert len(nsys_host.read(file).calls[nsys_host.CUDA]) == 2
+    assert len(host.read(file).calls[host.CUDA]) == 2

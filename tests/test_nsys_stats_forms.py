@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.base import Artefact, Head
-from layerline.analysis.readers.nsys_stats import sniff
+from layerline.analysis.readers.nsys.stats import sniff
 from layerline.core.errors import InputError
 
 PROCESSING = "Processing [c.sqlite] with [/opt/nsys/reports/{}.py]... \n"

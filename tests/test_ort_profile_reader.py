@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from layerline.analysis import layers_generic, raw_sums
 from layerline.analysis.layers_command import read_layers
 from layerline.analysis.layers_show import summary
-from layerline.analysis.readers import onnxruntime_events, onnxruntime_profile, registry
+from layerline.analysis.readers import registry
+from layerline.analysis.readers.onnxruntime import events as events_
+from layerline.analysis.readers.onnxruntime import profile
 from layerline.core.errors import InputError
 
 
@@ -73,7 +75,7 @@ def test_rows_carry_times_in_nanoseconds_and_their_run(tmp_path: Path) -> None:
 
 def test_warm_up_runs_have_no_iteration(tmp_path: Path) -> None:
     events = [e for i in range(4) for e in (node(f"n{i}", 100 * i, 5), run(100 * i, 9))]
-    found = onnxruntime_profile.read(write(tmp_path / "p", events), warmup=2)
+    found = profile.read(write(tmp_path / "p", events), warmup=2)
     assert iterations(found) == {"n0": None, "n1": None, "n2": 0, "n3": 1}
     assert found.tables["latency"]["iteration"].to_pylist() == [0, 1]
     assert found.notes == []
@@ -118,7 +120,7 @@ def test_list_that_is_not_closed_is_said(tmp_path: Path) -> None:
 def test_recording_that_stopped_at_its_maximum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnxruntime_profile, "MAX_EVENTS", 4)
+    monkeypatch.setattr(profile, "MAX_EVENTS", 4)
     path = write(tmp_path / "p", [START, node("a", 1, 2), run(0, 9), node("b", 100, 2)])
     found = registry.read(path)
     assert iterations(found) == {"a": 0, "b": None}
@@ -232,7 +234,7 @@ def test_node_with_kernels_in_warm_up_only_keeps_its_time_on_the_host(tmp_path: 
         kernel("gemm", 112, 6, "mm_kernel_time"),
         run(200, 40), node("once", 201, 4),
     ]  # fmt: skip
-    found = onnxruntime_profile.read(write(tmp_path / "p", events), warmup=1)
+    found = profile.read(write(tmp_path / "p", events), warmup=1)
     rows = {r["layer"]: r for r in layers_generic.layers(found, None, None).to_pylist()}
     assert {n: (r["kernels"], r["total_ns"]) for n, r in rows.items()} == {
         "once": (None, 8_000),
@@ -247,7 +249,7 @@ def test_node_with_kernels_in_warm_up_only_keeps_its_time_on_the_host(tmp_path: 
 
 def test_node_that_began_in_the_microsecond_of_another_is_told(tmp_path: Path) -> None:
     events = [run(0, 9), node("a", 1, 0), node("b", 1, 2), kernel("k", 2, 3, "b_kernel_time")]
-    found = onnxruntime_profile.read(write(tmp_path / "p", events))
+    found = profile.read(write(tmp_path / "p", events))
     assert found.main["layer"].to_pylist() == [None, None, "b"]
     assert any(n.startswith("1 of 1 node executions with kernels began in") for n in found.notes)
 
@@ -293,7 +295,7 @@ def test_every_execution_is_counted_once(
         events.append(run(began, clock - began))
         clock += 20
     path = write(tmp_path_factory.mktemp("p") / "p", events)
-    found = onnxruntime_profile.read(path, warmup)
+    found = profile.read(path, warmup)
     assert sum(found.main["duration_ns"].to_pylist()) == raw_sums.onnxruntime(path)["node"]
     assert found.main["self_ns"].to_pylist() == found.main["duration_ns"].to_pylist()
     assert found.main["iteration"].to_pylist() == expected
@@ -309,7 +311,7 @@ def test_a_cut_anywhere_gives_a_prefix_or_one_error(
     text = path.read_bytes()
     path.write_bytes(text[: data.draw(st.integers(1, len(text)))])
     try:
-        found = onnxruntime_profile.read(path)
+        found = profile.read(path)
     except InputError as e:
         assert "\n" not in e.line()
         return
@@ -331,12 +333,12 @@ def test_files_made_to_be_slow_are_refused_after_bounded_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limit: dict[str, int], says: str
 ) -> None:
     for name, value in limit.items():
-        where = next(m for m in (onnxruntime_events, onnxruntime_profile) if hasattr(m, name))
+        where = next(m for m in (events_, profile) if hasattr(m, name))
         monkeypatch.setattr(where, name, value)
     path = tmp_path / "p"
     path.write_text('[{"cat":"Session","name":"model_run"}' + text + "]")
     with pytest.raises(InputError) as e:
-        onnxruntime_profile.read(path)
+        profile.read(path)
     assert says in e.value.line()
     assert "\n" not in e.value.line()
 
@@ -348,7 +350,7 @@ def test_a_line_that_is_no_event_of_its_own_is_read_by_the_slower_parser(tmp_pat
     loose = json.dumps(node("d", 10, 1)).replace('"args": {', '"args": {"x": NaN, ')
     path = tmp_path / "p"
     path.write_text(text + loose + ",\n" + json.dumps(run(0, 20)) + "\n]\n")
-    found = onnxruntime_profile.read(path)
+    found = profile.read(path)
     assert found.main["name"].to_pylist() == ["a", "b", "c", "d"]
     assert found.main["duration_ns"].to_pylist() == [2000, 3000, 1000, 1000]
     assert found.main["iteration"].to_pylist() == [0, 0, 0, 0]

@@ -12,7 +12,7 @@ from layerline.analysis.counters_sums import PER_LAYER, PER_MODULE, module_kerne
 from layerline.analysis.devices import Device
 from layerline.analysis.metrics.source import Capture
 from layerline.analysis.metrics.text import roofline_table
-from layerline.analysis.readers import ncu_csv
+from layerline.analysis.readers.ncu import page
 from layerline.analysis.roofline import work
 from layerline.analysis.roofline_floor import Floor, floor, shapes_of, time_ns
 from layerline.core.nodes import Node, NodeGraph
@@ -84,7 +84,7 @@ def test_a_slower_clock_lowers_the_peaks_of_compute_alone():
 
 def launch(number, without=()):
     """Work of one launch of known_flop.raw.csv."""
-    counters = ncu_csv.read(DATA / "known_flop.raw.csv").main
+    counters = page.read(DATA / "known_flop.raw.csv").main
     rows = (r for r in counters.to_pylist() if r["launch"] == number)
     return work({r["metric"]: r["value"] for r in rows if r["metric"] not in without}, 1)
 
@@ -110,7 +110,7 @@ def test_halves_converted_to_float_count_as_half_precision():
 
 
 def test_a_large_product_is_bound_by_tensor_cores_at_the_clock_it_ran():
-    device = devices.of_capture(ncu_csv.read(DATA / "known_flop.raw.csv").main)
+    device = devices.of_capture(page.read(DATA / "known_flop.raw.csv").main)
     found = roofline.row("a", launch(0), device)
     assert found["bound"] == "tensor" and found["clock_hz"] < device.clock_hz
     assert found["share_tensor"] < 1

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nsys_build import Export
 
-from layerline.analysis.readers import nsys_sqlite
+from layerline.analysis.readers.nsys import sqlite
 
 small = st.integers(0, 60)
 ranges = st.lists(
@@ -75,7 +75,7 @@ def test_rows_are_those_of_the_oracle_and_totals_are_conserved(
             export.call(launch["at"], correlation, thread=launch["thread"], process=process)
         export.kernel(start, start + launch["duration"], correlation, name=name, process=process)
     with tempfile.TemporaryDirectory() as folder:
-        artefact = nsys_sqlite.read(export.write(Path(folder) / "c.sqlite"))
+        artefact = sqlite.read(export.write(Path(folder) / "c.sqlite"))
     found = artefact.main.to_pylist()
     assert [r["range_path"] for r in found] == [expected(around, x) for x in launched]
     by_range: Counter[str | None] = Counter()

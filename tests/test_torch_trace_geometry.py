@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis.readers.torch_events import DRAWN, OP, Geometry, read_events
+from layerline.analysis.readers.torch.events import DRAWN, OP, Geometry, read_events
 
 
 def kernel(correlation: int, **args: Any) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.eager_ops import covered, union
-from layerline.analysis.readers import torch_trace
-from layerline.analysis.readers.torch_events import read_events
-from layerline.analysis.readers.torch_nesting import nest
+from layerline.analysis.readers.torch import trace
+from layerline.analysis.readers.torch.events import read_events
+from layerline.analysis.readers.torch.nesting import nest
 
 # Each example writes the same file anew.
 PROPERTY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -63,7 +63,7 @@ def test_self_times_add_up_to_the_time_in_which_an_operator_runs(
     random.shuffle(spans)
     if not spans:
         return
-    rows = torch_trace.read(write(tmp_path / "t.json", spans)).main.to_pylist()
+    rows = trace.read(write(tmp_path / "t.json", spans)).main.to_pylist()
     assert all(0 <= r["self_ns"] <= r["duration_ns"] for r in rows)
     assert sum(r["self_ns"] for r in rows) == length_of_union(first) + length_of_union(second)
 
@@ -72,7 +72,7 @@ def test_self_times_add_up_to_the_time_in_which_an_operator_runs(
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), min_size=1, max_size=12))
 def test_also_where_rounded_times_overlap(tmp_path: Path, spans: list[tuple[int, int]]) -> None:
     path = write(tmp_path / "t.json", [("op", 1, a, d, "cpu_op") for a, d in spans])
-    rows = torch_trace.read(path).main.to_pylist()
+    rows = trace.read(path).main.to_pylist()
     assert sum(r["self_ns"] for r in rows) == length_of_union([(a, a + d) for a, d in spans])
 
 
@@ -103,14 +103,14 @@ def test_equal_times_follow_the_profilers_index(tmp_path: Path) -> None:
             ("call", 1, 0, 10, "cuda_runtime"),
         ],
     )
-    outer, inner = torch_trace.read(path).main.to_pylist()
+    outer, inner = trace.read(path).main.to_pylist()
     assert (outer["name"], outer["self_ns"]) == ("outer", 0)
     assert (inner["name"], inner["self_ns"]) == ("inner", 10)
 
 
 def test_threads_do_not_nest_in_each_other(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [("a", 1, 0, 100, "cpu_op"), ("b", 2, 10, 50, "cpu_op")])
-    assert torch_trace.read(path).main["self_ns"].to_pylist() == [100, 50]
+    assert trace.read(path).main["self_ns"].to_pylist() == [100, 50]
 
 
 @settings(deadline=None)

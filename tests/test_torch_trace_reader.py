@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.readers import torch_chunks, torch_trace
 from layerline.analysis.readers.base import read_head
-from layerline.analysis.readers.torch_chunks import Chunks
+from layerline.analysis.readers.torch import chunks as chunks_
+from layerline.analysis.readers.torch import trace as trace_
+from layerline.analysis.readers.torch.chunks import Chunks
 from layerline.core.errors import InputError
 from layerline.core.tables import SCHEMAS
 
@@ -55,7 +56,7 @@ def trace(tmp_path: Path) -> Callable[..., Path]:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return torch_trace.read(path).main.to_pylist()
+    return trace_.read(path).main.to_pylist()
 
 
 def test_a_kernel_has_the_operator_and_the_innermost_range_that_launched_it(trace: Any) -> None:
@@ -110,7 +111,7 @@ def test_a_graph_launch_owns_all_its_kernels(trace: Any) -> None:
 
 def test_a_kernel_without_its_launch_is_kept_and_said(trace: Any) -> None:
     path = trace([event("aten::mm", 0, 9), kernel(20, 5), kernel(30, None)])
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     for row in found.main.to_pylist()[1:]:
         assert row["duration_ns"] == 5_000
         assert (row["range"], row["range_path"], row["layer"], row["process"]) == (None,) * 4
@@ -166,7 +167,7 @@ def test_times_of_every_type_are_whole_nanoseconds(trace: Any) -> None:
 def test_a_duration_that_is_no_duration_is_unknown_and_not_zero(tmp_path: Path, dur: Any) -> None:
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": [event("a", 0, dur), event("b", 50, 4)]}))
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     a, b = found.main.to_pylist()
     assert (a["duration_ns"], a["self_ns"]) == (None, None)
     assert (b["duration_ns"], b["self_ns"]) == (4000, 4000)
@@ -174,7 +175,7 @@ def test_a_duration_that_is_no_duration_is_unknown_and_not_zero(tmp_path: Path, 
 
 
 def test_an_event_without_a_time_is_left_out_and_said(trace: Any) -> None:
-    found = torch_trace.read(trace([event("a", None, 3), event("b", 1, 3)]))
+    found = trace_.read(trace([event("a", None, 3), event("b", 1, 3)]))
     assert found.main.num_rows == 1
     assert any("1 events without a usable time" in note for note in found.notes)
 
@@ -184,7 +185,7 @@ def test_what_is_no_row_is_said(trace: Any) -> None:
         [event("a", 0, 3), event("Event Sync", 5, 2, "cuda_sync"), event("f.py(1): g", 0, 9,
          "python_function"), event("nn.Module: Linear_0", 0, 8, "python_function")]
     )  # fmt: skip
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     assert found.main.num_rows == 1
     assert found.main.to_pylist()[0]["range_path"] == ["nn.Module: Linear_0"]
     assert any("1 cuda_sync" in note for note in found.notes)
@@ -198,7 +199,7 @@ def test_rank_and_facts(trace: Any) -> None:
         deviceProperties=[{"id": 0, "name": "NVIDIA H100"}],
         host_name="secret-host",
     )
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     assert set(found.main["rank"].to_pylist()) == {3}
     assert found.facts["gpus"] == ["NVIDIA H100"]
     assert found.facts["totals"]["kernel"] == {"count": 1, "duration_ns": 5000}
@@ -211,7 +212,7 @@ def test_a_plain_list_also_without_its_closing_bracket(tmp_path: Path) -> None:
     for number, text in enumerate((whole, whole[:-1], whole[:-1] + ",\n")):
         path = tmp_path / f"{number}.json"
         path.write_text(text)
-        assert torch_trace.sniff(read_head(path))
+        assert trace_.sniff(read_head(path))
         assert [r["name"] for r in rows(path)] == ["a", "b"]
 
 
@@ -225,7 +226,7 @@ def test_layout_and_compression_do_not_matter(
                       indent=indent)  # fmt: skip
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     assert found.main["self_ns"].to_pylist() == [27_000, 3_000]
     assert found.facts["displayTimeUnit"] == "ms"
 
@@ -234,7 +235,7 @@ def test_events_first_and_a_long_tail_that_looks_like_events(tmp_path: Path) -> 
     tail = {"stackFrames": [{"name": "f"}, {"name": "g"}] * 50, "displayTimeUnit": "ms"}
     path = tmp_path / "t.json"
     path.write_text(json.dumps({"traceEvents": [event("a", 0, 3)], **tail}))
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     assert found.main.num_rows == 1
     assert found.facts["displayTimeUnit"] == "ms"
 
@@ -259,7 +260,7 @@ def test_bare_infinity_control_characters_and_single_backslashes_are_repaired(
     text = json.dumps({"traceEvents": [event("NAME", 0, 3, args={"bandwidth": "BARE"})]})
     path = tmp_path / "t.json"
     path.write_text(text.replace("NAME", "C:\\src\\\tx").replace('"BARE"', "-inf"))
-    found = torch_trace.read(path)
+    found = trace_.read(path)
     assert found.main["name"].to_pylist() == ["C:\\src\\\tx"]
     assert any("not strict JSON" in note for note in found.notes)
 
@@ -299,7 +300,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str, w
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        torch_trace.read(path)
+        trace_.read(path)
     assert what in caught.value.line()
     assert caught.value.exit_code == 2
     assert "\n" not in caught.value.line()
@@ -309,18 +310,18 @@ def test_a_compressed_file_that_ends_early_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(H100.read_bytes()[:60_000])
     with pytest.raises(InputError):
-        torch_trace.read(path)
+        trace_.read(path)
 
 
 def test_sniff_takes_traces_and_execution_traces_and_nothing_else(tmp_path: Path) -> None:
     def sniffed(text: str) -> bool:
         path = tmp_path / "x"
         path.write_text(text)
-        return torch_trace.sniff(read_head(path))
+        return trace_.sniff(read_head(path))
 
     assert sniffed(EXECUTION_TRACE)
     assert sniffed('{"schemaVersion": 1, "deviceProperties": [')
-    assert torch_trace.sniff(read_head(H100))
+    assert trace_.sniff(read_head(H100))
     assert not sniffed('{"nodes": [], "schema_version": 1}')
     assert not sniffed('[{"name": "layer", "averageMs": 1}]')
     assert not sniffed("name,ts,ph\n")
@@ -336,7 +337,7 @@ def test_a_real_h100_trace_agrees_with_its_own_arrows(tmp_path: Path) -> None:
         if e.get("cat") in ("cuda_runtime", "cuda_driver")
     }
     operators = [e for e in raw if e.get("cat") == "cpu_op"]
-    found = torch_trace.read(H100)
+    found = trace_.read(H100)
     device = [r for r in found.main.to_pylist() if r["kind"] != "op"]
     assert len(device) == 418 + 8 + 8
     kernels = [e for e in raw if e.get("cat") == "kernel"]
@@ -375,7 +376,7 @@ def test_chunks_of_any_size_hold_the_events_that_json_finds(
     path = tmp_path / "t.json"
     path.write_text(json.dumps(whole, indent=indent, ensure_ascii=False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch_chunks, "CHUNK", size)
+        patch.setattr(chunks_, "CHUNK", size)
         chunks = Chunks(path)
         found = [e for part in chunks for e in part]
     assert [(e.name, e.ts) for e in found] == [(v["name"], v["ts"]) for v in values]
@@ -392,7 +393,7 @@ def test_garbage_and_cut_files_end_in_one_error_or_a_table(
     path = tmp_path / "t.json"
     path.write_bytes(text[:cut] + noise)
     try:
-        found = torch_trace.read(path)
+        found = trace_.read(path)
     except InputError as e:
         assert "\n" not in e.line()
     else:
@@ -424,16 +425,16 @@ def test_files_made_to_be_slow_are_refused_and_looked_at_once(
             seen.append(len(data) - at)
             return TOKEN.finditer(data, at)
 
-    TOKEN = torch_chunks._TOKEN  # noqa: N806
-    monkeypatch.setattr(torch_chunks, "_TOKEN", Counting())
+    TOKEN = chunks_._TOKEN  # noqa: N806
+    monkeypatch.setattr(chunks_, "_TOKEN", Counting())
     for name in ("MOST_HEAD", "MOST_EVENT"):
-        monkeypatch.setattr(torch_chunks, name, 16_384)
-    monkeypatch.setattr(torch_chunks, "CHUNK", 1024)
-    monkeypatch.setattr(torch_chunks, "MOST_LOOSE", 1000)
+        monkeypatch.setattr(chunks_, name, 16_384)
+    monkeypatch.setattr(chunks_, "CHUNK", 1024)
+    monkeypatch.setattr(chunks_, "MOST_LOOSE", 1000)
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(InputError) as e:
-        torch_trace.read(path)
+        trace_.read(path)
     assert says in e.value.line()
     # A string that is not closed begins anew with each chunk: that is the square of 16.
     assert sum(seen) < (200_000 if "aaaa" in text else 40_000)

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.eager_ops import eager_ops
-from layerline.analysis.readers import torch_trace
-from layerline.analysis.readers.torch_events import OP, read_events
-from layerline.analysis.readers.torch_nesting import nest
-from layerline.analysis.readers.torch_windows import windows
+from layerline.analysis.readers.torch import trace
+from layerline.analysis.readers.torch.events import OP, read_events
+from layerline.analysis.readers.torch.nesting import nest
+from layerline.analysis.readers.torch.windows import windows
 
 H100 = Path(__file__).parent / "data" / "h100_train_l2.trace.json.gz"
 MAIN, AUTOGRAD, OTHER = 7, 9, 11
@@ -46,7 +46,7 @@ def kernel(ts: float, correlation: int) -> Event:
 def read(path: Path, events: list[Event]) -> list[dict[str, Any]]:
     """The rows of a trace; reports tell the same iterations."""
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    rows = torch_trace.read(path).main.to_pylist()
+    rows = trace.read(path).main.to_pylist()
     reported = [r for r in eager_ops(path, {}).to_pylist() if r["duration_ns"] is not None]
     assert [r["iteration"] for r in reported] == [r["iteration"] for r in rows]
     return rows
@@ -244,7 +244,7 @@ def test_every_operation_of_a_training_step_on_an_h100_is_of_the_step_around_its
         for e in raw
         if e.get("cat") in ("cuda_runtime", "cuda_driver")
     }
-    rows = torch_trace.read(H100).main.to_pylist()
+    rows = trace.read(H100).main.to_pylist()
     assert len(rows) == 2970
     for row in rows:
         began = row["start_ns"] if row["kind"] == "op" else calls[row["correlation"]]

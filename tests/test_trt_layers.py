@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from layerline.analysis.readers import trt_layers, trt_oneline
 from layerline.analysis.readers.base import Head
+from layerline.analysis.readers.tensorrt import inspector_text, layers
 from layerline.core.errors import InputError
 from layerline.core.tables import SCHEMAS
 from layerline.core.tensor_types import joined, precision_of
@@ -31,8 +31,8 @@ def read(tmp_path, content):
     path = tmp_path / "info.json"
     text = content if isinstance(content, str) else json.dumps(content)
     path.write_text(text, encoding="utf-8")
-    assert trt_layers.sniff(Head(path, text.encode(), len(text)))
-    artefact = trt_layers.read(path)
+    assert layers.sniff(Head(path, text.encode(), len(text)))
+    artefact = layers.read(path)
     assert artefact.main.schema == SCHEMAS["layers"]
     return artefact
 
@@ -93,10 +93,10 @@ def test_myelin_layers_of_10_join_metadata_by_unit_separators(tmp_path):
 
 
 def test_node_names_may_hold_brackets(tmp_path):
-    assert trt_layers.onnx_nodes("[ONNX Layer: a[0]/B]\x1e[ONNX Layer: c]") == ["a[0]/B", "c"]
-    assert trt_layers.onnx_nodes("[ONNX Layer: a][ONNX Layer: b]") == ["a", "b"]
-    assert trt_layers.onnx_nodes("") is None
-    assert trt_layers.onnx_nodes("[TRT Layer: x]") is None
+    assert layers.onnx_nodes("[ONNX Layer: a[0]/B]\x1e[ONNX Layer: c]") == ["a[0]/B", "c"]
+    assert layers.onnx_nodes("[ONNX Layer: a][ONNX Layer: b]") == ["a", "b"]
+    assert layers.onnx_nodes("") is None
+    assert layers.onnx_nodes("[TRT Layer: x]") is None
 
 
 def test_names_only_says_what_is_missing(tmp_path):
@@ -196,7 +196,7 @@ def test_what_is_no_layer_information_is_one_line(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(InputError) as e:
-        trt_layers.read(path)
+        layers.read(path)
     assert "\n" not in e.value.line()
 
 
@@ -239,7 +239,7 @@ def test_partly_unknown_precisions_show_it():
 )
 def test_more_than_any_engine_holds_is_refused(tmp_path, monkeypatch, content, limit):
     assert read(tmp_path, content)
-    monkeypatch.setattr(trt_layers, limit, 5)
+    monkeypatch.setattr(layers, limit, 5)
     with pytest.raises(InputError, match="more than"):
         read(tmp_path, content)
 
@@ -247,8 +247,8 @@ def test_more_than_any_engine_holds_is_refused(tmp_path, monkeypatch, content, l
 def test_text_that_was_made_to_be_slow_is_read_once(tmp_path, monkeypatch):
     """Tensors that never end would each be looked for up to the end of the line; and a file of
     layers without end is given up, not read to the end."""
-    monkeypatch.setattr(trt_layers, "MAX_ROWS", 5)
-    monkeypatch.setattr(trt_oneline, "MOST_LAYERS", 5)
+    monkeypatch.setattr(layers, "MAX_ROWS", 5)
+    monkeypatch.setattr(inspector_text, "MOST_LAYERS", 5)
     line = "Name: a, LayerType: kgen, Inputs: [" + "{ Name: x, " * 30_000 + "]\n"
     assert read(tmp_path, "Layers:\n" + line).main["layer"].to_pylist() == ["a"]
     with pytest.raises(InputError, match="with 6 layers, more than"):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.readers import trt_profile
 from layerline.analysis.readers.base import Head
+from layerline.analysis.readers.tensorrt import profile
 from layerline.core.errors import InputError
 from layerline.core.stats import summarise
 from layerline.core.tables import SCHEMAS
@@ -19,8 +19,8 @@ def read(tmp_path, content):
     path = tmp_path / "a.json"
     text = content if isinstance(content, str) else json.dumps(content)
     path.write_text(text, encoding="utf-8")
-    assert trt_profile.sniff(Head(path, text.encode(), len(text)))
-    return trt_profile.read(path)
+    assert profile.sniff(Head(path, text.encode(), len(text)))
+    return profile.read(path)
 
 
 # As trtexec writes it: 4 iterations, the second layer 1.5 + 2.5 + 2.5 + 3.5 = 10 ms.
@@ -88,7 +88,7 @@ def test_a_truncated_profile_is_refused(tmp_path):
     for text in (PROFILE[:200], PROFILE.rstrip()[:-1], PROFILE.replace("a || b", 'a"b')[:-3]):
         path.write_text(text)
         with pytest.raises(InputError, match="not valid JSON"):
-            trt_profile.read(path)
+            profile.read(path)
 
 
 def test_iprofiler_times_have_full_statistics(tmp_path):
@@ -129,7 +129,7 @@ def test_a_layer_that_comes_twice_is_not_lost(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"a": [1.0], "a": [2.0]}')
     with pytest.raises(InputError, match="'a' comes twice"):
-        trt_profile.read(path)
+        profile.read(path)
 
 
 TIMES = """[
@@ -194,7 +194,7 @@ def test_what_is_no_timing_is_one_line(tmp_path, content):
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(InputError) as e:
-        trt_profile.read(path)
+        profile.read(path)
     assert "\n" not in e.value.line()
 
 
@@ -210,7 +210,7 @@ def test_what_is_no_timing_is_one_line(tmp_path, content):
 def test_every_time_is_counted_once(tmp_path_factory, found):
     path = tmp_path_factory.mktemp("p") / "a.json"
     path.write_text(json.dumps(found), encoding="utf-8")
-    artefact = trt_profile.read(path)
+    artefact = profile.read(path)
     expected = sorted(round(t * 1e6) for times in found.values() for t in times)
     assert sorted(artefact.tables["ops"]["duration_ns"].to_pylist()) == expected
     assert sum(artefact.main["total_ns"].to_pylist()) == sum(expected)
@@ -229,7 +229,7 @@ def test_every_time_is_counted_once(tmp_path_factory, found):
 def test_more_records_than_any_run_has_are_refused(tmp_path, monkeypatch, text):
     path = tmp_path / "a.json"
     path.write_text(text)
-    assert trt_profile.read(path).main.num_rows >= 9
-    monkeypatch.setattr(trt_profile, "MAX_ROWS", 8)
+    assert profile.read(path).main.num_rows >= 9
+    monkeypatch.setattr(profile, "MAX_ROWS", 8)
     with pytest.raises(InputError, match="more than 8"):
-        trt_profile.read(path)
+        profile.read(path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..readers.ncu_table import AS_ONE
+from ..readers.ncu.tables import AS_ONE
 from . import meanings
 from .series import Series, names, series
 from .source import Capture, plain

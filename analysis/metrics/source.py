@@ -18,7 +18,7 @@ from .. import counters_sections, devices, ncu_combine, ncu_spread, ncu_whole
 from ..devices import Device
 from ..readers import registry
 from ..readers.base import Artefact
-from ..readers.ncu_table import AS_ONE, of_ranges
+from ..readers.ncu.tables import AS_ONE, of_ranges
 
 # ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")

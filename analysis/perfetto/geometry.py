@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import InputError
-from ..readers import nsys_schema as schema
-from ..readers import nsys_sqlite
-from ..readers.nsys_source import NULL as NO_VALUE
-from ..readers.torch_events import UNKNOWN, Events, Geometry
+from ..readers.nsys import schema, sqlite
+from ..readers.nsys.source import NULL as NO_VALUE
+from ..readers.torch.events import UNKNOWN, Events, Geometry
 from .columns import combined
 from .model import About, Ints
 from .operations import Extra
@@ -60,7 +59,7 @@ def _matched(
 
 def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | None:
     try:
-        with nsys_sqlite.source(path) as source:
+        with sqlite.source(path) as source:
             table = schema.pick(source.tables, schema.KERNELS)
             have = source.tables.get(table or "", ())
             if table is None or not {*_SIZES, "start", "correlationId"} <= set(have):

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from ...core.errors import InputError
-from ..readers import nsys_host, nsys_schema, nsys_sqlite, torch_events
-from ..readers.torch_events import Events
+from ..readers.nsys import host as host_
+from ..readers.nsys import schema, sqlite
+from ..readers.torch import events as events_
+from ..readers.torch.events import Events
 from .columns import combined, integers
 from .lanes import lanes
 from .model import NULL, About, Flows, Ints, Slices, Track
@@ -51,16 +53,16 @@ def read(path: Path, events: Events | None = None) -> list[HostEvents]:
     if path.suffix == ".sqlite":
         return _nsys(path)
     if ".trace.json" in path.name:
-        return _torch(events or torch_events.read_events(path))
+        return _torch(events or events_.read_events(path))
     return []
 
 
 def _nsys(path: Path) -> list[HostEvents]:
-    from ..readers.nsys_capture import load
+    from ..readers.nsys.load import load
 
     try:
-        with nsys_sqlite.source(path) as source:
-            host = nsys_host.load(source)
+        with sqlite.source(path) as source:
+            host = host_.load(source)
             ranges = load(source, described=False)
     except InputError:
         return []  # who read the operations said what is wrong
@@ -86,16 +88,16 @@ def _nsys(path: Path) -> list[HostEvents]:
 
 
 def _split(thread: Ints) -> tuple[Ints, Ints]:
-    process = thread >> nsys_schema.PROCESS_SHIFT & nsys_schema.PROCESS_MASK
-    return process, thread & nsys_schema.PROCESS_MASK
+    process = thread >> schema.PROCESS_SHIFT & schema.PROCESS_MASK
+    return process, thread & schema.PROCESS_MASK
 
 
 def _torch(events: Events) -> list[HostEvents]:
     places = [p if isinstance(p, int) else NULL for p in events.places]
     numbers = np.asarray([*places, NULL], np.int64)
     found = []
-    for what, kind in (("CUDA calls", torch_events.RUNTIME), ("ranges", torch_events.RANGE)):
-        at = np.flatnonzero((events.kind == kind) & (events.duration != torch_events.UNKNOWN))
+    for what, kind in (("CUDA calls", events_.RUNTIME), ("ranges", events_.RANGE)):
+        at = np.flatnonzero((events.kind == kind) & (events.duration != events_.UNKNOWN))
         correlation = events.correlation[at]
         found.append(
             HostEvents(
@@ -104,7 +106,7 @@ def _torch(events: Events) -> list[HostEvents]:
                 events.end[at],
                 numbers[events.process[at]],
                 numbers[events.thread[at]],
-                np.where(correlation == torch_events.UNKNOWN, NULL, correlation),
+                np.where(correlation == events_.UNKNOWN, NULL, correlation),
                 events.name[at].astype(np.int64),
                 events.names,
             )

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...core.run import Run
 from ..captured import Captured
-from ..readers.torch_events import Events
+from ..readers.torch.events import Events
 from ..run_files import plan_of
 from . import geometry, host, measured, spans
 from .chosen import Chosen, choose, times

@@ -16,21 +16,21 @@ from ...core.errors import InputError
 from .base import Artefact, Head, Reader, read_head
 
 READERS = (
-    "nsys_sqlite",
-    "nsys_parquet",
-    "ncu_rep",
-    "memory_snapshot",
-    "trt_layers",
-    "trt_profile",
-    "onnxruntime_profile",
-    "torch_trace",
-    "nsys_stats",
-    "ncu_csv",
+    "nsys.sqlite",
+    "nsys.parquet",
+    "ncu.report",
+    "memory.snapshot",
+    "tensorrt.layers",
+    "tensorrt.profile",
+    "onnxruntime.profile",
+    "torch.trace",
+    "nsys.stats",
+    "ncu.page",
 )
 
 
 def load(name: str) -> Reader:
-    """Import one reader by its module's name."""
+    """Import one reader by the name of its module in this package."""
     return cast(Reader, importlib.import_module(f"{__package__}.{name}"))
 
 

@@ -12,8 +12,8 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from ...core.errors import InputError
-from ..readers import nsys_schema
-from ..readers.nsys_parquet import reading
+from ..readers.nsys import schema as schema_
+from ..readers.nsys.parquet import reading
 from . import nsys_rules as rules
 from .nsys_sqlite import property_row
 from .scrubber import Scrubber
@@ -63,7 +63,7 @@ def _columns(
     batch: pa.RecordBatch, table: str, scrubber: Scrubber, private: dict[int, str]
 ) -> pa.RecordBatch:
     names = batch.schema.names
-    if table == nsys_schema.STRINGS and {"id", "value"} <= set(names):
+    if table == schema_.STRINGS and {"id", "value"} <= set(names):
         texts = [
             v if v is None else scrubber.cell(v, f"{table}.value", private.get(k))
             for k, v in zip(
@@ -152,7 +152,7 @@ def _private_strings(files: list[Path]) -> dict[int, str]:
         with reading(file):
             schema = _schema(file)
             for field in schema:
-                if not pa.types.is_integer(field.type) or file.stem == nsys_schema.STRINGS:
+                if not pa.types.is_integer(field.type) or file.stem == schema_.STRINGS:
                     continue
                 kind = rules.kind_of_reference(file.stem, field.name)
                 if kind is None and not rules.may_refer(field.name):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...core.errors import InputError
-from ..readers import ncu_rep
 from ..readers.base import Head
+from ..readers.ncu import report
 from . import arrow, json_text, lines, nsys_sqlite, pickles
 from .scrubber import Scrubber
 
@@ -52,7 +52,7 @@ def refuse_reports(head: Head) -> None:
             file=head.path,
             fix=f"export to sqlite first: nsys export --type sqlite {head.path.name}",
         )
-    if ncu_rep.sniff(head) or name.endswith(".ncu-rep"):
+    if report.sniff(head) or name.endswith(".ncu-rep"):
         raise InputError(
             "is an Nsight Compute report, which cannot be scrubbed",
             file=head.path,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..readers import nsys_schema
+from ..readers.nsys import schema
 from . import fields
 
 _NUMBER = re.compile(r"(?:true|false|-?\d{1,12}(?:\.\d{1,6})?)?\Z", re.IGNORECASE)
@@ -50,9 +50,9 @@ _CLEARED = {("PROCESS_STREAMS", "content"), ("ANALYSIS_FILE", "content")}
 
 # Columns with the ids of names that analysis shows, and the place they are counted under.
 NAMES = {
-    nsys_schema.KERNELS: ("shortName", "demangledName"),
-    nsys_schema.RUNTIME: ("nameId",),
-    nsys_schema.NVTX: ("textId",),
+    schema.KERNELS: ("shortName", "demangledName"),
+    schema.RUNTIME: ("nameId",),
+    schema.NVTX: ("textId",),
 }
 NAMED = "StringIds.value (names)"
 

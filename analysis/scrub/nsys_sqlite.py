@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...core.errors import InputError
-from ..readers import nsys_schema
-from ..readers.nsys_sql import refuse_unfinished
+from ..readers.nsys import schema
+from ..readers.nsys.sqlite_source import refuse_unfinished
 from . import nsys_rules as rules
 from .scrubber import Scrubber
 
@@ -84,7 +84,7 @@ class _Copy:
         self.db, self.path, self.scrubber = db, path, scrubber
         self.columns = dict(self._tables())
         names = {t: tuple(c[0] for c in columns) for t, columns in self.columns.items()}
-        if not nsys_schema.is_nsys(names):
+        if not schema.is_nsys(names):
             raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
         self.functions = 0
         self.texts: dict[str, set[str]] = {}
@@ -130,7 +130,7 @@ class _Copy:
         """Ids of the names that the tables of analysis show: of kernels, calls and ranges."""
         found: set[int] = set()
         for base, columns in rules.NAMES.items():
-            table = nsys_schema.pick(dict.fromkeys(self.columns, ()), base)
+            table = schema.pick(dict.fromkeys(self.columns, ()), base)
             for column in columns:
                 if table and column in (c[0] for c in self.columns[table]):
                     query = f"select distinct {column} from src.{quoted(table)}"

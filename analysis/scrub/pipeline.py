@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ...core.errors import CheckFailed, InputError
 from ...core.files import folder, replacing, written
-from ..readers import nsys_parquet, registry
+from ..readers import registry
 from ..readers.base import read_head
+from ..readers.nsys import parquet
 from . import arrow, kinds, rescan, run_directory
 from .scrubber import Scrubber
 
@@ -70,7 +71,7 @@ def _rewriter(path: Path) -> kinds.Rewrite:
     """The function that rewrites a capture; InputError says why there is none and what to do."""
     head = read_head(path)
     if head.is_dir:
-        if nsys_parquet.sniff(head):
+        if parquet.sniff(head):
             return arrow.rewrite_directory
         if "run.json" in head.entries or "manifests" in head.entries:
             return run_directory.rewrite

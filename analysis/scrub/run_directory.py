@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...core.errors import InputError
 from ...core.progress import log
-from ..readers import nsys_parquet
 from ..readers.base import read_head
+from ..readers.nsys import parquet
 from . import arrow
 from .kinds import learn_from_name, of_file
 from .scrubber import Scrubber
@@ -49,7 +49,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
             if inner.is_symlink():
                 folders.remove(name)
                 _left_out(inner, path, "a link", out, scrubber)
-            elif nsys_parquet.sniff(read_head(inner)):
+            elif parquet.sniff(read_head(inner)):
                 folders.remove(name)
                 arrow.rewrite_directory(inner, None if target is None else target / name, scrubber)
         folders.sort()

@@ -22,9 +22,9 @@ OURS = """
 import resource, sys, time, json
 from pathlib import Path
 from importlib.metadata import version
-from layerline.analysis.readers import torch_trace
+from layerline.analysis.readers.torch import trace
 cpu, wall = time.process_time(), time.perf_counter()
-rows = len(torch_trace.read(Path(sys.argv[1])).main)
+rows = len(trace.read(Path(sys.argv[1])).main)
 print(json.dumps({"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu,
     "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "rows": rows,
     "version": "layerline, msgspec " + version("msgspec")}))

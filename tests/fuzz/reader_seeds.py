@@ -160,37 +160,37 @@ def _nsys_parquet(folder: Path) -> Path:
 
 
 SEEDS: dict[str, list[Callable[[Path], Path]]] = {
-    "trt_layers": [
+    "tensorrt.layers": [
         _file("a.json", json.dumps(_LAYERS)),
         _file("b.txt", _ONELINE),
         _file("c.json", '{"Layers": ["a", "b"], "Bindings": ["x"]}\n{"Layers": ["c"]}'),
     ],
-    "trt_profile": [
+    "tensorrt.profile": [
         _file("a.json", _PROFILE),
         _file("b.json", _TIMES),
         _file("c.json", '{"a": [0.1, 0.2], "b": [1.0, 2.0]}'),
         _file("d.json", '{"performance_summary": {"Latency": [0.1]}}'),
     ],
-    "ncu_csv": [
+    "ncu.page": [
         _file("a.csv", _NCU_DETAILS),
         _file("b.csv", _NCU_RAW.encode("utf-16")),
         _file("c.csv", _NCU_RAW),
     ],
-    "ncu_rep": [_file("a.ncu-rep", (DATA / "two_kernels.ncu-rep").read_bytes())],
-    "memory_snapshot": [
+    "ncu.report": [_file("a.ncu-rep", (DATA / "two_kernels.ncu-rep").read_bytes())],
+    "memory.snapshot": [
         _file("a.pickle", pickle.dumps(_SNAPSHOT, 4)),
         _file("b.pickle", pickle.dumps(_SNAPSHOT, 2)),
         _file("c.json", json.dumps(_SNAPSHOT)),
     ],
-    "onnxruntime_profile": [_file("a.json", json.dumps(_ORT))],
-    "torch_trace": [
+    "onnxruntime.profile": [_file("a.json", json.dumps(_ORT))],
+    "torch.trace": [
         _file("a.json", json.dumps(_TRACE)),
         _file("b.json.gz", gzip.compress(json.dumps(_TRACE, indent=1).encode())),
         _file("c.json", json.dumps(_TRACE["traceEvents"])),
     ],
-    "nsys_sqlite": [_nsys_sqlite],
-    "nsys_parquet": [_nsys_parquet],
-    "nsys_stats": [_file("a.csv", _NSYS_STATS), _file("a.txt", _NSYS_STATS_COLUMNS)],
+    "nsys.sqlite": [_nsys_sqlite],
+    "nsys.parquet": [_nsys_parquet],
+    "nsys.stats": [_file("a.csv", _NSYS_STATS), _file("a.txt", _NSYS_STATS_COLUMNS)],
 }
 
 Mutation = tuple[str, int, int, bytes]

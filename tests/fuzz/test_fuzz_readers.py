@@ -89,7 +89,7 @@ def test_every_reader_has_a_seed() -> None:
 
 @pytest.mark.parametrize("name", registry.READERS)
 def test_every_seed_is_of_its_kind(name: str, tmp_path: Path) -> None:
-    if name == "ncu_rep":
+    if name == "ncu.report":
         pytest.importorskip("ncu_report")
     for number, write in enumerate(SEEDS[name]):
         folder = tmp_path / str(number)
@@ -100,7 +100,7 @@ def test_every_seed_is_of_its_kind(name: str, tmp_path: Path) -> None:
 
 
 # A report goes to NVIDIA's native library, whose crashes would end the tests: not mutated here.
-@pytest.mark.parametrize("name", [n for n in registry.READERS if n != "ncu_rep"])
+@pytest.mark.parametrize("name", [n for n in registry.READERS if n != "ncu.report"])
 @settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], database=None
 )

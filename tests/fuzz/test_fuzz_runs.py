@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from layerline.analysis import pipeline, raw_sums
-from layerline.analysis.readers import nsys_host
+from layerline.analysis.readers.nsys import host
 from layerline.analysis.report import markdown
 from layerline.analysis.summary import summary
 from layerline.core.cli import cli
@@ -92,7 +92,7 @@ def made(h100: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     write_json(captures / "sweep.json", {"points": [point], "skipped": skipped})
     _onnxruntime(h100)
     for module, name in (
-        (raw_sums, "nsys"), (raw_sums, "onnxruntime"), (nsys_host, "read"),
+        (raw_sums, "nsys"), (raw_sums, "onnxruntime"), (host, "read"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, _kept(getattr(module, name)))
     return h100

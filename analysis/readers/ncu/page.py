@@ -1,0 +1,294 @@
+"""Nsight Compute's CSV: details and raw pages of any version, to the `counters` table.
+
+Made by ``ncu --csv`` (``nv-nsight-cu-cli --csv`` before 2020.1), saved from stdout or with
+``--log-file``. The quirks:
+
+- ncu's own lines (``==PROF==``), warnings and the program's output lie before, between and, where
+  the program ended no line, in front of the table's lines;
+- the columns differ by version and options, so they are found by name;
+- quotes are not escaped inside NVTX fields (`ncu_rows`);
+- a raw page has a row of units below each header, and is refused without: ``409.02`` may be ns or
+  us; a details page has one metric per row, with its unit;
+- rows of a details page are shorter than the header where rules are printed; rules have rows of
+  their own, without a metric; `Body Item Label` names a table within a section;
+- numbers are in the machine's locale (`ncu_numbers`), `n/a` or text;
+- UTF-8 with or without a mark, UTF-16 (PowerShell), a Latin-1 micro sign;
+- several runs in one file: launches of later runs are numbered on.
+
+Tables: `counters` (value null and `text` set where ncu printed no number), `launches` (kernel,
+process, context, stream, sizes, NVTX ranges) and, where ncu printed any, `rules`. A launch's
+`layer` is its innermost push/pop range, or where there is none the last start/end range that
+was open; of Layerline's own ranges where there are any (`core.own_ranges`). Host names are left
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import InputError
+from ..base import Artefact, Head
+from ..bounded import MIB, open_text
+from .numbers import in_doubt, style_of
+from .rows import ROW, UNITS_ROW, Layout, parse_header
+from .tables import AS_ONE, Tables, metric_columns, of_ranges
+
+KIND = "ncu-csv"
+DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
+
+LIMIT = 1024 * MIB
+# Facts that are there where they are not zero: rows that cannot be read, whether the last of them
+# is cut short, and numbers that are null as their decimal sign or their unit cannot be told.
+LEFT_OUT, CUT_SHORT, UNTOLD = "rows_left_out", "cut_short", "numbers_not_told"
+_MAX_ROW_LINES = 100  # a row whose text holds line breaks
+_MAX_ROW_CHARACTERS = 1 * MIB
+_MAX_BROKEN = 100
+
+_MARK = re.compile(r"^==\w+==")
+_SUMMARY = re.compile(r'"Process ID","Process Name".*"Invocations"')
+_SOURCE_PAGE = re.compile(r'^"#","(?:Address|Source)"', re.MULTILINE)
+
+
+def sniff(head: Head) -> bool:
+    """An ncu header, or the lines that ncu prints about itself."""
+    if "\x00" in head.text[:1024]:
+        return False
+    return parse_header_in(head.text) or any(
+        mark in head.text for mark in ("==PROF== ", "==ERROR== ERR_NVGPUCTRPERM")
+    )
+
+
+def parse_header_in(text: str) -> bool:
+    """Whether `text` holds the beginning of an ncu header."""
+    return '"ID","Process ID","Process Name"' in text or bool(_SUMMARY.search(text))
+
+
+@dataclass
+class _Run:
+    """One header and the rows below it."""
+
+    layout: Layout
+    line: int  # of the header
+    units: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+
+@dataclass
+class _Found:
+    runs: list[_Run] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    noise: int = 0
+    broken: list[int] = field(default_factory=list)  # line numbers
+    broken_units: int | None = None  # line number, of the last table
+    open_row: bool = False  # the last row is cut short
+
+
+def read(path: Path) -> Artefact:
+    """The counters of every launch.
+
+    InputError where there is no table (the log of a program that was profiled into a report),
+    where no row can be read or a raw page lacks its row of units, and for other pages that ncu
+    prints (source, summary).
+    """
+    with open_text(path, LIMIT) as lines:
+        found = _scan(lines, path)
+    if not any(run.rows for run in found.runs):
+        raise _no_rows(path, found)
+    for run in found.runs:
+        if run.rows and not run.units and not run.layout.is_details:
+            raise InputError(
+                f"has a raw page without its row of units (below the header in line {run.line})",
+                file=path,
+                fix="copy it again, or print it again: ncu --import REPORT --csv --page raw",
+            )
+    return _artefact(path, found)
+
+
+def _scan(lines: Any, path: Path) -> _Found:
+    found = _Found()
+    pending, begun, count, ended = "", 0, 0, True
+    for number, line in enumerate(lines, 1):
+        ended = line.endswith("\n")
+        line = line.rstrip("\r\n")
+        columns = parse_header(line)
+        if columns is not None:
+            if pending:
+                found.broken.append(begun)
+            pending, found.broken_units = "", None
+            found.runs.append(_Run(Layout(tuple(columns)), number))
+            continue
+        if not found.runs:
+            _noise(found, line, path)
+            continue
+        run = found.runs[-1]
+        start = ROW.search(line)
+        if pending and start is not None and start.start() == 0:
+            found.broken.append(begun)  # the row before never ended
+            pending = ""
+        if pending:
+            text = f"{pending}\n{line}"
+            count += 1
+        elif start is not None:
+            text, begun, count = line[start.start() :], number, 1
+        elif (units := _units_row(run, line)) is not None:
+            run.units = run.layout.split(units) or []
+            found.broken_units = None if run.units else number
+            continue
+        else:
+            _noise(found, line, path)
+            continue
+        if len(found.broken) > _MAX_BROKEN and len(found.broken) > sum(
+            len(r.rows) for r in found.runs
+        ):
+            raise _no_rows(path, found)  # most of it is not what its header says
+        fields = run.layout.split(text)
+        if fields is not None:
+            run.rows.append(fields)
+            pending = ""
+        elif count < _MAX_ROW_LINES and len(text) < _MAX_ROW_CHARACTERS:
+            pending = text
+        else:
+            found.broken.append(begun)
+            pending = ""
+    if pending:
+        found.broken.append(begun)
+        found.open_row = not (ended and pending.rstrip(", ").endswith('"'))
+    elif found.runs and not found.runs[-1].rows and (found.broken_units or len(found.runs) > 1):
+        found.broken.append(found.broken_units or found.runs[-1].line)
+        found.open_row = True  # it ends before the first row: ncu prints no table without rows
+    return found
+
+
+def _units_row(run: _Run, line: str) -> str | None:
+    """The row of units that a raw page begins with, which may stand behind other output."""
+    if run.rows or run.units or run.layout.is_details:
+        return None
+    found = UNITS_ROW.search(line)
+    return None if found is None else line[found.start() :]
+
+
+def _noise(found: _Found, line: str, path: Path) -> None:
+    if not line.strip():
+        return
+    found.noise += 1
+    if line.startswith(("==WARNING==", "==ERROR==")) and len(found.warnings) < 20:
+        found.warnings.append(_MARK.sub("", line).strip()[:500])
+    if not found.runs and _SUMMARY.search(line):
+        raise InputError(
+            "is an ncu summary over kernels, not per launch",
+            file=path,
+            fix="print it with --print-summary none",
+        )
+    if not found.runs and _SOURCE_PAGE.match(line):
+        raise InputError(
+            "is ncu's source page", file=path, fix="print it with --page raw or --page details"
+        )
+
+
+def _no_rows(path: Path, found: _Found) -> InputError:
+    if found.open_row and len(found.broken) == 1:
+        return InputError(
+            f"is cut short (line {found.broken[0]}): no row of its table is whole",
+            file=path,
+            fix="copy it again",
+        )
+    if found.runs and found.broken:
+        return InputError(
+            f"has an ncu table whose rows cannot be read (line {found.broken[0]})",
+            file=path,
+            fix="save the report with --export and read the .ncu-rep",
+        )
+    if any("ERR_NVGPUCTRPERM" in w for w in found.warnings):
+        return InputError(
+            "is the log of an ncu that was refused the GPU counters (ERR_NVGPUCTRPERM)",
+            file=path,
+            fix="allow them (https://developer.nvidia.com/ERR_NVGPUCTRPERM) and profile again",
+        )
+    if found.runs:
+        return InputError(
+            "has an ncu table without rows", file=path, fix="was any kernel profiled?"
+        )
+    return InputError(
+        "is an ncu log without a table of metrics",
+        file=path,
+        fix="add --csv --page raw, or read the .ncu-rep it wrote",
+    )
+
+
+def _artefact(path: Path, found: _Found) -> Artefact:
+    tables = Tables(path.name, _clock_control(found))
+    notes = []
+    unsure = 0
+    for run in found.runs:
+        values = _distinct_values(run)
+        style = style_of(values)
+        if style.decimal is None:
+            unsure += (doubtful := _in_doubt(run))
+            notes.append(
+                f"Decimal points and commas are mixed; numbers that could be either ({doubtful} "
+                f"in {len(run.rows)} rows) are null."
+            )
+        elif not style.seen and (doubtful := in_doubt(values)):
+            notes.append(
+                f"{doubtful} numbers like 1.234 or 1,234 were read as English prints them; "
+                "no other number tells."
+            )
+        tables.add(run.layout, run.units, run.rows, style)
+    if len(found.runs) > 1:
+        notes.append(
+            f"{len(found.runs)} tables in one file; launches of later ones are numbered on."
+        )
+    if found.broken:
+        what = "The last row is cut short" if found.open_row else "Some rows cannot be read"
+        first = found.broken[0]
+        notes.append(f"{what}: {len(found.broken)} left out, the first at line {first}.")
+    notes += found.warnings
+    if tables.unitless:
+        count, some = tables.unitless.total(), ", ".join(sorted(tables.unitless)[:3])
+        notes.append(f"{count} numbers without the unit that they need are null: {some}.")
+        unsure += count
+    built = tables.build()
+    if not built["counters"].num_rows:
+        notes.insert(0, "No metric was printed, only rules.")
+    if of_ranges(built["launches"]):
+        notes.insert(0, AS_ONE)
+    pages = {"details" if run.layout.is_details else "raw" for run in found.runs}
+    facts = {
+        "page": " and ".join(sorted(pages)),
+        "launches": built["launches"].num_rows,
+        "processes": len(set(built["launches"]["process"].to_pylist())),
+        "metrics": len(set(built["counters"]["metric"].unique().to_pylist())),
+        "nvtx": any(run.layout.nvtx for run in found.runs),
+        "lines_of_other_output": found.noise,
+    }
+    if found.broken:
+        facts[LEFT_OUT] = len(found.broken)
+    if found.open_row:
+        facts[CUT_SHORT] = True
+    if unsure:
+        facts[UNTOLD] = unsure
+    return Artefact(KIND, built, facts, notes)
+
+
+def _clock_control(found: _Found) -> str | None:
+    unlocked = any("unmodified GPU clocks" in warning for warning in found.warnings)
+    return "none" if unlocked else None
+
+
+def _distinct_values(run: _Run) -> set[str]:
+    columns = _value_columns(run)
+    return {row[i] for row in run.rows for i in columns}
+
+
+def _in_doubt(run: _Run) -> int:
+    columns = _value_columns(run)
+    return sum(in_doubt(row[i] for i in columns) for row in run.rows)
+
+
+def _value_columns(run: _Run) -> list[int]:
+    if run.layout.is_details:
+        return [run.layout.index["Metric Value"]]
+    return [i for i, _ in metric_columns(run.layout)]

@@ -1,0 +1,246 @@
+"""Nsight Compute reports (.ncu-rep), through NVIDIA's `ncu-report` package.
+
+Values are not rounded, unlike those of the CSV, and NVTX ranges come as they were. The tables
+are those of `page`: `counters`, `launches` and, where ncu evaluated any, `rules`. Process ids
+are not in the report. Source of the interface: docs.nvidia.com/nsight-compute/NvRulesAPI.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ....core import own_ranges
+from ....core.errors import InputError, ToolMissing
+from ....core.tables import table
+from ..base import Artefact, Head
+from ..encoding import valid_text
+from . import report_blocks
+from .tables import AS_ONE, KERNEL, LAUNCHES, RANGE, RULES, of_ranges
+
+KIND = "ncu-rep"
+_WORKLOADS = (KERNEL, RANGE, "graph", "cmdlist")
+DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
+
+MAGIC = b"NVR\x00"
+# What the library raises has no common type; on damaged files the bindings raise the others.
+_LIBRARY_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    SystemError,
+    OSError,
+    KeyError,
+    IndexError,
+    OverflowError,
+)
+
+
+def sniff(head: Head) -> bool:
+    """The report's magic number. The library that reads it opens the file itself."""
+    return head.compression is None and head.data.startswith(MAGIC)
+
+
+def read(path: Path) -> Artefact:
+    """The counters of every launch; ToolMissing without the package, InputError if it fails."""
+    try:
+        library = importlib.import_module("ncu_report")
+    except ImportError as e:
+        raise ToolMissing(
+            f"needs the ncu-report package ({e})",
+            file=path,
+            fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
+        ) from None
+    said = report_blocks.results(path)
+    try:
+        report = library.load_report(str(path))
+        found = None if report is None else artefact(report, path)
+    except _LIBRARY_ERRORS as e:
+        raise InputError(
+            f"cannot be read by ncu-report ({' '.join(str(e).split())[:200]})",
+            file=path,
+            fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
+        ) from None
+    if found is None:
+        raise InputError("cannot be read by ncu-report", file=path, fix="is it whole?")
+    if said is not None and said > found.facts["launches"]:
+        raise InputError(
+            f"holds {said} results, of which ncu-report reads {found.facts['launches']}",
+            file=path,
+            fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
+        )
+    return found
+
+
+def artefact(report: Any, path: Path) -> Artefact:
+    """The tables of a loaded report (`ncu_report.IContext`)."""
+    counters = _Counters()
+    launches: list[dict[str, Any]] = []
+    rules: list[dict[str, Any]] = []
+    for r in range(report.num_ranges()):
+        results = report.range_by_idx(r)
+        for a in range(results.num_actions()):
+            action = results.action_by_idx(a)
+            launch = _launch(action, path.name, len(launches))
+            launches.append(launch)
+            counters.add(action, launch)
+            rules += _rules(action, launch)
+    if not launches:
+        raise InputError("holds no result", file=path, fix="was any kernel profiled?")
+    tables = {
+        "counters": table("counters", counters.columns),
+        "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
+    }
+    if rules:
+        tables["rules"] = pa.Table.from_pylist(rules, schema=RULES)
+    facts = {
+        "launches": len(launches),
+        "metrics": len(set(counters.columns["metric"])),
+        "nvtx": any(launch["ranges"] for launch in launches),
+    }
+    notes = ["Process ids are not in a report."]
+    if of_ranges(tables["launches"]):
+        notes.insert(0, AS_ONE)
+    bare = len(launches) - len(set(counters.columns["launch"]))
+    if bare:
+        notes.insert(0, f"{bare} launches have no metric at all: is the report whole?")
+    return Artefact(KIND, tables, facts, notes)
+
+
+def _value(action: Any, name: str) -> Any:
+    metric = action.metric_by_name(name)
+    return None if metric is None or not metric.has_value() else metric.value()
+
+
+def _integer(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _size(action: Any, what: str) -> str | None:
+    parts = [_integer(_value(action, f"launch__{what}_dim_{axis}")) for axis in "xyz"]
+    return None if None in parts else f"({parts[0]}, {parts[1]}, {parts[2]})"
+
+
+def _nvtx(action: Any) -> tuple[list[Any], list[Any]]:
+    """(domain, name) of the push/pop ranges, outermost first within a domain, and of the others."""
+    state = action.nvtx_state()
+    push_pop, start_end = [], []
+    for domain_id in state.domains() if state is not None else ():
+        domain = state.domain_by_id(domain_id)
+        if domain is None:
+            continue
+        # The library gives None for a text that a damaged report lacks.
+        label = valid_text(domain.name() or "")
+        push_pop += [(label, valid_text(name or "")) for name in domain.push_pop_ranges()]
+        start_end += [(label, valid_text(name or "")) for name in domain.start_end_ranges()]
+    return push_pop, start_end
+
+
+def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
+    push_pop, start_end = _nvtx(action)
+    major = _integer(_value(action, "device__attribute_compute_capability_major"))
+    minor = _integer(_value(action, "device__attribute_compute_capability_minor"))
+    own = own_ranges.innermost(*([name for _, name in of] for of in (push_pop, start_end)))
+    innermost = own or _innermost(push_pop) or _innermost(start_end)
+    workload = _workload(action)
+    # The numbers that a report has for a range are sums over its kernels; a page says n/a.
+    alone = workload in (KERNEL, None)
+    return {
+        "source": source,
+        "launch": number,
+        "layer": innermost,
+        "kernel": _text(action.name(action.NameBase_DEMANGLED)),
+        "process": None,
+        "process_name": None,
+        "time": None,
+        "context": _integer(_value(action, "launch__context_id")),
+        "stream": _integer(_value(action, "launch__stream_id")) if alone else None,
+        "device": _integer(_value(action, "device__attribute_device_index")),
+        "compute_capability": None if major is None or minor is None else f"{major}.{minor}",
+        "block": _size(action, "block") if alone else None,
+        "grid": _size(action, "grid") if alone else None,
+        "ranges": [name for _, name in push_pop],
+        "range_domains": [domain for domain, _ in push_pop],
+        "start_end_ranges": [name for _, name in start_end],
+        "nvtx": None,
+        "workload": workload,
+    }
+
+
+def _workload(action: Any) -> str | None:
+    """What was replayed as one; null where this ncu_report does not say."""
+    known = {getattr(action, f"WorkloadType_{w.upper()}", None): w for w in _WORKLOADS}
+    found: str | None = known.get(action.workload_type()) if None not in known else None
+    return found
+
+
+def _innermost(found: list[Any]) -> str | None:
+    """The innermost range: of the engine's inner domain (`myelin-exec`) where there is one.
+
+    A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
+    """
+    inner = [name for domain, name in found if domain == "myelin-exec"]
+    names = inner or [name for _, name in found]
+    return names[-1] if names else None
+
+
+class _Counters:
+    """The columns of `counters`, filled launch by launch."""
+
+    def __init__(self) -> None:
+        names = ("source", "layer", "kernel", "launch", "metric", "unit", "value", "text")
+        self.columns: dict[str, list[Any]] = {name: [] for name in names}
+        # Every launch has the same metrics, hundreds of them.
+        self._valid: dict[str, str] = {}
+
+    def add(self, action: Any, launch: dict[str, Any]) -> None:
+        columns, before = self.columns, len(self.columns["metric"])
+        for name in action.metric_names():
+            # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
+            metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
+            if metric is None:
+                continue
+            value: Any = metric.value() if metric.has_value() else None
+            finite = isinstance(value, (int, float)) and math.isfinite(value)
+            valid = self._valid.get(name)
+            if valid is None:
+                valid = self._valid[name] = valid_text(name)
+            columns["metric"].append(valid)
+            columns["unit"].append(_text(metric.unit()))
+            columns["value"].append(float(value) if finite else None)
+            columns["text"].append(None if finite else _text(value))
+        added = len(columns["metric"]) - before
+        for name in ("source", "layer", "kernel", "launch"):
+            columns[name] += [launch[name]] * added
+
+
+def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for rule in action.rule_results_as_dicts():
+        message = rule.get("rule_message") or {}
+        speedup = rule.get("speedup_estimation") or {}
+        value = speedup.get("speedup") if isinstance(speedup, dict) else None
+        rows.append(
+            {
+                "source": launch["source"],
+                "launch": launch["launch"],
+                "kernel": launch["kernel"],
+                "section": _text(rule.get("section_identifier")),
+                "rule": _text(rule.get("name") or rule.get("rule_identifier")),
+                "type": _text(message.get("type")),
+                "text": _text(message.get("message")),
+                "speedup_type": _text(speedup.get("type")),
+                "speedup": float(value) if isinstance(value, (int, float)) else None,
+            }
+        )
+    return rows
+
+
+def _text(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    return valid_text(str(getattr(value, "name", value)))

@@ -1,0 +1,246 @@
+"""The tables that Nsight Compute's files become: counters, launches and rules."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from ....core import own_ranges
+from ....core.tables import table
+from .numbers import Style
+from .rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
+
+Parse = Callable[[str], float | None]
+
+# `workload`: `range` where a row is of all kernels in a range that was replayed as one; a report
+# says `kernel`, `graph` or `cmdlist` too; null where the file says nothing (a kernel).
+KERNEL, RANGE = "kernel", "range"
+AS_ONE = "Each row is a range (or a graph) replayed as one: it is of no kernel and no layer."
+LAUNCHES = pa.schema(
+    [
+        ("source", pa.string()),
+        ("launch", pa.int64()),
+        ("layer", pa.string()),
+        ("kernel", pa.string()),
+        ("process", pa.int64()),
+        ("process_name", pa.string()),
+        ("time", pa.string()),
+        ("context", pa.int64()),
+        ("stream", pa.int64()),
+        ("device", pa.int64()),
+        ("compute_capability", pa.string()),
+        ("block", pa.string()),
+        ("grid", pa.string()),
+        ("ranges", pa.list_(pa.string())),
+        ("range_domains", pa.list_(pa.string())),
+        ("start_end_ranges", pa.list_(pa.string())),
+        ("nvtx", pa.string()),
+        ("workload", pa.string()),
+    ]
+)
+RULES = pa.schema(
+    [
+        ("source", pa.string()),
+        ("launch", pa.int64()),
+        ("kernel", pa.string()),
+        ("section", pa.string()),
+        ("rule", pa.string()),
+        ("type", pa.string()),
+        ("text", pa.string()),
+        ("speedup_type", pa.string()),
+        ("speedup", pa.float64()),
+    ]
+)
+
+_CHUNK = 100_000
+_COLUMNS = ("layer", "kernel", "launch", "metric", "unit", "value", "text", "section")
+
+
+# Amounts of time and of bytes, which ncu prints in any multiple.
+_NEEDS_UNIT = re.compile(r"\w*__\w*(?:time_duration|bytes)\w*\.(?:sum|avg|min|max)\Z")
+
+
+def metric_columns(layout: Layout) -> list[tuple[int, str]]:
+    """Position and name of the columns of a raw page that are metrics."""
+    return [
+        (i, name)
+        for i, name in enumerate(layout.columns)
+        if name not in LAUNCH_COLUMNS and not is_nvtx(name)
+    ]
+
+
+def of_ranges(launches: pa.Table) -> bool:
+    """Whether rows of a table `launches` are of more than a kernel each: of no layer then."""
+    return not set(launches["workload"].unique().to_pylist()) <= {KERNEL, None}
+
+
+class Tables:
+    """Collects the rows of a file's tables, column by column and in chunks.
+
+    `unitless`: how many numbers have no unit that need one to say anything, by metric; their values
+    are null and the number is left as text.
+    """
+
+    def __init__(self, source: str, clock_control: str | None) -> None:
+        self._source, self._clock_control = source, clock_control
+        self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        self._chunks: list[pa.Table] = []
+        self._launches: dict[int, dict[str, Any]] = {}
+        self._rules: list[dict[str, Any]] = []
+        self._next = 0
+        self.unitless: Counter[str] = Counter()
+
+    def add(self, layout: Layout, units: list[str], rows: list[list[str]], style: Style) -> None:
+        """Add one table's rows. Launch ids that were taken by an earlier table are numbered on."""
+        known: dict[tuple[str, str], dict[str, Any]] = {}
+        parse = cache(style.parse)  # the same text comes with every launch
+        metrics = metric_columns(layout)
+        names = [name for _, name in metrics]
+        printed = [(units[i] or None) if units else None for i, _ in metrics]
+        offset = self._next
+        for row in rows:
+            key = (row[layout.index["ID"]], row[layout.index["Process ID"]])
+            launch = known.get(key)
+            if launch is None:
+                launch = known[key] = self._launch(layout, row, offset)
+            if layout.is_details:
+                self._detail(layout, row, launch, parse)
+            else:
+                texts = [row[i] for i, _ in metrics]
+                self._counters(launch, names, printed, texts, None, parse)
+            if len(self._columns["metric"]) >= _CHUNK:
+                self._flush()
+
+    def _launch(self, layout: Layout, row: list[str], offset: int) -> dict[str, Any]:
+        def get(column: str) -> str | None:
+            i = layout.index.get(column)
+            return (row[i] or None) if i is not None else None
+
+        def number(column: str) -> int | None:
+            text = get(column)
+            return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
+
+        launch = (number("ID") or 0) + offset
+        if launch in self._launches:  # of another process
+            launch = self._next
+        self._next = max(self._next, launch + 1)
+        nvtx = [row[i] for i in layout.nvtx]
+        push_pop = ranges(nvtx[0]) if nvtx else None
+        start_end = ranges(nvtx[1]) if len(nvtx) > 1 else None
+        open_ranges = push_pop or start_end or []
+        own = own_ranges.innermost(*([r.name for r in of or []] for of in (push_pop, start_end)))
+        found = self._launches[launch] = {
+            "source": self._source,
+            "launch": launch,
+            "layer": own or (open_ranges[-1].name if open_ranges else None),
+            "kernel": get("Kernel Name") or get("Range Name"),
+            "process": number("Process ID"),
+            "process_name": get("Process Name"),
+            "time": get("Kernel Time"),
+            "context": number("Context"),
+            "stream": number("Stream"),
+            "device": number("Device"),
+            "compute_capability": get("CC"),
+            "block": get("Block Size"),
+            "grid": get("Grid Size"),
+            "ranges": None if push_pop is None else [r.name for r in push_pop],
+            "range_domains": None if push_pop is None else [r.domain for r in push_pop],
+            "start_end_ranges": None if start_end is None else [r.name for r in start_end],
+            "nvtx": " ".join(text.strip() for text in nvtx).strip() or None,
+            "workload": RANGE if get("Stream") == "n/a" else None,
+        }
+        return found
+
+    def _detail(
+        self,
+        layout: Layout,
+        row: list[str],
+        launch: dict[str, Any],
+        parse: Parse,
+    ) -> None:
+        def get(column: str) -> str | None:
+            i = layout.index.get(column)
+            return (row[i] or None) if i is not None else None
+
+        section, label, metric = get("Section Name"), get("Body Item Label"), get("Metric Name")
+        if metric:
+            where = f"{section} / {label}" if label else section
+            text = get("Metric Value") or ""
+            self._counters(launch, [metric], [get("Metric Unit")], [text], where, parse)
+        if get("Rule Name"):
+            self._rules.append(
+                {
+                    "source": self._source,
+                    "launch": launch["launch"],
+                    "kernel": launch["kernel"],
+                    "section": section,
+                    "rule": get("Rule Name"),
+                    "type": get("Rule Type"),
+                    "text": get("Rule Description"),
+                    "speedup_type": get("Estimated Speedup Type"),
+                    "speedup": parse(get("Estimated Speedup") or ""),
+                }
+            )
+
+    def _counters(
+        self,
+        launch: dict[str, Any],
+        names: list[str],
+        units: list[str | None],
+        texts: list[str],
+        section: str | None,
+        parse: Parse,
+    ) -> None:
+        found = [parse(text) for text in texts]
+        for i, unit in enumerate(units):
+            if unit is None and found[i] is not None and _NEEDS_UNIT.match(names[i]):
+                self.unitless[names[i]] += 1
+                found[i] = None
+        count = len(names)
+        columns = self._columns
+        for column, value in (
+            ("layer", launch["layer"]),
+            ("kernel", launch["kernel"]),
+            ("launch", launch["launch"]),
+            ("section", section),
+        ):
+            columns[column] += [value] * count
+        columns["metric"] += names
+        columns["unit"] += units
+        columns["value"] += found
+        # The text is kept where it says more than the number: words, values of instances.
+        columns["text"] += [
+            None if value is not None and "(" not in text else text or None
+            for value, text in zip(found, texts, strict=True)
+        ]
+
+    def _flush(self) -> None:
+        count = len(self._columns["metric"])
+        self._chunks.append(
+            table(
+                "counters",
+                {
+                    "source": [self._source] * count,
+                    "clock_control": [self._clock_control] * count,
+                    **self._columns,
+                },
+            )
+        )
+        self._columns = {name: [] for name in _COLUMNS}
+
+    def build(self) -> dict[str, pa.Table]:
+        """The tables of all rows that were added."""
+        self._flush()
+        launches = list(self._launches.values())
+        tables = {
+            "counters": pa.concat_tables(self._chunks),
+            "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
+        }
+        if self._rules:
+            tables["rules"] = pa.Table.from_pylist(self._rules, schema=RULES)
+        return tables

@@ -1,0 +1,96 @@
+"""What nsys itself says about a capture: its warnings and errors, in `DIAGNOSTIC_EVENT`.
+
+Columns (exports of nsys 2025.3): timestamp, timestampType, source, severity, text, globalPid;
+severity by ENUM_DIAGNOSTIC_SEVERITY_LEVEL: 0 unknown, 1 information, 2 warning, 3 error, 4 verbose.
+Older exports have no such table. Most warnings are in every capture and say little: each kind of
+event that "might" be incomplete when a capture range ends, or of which there was none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import schema
+from .source import Filter, Source
+
+WARNING, ERROR = 2, 3
+MOST = 20  # that are told; of more their number
+_LENGTH = 300  # characters of one that are told
+
+# What says that recorded events are gone, not only that there may have been more.
+_LOST = re.compile(r"\b(?:buffers?|drop(?:s|ped)?|lost|los[se]s|overflow\w*|incomplete)\b", re.I)
+# What says that a library is not traced, the plainest first.
+_REFUSED = tuple(
+    re.compile(said, re.I)
+    for said in ("not supported", r"no \S+ trace will be", "failed to|unable to|could not|cannot")
+)
+# An absolute path, quoted (then with spaces in it) or not; what is kept of it is its last part.
+_QUOTED = re.compile(r"(['\"])(?:[A-Za-z]:)?[\\/](?:[^'\"\\/]+[\\/])*([^'\"\\/]+)[\\/]?\1")
+_PLAIN = re.compile(r"(?<![\w.\-/\\:])(?:[A-Za-z]:)?[\\/](?:[^\s'\"\\/]+[\\/])+([^\s'\"\\/]+)")
+# nsys puts no space between some sentences.
+_SENTENCE = re.compile(r"(?<=[a-z)'\"])[.?!](?=\s|[A-Z]|$)")
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One warning or error, on one line, its paths cut to the names of their files."""
+
+    severity: int
+    text: str
+
+    @property
+    def lossy(self) -> bool:
+        """Whether it is an error, or a warning that something recorded is gone."""
+        return self.severity == ERROR or _LOST.search(self.text) is not None
+
+    def said(self) -> str:
+        """As a sentence without its full stop."""
+        verb = "reported an error" if self.severity == ERROR else "warned"
+        text = self.text if len(self.text) <= _LENGTH else self.text[: _LENGTH - 1] + "…"
+        return f"nsys {verb}: {text.rstrip('. ')}"
+
+
+def read(source: Source) -> tuple[Diagnostic, ...]:
+    """The warnings and errors of an export in the order of the file, equal ones once; none where
+    it has no such table."""
+    table = schema.pick(source.tables, schema.DIAGNOSTICS)
+    if table is None or not {"severity", "text"} <= set(source.tables[table]):
+        return ()
+    if not source.has_text(table, "text"):
+        return ()
+    where = Filter("severity", (WARNING, ERROR))
+    raw = source.read(table, ("severity",), text="text", where=where)
+    texts = [shortened(t) for t in raw.values["text"]]
+    rows = zip(raw["severity"].tolist(), raw["text"].tolist(), strict=True)
+    found = (Diagnostic(severity, texts[code]) for severity, code in rows if code >= 0)
+    return tuple(dict.fromkeys(d for d in found if d.text))
+
+
+def shortened(text: str) -> str:
+    """`text` on one line; of each absolute path the name of the file."""
+    text = _QUOTED.sub(r"\1\2\1", " ".join(text.split()))
+    return _PLAIN.sub(r"\1", text)
+
+
+def told(diagnostics: Sequence[Diagnostic]) -> list[str]:
+    """Each as a sentence without its full stop, at most `MOST` and how many more there are."""
+    more = len(diagnostics) - MOST
+    rest = [f"nsys said {more} more such things"] if more > 0 else []
+    return [*(d.said() for d in diagnostics[:MOST]), *rest]
+
+
+def refusal(library: str, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, str] | None:
+    """What says that nsys could not trace `library`, and its sentences as far as the one that says
+    so, without the last full stop; null where nothing does."""
+    for pattern in _REFUSED:
+        for diagnostic in diagnostics:
+            at = pattern.search(diagnostic.text)
+            if at is None:
+                continue
+            end = _SENTENCE.search(diagnostic.text, at.end())
+            text = diagnostic.text[: end.start()] if end else diagnostic.text.rstrip(". ")
+            if re.search(rf"\b{re.escape(library)}", text, re.I):
+                return diagnostic, text
+    return None

@@ -1,0 +1,386 @@
+"""ONNX Runtime's profile: one row per node execution, in the run that executed it.
+
+The file is a JSON list of complete events (``ph`` X) in microseconds since the session started
+(onnxruntime/core/common/profiler.cc). Category ``Node``: ``NAME_kernel_time`` with
+``args.op_name`` and, since 1.1, ``args.provider``. Category ``Session``: ``model_run`` spans one
+run; its nodes are those that start in it. ``Kernel``: kernels and copies of a CUDA session with
+``enable_cuda_profiling`` (core/common/gpu_profiler_common.h, MergeEvents), on the host's clock,
+with pid and tid -1. Such an event follows the one that launched it, whose name it has in
+``args.parent_name``: a node, or a part of the session. The two were matched by the microsecond in
+which the parent began, so that of two that began in one the last has the kernels of both. The
+quirks:
+
+- times are whole microseconds: a duration of 0 is below one microsecond, no missing value;
+- older releases write ``NAME_fence_before`` and ``_fence_after`` around each node: waiting,
+  no execution, told in the facts and not in the rows;
+- at 1,000,000 events recording stops and the file says nothing of it: nodes after the last
+  ``model_run`` belong to a run that was not finished, their iteration is null;
+- a process that was killed leaves a file cut in the middle of an event; what is whole is read;
+- names are written without escaping: an event that is no JSON because of it is counted and left
+  out;
+- nodes of a subgraph (If, Loop) lie inside the node that runs it; `self_ns` is without them.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ....core.errors import InputError
+from ....core.stats import summarise
+from ....core.tables import table
+from ..base import Artefact, Head
+from ..bounded import open_text
+from .events import Args, Damage, Event, events_of
+
+KIND = "onnxruntime-profile"
+DESCRIPTION = "ONNX Runtime profile (enable_profiling)"
+
+MAX_EVENTS = 1_000_000  # profiler.h: max_num_events_
+MOST_EVENTS = 3 * MAX_EVENTS  # kernels of a GPU come on top
+_CATEGORY = re.compile(r'"cat"\s*:\s*"(?:Session|Node)"')
+_EVENT = re.compile(
+    r'"(?:model_loading_\w+|session_initialization|model_run|\w+Executor::Execute'
+    r'|[^"]*_kernel_time|[^"]*_fence_before)"'
+)
+_SUFFIX = "_kernel_time"
+_FENCES = ("_fence_before", "_fence_after")
+_SLACK_NS = 1_000  # ends are sums of two numbers that were rounded down
+
+OPERATORS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("op", pa.string()),
+        ("provider", pa.string()),
+        ("calls", pa.int64()),
+        ("total_ns", pa.int64()),
+    ]
+)
+
+
+def sniff(head: Head) -> bool:
+    """A JSON list whose events have ONNX Runtime's categories and names."""
+    text = head.stripped
+    return text.startswith("[") and bool(_CATEGORY.search(text)) and bool(_EVENT.search(text))
+
+
+def read(path: Path, warmup: int = 0) -> Artefact:
+    """`ops` (one row per node execution), `operators` (sums by name) and `latency` (the runs).
+
+    Iterations count the ``model_run`` events from 0 in the order of their start; the first
+    `warmup` of them are warm-up, with a null iteration, and are not in `latency`. InputError for a
+    file without any event.
+    """
+    events = _Events(damage=Damage(path))
+    with open_text(path) as stream:
+        for event in events_of(stream, events.damage):
+            events.add(event)
+            if events.count > MOST_EVENTS:
+                raise InputError(f"holds more than {MOST_EVENTS:,} events", file=path)
+    if not events.count:
+        raise InputError("holds no profile event", file=path, fix="was the session closed?")
+    windows, notes = events.windows(warmup)
+    found = [windows.find(*place) for place in events.places()]
+    # A kernel may run after the run that launched it: it is of its node's iteration.
+    iterations = [i if p is None else found[p] for i, p in zip(found, events.parents, strict=True)]
+    ops = table(
+        "ops",
+        {
+            "source": [path.name] * len(iterations),
+            "phase": ["inference"] * len(iterations),
+            "iteration": iterations,
+            "kind": events.kinds,
+            "name": events.names,
+            "start_ns": events.starts,
+            "duration_ns": events.durations,
+            "self_ns": events.self_times(),
+            "stream": events.streams,
+            "process": events.processes,
+            "layer": events.layers(),
+        },
+    )
+    latency = table(
+        "latency",
+        [
+            {"source": path.name, "iteration": i, "latency_ns": w[1] - w[0]}
+            for w, i in zip(windows.spans, windows.numbers, strict=True)
+            if i is not None
+        ],
+    )
+    return Artefact(
+        KIND,
+        {"ops": ops, "operators": events.operators(), "latency": latency},
+        _facts(events, windows, latency),
+        notes + _notes(events, iterations, windows),
+    )
+
+
+@dataclass
+class _Events:
+    """The columns, filled event by event."""
+
+    damage: Damage
+    count: int = 0
+    kinds: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    ops: list[str | None] = field(default_factory=list)
+    providers: list[str | None] = field(default_factory=list)
+    starts: list[int | None] = field(default_factory=list)
+    durations: list[int | None] = field(default_factory=list)
+    streams: list[int | None] = field(default_factory=list)
+    processes: list[int | None] = field(default_factory=list)
+    threads: list[int | None] = field(default_factory=list)
+    parents: list[int | None] = field(default_factory=list)  # row of the node of a kernel
+    runs: dict[str, list[tuple[int, int, int | None]]] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+    fences: int = 0
+    fence_ns: int = 0
+    nested: bool = False
+    _seen: dict[str, str] = field(default_factory=dict)
+    _latest: dict[str, int] = field(default_factory=dict)  # row by the name of a node's event
+
+    def add(self, event: Event) -> None:
+        self.count += 1
+        category, name = event.cat, event.name
+        if not isinstance(name, str):
+            self.others[f"{category} without a name"] += 1
+        elif category == "Node" and name.endswith(_SUFFIX):
+            self._latest[name] = len(self.names)
+            self._row("node", name.removesuffix(_SUFFIX), event)
+        elif category == "Kernel":
+            self._row("kernel", name, event)
+        elif category == "Node" and name.endswith(_FENCES):
+            self.fences += 1
+            self.fence_ns += _ns(event.dur) or 0
+        elif category == "Session" and (name == "model_run" or name.endswith("Executor::Execute")):
+            start, duration = _ns(event.ts), _ns(event.dur)
+            if start is not None and duration is not None:
+                kind = "model_run" if name == "model_run" else "executor"
+                span = (start, start + duration, _integer(event.tid))
+                self.runs.setdefault(kind, []).append(span)
+        else:
+            self.others[f"{category}: {name}" if category == "Session" else str(category)] += 1
+
+    def _row(self, kind: str, name: str, event: Event) -> None:
+        args = event.args or Args()
+        self.kinds.append(kind)
+        self.names.append(self._same(name))
+        self.ops.append(self._same(args.op_name))
+        self.providers.append(self._same(args.provider))
+        self.starts.append(_ns(event.ts))
+        self.durations.append(_ns(event.dur))
+        self.streams.append(_integer(args.stream))
+        self.processes.append(_integer(event.pid))
+        self.threads.append(_integer(event.tid))
+        parent = args.parent_name if kind == "kernel" else None
+        self.parents.append(self._latest.get(parent) if isinstance(parent, str) else None)
+
+    def layers(self) -> list[str | None]:
+        """The node of each kernel that names one; a node is its own."""
+        return [None if p is None else self.names[p] for p in self.parents]
+
+    def _same(self, text: Any) -> Any:
+        """One object for equal texts: names repeat in every run."""
+        return self._seen.setdefault(text, text) if isinstance(text, str) else None
+
+    def places(self) -> Iterator[tuple[int | None, int | None]]:
+        """(start, thread) of each row."""
+        return zip(self.starts, self.threads, strict=True)
+
+    def windows(self, warmup: int) -> tuple[_Windows, list[str]]:
+        """The runs; where no ``model_run`` was recorded, what the executor spanned."""
+        spans = self.runs.get("model_run")
+        if spans:
+            return _Windows(sorted(spans, key=lambda s: s[:2]), warmup), []
+        spans = sorted(self.runs.get("executor", ()), key=lambda s: (s[0], -s[1]))
+        outer: list[tuple[int, int, int | None]] = []
+        for span in spans:  # the executor of a subgraph runs inside another
+            if not outer or span[0] >= outer[-1][1]:
+                outer.append(span)
+        if outer:
+            return _Windows(outer, warmup), ["no model_run events: runs are the executor's spans"]
+        return _Windows([], warmup), ["no run was recorded whole: iterations are unknown"]
+
+    def self_times(self) -> list[int | None]:
+        """Durations without those of nodes inside, by thread."""
+        result = list(self.durations)
+        lanes: dict[tuple[int | None, int | None, str], array[int]] = {}
+        for i, kind in enumerate(self.kinds):
+            if self.starts[i] is not None and self.durations[i] is not None and kind == "node":
+                lanes.setdefault((self.processes[i], self.threads[i], kind), array("q")).append(i)
+        for lane in lanes.values():
+            open_nodes: list[int] = []
+            for i in sorted(lane, key=lambda i: (self._span(i)[0], -self._span(i)[1])):
+                start, end = self._span(i)
+                while open_nodes and start >= self._span(open_nodes[-1])[1]:
+                    open_nodes.pop()
+                if open_nodes and end <= self._span(open_nodes[-1])[1] and end > start:
+                    self.nested = True
+                    outer = open_nodes[-1]
+                    result[outer] = (result[outer] or 0) - (end - start)
+                open_nodes.append(i)
+        return result
+
+    def _span(self, i: int) -> tuple[int, int]:
+        start, duration = self.starts[i] or 0, self.durations[i] or 0
+        return start, start + duration
+
+    def operators(self) -> pa.Table:
+        """Calls and time by name, operator and provider, the longest first."""
+        sums: dict[tuple[Any, ...], list[int]] = {}
+        for i, kind in enumerate(self.kinds):
+            if kind == "node":
+                entry = sums.setdefault((self.names[i], self.ops[i], self.providers[i]), [0, 0])
+                entry[0] += 1
+                entry[1] += self.durations[i] or 0
+        rows = [
+            {"name": n, "op": o, "provider": p, "calls": calls, "total_ns": total}
+            for (n, o, p), (calls, total) in sums.items()
+        ]
+        rows.sort(key=lambda r: -r["total_ns"])
+        return pa.Table.from_pylist(rows, schema=OPERATORS)
+
+
+@dataclass
+class _Windows:
+    """The runs by start. `numbers` are their iterations, null for warm-up."""
+
+    spans: list[tuple[int, int, int | None]]
+    warmup: int
+
+    def __post_init__(self) -> None:
+        self._starts = [s[0] for s in self.spans]
+        self.numbers = [i - self.warmup if i >= self.warmup else None for i in range(len(self))]
+        pairs = zip(self.spans, self.spans[1:], strict=False)
+        self.overlap = any(b[0] < a[1] for a, b in pairs)
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def find(self, start: int | None, thread: int | None) -> int | None:
+        """The iteration in which something starts; null outside all, or where two would fit."""
+        if start is None or not self.spans:
+            return None
+        if self.overlap:
+            fitting = [k for k, s in enumerate(self.spans) if s[0] <= start <= s[1]]
+            own = [k for k in fitting if self.spans[k][2] == thread]
+            chosen = own if len(own) == 1 else fitting
+            return self.numbers[chosen[0]] if len(chosen) == 1 else None
+        k = bisect_right(self._starts, start) - 1
+        if k < 0 or start > self.spans[k][1] + _SLACK_NS:
+            return None
+        return self.numbers[k]
+
+
+def _ns(value: Any) -> int | None:
+    """Microseconds to integer nanoseconds; null for what is no number, or no time."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not abs(value) < 2**53:
+        return None
+    return round(value * 1000)
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    return value if type(value) is int and abs(value) < 2**63 else None
+
+
+def _facts(events: _Events, windows: _Windows, latency: pa.Table) -> dict[str, Any]:
+    stat = summarise(latency["latency_ns"].to_pylist())
+    return {
+        "events": events.count,
+        "nodes": events.kinds.count("node"),
+        "runs": len(windows),
+        "warmup_runs": min(windows.warmup, len(windows)),
+        "run_ns": None if stat is None else stat.as_dict(),
+        "providers": sorted({p for p in events.providers if p}),
+        "fences": events.fences,
+        "fence_ns": events.fence_ns,
+        "other_events": dict(sorted(events.others.items())),
+        "truncated": events.damage.cut or events.damage.unclosed or events.count >= MAX_EVENTS,
+    }
+
+
+def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> list[str]:
+    notes = []
+    if events.count >= MAX_EVENTS:
+        notes.append(
+            f"ONNX Runtime stops recording at {MAX_EVENTS:,} events: the last runs are missing; "
+            "profile fewer iterations"
+        )
+    if events.damage.cut:
+        notes.append("the file is cut in the middle of an event; what is whole was read")
+    elif events.damage.unclosed:
+        notes.append("the file ends without closing its list: it may be cut short")
+    if events.damage.events:
+        notes.append(f"{events.damage.events} entries are not valid JSON events and were left out")
+    if windows.spans:
+        last = windows.spans[-1][1] + _SLACK_NS
+        after = sum(
+            s is not None and s > last and i is None
+            for s, i in zip(events.starts, iterations, strict=True)
+        )
+        if after:
+            notes.append(
+                f"{after:,} node executions after the last whole run have no iteration: "
+                "that run was not recorded to its end"
+            )
+        between = iterations.count(None) - after
+        if between and not windows.warmup:
+            notes.append(f"{between:,} node executions could not be assigned to one run")
+    if events.fences:
+        notes.append(
+            f"{events.fences:,} fence events (waiting, {events.fence_ns:,} ns in all) are not rows"
+        )
+    notes += _kernel_notes(events)
+    if events.nested:
+        notes.append("nodes of subgraphs lie inside others: durations nest, self_ns does not")
+    missing = events.durations.count(None)
+    if missing:
+        notes.append(f"{missing:,} node executions have no duration")
+    if events.kinds and not any(events.providers):
+        notes.append("no execution provider is recorded, as in the oldest releases")
+    return notes
+
+
+def _kernel_notes(events: _Events) -> list[str]:
+    """What is to be known of the kernels and their nodes."""
+    kernels = [i for i, kind in enumerate(events.kinds) if kind == "kernel"]
+    lost = [i for i in kernels if events.parents[i] is None]
+    notes = []
+    if lost:
+        ns = sum(events.durations[i] or 0 for i in lost)
+        notes.append(
+            f"{len(lost):,} of {len(kernels):,} kernels ({ns:,} ns in all) name no node of the "
+            "profile: each is a layer of its own name"
+        )
+    mine = {p for i in kernels if (p := events.parents[i]) is not None}
+    if mine:
+        launching = {events.names[p] for p in mine}
+        host = sum(
+            events.durations[i] or 0
+            for i, kind in enumerate(events.kinds)
+            if kind == "node" and events.names[i] in launching
+        )
+        notes.append(
+            f"nodes with kernels took {host:,} ns in all on the host, launching them: this is not "
+            "added to the time of the kernels"
+        )
+        began = Counter(s for s, k in zip(events.starts, events.kinds, strict=True) if k == "node")
+        shared = sum(began[events.starts[p]] > 1 for p in mine)
+        if shared:
+            notes.append(
+                f"{shared:,} of {len(mine):,} node executions with kernels began in the same "
+                "microsecond as another, whose kernels ONNX Runtime may have given them"
+            )
+    return notes

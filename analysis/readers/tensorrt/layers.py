@@ -1,0 +1,289 @@
+"""TensorRT's layer information: what an engine consists of. No timings: they are null.
+
+Made by ``trtexec --exportLayerInfo``, ``IEngineInspector.get_engine_information`` (JSON or
+ONELINE), ``torch_tensorrt``'s ``get_layer_info`` and ``dump_layer_info``. The quirks:
+
+- without detailed verbosity `Layers` are plain strings;
+- `Bindings` is missing from old versions; 8.4 has no Metadata and no StreamId; Myelin layers of
+  10 and later have lower-case kinds, no tactic value, no tensor location;
+- Metadata joins `[ONNX Layer: NAME]` with U+001E, inside Myelin with U+001F; names may hold `]`;
+- several documents in one file, engine by engine or layer by layer
+  (``get_layer_information``), also as one JSON string that holds JSON;
+- ONELINE text, alone or inside trtexec's log, where the same engine is printed twice;
+- optimisation profiles: names of all but the first end in ` [profile N]`.
+
+Tables: `layers` (`nodes` from Metadata, null where TensorRT gave none; `engine` numbers the
+documents of a file that has several), `tensors` (inputs and outputs of each layer) and `details`
+(index in the engine, metadata, tactic value, stream, and the other fields as JSON).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ....core.errors import InputError
+from ....core.tables import table
+from ....core.tensor_types import joined, precision_of
+from ..base import Artefact, Head
+from ..bounded import read_bytes
+from ..encoding import decode
+from ..json_documents import parse_json_documents
+from . import inspector_text
+
+KIND = "trt-layers"
+DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
+
+MAX_ENGINES = 1_000  # in one file
+MAX_ROWS = 300_000  # layers, and tensors; real engines have thousands
+
+TENSORS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("engine", pa.string()),
+        ("index", pa.int64()),
+        ("layer", pa.string()),
+        ("direction", pa.string()),  # "input" or "output"
+        ("tensor", pa.string()),
+        ("dimensions", pa.list_(pa.int64())),
+        ("precision", pa.string()),
+        ("format", pa.string()),
+        ("location", pa.string()),
+    ]
+)
+DETAILS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("engine", pa.string()),
+        ("index", pa.int64()),
+        ("layer", pa.string()),
+        ("metadata", pa.string()),
+        ("tactic_value", pa.string()),
+        ("stream", pa.int64()),
+        ("profile", pa.int64()),
+        ("other", pa.string()),
+    ]
+)
+
+_LAYERS_KEY = re.compile(r'"Layers"\s*:\s*\[')
+_ONE_LAYER = re.compile(r'\{\s*"Name"\s*:\s*"')
+_PROFILE = re.compile(r" \[profile (\d{1,9})\]\Z")
+_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|\Z)", re.DOTALL)
+
+
+def sniff(head: Head) -> bool:
+    """`"Layers": [`, a layer's own document, or the inspector's text."""
+    text = head.stripped
+    if _is_json(text):
+        text = text[:4096].replace('\\"', '"')
+        return bool(
+            _LAYERS_KEY.search(text)
+            or (_ONE_LAYER.match(text.lstrip('["')) and '"LayerType"' in text)
+        )
+    if "\x00" in text[:1024]:
+        return False
+    return bool(
+        inspector_text.DETAILED.search(text)
+        or (inspector_text.BEGIN.match(text) and "\n" in text.strip())
+    )
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "[", '"')) and not inspector_text.LOG_LINE.match(text)
+
+
+def read(path: Path) -> Artefact:
+    """The layers of every engine in the file, in the engine's order.
+
+    InputError where a document is not layer information, or holds no layer.
+    """
+    data = read_bytes(path)
+    engines, notes = _engines(data, path)
+    if not any(engine["Layers"] for engine in engines):
+        raise InputError(
+            "names no layer", file=path, fix="build the engine with detailed profiling verbosity"
+        )
+    return _artefact(path, engines, notes)
+
+
+def _engines(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    notes: list[str] = []
+    text = decode(data[:4096]).lstrip()
+    if _is_json(text):
+        documents = parse_json_documents(data, path)
+        engines = _from_json(documents, path)
+    else:
+        engines = inspector_text.documents(decode(data))
+    layers = sum(len(engine["Layers"]) for engine in engines)
+    if len(engines) > MAX_ENGINES or layers > MAX_ROWS:
+        raise InputError(
+            f"holds {len(engines):,} engines with {layers:,} layers, more than any real file",
+            file=path,
+        )
+    distinct = []
+    for engine in engines:
+        if engine not in distinct:
+            distinct.append(engine)
+    if len(distinct) < len(engines):
+        notes.append(
+            f"The same engine is printed {len(engines)} times; it is taken once."
+            if len(distinct) == 1
+            else "Engines that are printed twice are taken once."
+        )
+    return distinct, notes
+
+
+def _from_json(documents: list[Any], path: Path) -> list[dict[str, Any]]:
+    engines: list[dict[str, Any]] = []
+    single: list[Any] = []  # layers that came one by one
+    for document in documents:
+        if isinstance(document, str) and document.lstrip().startswith("{"):
+            engines += _from_json(parse_json_documents(document.encode(), path), path)
+            continue
+        for item in document if isinstance(document, list) else [document]:
+            if isinstance(item, dict) and isinstance(item.get("Layers"), list):
+                engines.append(item)
+            elif isinstance(item, dict) and isinstance(item.get("Name"), str):
+                single.append(item)
+            else:
+                raise InputError(
+                    "is JSON with `Layers` or layers in it, but not TensorRT's", file=path
+                )
+    if single:
+        engines.append({"Layers": single, "Bindings": []})
+    return engines
+
+
+def onnx_nodes(metadata: str | None) -> list[str] | None:
+    """The ONNX node names in a layer's Metadata; null where it names none.
+
+    >>> onnx_nodes("[ONNX Layer: a/Gemm]\\x1f[ONNX Layer: a/Relu]")
+    ['a/Gemm', 'a/Relu']
+    """
+    names = list(dict.fromkeys(_NODE.findall(metadata or "")))
+    return names or None
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def _int(value: Any) -> int | None:
+    ok = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if ok else None
+
+
+def _tensors(layer: dict[str, Any], side: str, path: Path) -> list[dict[str, Any]]:
+    found = layer.get(side, [])
+    if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
+        raise InputError(f"has a layer whose {side} are no list of tensors", file=path)
+    return found
+
+
+def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Artefact:
+    layers: list[dict[str, Any]] = []
+    tensors: list[dict[str, Any]] = []
+    details: list[dict[str, Any]] = []
+    bindings: list[list[str]] = []
+    names_only = 0
+    for number, engine in enumerate(engines):
+        where = {"source": path.name, "engine": str(number) if len(engines) > 1 else None}
+        found = engine.get("Bindings")
+        bindings.append([b for b in found if isinstance(b, str)] if isinstance(found, list) else [])
+        for index, layer in enumerate(engine["Layers"]):
+            if isinstance(layer, str):
+                layer = {"Name": layer}
+                names_only += 1
+            if not isinstance(layer, dict) or not isinstance(layer.get("Name"), str):
+                raise InputError(f"has a layer without a name (number {index})", file=path)
+            mine = _tensor_rows(layer, path)
+            layers.append({**where, **_layer_row(layer, mine)})
+            key = {**where, "index": index, "layer": layer["Name"]}
+            tensors += [{**key, **tensor} for tensor in mine]
+            details.append({**key, **_detail_row(layer)})
+            if len(tensors) > MAX_ROWS:
+                raise InputError(f"holds more than {MAX_ROWS:,} tensors", file=path)
+    if names_only:
+        notes.append(
+            f"{names_only} layers are names only: the engine was not built with detailed "
+            "profiling verbosity, so kinds, precisions and ONNX nodes are unknown."
+        )
+    profiles = {d["profile"] for d in details if d["profile"]}
+    if profiles:
+        notes.append(
+            f"{len(profiles) + 1} optimisation profiles: the same layers come once for each."
+        )
+    facts: dict[str, Any] = {
+        "engines": len(engines),
+        "layers": len(layers),
+        "bindings": bindings[0] if len(bindings) == 1 else bindings,
+        "layers_with_onnx_nodes": sum(1 for row in layers if row["nodes"]),
+        "detailed": names_only == 0,
+    }
+    tables = {"layers": table("layers", layers)}
+    if names_only < len(layers):
+        tables["tensors"] = pa.Table.from_pylist(tensors, schema=TENSORS)
+        tables["details"] = pa.Table.from_pylist(details, schema=DETAILS)
+    return Artefact(KIND, tables, facts, notes)
+
+
+def _layer_row(layer: dict[str, Any], tensors: list[dict[str, Any]]) -> dict[str, Any]:
+    nodes = onnx_nodes(_text(layer.get("Metadata")))
+    sides = {
+        side: joined(t["precision"] for t in tensors if t["direction"] == side)
+        for side in ("input", "output")
+    }
+    tactic = _text(layer.get("TacticName")) or _text(layer.get("TacticValue")) or None
+    return {
+        "layer": layer["Name"],
+        "kind": _text(layer.get("LayerType")),
+        "nodes": nodes,
+        "precision_in": sides["input"],
+        "precision_out": sides["output"],
+        "tactic": tactic,
+    }
+
+
+def _tensor_rows(layer: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for side, direction in (("Inputs", "input"), ("Outputs", "output")):
+        for tensor in _tensors(layer, side, path):
+            kind = _text(tensor.get("Format/Datatype"))
+            dimensions = tensor.get("Dimensions")
+            if not isinstance(dimensions, list) or any(_int(d) is None for d in dimensions):
+                dimensions = None
+            rows.append(
+                {
+                    "direction": direction,
+                    "tensor": _text(tensor.get("Name")),
+                    "dimensions": dimensions,
+                    "precision": precision_of(kind),
+                    "format": kind,
+                    "location": _text(tensor.get("Location")),
+                }
+            )
+    return rows
+
+
+_SHOWN = {"Name", "LayerType", "Inputs", "Outputs", "Metadata", "TacticName", "TacticValue"}
+
+
+def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:
+    stream = layer.get("StreamId")
+    if isinstance(stream, str) and stream.strip().isdecimal() and len(stream) < 18:
+        stream = int(stream)
+    profile = _PROFILE.search(layer["Name"])
+    other = {k: v for k, v in layer.items() if k not in _SHOWN and k != "StreamId"}
+    return {
+        "metadata": _text(layer.get("Metadata")) or None,
+        "tactic_value": _text(layer.get("TacticValue")),
+        "stream": _int(stream),
+        "profile": int(profile.group(1)) if profile else None,
+        "other": json.dumps(other) if other else None,
+    }

@@ -1,0 +1,332 @@
+"""The events of a profiler trace as columns.
+
+`read_events` keeps what has a duration on a thread or a device (and, on demand, the arrows from
+forward to backward); names are stored once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ....core.errors import InputError
+from .chunks import ABSENT, Args, Chunks, Event, Number
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+# What an event is. Host events nest on their thread: ranges (record_function, module frames),
+# Python frames, operators, and calls of a device's runtime or driver.
+RANGE, PYTHON, OP, RUNTIME, KERNEL, MEMCPY, MEMSET = range(7)
+HOST = (RANGE, PYTHON, OP, RUNTIME)
+DEVICE = (KERNEL, MEMCPY, MEMSET)
+DEVICE_KINDS = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
+DRAWN = (RANGE, RUNTIME, *DEVICE)  # what a timeline needs beside the table of operations
+UNKNOWN = -1
+
+# Categories as written from 2021 to now, in lower case.
+_CATEGORIES = {
+    "cpu_op": OP,
+    "operator": OP,
+    "user_annotation": RANGE,
+    "python_function": PYTHON,
+    "kernel": KERNEL,
+    "concurrent_kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+    "runtime": RUNTIME,
+    "overhead": UNKNOWN,
+}
+MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
+_SIZES = msgspec.json.Decoder(tuple[int, ...])
+_COUNT = msgspec.json.Decoder(int | None)
+
+
+def kind_of(category: str | None, name: str, process: Any) -> int:
+    """What an event with this category is; UNKNOWN where it is none of ours.
+
+    The autograd profiler of PyTorch up to 1.8 wrote no category: its operators carry the process
+    "CPU functions", its kernels "CUDA functions".
+    """
+    if category is None or category == "":
+        text = str(process)
+        if text == "CPU functions" or name.startswith("aten::"):
+            return OP
+        return KERNEL if text == "CUDA functions" else UNKNOWN
+    lower = category.lower()
+    if lower in _CATEGORIES:
+        return _CATEGORIES[lower]
+    if lower.endswith(("_runtime", "_driver")):
+        return RUNTIME  # cuda_, hip_, xpu_, privateuse1_, mtia_ …
+    return UNKNOWN
+
+
+class _Codes(dict[Any, int]):
+    """A value's code: the count of values before it."""
+
+    def __missing__(self, key: Any) -> int:
+        code = self[key] = len(self)
+        return code
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The shape of a kernel's launch; registers per thread and bytes of shared memory are null
+    where the trace does not tell them."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    registers: int | None
+    shared: int | None
+
+
+# The columns of `Events`.
+COLUMNS = (
+    "kind",
+    "name",
+    "start",
+    "duration",
+    "process",
+    "thread",
+    "correlation",
+    "sequence",
+    "forward_thread",
+    "index",
+    "stream",
+    "device",
+    "geometry",
+)
+
+
+@dataclass
+class Events:
+    """Columns of equal length, in the file's order. Unknown is `UNKNOWN` (-1) in every column
+    but `start`; times are integer nanoseconds, as the trace counts them."""
+
+    path: Path
+    kind: npt.NDArray[np.int8]
+    name: Codes  # into `names`
+    start: Ints
+    duration: Ints
+    process: Codes  # into `places`
+    thread: Codes  # into `places`
+    correlation: Ints
+    sequence: Ints
+    forward_thread: Ints
+    index: Ints
+    stream: Ints
+    device: Ints
+    geometry: Codes  # into `geometries`
+    names: list[str]
+    places: list[Any]
+    head: dict[str, Any]
+    counts: dict[str, int]  # "phase category" -> events in the file
+    notes: list[str]
+    flows: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    geometries: list[Geometry] = field(default_factory=list)
+
+    def only(self, kinds: tuple[int, ...]) -> Events:
+        """The events of these kinds, in the file's order."""
+        rows = np.flatnonzero(np.isin(self.kind, kinds))
+        return replace(self, **{c: getattr(self, c)[rows] for c in COLUMNS})
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def end(self) -> Ints:
+        """End of each event; its start where the duration is unknown."""
+        return self.start + np.maximum(self.duration, 0)
+
+
+def nanoseconds(values: list[Number]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Microseconds (int, float or text) as integer nanoseconds, and which of them are known.
+
+    The whole and the broken part are converted apart: 2**53 ns is only 104 days, so a product
+    in floating point would round an absolute time.
+    """
+    try:
+        real = np.array(values, dtype=np.float64)
+    except (ValueError, TypeError):
+        real = np.array([_real(v) for v in values], dtype=np.float64)
+    known = np.isfinite(real) & (np.abs(real) < MOST_MICROSECONDS)
+    real = np.where(known, real, 0.0)
+    whole = np.floor(real)
+    ns = whole.astype(np.int64) * 1000 + np.rint((real - whole) * 1000).astype(np.int64)
+    return ns, known
+
+
+def _real(value: Number) -> float:
+    try:
+        return math.nan if value is None else float(value)
+    except ValueError:
+        return math.nan
+
+
+def integer(value: Number) -> int:
+    """An identifier as integer; UNKNOWN where it is none (or does not fit 64 bits)."""
+    if value is None:
+        return UNKNOWN
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return UNKNOWN
+    return number if -(1 << 63) <= number < 1 << 63 else UNKNOWN
+
+
+class _Builder:
+    """Takes events chunk by chunk and keeps arrays of what is needed."""
+
+    def __init__(self, flows: bool) -> None:
+        self.names, self.places, self.kinds = _Codes(), _Codes(), _Codes()
+        self.kind_table: list[int] = []
+        self.counts: Counter[tuple[str, str | None]] = Counter()
+        self.parts: list[dict[str, npt.NDArray[Any]]] = []
+        self.flow_rows: list[tuple[Any, ...]] = []
+        self.flows = flows
+        self.undated = 0
+        self.geometry_codes: dict[tuple[bytes, ...], int] = {}
+        self.geometries: list[Geometry] = []
+
+    def add(self, events: list[Event]) -> None:
+        self.counts.update([(e.ph, e.cat) for e in events])
+        if self.flows:
+            self.flow_rows += [
+                (e.ph, str(e.id), self.places[e.tid], e.ts)
+                for e in events
+                if e.ph in ("s", "f") and e.cat == "fwdbwd"
+            ]
+        # One lookup decides for a category; only events without one need their name.
+        table = {
+            cat: UNKNOWN if not cat else kind_of(cat, "", None) for cat in {e.cat for e in events}
+        }
+        timed = [e for e in events if e.ph == "X"]
+        kinds = [table[e.cat] if e.cat else kind_of(e.cat, str(e.name), e.pid) for e in timed]
+        kept = [e for e, kind in zip(timed, kinds, strict=True) if kind != UNKNOWN]
+        if not kept:
+            return
+        start, dated = nanoseconds([e.ts for e in kept])
+        duration, lasting = nanoseconds([e.dur for e in kept])
+        duration[~lasting | (duration < 0)] = UNKNOWN
+        args = [e.args for e in kept]
+        part: dict[str, npt.NDArray[Any]] = {
+            "kind": np.array([k for k in kinds if k != UNKNOWN], dtype=np.int8),
+            "name": np.array([self.names[e.name] for e in kept], dtype=np.int32),
+            "start": start,
+            "duration": duration,
+            "process": np.array([self.places[e.pid] for e in kept], dtype=np.int32),
+            "thread": np.array([self.places[e.tid] for e in kept], dtype=np.int32),
+            "correlation": _integers([a and a.correlation for a in args]),
+            "sequence": _integers([a and a.sequence for a in args]),
+            "forward_thread": _integers([a and a.forward_thread for a in args]),
+            "index": _integers([a and a.index for a in args]),
+            "stream": _integers([a and a.stream for a in args]),
+            "device": _integers([a and a.device for a in args]),
+            "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
+        }
+        if not dated.all():
+            self.undated += int((~dated).sum())
+            part = {k: v[dated] for k, v in part.items()}
+        self.parts.append(part)
+
+    def _geometry(self, args: Args | None) -> int:
+        if args is None or args.grid is ABSENT or args.block is ABSENT:
+            return UNKNOWN
+        told = bytes(args.grid), bytes(args.block), bytes(args.registers), bytes(args.shared)
+        code = self.geometry_codes.get(told)
+        if code is None:
+            code, found = UNKNOWN, _geometry(*told)
+            if found is not None:
+                code = len(self.geometries)
+                self.geometries.append(found)
+            self.geometry_codes[told] = code
+        return code
+
+
+def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geometry | None:
+    """What these texts tell; null where one is of another type than Kineto writes."""
+    try:
+        return Geometry(
+            _SIZES.decode(grid),
+            _SIZES.decode(block),
+            _COUNT.decode(registers or b"null"),
+            _COUNT.decode(shared or b"null"),
+        )
+    except msgspec.DecodeError:
+        return None
+
+
+def _integers(values: list[Any]) -> Ints:
+    """Identifiers as an array; anything that is no integer is UNKNOWN."""
+    filled = [UNKNOWN if v is None else v for v in values]
+    try:
+        found = np.array(filled)
+    except (ValueError, OverflowError):
+        found = np.array([], dtype=object)
+    if found.dtype == np.int64:
+        return found
+    return np.array([integer(v) for v in filled], dtype=np.int64)
+
+
+def read_events(path: Path, *, flows: bool = False) -> Events:
+    """Read a trace (.json, also compressed) in bounded memory.
+
+    With `flows`, the arrows from forward to backward operators are kept: ``phase`` (s, f), ``id``,
+    ``thread`` and ``start`` (ns), one row for each end. InputError for what is no profiler trace,
+    is cut short, or holds no operator, range or kernel.
+    """
+    chunks = Chunks(path)
+    builder = _Builder(flows)
+    for events in chunks:
+        builder.add(events)
+    if not builder.parts:
+        raise InputError(
+            "holds no operator, range or kernel with a duration",
+            file=path,
+            fix="was the profiler started, and stopped before the trace was exported?",
+        )
+    columns: dict[str, Any] = {
+        k: np.concatenate([p.pop(k) for p in builder.parts]) for k in list(builder.parts[0])
+    }
+    notes = []
+    if chunks.repaired:
+        notes.append(f"{chunks.repaired} chunks are not strict JSON and were repaired")
+    if builder.undated:
+        notes.append(f"{builder.undated} events without a usable time were left out")
+    endless = int((columns["duration"] == UNKNOWN).sum())
+    if endless:
+        notes.append(f"{endless} events have no usable duration; it is unknown")
+    found = Events(
+        path=path,
+        # A lone surrogate (an escape in JSON) is no text that can be written.
+        names=[str(n).encode(errors="replace").decode() for n in builder.names],
+        places=list(builder.places),
+        head=chunks.head,
+        counts={
+            f"{ph} {cat}" if cat else ph: n
+            for (ph, cat), n in sorted(
+                builder.counts.items(), key=lambda item: (item[0][0], item[0][1] or "")
+            )
+        },
+        notes=notes,
+        geometries=builder.geometries,
+        **columns,
+    )
+    if flows:
+        rows = builder.flow_rows
+        found.flows = {
+            "phase": np.array([r[0] for r in rows], dtype="U1"),
+            "id": np.array([r[1] for r in rows], dtype=object),
+            "thread": np.array([r[2] for r in rows], dtype=np.int32),
+            "start": nanoseconds([r[3] for r in rows])[0],
+        }
+    return found

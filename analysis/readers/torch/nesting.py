@@ -1,0 +1,169 @@
+"""How the host events of a profiler trace nest on their threads.
+
+`nest` finds every event's parent and the time that each operator spends outside of nested
+operators. All of it is arrays: a trace of a few steps has 100,000 events, and it is nested several
+times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .events import OP, PYTHON, RANGE, RUNTIME, UNKNOWN, Events, Ints
+
+MODULE_FRAME = "nn.Module: "
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How host events nest: arrays over all events; -1 for none, and for device events.
+
+    `order`: host events, parents before children. `parent`: the enclosing event. `operator`: the
+    innermost enclosing operator, the event itself where it is one. `range`: the innermost
+    enclosing range, itself where it is one. `self_ns`: time in which an operator is the innermost
+    one that runs on its thread. `path`: into `paths`, whose entries are (outer path, name code);
+    path -1 is outside of all ranges.
+    """
+
+    order: Ints
+    parent: Ints
+    operator: Ints
+    range: Ints
+    self_ns: Ints
+    path: Ints
+    paths: list[tuple[int, int]]
+
+
+def nest(events: Events) -> Nesting:
+    """Nest the host events of each thread by their times.
+
+    An event belongs to the latest one that began before it and has not ended. Equal times are
+    told apart by the profiler's index, then by the file's order; a runtime call is never outside
+    of an operator with the same times. Rounded times may overlap by a bit: each moment belongs to
+    the operator that began last, so that the self times of a thread's operators add up to the
+    time in which any of them runs.
+    """
+    host = np.flatnonzero(events.kind <= RUNTIME)
+    start, end = events.start, events.end
+    order = host[
+        np.lexsort(
+            (
+                host,
+                events.index[host],
+                events.kind[host] == RUNTIME,
+                -end[host],
+                start[host],
+                events.thread[host],
+                events.process[host],
+            )
+        )
+    ]
+    parent = np.full(len(events), UNKNOWN, dtype=np.int64)
+    where = events.process[order].astype(np.int64) << 32 | events.thread[order].astype(np.int64)
+    for part in np.split(order, np.flatnonzero(np.diff(where)) + 1):
+        outer = _running(start[part], end[part])
+        parent[part] = np.where(outer >= 0, part[outer], UNKNOWN)
+    is_operator = events.kind == OP
+    frames = np.array([name.startswith(MODULE_FRAME) for name in events.names], dtype=bool)
+    is_range = (events.kind == RANGE) | ((events.kind == PYTHON) & frames[events.name])
+    operator, range_ = innermost(is_operator, parent), innermost(is_range, parent)
+    path, paths = _paths(events, order, parent, range_)
+    return Nesting(
+        order=order,
+        parent=parent,
+        operator=operator,
+        range=range_,
+        self_ns=_self_times(start, end, parent, operator),
+        path=path,
+        paths=paths,
+    )
+
+
+def innermost(flags: Flags, parent: Ints) -> Ints:
+    """The innermost event with a flag that encloses each event, itself included; -1."""
+    # Each event points to itself where it has the flag, else outwards; pointers are followed two,
+    # four, eight steps at a time. The last entry is where those end that are in nothing.
+    found = np.append(np.where(flags, np.arange(len(flags)), parent), -1)
+    while True:
+        further = found[found]
+        if np.array_equal(further, found):
+            return found[:-1]
+        found = further
+
+
+def _running(start: Ints, end: Ints) -> Ints:
+    """For each event of a thread, in order, the latest one before it that ends after it starts.
+
+    The one on top of a stack from which what has ended is taken. A tree of the largest end of
+    blocks of 1, 2, 4, ... events is climbed until a block before the event holds one that ends
+    late enough, and then descended to the last one in it.
+    """
+    n = len(start)
+    largest = [end]
+    while len(largest[-1]) > 1:
+        below = largest[-1]
+        pairs = np.append(below, np.iinfo(np.int64).min) if len(below) % 2 else below
+        largest.append(pairs.reshape(-1, 2).max(axis=1))
+    found = np.full(n, UNKNOWN, dtype=np.int64)
+    todo, block = np.arange(n), np.arange(n)  # the block that ends where the event begins
+    at: list[tuple[Ints, Ints]] = []  # by level: events whose block there is the one, and it
+    for ends in largest:
+        odd = block & 1 == 1
+        hit = odd.copy()
+        hit[odd] = ends[block[odd] - 1] > start[todo[odd]]
+        at.append((todo[hit], block[hit] - 1))
+        rest = ~hit & (block > 1)
+        todo, block = todo[rest], block[rest] >> 1
+    event, block = np.empty(0, np.int64), np.empty(0, np.int64)
+    for level in range(len(largest) - 1, -1, -1):
+        ends = largest[level]
+        if len(event):
+            block = block * 2 + 1
+            late = block < len(ends)
+            late[late] = ends[block[late]] > start[event[late]]
+            block = np.where(late, block, block - 1)
+        event = np.concatenate((event, at[level][0]))
+        block = np.concatenate((block, at[level][1]))
+    found[event] = block
+    return found
+
+
+def _paths(
+    events: Events, order: Ints, parent: Ints, range_: Ints
+) -> tuple[Ints, list[tuple[int, int]]]:
+    """`path` and `paths` of `Nesting`: paths are numbered as they are met."""
+    known: dict[tuple[int, int], int] = {}
+    of_range: dict[int, int] = {UNKNOWN: UNKNOWN}
+    ranges = order[range_[order] == order]
+    around = np.where(parent[ranges] >= 0, range_[parent[ranges]], UNKNOWN)
+    rows = zip(ranges.tolist(), around.tolist(), events.name[ranges].tolist(), strict=True)
+    for i, outer, name in rows:
+        of_range[i] = known.setdefault((of_range[outer], name), len(known))
+    code = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
+    code[ranges] = [of_range[i] for i in ranges.tolist()]
+    return code[range_], list(known)
+
+
+def _self_times(start: Ints, end: Ints, parent: Ints, operator: Ints) -> Ints:
+    """The time in which each operator is the last one that began and has not ended."""
+    inside = np.flatnonzero(parent >= 0)
+    outer = parent[inside]
+    # Until when an event or something in it runs: longer than the event itself only where rounded
+    # times overlap.
+    until = end.copy()
+    while True:
+        before = until.copy()
+        np.maximum.at(until, outer, until[inside])
+        if np.array_equal(before, until):
+            break
+    alone = end - start
+    np.subtract.at(alone, outer, np.minimum(until[inside], end[outer]) - start[inside])
+    found: Ints = np.zeros(len(start), dtype=np.int64)
+    owned = np.flatnonzero(operator >= 0)
+    np.add.at(found, operator[owned], alone[owned])
+    return found
