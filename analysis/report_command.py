@@ -76,10 +76,10 @@ def _write(run: Run) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ..core.tables import write_parquet
     from . import record
-    from .perfetto import sides, trace
     from .pipeline import analyse
     from .report import counters_csv, html, layers_csv, markdown
     from .summary import summary
+    from .timeline import captures, file
 
     result = analyse(run)
     for name in TABLES:
@@ -94,8 +94,8 @@ def _write(run: Run) -> None:
     shown = result.view.get("counters")
     if shown is not None and shown["sides"]:
         write_text(more[1], counters_csv.render(result.view))
-    made = sides.of_run(run, result.captures, counted)
-    trace.write(run.file("report", TIMELINE), made)
+    made = captures.of_run(run, result.captures, counted)
+    file.write(run.file("report", TIMELINE), made)
     if made:
         result.view["timeline"] = TIMELINE
     write_text(run.file("report", "index.html"), html.render(result.view))

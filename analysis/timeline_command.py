@@ -58,8 +58,9 @@ def timeline(
     Ends with 1 where a file of the run cannot be used; the timeline is written all the same, of
     what can.
     """
-    from .perfetto import sides, trace
     from .pipeline import captures, counters
+    from .timeline import file
+    from .timeline.captures import of_run
 
     if output is not None and output.name.endswith((".json", ".json.gz")):
         raise InputError(
@@ -90,12 +91,12 @@ def timeline(
             log(left_behind.line(doubtful))
         _say([one for one in skipped if "file" not in one])
         unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]
-        made = sides.of_run(run, found, counted, iteration)
+        made = of_run(run, found, counted, iteration)
         if not any(group.tracks for group in made):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
-        trace.write(path, made)
+        file.write(path, made)
     for group in made:
-        for line in trace.lines(group):
+        for line in file.lines(group):
             log(line)
     click.echo(path)
     if error := unusable.failed(unused, path):
@@ -115,7 +116,7 @@ def _say(missing: Iterable[Mapping[str, Any]]) -> None:
 
 def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
     """InputError where a side has iterations, and not this one: it would be drawn empty."""
-    from .perfetto.chosen import iterations
+    from .timeline.iteration import iterations
 
     have = {c.sides[-1].label: iterations(c.ops) for c in found}
     lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]

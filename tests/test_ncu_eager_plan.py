@@ -11,7 +11,7 @@ import pytest
 from nsys_build import Export
 
 from layerline.analysis import counters, counters_sums, ncu_spread
-from layerline.analysis.perfetto import measured
+from layerline.analysis.timeline import counters as counters_
 from layerline.core import tables
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph
@@ -278,9 +278,9 @@ def test_the_timeline_gives_no_kernel_the_counters_of_another_of_its_layer() -> 
     op = {"source": "t", "kind": "kernel", "name": "f", "phase": "inference", "range": own}
     ops = [op, op, {**op, "phase": "backward", "range": None, "modules": ["m"]},
            {**op, "phase": "optimizer", "range": "Optimizer.step#AdamW.step"}]  # fmt: skip
-    found = measured.read(tables.table("counters", rows), tables.table("ops", ops), plan)
-    values = [found.values[c].get(measured.BYTES) if c >= 0 else None for c in found.code]
+    found = counters_.read(tables.table("counters", rows), tables.table("ops", ops), plan)
+    values = [found.values[c].get(counters_.BYTES) if c >= 0 else None for c in found.code]
     assert values == [None, 1.0, 2.0, 3.0]  # the first has no counters: not those of the second
     # Without a plan one of two kernels has counters, and which cannot be told.
-    found = measured.read(tables.table("counters", rows), tables.table("ops", ops))
+    found = counters_.read(tables.table("counters", rows), tables.table("ops", ops))
     assert [c >= 0 for c in found.code] == [False, False, True, True]

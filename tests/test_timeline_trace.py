@@ -29,9 +29,9 @@ from hypothesis import strategies as st
 
 from layerline.analysis import counters as joining
 from layerline.analysis import pipeline
-from layerline.analysis.perfetto import lanes, measured, sides, trace, wire
-from layerline.analysis.perfetto.chosen import choose
 from layerline.analysis.sums import sums
+from layerline.analysis.timeline import captures, counters, file, lanes, wire
+from layerline.analysis.timeline.iteration import choose
 from layerline.analysis.timeline_command import timeline
 from layerline.core import nodes, tables
 from layerline.core.cli import cli
@@ -129,7 +129,7 @@ def read(data: bytes) -> Read:
 
 def written(groups: Any) -> Read:
     stream = io.BytesIO()
-    trace.to_stream(stream, groups, max((g.before() for g in groups), default=0))
+    file.to_stream(stream, groups, max((g.before() for g in groups), default=0))
     return read(stream.getvalue())
 
 
@@ -144,7 +144,7 @@ def h100(tiny_run: Run) -> Run:
 @pytest.fixture
 def seen(h100: Run) -> tuple[Any, Read]:
     found, _ = pipeline.captures(h100)
-    return found, written(sides.of_run(h100, found, None))
+    return found, written(captures.of_run(h100, found, None))
 
 
 def test_every_capture_adds_up_to_its_table(seen: Any) -> None:
@@ -255,7 +255,7 @@ def counted(run: Run) -> pa.Table:
 def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> None:
     found, _ = pipeline.captures(h100)
     table = counted(h100)
-    drawn = written(sides.of_run(h100, found, table))
+    drawn = written(captures.of_run(h100, found, table))
     kernels = sorted(drawn.on("TensorRT fp32", "kernels"), key=lambda k: k.start)
     metric = "sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active"
     rows = table.filter(pc.equal(table["metric"], metric)).sort_by("launch").to_pylist()
@@ -285,7 +285,7 @@ def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> N
 def test_the_tensor_pipe_is_the_mean_of_the_sms_not_the_busiest_one() -> None:
     pipe = "sm__pipe_tensor_cycles_active.{}.pct_of_peak_sustained_active"
     numbers = {pipe.format("avg"): 71.0, pipe.format("max"): 103.1, pipe.format("sum"): 71.0}
-    assert measured._about({**numbers, "of": None})[measured.TENSOR] == 71.0
+    assert counters._about({**numbers, "of": None})[counters.TENSOR] == 71.0
 
 
 def test_flop_and_bytes_are_over_this_captures_time_and_stand_ins_are_named() -> None:
@@ -302,8 +302,8 @@ def test_flop_and_bytes_are_over_this_captures_time_and_stand_ins_are_named() ->
     operations = tables.table(
         "ops", [op(0, 0, 100, layer="L"), op(0, 100, 50, layer="L"), op(0, 200, 50, layer="M")]
     )
-    source = sides.Source("s", "S", operations, True, counters=tables.table("counters", numbers))
-    drawn = written([sides.group(source)])
+    source = captures.Source("s", "S", operations, True, counters=tables.table("counters", numbers))
+    drawn = written([captures.group(source)])
     # 4000 bytes in 100 ns and 6000 in 50 ns, whatever ncu's own time was; then unknown.
     assert dict(drawn.counters)["S/counters (ncu)/DRAM bytes/s"] == [
         (0, 4e10), (100, 1.2e11), (150, 0.0)
@@ -330,8 +330,8 @@ def test_what_has_no_start_is_counted_and_named() -> None:
         op(0, 3, None, name="endless"),
         op(None, 0, 1),
     ]
-    group = sides.group(sides.Source("s", "S", tables.table("ops", rows), True))
-    told = "\n".join(trace.lines(group))
+    group = captures.group(captures.Source("s", "S", tables.table("ops", rows), True))
+    told = "\n".join(file.lines(group))
     assert (
         "2 operations without a start or a duration, 7 ns: not drawn: lost (1), endless (1)" in told
     )
@@ -359,8 +359,8 @@ def test_operators_that_nest_are_told_by_their_self_time() -> None:
         )
     ]
     table = tables.table("ops", [*rows, op(0, None, 9, self_ns=4, kind="op", name="lost")])
-    group = sides.group(sides.Source("s", "S", table, False))
-    assert trace.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
+    group = captures.group(captures.Source("s", "S", table, False))
+    assert file.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
     assert group.facts["drawn_ns"] == 100 and group.facts["op_inclusive_ns"] == 190
     told = group.facts["drawn_ns"] + group.facts["not_drawn_ns"]
     assert told == sums(table).total().sum() == 104
@@ -372,13 +372,13 @@ def test_operators_that_nest_are_told_by_their_self_time() -> None:
 
 def test_kernels_that_overlap_are_side_by_side_not_one_in_the_other() -> None:
     rows = [op(0, 0, 100), op(0, 10, 20), op(0, 100, 5)]
-    drawn = written([sides.group(sides.Source("s", "S", tables.table("ops", rows), True))])
+    drawn = written([captures.group(captures.Source("s", "S", tables.table("ops", rows), True))])
     assert [s.above for s in drawn.on("S", "kernels")] == [[], [], []]
 
 
 def test_a_layer_that_another_interrupts_is_drawn_in_parts() -> None:
     rows = [op(0, t, 10, layer=name) for t, name in ((0, "A"), (10, "B"), (20, "A"), (30, "A"))]
-    drawn = written([sides.group(sides.Source("s", "S", tables.table("ops", rows), True))])
+    drawn = written([captures.group(captures.Source("s", "S", tables.table("ops", rows), True))])
     parts = sorted(drawn.on("S", "layers"), key=lambda s: s.start)
     assert [(s.name, s.start, s.end) for s in parts] == [("A", 0, 10), ("B", 10, 20), ("A", 20, 40)]
     assert [(s.args.get("part"), s.args.get("parts")) for s in parts] == [
@@ -404,7 +404,7 @@ rows_ = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(rows_)
 def test_drawn_and_not_drawn_are_all_there_is(rows: list[dict[str, Any]]) -> None:
-    group = sides.group(sides.Source("s", "S", tables.table("ops", rows), True))
+    group = captures.group(captures.Source("s", "S", tables.table("ops", rows), True))
     drawn = written([group])
     device = any(r["kind"] != "op" for r in rows)
     names = ("kernels", "host operators") if device else ("operators",)
@@ -508,7 +508,7 @@ def processor(h100: Run, tmp_path: Path) -> Iterator[Any]:
 
     path = tmp_path / "t.pftrace"
     found, _ = pipeline.captures(h100)
-    trace.write(path, sides.of_run(h100, found, counted(h100)))
+    file.write(path, captures.of_run(h100, found, counted(h100)))
     config = TraceProcessorConfig(bin_path=shell())
     with TraceProcessor(trace=str(path), config=config) as opened:
         yield opened

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.perfetto import wire
+from layerline.analysis.timeline import wire
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=12)
 

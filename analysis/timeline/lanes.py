@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .model import Ints
+from .tracks import Ints
 
 Within = Callable[[int, int], bool]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .model import Ints
+from .tracks import Ints
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _MOST = 10  # bytes of a varint of 64 bits

@@ -14,8 +14,8 @@ import numpy as np
 from ..modules import ancestors, inside
 from .columns import codes, combined, integers
 from .lanes import apart, lanes, nested
-from .model import NULL, About, Flows, Ints, Slices, Track
 from .operations import Operations
+from .tracks import NULL, About, Flows, Ints, Slices, Track
 
 MODEL = "(model)"
 MODULE_NOTE = "span from the first to the last operation of the module's subtree; not a duration"

@@ -17,8 +17,8 @@ from ..readers.nsys import schema, sqlite
 from ..readers.nsys.source import NULL as NO_VALUE
 from ..readers.torch.events import UNKNOWN, Events, Geometry
 from .columns import combined
-from .model import About, Ints
 from .operations import Extra
+from .tracks import About, Ints
 
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _MORE = {

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from .columns import codes, combined, integers
-from .model import NULL, About, Ints, Slices
+from .tracks import NULL, About, Ints, Slices
 
 # Columns of `ops` that many rows share, and what they are called in the timeline.
 _SHARED = {

@@ -15,11 +15,12 @@ from ...core.run import Run
 from ..captured import Captured
 from ..readers.torch.events import Events
 from ..run_files import plan_of
-from . import geometry, host, measured, spans
-from .chosen import Chosen, choose, times
+from . import counters as counters_
+from . import geometry, host, spans
 from .columns import integers
-from .model import NULL, Group, Ints, Track
+from .iteration import Chosen, choose, times
 from .operations import Extra, Operations, operations
+from .tracks import NULL, Group, Ints, Track
 
 _THREADS = (
     "The table of operations tells the process, not the thread: of several threads one's operators "
@@ -81,7 +82,7 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
     closes += [] if arrows is None else [arrows]
     tracks += spans.streams(made, closes)
     if counted is not None:
-        tracks.append(measured.track(made, counted))
+        tracks.append(counters_.track(made, counted))
     tracks += _operators(chosen, on_device)
     tracks += hosts
     if on_device and not hosts:
@@ -99,7 +100,7 @@ def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]
         if found is not None:
             extras.append(found)
     if source.counters is not None:
-        counted = measured.read(source.counters, table, source.plan)
+        counted = counters_.read(source.counters, table, source.plan)
         extras.append(counted)
     return extras, counted
 

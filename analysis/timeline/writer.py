@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from . import wire
-from .model import NULL, About, Ints, Slices, Track, Value
+from .tracks import NULL, About, Ints, Slices, Track, Value
 
 # Trace, TracePacket
 _PACKET, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ...core.files import replacing
-from .model import Group, Track
+from .tracks import Group, Track
 from .writer import Writer
 
 

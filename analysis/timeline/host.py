@@ -20,8 +20,8 @@ from ..readers.torch import events as events_
 from ..readers.torch.events import Events
 from .columns import combined, integers
 from .lanes import lanes
-from .model import NULL, About, Flows, Ints, Slices, Track
 from .operations import Operations
+from .tracks import NULL, About, Flows, Ints, Slices, Track
 
 _CUT = {"cut": "reaches beyond what is shown; duration_ns and capture_ns are those of the whole"}
 

@@ -24,8 +24,8 @@ from ..counters_rules import base_unit
 from ..ncu_spread import label
 from ..nsys_ops import NO_LAYER
 from .lanes import apart, lanes
-from .model import About, Ints, Slices, Track, Values
 from .operations import Extra, Operations
+from .tracks import About, Ints, Slices, Track, Values
 
 HOW = "from replayed, serialised kernels (ncu); its durations are never used"
 _TENSOR = "pipe_tensor"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .model import NULL, Ints
+from .tracks import NULL, Ints
 
 _SEPARATOR = "\x1f"
 
