@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.cli.options import FilePath, Finite
+from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, one_line
-from ..core.options import FilePath, Finite
-from ..core.progress import log
 
 if TYPE_CHECKING:
     from .compare import Difference

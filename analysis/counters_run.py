@@ -12,8 +12,8 @@ import pyarrow as pa
 from ..core import nodes
 from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.nodes import NodeGraph
+from ..core.replay.plan import EVERY, RANGE
 from ..core.run import Run
-from ..profile.ncu_target import EVERY, RANGE
 from . import belongs, counters, ncu_combine, ncu_spread, ncu_whole, unusable
 from .engine_captures import network_of, nodes_file
 from .readers import registry

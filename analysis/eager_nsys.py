@@ -40,7 +40,7 @@ _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
 
 
 def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
-    """The `ops` of an export of a capture by `profile.eager_nsys`; as `eager_ops.eager` gives them.
+    """The `ops` of an export of a capture by `profile.eager.nsys`; as `eager_ops.eager` gives them.
 
     The operators are those that NVTX names, with the profiler's own cost in their time: only the
     device's rows are to be compared. InputError where the file is no export of nsys.

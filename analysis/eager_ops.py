@@ -35,7 +35,7 @@ def eager_ops(path: Path, meta: Mapping[str, Any]) -> pa.Table:
 
 
 def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
-    """Read a capture of `layerline.profile.eager` or `train`, or any torch.profiler trace.
+    """Read a capture of `profile.eager`, inference or training, or any torch.profiler trace.
 
     `meta` is the capture's meta file (`precision` is used; may be empty). The table `ops` has one
     row for each CPU operator and device operation, and one for the time of each phase in which

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from ..core import nodes as nodes_
 from ..core import tables
+from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import read_json
 from ..core.forms import Misfit
-from ..core.progress import log
 from ..core.resolve import Network, load_network, node_status
 from ..core.run import Run
 from ..core.run_forms import IPROFILER

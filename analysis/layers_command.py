@@ -10,11 +10,12 @@ import pyarrow as pa
 from rich.console import Console
 
 from ..core import nodes as nodes_file
-from ..core import progress, tables
+from ..core import tables
+from ..core.cli import progress
+from ..core.cli.options import FilePath, no_use
 from ..core.errors import InputError
 from ..core.files import apart, write_json
 from ..core.nodes import NodeGraph
-from ..core.options import FilePath, no_use
 from ..core.resolve import Network, load_network
 from ..engines.backend import PRECISIONS
 from . import layers_generic, layers_info, layers_run, layers_show

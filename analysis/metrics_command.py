@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from ..core import nodes as nodes_file
+from ..core.cli.options import FilePath, Finite, names
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError, one_line
 from ..core.files import apart, folder, write_text
-from ..core.options import FilePath, Finite, names
-from ..core.progress import log, progress
 from ..core.resolve import load_network
 
 _PATH: Any = FilePath()

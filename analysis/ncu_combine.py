@@ -1,6 +1,6 @@
 """The pieces of a long ncu capture as one table, and as the raw page that ncu would print.
 
-`profile/ncu_batches.py` says which pieces there are and whether they fit; here they are read.
+`core/replay/pieces.py` says which pieces there are and whether they fit; here they are read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, ToolMissing
 from ..core.files import sha256, write_text
-from ..core.progress import log
-from ..profile import ncu_batches
-from ..profile.ncu_batches import Kernel, Manifest, Taken
+from ..core.replay import pieces
+from ..core.replay.pieces import Kernel, Manifest, Taken
 from . import ncu_whole
 from .counters import function_name
 from .counters_rules import base_unit
@@ -57,19 +57,19 @@ def combine(folder: Path, output: Path) -> dict[str, Any]:
     CheckFailed, InputError where pieces do not fit (`ncu_batches.check`); ToolMissing where they
     cannot be read here.
     """
-    manifest = ncu_batches.load(folder / MANIFEST)
-    ncu_batches.check(manifest, folder)
+    manifest = pieces.load(folder / MANIFEST)
+    pieces.check(manifest, folder)
     _all_there(manifest, folder)
     printed = {t.page_sha256 for t in manifest.taken if t.page_sha256}
-    for page in ncu_batches.changed(manifest, folder):
+    for page in pieces.changed(manifest, folder):
         if sha256(page) in printed:
             raise CheckFailed("is the page of another piece", file=page, fix=_AGAIN)
         where = f"{folder.name}/{page.name}"
         log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
     read = {t.file: _read(folder, t) for t in manifest.taken if t.launches}
-    ncu_batches.check_sequences(_as_read(manifest, read, folder), folder)
+    pieces.check_sequences(_as_read(manifest, read, folder), folder)
     tables = {file: found.tables["counters"] for file, found in read.items()}
-    whole = ncu_batches.recombine(manifest, tables, output.name)
+    whole = pieces.recombine(manifest, tables, output.name)
     launches = []
     for t in manifest.taken:
         if t.piece.part == 0 and t.launches:

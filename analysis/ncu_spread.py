@@ -1,6 +1,6 @@
 """Counters of launches that were not replayed: those of a launch that is the same work.
 
-`profile/ncu_plan.py` says which launches are the same work, and `captures/NAME.ncu.plan.json`
+`core/replay/plan.py` says which launches are the same work, and `captures/NAME.ncu.plan.json`
 which of them were measured.
 """
 
@@ -19,9 +19,10 @@ from ..core.errors import InputError
 from ..core.files import read_json
 from ..core.forms import Misfit
 from ..core.own_ranges import PHASE
+from ..core.replay import match
+from ..core.replay import plan as plan_
 from ..core.run_forms import PLAN
 from ..core.tables import SCHEMAS
-from ..profile import ncu_match, ncu_plan
 from .counters import function_name
 from .readers.base import Artefact
 
@@ -115,7 +116,7 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
             return plan
     planned = [_launch(x) for x in plan["launches"]]
     seen = [
-        ncu_match.Seen(
+        match.Seen(
             r["launch"], function_name(r["kernel"]), size(r["grid"]), size(r["block"]), r["layer"]
         )
         for r in rows
@@ -125,19 +126,19 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     # Null is every launch; a plan that does not say is of an older capture.
     every = len(seen) == len(planned) or ("chosen" in plan and told is None)
     if every or told is None:
-        found = ncu_match.match(bare, seen, every=every)
+        found = match.match(bare, seen, every=every)
     else:
         chosen = [x for x in bare if x.index in set(told)]
-        found = ncu_match.found_in(bare, chosen, seen)
+        found = match.found_in(bare, chosen, seen)
     known = {name: {int(n): i for n, i in of.items()} for name, of in plan["reports"].items()}
-    whole = ncu_plan.document(planned, {**known, source: found})
+    whole = plan_.document(planned, {**known, source: found})
     return {**whole, "chosen": told}
 
 
-def _launch(row: Mapping[str, Any]) -> ncu_plan.Launch:
-    names = [f.name for f in dataclasses.fields(ncu_plan.Launch)]
+def _launch(row: Mapping[str, Any]) -> plan_.Launch:
+    names = [f.name for f in dataclasses.fields(plan_.Launch)]
     own: dict[str, Any] = {n: row.get(n) for n in names}
-    return ncu_plan.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
+    return plan_.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
 
 
 def size(text: str | None) -> tuple[int, ...] | None:

@@ -14,10 +14,10 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from ..core.cli.options import FilePath, once_each
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError, LayerlineError, one_line
 from ..core.files import apart, replacing
-from ..core.options import FilePath, once_each
-from ..core.progress import log, progress
 from ..core.tables import write_csv, write_parquet
 from .readers.base import Artefact
 

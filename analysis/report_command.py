@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from ..core.cli.options import FilePath
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError, one_line
 from ..core.files import listing, read_json, write_json, write_text
-from ..core.options import FilePath
-from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 from . import left_behind, unusable
 

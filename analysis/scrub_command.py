@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from ..core.cli.options import FilePath, once_each
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError, LayerlineError, one_line
-from ..core.options import FilePath, once_each
-from ..core.progress import log, progress
 
 
 @click.command()

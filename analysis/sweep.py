@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..core.run import Run
-from ..profile.sweep_beside import remark
+from ..core.sweep import remark
 from .report.sweep import sentence
 from .report.view import Estimate, Side, Sweep, SweepBest, SweepPoint
 from .run_files import optional

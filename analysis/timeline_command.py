@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.cli.options import FilePath
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError
-from ..core.options import FilePath
-from ..core.progress import log, progress
 from ..core.run import Run, open_run
 from ..engines.command import precisions
 from . import belongs, left_behind, unusable

@@ -170,7 +170,7 @@ def machine_lock(why: str) -> Iterator[None]:
     `why` is written into the lock file, so that a waiting process can say what it waits for.
     The lock is the kernel's (flock): it goes when the process dies, also by kill -9.
     """
-    from .progress import log
+    from .cli.progress import log
 
     descriptor = os.open(LOCK_PATH, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

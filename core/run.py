@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from . import run_forms
+from .cli.progress import log
 from .errors import InputError
 from .files import folder as make_folder
 from .files import read_json, sha256, sha256_of, write_json
 from .machine import versions
-from .progress import log
 
 SCHEMA_VERSION = 1
 _PARTIAL = re.compile(r"^\.(\d+)\.partial\b")

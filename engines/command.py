@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from ..core.cli.options import FilePath, listed, no_use
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError
 from ..core.files import machine_lock
-from ..core.options import FilePath, listed, no_use
-from ..core.progress import log, progress
 from ..core.run import Run, Step, open_run
 from .backend import (
     PRECISIONS,

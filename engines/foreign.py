@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError
 from ..core.files import machine_lock
-from ..core.progress import log, progress
 from ..core.run import Run, Step
 from .backend import Backend, BuildOptions, check_precision, nodes_path, require
 

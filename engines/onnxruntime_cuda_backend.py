@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..core.progress import log
+from ..core.cli.progress import log
 from ..core.run import Run
 from . import gpus, onnxruntime_graph
 from .backend import BuildOptions, Unavailable, Worker

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..core import nodes
-from ..core.commands import words
 from ..core.errors import InputError, ToolMissing
 from ..core.files import read_json, replacing, write_json
 from ..core.machine import state
 from ..core.resolve import load_network
 from ..core.run import Run
+from ..core.tool_commands import words
 from . import gpus, layers, tensorrt_layers
 from .backend import (
     Backend,

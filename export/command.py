@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..core.cli.options import FilePath, Finite, listed
+from ..core.cli.progress import log
 from ..core.errors import InputError
-from ..core.options import FilePath, Finite, listed
-from ..core.progress import log
 from ..core.run import open_run
 from . import opsets, overrides
 from .models import onnx_precision

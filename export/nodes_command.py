@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from ..core.cli.options import FilePath
+from ..core.cli.progress import log, progress
 from ..core.errors import ToolMissing
 from ..core.files import apart, write_json
-from ..core.options import FilePath
-from ..core.progress import log, progress
 
 
 @click.command()

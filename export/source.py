@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import read_json
-from ..core.progress import log
 from . import overrides
 from .models import ModelSpec, looks_like_path, positions
 from .quiet import gist, quiet

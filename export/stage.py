@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
 from ..core.files import machine_lock, read_json, replacing, write_json
 from ..core.machine import versions
-from ..core.progress import log, progress
 from ..core.run import Run, Step
 from . import models, onnx_export, parity
 from .source import Request, resolve

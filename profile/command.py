@@ -9,14 +9,17 @@ from typing import Any
 
 import click
 
+from ..core.cli.options import listed, no_use
+from ..core.cli.progress import log
 from ..core.errors import InputError, ToolMissing
-from ..core.options import listed, no_use
-from ..core.progress import log
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options
 from . import dry_run as dry_run_
-from . import eager_nsys, engine, engine_rebuild, engine_trace, ncu_step, nsys, steps
+from . import nsys, steps
+from .eager import nsys as nsys_
+from .engine import measure, rebuild, trace
+from .ncu import step as step_
 from .steps import COUNTERS, REBUILD
 
 WHAT = ("engine", "eager", "train", COUNTERS)
@@ -46,7 +49,7 @@ class _WithCounters(click.Command):
         """The context of `ncu` where that is the first argument."""
         if args[:1] != [COUNTERS]:
             return super().make_context(info_name, args, parent, **extra)
-        module = importlib.import_module("layerline.profile.ncu_command")
+        module = importlib.import_module("layerline.profile.ncu.command")
         command: click.Command = module.ncu
         return command.make_context(f"{info_name} {COUNTERS}", args[1:], parent, **extra)
 
@@ -109,12 +112,12 @@ def profile(
         for precision in wanted:
             backends.check_precision(chosen, precision)
         for precision in wanted:
-            subject = engine.subject(run, precision, chosen)
+            subject = measure.subject(run, precision, chosen)
             if "engine" in what:
                 _engine_side(subject, limits, trace_iterations)
             if COUNTERS in what and _counts(chosen, what):
                 by_name = not set(WHAT) <= set(what)
-                refused = ncu_step.counters(subject, by_name=by_name, refused=refused)
+                refused = step_.counters(subject, by_name=by_name, refused=refused)
             if REBUILD in what:
                 _rebuild(subject, limits)
 
@@ -162,28 +165,28 @@ def _show(
         chosen = backends.choose(backend)
         plans = steps.unprofiled(limits, chosen), steps.plan(limits, most=60, seconds=10.0)
         for precision in wanted:
-            subject = engine.subject(run, precision, chosen)
+            subject = measure.subject(run, precision, chosen)
             if "engine" in what:
                 lines += dry_run_.engine(subject, *plans, traced)
             if COUNTERS in what and _counts(chosen, what):
-                lines.append(ncu_step.shown(subject))
+                lines.append(step_.shown(subject))
     if REBUILD in what:
         lines.append("# rebuild: the engines stage again in RUN/rebuild, and latency of both")
     click.echo("\n".join(lines))
 
 
-def _rebuild(of: engine.Subject, limits: dict[str, Any]) -> None:
+def _rebuild(of: measure.Subject, limits: dict[str, Any]) -> None:
     plan = steps.unprofiled(limits, of.backend)
     steps.of_engine(
         of,
         f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
         {"worker": of.worker_key(), **plan.as_job(), "processes": plan.processes},
         [".rebuild.json"],
-        lambda: engine_rebuild.rebuild(of, plan),
+        lambda: rebuild.rebuild(of, plan),
     )
 
 
-def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int) -> None:
+def _trace(of: measure.Subject, name: str, base: dict[str, Any], iterations: int) -> None:
     """Under nsys where it is installed; otherwise a fact is left."""
     why = nsys.missing()
     if why is not None:
@@ -191,11 +194,11 @@ def _trace(of: engine.Subject, name: str, base: dict[str, Any], iterations: int)
         steps.skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
         return
     options = {**base, "iterations": iterations}
-    left = engine_trace.suffixes(of)
-    steps.of_engine(of, name, options, left, lambda: engine_trace.trace(of, iterations))
+    left = trace.suffixes(of)
+    steps.of_engine(of, name, options, left, lambda: trace.trace(of, iterations))
 
 
-def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> None:
+def _engine_side(of: measure.Subject, limits: dict[str, Any], traced: int) -> None:
     profiled = steps.plan(limits, most=60, seconds=10.0)
     prefix = f"profile/{of.precision}.{of.backend.name}"
     base = {"worker": of.worker_key()}
@@ -205,15 +208,15 @@ def _engine_side(of: engine.Subject, limits: dict[str, Any], traced: int) -> Non
         f"{prefix}.profile",
         {**base, **profiled.as_job()},
         [of.backend.profile_suffix, ".profile.meta.json"],
-        lambda: engine.profile(of, profiled),
+        lambda: measure.profile(of, profiled),
     )
-    steps.of_engine(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: engine.outputs(of))
+    steps.of_engine(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: measure.outputs(of))
     if of.backend.traceable:
         _trace(of, f"{prefix}.trace", base, traced)
     _accuracy(of, f"{prefix}.accuracy")
 
 
-def _accuracy(of: engine.Subject, name: str) -> None:
+def _accuracy(of: measure.Subject, name: str) -> None:
     """Against eager fp32, whatever the engine's precision; a fact is left where it is missing."""
     reference = of.run.file("captures", "eager.fp32.outputs.npz")
     if not reference.exists():
@@ -224,12 +227,14 @@ def _accuracy(of: engine.Subject, name: str) -> None:
     step = Step(of.run, name, {}, inputs, [of.capture(".accuracy.json")])
     if not step.valid():
         with step.recording() as facts:
-            facts.update(engine.accuracy(of, reference))
+            facts.update(measure.accuracy(of, reference))
 
 
 def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, Any]) -> None:
     """The eager model in the precisions that this machine runs; fp32 stands in for the others."""
-    module = importlib.import_module(f"layerline.profile.{part}")
+    from .eager import inference, training
+
+    module = {"eager": inference, "train": training}[part]
     options: dict[str, Any] = {"target": limits["target"]}
     if limits["seconds"]:
         options["seconds"] = limits["seconds"]
@@ -259,13 +264,13 @@ def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, An
 def _torch_trace(run: Run, part: str, precision: str, inputs: list[Path]) -> None:
     """The same under nsys where there is a GPU and nsys; otherwise a fact is left."""
     name = f"profile/{part}.{precision}.nsys"
-    why = eager_nsys.why_not(precision, {})
+    why = nsys_.why_not(precision, {})
     if why is not None:
         steps.skip(run, name, f"{part} {precision} under nsys", *why)
         return
-    step = Step(run, name, {}, inputs, eager_nsys.outputs(run, precision, part))
+    step = Step(run, name, {}, inputs, nsys_.outputs(run, precision, part))
     try:
-        steps.perform(step, lambda: eager_nsys.capture(run, precision, part, {}))
+        steps.perform(step, lambda: nsys_.capture(run, precision, part, {}))
     except (InputError, ToolMissing) as e:  # a second source, not asked for: the rest goes on
         log(f"{name}: {e.line()}")
         steps.skip(run, name, f"{part} {precision} under nsys", e.what, e.fix or "see nsys status")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from ..engines import launch
 from ..engines.backend import inputs_path
-from . import eager_nsys, nsys
-from .eager_process import why_not
-from .engine import Plan, Subject
-from .engine_trace import WARMUP
+from . import nsys
+from .eager import nsys as nsys_
+from .eager.process import why_not
+from .engine.measure import Plan, Subject
+from .engine.trace import WARMUP
 
-EAGER = (sys.executable, "-P", "-m", "layerline.profile.eager_worker")
+EAGER = (sys.executable, "-P", "-m", "layerline.profile.eager.worker")
 
 
 def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[str]:
@@ -55,7 +56,7 @@ def torch_side(part: str, precision: str) -> str:
         return f"# {part} {precision} is not measured here: {why}"
     job = {"task": part, "precision": precision}
     line = launch.shown(EAGER, job)
-    if eager_nsys.why_not(precision, {}) is None:
-        under = nsys.prefix(Path(f"{part}.{precision}"), eager_nsys.TRACES)
-        line += "\n" + launch.shown([*under, *eager_nsys.WORKER], job)
+    if nsys_.why_not(precision, {}) is None:
+        under = nsys.prefix(Path(f"{part}.{precision}"), nsys_.TRACES)
+        line += "\n" + launch.shown([*under, *nsys_.WORKER], job)
     return line

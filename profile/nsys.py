@@ -21,9 +21,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.commands import words
 from ..core.errors import InputError, ToolMissing, one_line
 from ..core.files import replacing
+from ..core.tool_commands import words
 
 TRACES = "cuda,cudnn,cublas,osrt,nvtx"
 # What nsys says when the machine does not let it trace, and what to do about it.

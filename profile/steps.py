@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from ..core.cli.options import SECONDS, Finite
+from ..core.cli.progress import log
 from ..core.files import machine_lock
-from ..core.options import SECONDS, Finite
-from ..core.progress import log
 from ..core.run import Run, Step
 from ..engines import backend as backends
-from . import engine
+from .engine import measure
 
 # Loads of an engine on a GPU: two of them differ by more than the interval of either. With three
 # the interval over all loads would be twice as wide (Student's t over the root of their number).
@@ -61,22 +61,22 @@ def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Ca
     return options
 
 
-def plan(limits: dict[str, Any], *, most: int, seconds: float) -> engine.Plan:
+def plan(limits: dict[str, Any], *, most: int, seconds: float) -> measure.Plan:
     """How long to measure; `limits` are the user's iterations, target and seconds (null: ours)."""
-    return engine.Plan(
+    return measure.Plan(
         most=limits["iterations"] or most,
         target=limits["target"],
         seconds=limits["seconds"] or seconds,
     )
 
 
-def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> engine.Plan:
+def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> measure.Plan:
     """The plan of a latency without a profiler; `limits` may name its processes."""
     processes = limits.get("processes") or (PROCESSES if backend.traceable else 1)
     return replace(plan(limits, most=500, seconds=15.0), processes=processes)
 
 
-def latency_step(of: engine.Subject, wanted: engine.Plan) -> Step:
+def latency_step(of: measure.Subject, wanted: measure.Plan) -> Step:
     """The step of an engine's unprofiled latency."""
     return Step(
         of.run,
@@ -87,17 +87,17 @@ def latency_step(of: engine.Subject, wanted: engine.Plan) -> Step:
     )
 
 
-def latency(of: engine.Subject, wanted: engine.Plan) -> None:
+def latency(of: measure.Subject, wanted: measure.Plan) -> None:
     """Measure an engine's latency, or see that it is valid. Raises LayerlineError."""
     perform(
         latency_step(of, wanted),
-        lambda: engine.latency(of, wanted),
+        lambda: measure.latency(of, wanted),
         lambda: backends.require(of.backend),
     )
 
 
 def of_engine(
-    of: engine.Subject,
+    of: measure.Subject,
     name: str,
     options: dict[str, Any],
     suffixes: Sequence[str],

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from layerline.core.replay.match import Seen
+from layerline.core.replay.plan import Launch
 from layerline.core.run import open_run
 from layerline.engines.backend import Worker
-from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_target
-from layerline.profile.ncu_match import Seen
-from layerline.profile.ncu_plan import Launch
+from layerline.profile.ncu import capture as capture_
+from layerline.profile.ncu import launches as launches_
+from layerline.profile.ncu import target
+from layerline.profile.ncu import tool as tool_
 
 DATA = Path(__file__).parent / "data"
 FAKE = f"""#!{sys.executable}
@@ -101,7 +104,7 @@ class Fake:
         worker, engine = folder / "worker.py", folder / "engine"
         worker.write_text(WORKER)
         engine.write_text("engine")
-        self.target = ncu_target.Target(
+        self.target = target.Target(
             run,
             "fp16.tensorrt",
             Worker((sys.executable, str(worker))),
@@ -143,7 +146,7 @@ def reports(monkeypatch: pytest.MonkeyPatch, *answers: list[Any] | None) -> None
         else [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
         for launches in answers
     ]
-    monkeypatch.setattr(ncu_launches, "of_report", lambda _path: left.pop(0))
+    monkeypatch.setattr(launches_, "of_report", lambda _path: left.pop(0))
 
 
 def runs(fake: Fake, monkeypatch: pytest.MonkeyPatch, launches: list[Launch]) -> None:
@@ -155,11 +158,11 @@ def runs(fake: Fake, monkeypatch: pytest.MonkeyPatch, launches: list[Launch]) ->
         chosen = [launches[i] for i in places]
         return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(chosen)]
 
-    monkeypatch.setattr(ncu_launches, "of_report", held)
+    monkeypatch.setattr(launches_, "of_report", held)
 
 
 def capture(fake: Fake, *, every: bool = False, timeout: float = 30) -> dict[str, Any]:
-    return ncu_capture.capture(fake.target, ncu.Options(), every=every, timeout=timeout)
+    return capture_.capture(fake.target, tool_.Options(), every=every, timeout=timeout)
 
 
-THREE = ncu_launches.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")[:3]
+THREE = launches_.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")[:3]

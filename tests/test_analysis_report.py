@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from layerline.core.cli import main
+from layerline.core.cli.command import main
 from layerline.core.files import sha256, write_json
 from layerline.core.tables import read_parquet
 
@@ -182,7 +182,7 @@ def test_the_record_knows_every_file_and_what_was_skipped(reported: Path) -> Non
 def test_again_it_is_up_to_date_and_loads_no_tables(reported: Path) -> None:
     before = (reported / "report/index.html").stat().st_mtime_ns
     code = (
-        "import sys; from layerline.core.cli import main\n"
+        "import sys; from layerline.core.cli.command import main\n"
         f"try: main(['report', '--run', {str(reported)!r}])\n"
         "except SystemExit as e: assert not e.code, e.code\n"
         "assert not {'pandas', 'pyarrow', 'jinja2'} & set(sys.modules)"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from layerline.analysis import compare as core
 from layerline.analysis.compare import Measure, compare, difference, exceeding, with_repeats
 from layerline.analysis.layers import layers
-from layerline.core.cli import main
+from layerline.core.cli.command import main
 from layerline.core.tables import write_parquet
 
 ENGINE = "engine/fp32.ort/inference"

@@ -18,7 +18,7 @@ class Finder:
         if name == sys.argv[2]:
             os.kill(os.getpid(), int(sys.argv[1]))
 sys.meta_path.insert(0, Finder)
-from layerline.core.cli import main
+from layerline.core.cli.command import main
 main(["layers", "--help"])
 """
 

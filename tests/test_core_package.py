@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from layerline.core import cli, nodes
+from layerline.core import nodes
+from layerline.core.cli.command import COMMANDS
 from layerline.core.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def layerline(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "layerline.core.cli", *arguments],
+        [sys.executable, "-m", "layerline.core.cli.command", *arguments],
         capture_output=True, text=True, timeout=120, check=False, **options,
     )  # fmt: skip
 
@@ -87,7 +88,7 @@ def stages_loaded(source: str, package: str) -> Iterator[tuple[int, str]]:
 def test_imports_go_one_way():
     for at, stage in enumerate(STAGES):
         for path in (ROOT / stage).rglob("*.py"):
-            if path == ROOT / "core/cli.py":
+            if path == ROOT / "core/cli/command.py":
                 continue  # its table of commands names every stage
             package = ".".join(["layerline", *path.parent.relative_to(ROOT).parts])
             for line, other in stages_loaded(path.read_text(), package):
@@ -126,11 +127,11 @@ def test_analysis_needs_no_torch_onnx_or_tensorrt():
 def test_help_lists_every_command_and_needs_no_heavy_library():
     done = layerline("--help")
     assert done.returncode == 0, done.stderr
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         assert f"  {name}" in done.stdout
     code = (
-        "import sys\nfrom layerline.core import cli\n"
-        "for n in cli.COMMANDS: cli.cli.get_command(None, n)\n"
+        "import sys\nfrom layerline.core.cli import command\n"
+        "for n in command.COMMANDS: command.cli.get_command(None, n)\n"
         "bad = {'torch', 'onnx', 'onnxruntime', 'transformers'} & set(sys.modules)\n"
         "assert not bad, bad\n"
     )

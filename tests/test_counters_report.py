@@ -29,15 +29,15 @@ from layerline.analysis.sides import Model
 from layerline.analysis.summary import summary
 from layerline.analysis.view import build
 from layerline.core import nodes
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import ToolMissing
 from layerline.core.files import write_json
 from layerline.core.resolve import parse_network
 from layerline.core.roofline_metrics import BYTES, CLOCK
 from layerline.core.run import Run, open_run
 from layerline.core.tables import read_parquet
-from layerline.profile import ncu_command
-from layerline.profile.ncu import Options
+from layerline.profile.ncu import command
+from layerline.profile.ncu.tool import Options
 
 DATA = Path(__file__).parent / "data"
 tiny_run = tiny.run  # a fixture
@@ -401,9 +401,9 @@ def test_a_refused_capture_is_remembered_until_one_succeeds(tmp_path: Path) -> N
 
     told = file(".ncu.refused.json")
     with pytest.raises(ToolMissing):
-        ncu_command.measure(of, Options(), {}, [".ncu.meta.json"], refused)
+        command.measure(of, Options(), {}, [".ncu.meta.json"], refused)
     assert json.loads(told.read_text())["fix"] == "be root"
-    ncu_command.measure(of, Options(), {}, [".ncu.meta.json"], measured)
+    command.measure(of, Options(), {}, [".ncu.meta.json"], measured)
     assert not told.exists()
 
 

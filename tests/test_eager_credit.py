@@ -16,7 +16,7 @@ from layerline.analysis.eager_credit import backward_nodes, forward_of  # noqa: 
 from layerline.analysis.eager_ops import eager, eager_ops  # noqa: E402
 from layerline.analysis.readers.torch.events import OP, read_events  # noqa: E402
 from layerline.analysis.sums import OUTSIDE_OPERATORS  # noqa: E402
-from layerline.profile import hooks  # noqa: E402
+from layerline.profile.eager import hooks  # noqa: E402
 
 nn = torch.nn
 H100 = Path(__file__).parent / "data" / "h100_train_l2.trace.json.gz"

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from layerline.core import own_ranges  # noqa: E402
-from layerline.profile import hooks  # noqa: E402
+from layerline.profile.eager import hooks  # noqa: E402
 
 nn = torch.nn
 

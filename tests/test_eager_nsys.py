@@ -17,7 +17,7 @@ from layerline.core import tables
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
 from layerline.profile import command
-from layerline.profile import eager_nsys as capture
+from layerline.profile.eager import nsys
 
 DATA = Path(__file__).parent / "data" / "h100_eager"
 MODULE = "layerline/module/"
@@ -221,8 +221,8 @@ def test_a_source_without_kernels_is_not_checked() -> None:
 def test_without_a_gpu_it_is_skipped_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture.eager_process, "cuda_usable", lambda: False)
-    why = capture.why_not("fp32", {})
+    monkeypatch.setattr(nsys.process, "cuda_usable", lambda: False)
+    why = nsys.why_not("fp32", {})
     assert why is not None
     assert "GPU" in why[0]
     run = Run(tmp_path)
@@ -237,8 +237,8 @@ def test_nsys_that_may_not_trace_is_a_fact_and_the_rest_goes_on(
     def refused(*_: Any) -> dict[str, Any]:
         raise ToolMissing("nsys may not trace here", fix="ask")
 
-    monkeypatch.setattr(capture, "why_not", lambda *_: None)
-    monkeypatch.setattr(capture, "capture", refused)
+    monkeypatch.setattr(nsys, "why_not", lambda *_: None)
+    monkeypatch.setattr(nsys, "capture", refused)
     command._torch_trace(Run(tmp_path), "train", "fp16", [])
     kept = json.loads((tmp_path / "manifests/profile/train.fp16.nsys.json").read_text())
     assert kept["facts"]["skipped"]["why"] == "nsys may not trace here"
@@ -281,13 +281,13 @@ def test_a_capture_leaves_report_export_and_how_it_was_taken(
     fake.chmod(0o755)
     monkeypatch.setenv("NSYS", str(fake))
     run = Run(tmp_path / "run")
-    capture.capture(run, "fp16", "train", {"traced": 2})
-    report, sqlite, meta = capture.outputs(run, "fp16", "train")
+    nsys.capture(run, "fp16", "train", {"traced": 2})
+    report, sqlite, meta = nsys.outputs(run, "fp16", "train")
     assert report.read_text() == "report of train"
     assert sqlite.read_text() == "sqlite of report of train"
     kept = json.loads(meta.read_text())
-    assert kept["seen"] == {"traced": 2, "warmup": capture.WARMUP}
-    assert kept["w"] == "layerline.profile.eager_nsys_worker"
+    assert kept["seen"] == {"traced": 2, "warmup": nsys.WARMUP}
+    assert kept["w"] == "layerline.profile.eager.nsys_worker"
     assert (kept["iterations"], kept["source"]) == (2, "train.fp16.sqlite")
     assert "--capture-range=cudaProfilerApi" in kept["command"]
 

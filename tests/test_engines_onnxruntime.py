@@ -125,7 +125,7 @@ def test_a_valid_engine_is_not_built_again_and_needs_no_library(tmp_path: Path) 
     engine = path / "engines" / "fp32.onnxruntime.onnx"
     before = engine.stat().st_mtime_ns
     script = (
-        "import sys; from layerline.core.cli import main\n"
+        "import sys; from layerline.core.cli.command import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as e: assert e.code == 0, e.code\n"
         "assert not {'onnxruntime', 'onnx', 'torch'} & set(sys.modules)"

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from layerline.core import files
 from layerline.core import nodes as node_files
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph, sanitised
 from layerline.export import models, onnx_export, parity
@@ -156,7 +156,7 @@ def test_the_file_reveals_no_path_of_this_machine(run: Path) -> None:
 def test_what_is_valid_is_kept_and_torch_is_not_even_imported(run: Path) -> None:
     before = contents(run / "export")
     code = (
-        "import sys; from layerline.core.cli import cli\n"
+        "import sys; from layerline.core.cli.command import cli\n"
         "cli.main(sys.argv[1:], standalone_mode=False)\n"
         "loaded = {'torch', 'transformers', 'onnx', 'onnxruntime', 'numpy'} & set(sys.modules)\n"
         "sys.exit(f'imported {loaded}' if loaded else 0)"

@@ -14,8 +14,7 @@ from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import Run
 from layerline.engines import command, tensorrt_backend
-from layerline.profile import engine as profiled
-from layerline.profile import engine_rebuild
+from layerline.profile.engine import measure, rebuild
 
 INSPECTED = {"Layers": ["m_fc/Gemm_matrix_multiply", "(Unnamed Layer* 4) [Normalization]"]}
 NODES = [
@@ -72,9 +71,9 @@ def test_it_is_copied_inspected_and_said_to_be_built_elsewhere(run: Path, tmp_pa
 
 def test_it_is_not_built_again_to_know_the_noise(run: Path, tmp_path: Path) -> None:
     engines(run, "--engine", str(tmp_path / "their.plan"), "--precision", "fp16")
-    subject = profiled.subject(Run(run), "fp16", tensorrt_backend.TensorRTBackend())
+    subject = measure.subject(Run(run), "fp16", tensorrt_backend.TensorRTBackend())
     with pytest.raises(InputError, match="built elsewhere"):
-        engine_rebuild.rebuild(subject, None)  # type: ignore[arg-type]
+        rebuild.rebuild(subject, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

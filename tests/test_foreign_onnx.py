@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, save
 from onnx.helper import make_node
 
 from layerline.analysis.layers_command import layers
-from layerline.core import cli
+from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.nodes import load
 from layerline.export.foreign_file import read
@@ -181,7 +181,7 @@ def test_from_ones_own_onnx_file_to_the_modules_of_a_foreign_node(
         ),
     )
     with pytest.raises(SystemExit) as ended:
-        cli.main(["nodes", str(source)])
+        main.main(["nodes", str(source)])
     assert not ended.value.code
     made = tmp_path / "own.nodes.json"
     assert "2 nodes, of which 2 tell their module" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from layerline.analysis import engine_side
 from layerline.core import tables
-from layerline.core.cli import cli, main
+from layerline.core.cli.command import cli, main
 from layerline.core.files import write_json
 from layerline.core.run import Run
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from layerline.analysis import compare_load
 from layerline.analysis.layers_command import layers, read_layers
 from layerline.analysis.layers_show import show
-from layerline.core import cli
+from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.nodes import load
 
@@ -152,7 +152,7 @@ def test_a_missing_capture_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        cli.main(["layers", str(tmp_path / "none.sqlite")])
+        main.main(["layers", str(tmp_path / "none.sqlite")])
     assert caught.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -248,13 +248,13 @@ def test_warm_up_that_nothing_tells_of_is_counted_and_said(
 ) -> None:
     capture = ort_run(tmp_path, warmup=None)
     with pytest.raises(SystemExit):
-        cli.main(["layers", str(capture)])
+        main.main(["layers", str(capture)])
     shown, said = capsys.readouterr()
     assert "(n 5)" in shown
     assert "every run is counted, warm-up too" in said
     (capture.with_suffix(".meta.json")).write_text('{"facts": {"warmup_runs": 2}}')
     with pytest.raises(SystemExit):
-        cli.main(["layers", str(capture)])
+        main.main(["layers", str(capture)])
     shown, said = capsys.readouterr()
     assert "(n 3)" in shown and "2 warm-up runs are left out" in said
 

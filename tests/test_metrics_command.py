@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from layerline.analysis import devices
 from layerline.analysis.metrics import explain, meanings, plots, series, source
 from layerline.analysis.metrics_command import metrics
-from layerline.core import progress
+from layerline.core.cli import progress
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from layerline.analysis import ncu_combine
 from layerline.analysis.metrics import replays, replays_show
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.plan import Launch
 from layerline.core.tables import table
-from layerline.profile import ncu_plan
-from layerline.profile.ncu_plan import Launch
 
 GRID, BLOCK = (2, 1, 1), (128, 1, 1)
 
@@ -56,7 +56,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     names = [x.layer or "" for x in PLANNED]
     page(fraction, [names[0], names[3]], {"a.sum": [100, 80], "b.pct": [50, 50], "z.sum": [0, 0]})
     page(every, names, {"a.sum": [100, 125, 100, 80], "b.pct": [50, 50, 50, 49], "z.sum": [0] * 4})
-    plan = ncu_plan.document(
+    plan = plan_.document(
         PLANNED, {"fp16.tensorrt.ncu-rep": {0: 0, 1: 3}}, [PLANNED[0], PLANNED[3]]
     )
     write_json(tmp_path / "fp16.tensorrt.ncu.plan.json", plan)

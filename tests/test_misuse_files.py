@@ -9,7 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from layerline.core import commands, doctor, files, options
+from layerline.core import files, tool_commands
+from layerline.core.cli import doctor, options
 from layerline.core.errors import InputError
 from layerline.profile import nsys
 
@@ -64,7 +65,7 @@ def test_a_command_with_an_open_quote_is_one_line(monkeypatch: pytest.MonkeyPatc
     for variable in ("NCU", "NSYS", "TRT_PYTHON"):
         monkeypatch.setenv(variable, "sudo 'ncu")
         with pytest.raises(InputError, match=rf"{variable}=sudo 'ncu is no command \(no closing"):
-            commands.words(variable, "x")
+            tool_commands.words(variable, "x")
     told = {f.what: f.fix for f in doctor.diagnose()}
     for what in ("ncu", "nsys", "tensorrt"):
         assert "is no command" in (told[what] or "")

@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
+from layerline.core.cli.options import FilePath
 from layerline.core.errors import InputError
-from layerline.core.options import FilePath
 from layerline.core.run import open_run
 
 Named = tuple[tuple[str, ...], click.Command]

@@ -20,11 +20,12 @@ from click.testing import CliRunner, Result
 
 from layerline.analysis import counters_run
 from layerline.core import nodes
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
+from layerline.core.replay import pieces as pieces_
 from layerline.core.run import Run, Step, open_run
-from layerline.profile import ncu, ncu_batched, ncu_batches
+from layerline.profile.ncu import in_pieces, tool
 
 DATA = Path(__file__).parent / "data"
 h100 = tiny.run  # a fixture
@@ -204,7 +205,7 @@ def pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ncu_fake.Fake:
 
 
 def take(fake: ncu_fake.Fake) -> dict[str, Any]:
-    return ncu_batched.capture(fake.target, ncu.Options(), ncu_batches.Cut(3, None), timeout=30)
+    return in_pieces.capture(fake.target, tool.Options(), pieces_.Cut(3, None), timeout=30)
 
 
 def test_a_piece_of_another_capture_is_taken_again(pieces: ncu_fake.Fake) -> None:
@@ -241,9 +242,10 @@ def test_a_file_where_pieces_go_is_named(pieces: ncu_fake.Fake) -> None:
 ENDED = """
 import os, sys, subprocess
 from pathlib import Path
-from layerline.core import cli, files
+from layerline.core import files
+from layerline.core.cli import command
 from layerline.engines import launch
-cli._end_orderly()
+command._end_orderly()
 with files.replacing(Path("half.txt")) as temporary:
     temporary.write_text("half")
     command = ["sh", "-c", "echo $$ > worker; exec sleep 60"]

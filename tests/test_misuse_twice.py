@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from layerline.core.cli import main
+from layerline.core.cli.command import main
 
 CSV = Path(__file__).parent / "data" / "ncu" / "two_kernels.raw.csv"
 

@@ -13,9 +13,9 @@ from layerline.analysis.readers import registry
 from layerline.analysis.readers.ncu.tables import LAUNCHES
 from layerline.core.errors import CheckFailed
 from layerline.core.files import sha256, write_json
+from layerline.core.replay import pieces as pieces_
+from layerline.core.replay.pieces import DONE, FAILED, Cut, Manifest, Piece, Taken
 from layerline.core.tables import read_parquet
-from layerline.profile import ncu_batches
-from layerline.profile.ncu_batches import DONE, FAILED, Cut, Manifest, Piece, Taken
 
 REAL = Path(__file__).parent / "data" / "ncu" / "h100_tiny.counters.parquet"
 TOTAL = 84
@@ -25,7 +25,7 @@ def real() -> pa.Table:
     return read_parquet(REAL, "counters").sort_by("launch")
 
 
-def kernels(counters: pa.Table) -> list[ncu_batches.Kernel]:
+def kernels(counters: pa.Table) -> list[pieces_.Kernel]:
     names = dict(zip(counters["launch"].to_pylist(), counters["kernel"].to_pylist(), strict=True))
     return [(names[n], None, None) for n in sorted(names)]
 
@@ -60,10 +60,10 @@ def plain(counters: pa.Table) -> list[tuple[object, ...]]:
 def test_pieces_recombine_to_the_table_they_were_cut_from(tmp_path: Path, pieces: int) -> None:
     manifest, tables = cut(tmp_path, pieces)
     assert len(tables) == pieces
-    ncu_batches.check(manifest, tmp_path)
-    found = ncu_batches.recombine(manifest, tables, "whole")
+    pieces_.check(manifest, tmp_path)
+    found = pieces_.recombine(manifest, tables, "whole")
     one, whole = cut(tmp_path, 1)
-    assert found == ncu_batches.recombine(one, whole, "whole")
+    assert found == pieces_.recombine(one, whole, "whole")
     assert plain(found) == plain(real())
 
 
@@ -76,13 +76,13 @@ def test_parts_of_the_metrics_are_merged_by_launch(tmp_path: Path) -> None:
         tables[path.name] = tables[t.file]
         second = Piece(t.piece.skip, t.piece.count, 1)
         manifest.put(Taken(second, DONE, "key", path.name, sha256(path), t.launches, t.kernels))
-    ncu_batches.check(manifest, tmp_path)
-    assert plain(ncu_batches.recombine(manifest, tables, "x")) == plain(real())
+    pieces_.check(manifest, tmp_path)
+    assert plain(pieces_.recombine(manifest, tables, "x")) == plain(real())
 
 
 def test_metrics_are_divided_into_parts() -> None:
-    assert ncu_batches.parts(["a", "b", "c"], 2) == [("a", "b"), ("c",)]
-    assert ncu_batches.parts([], 2) == [()]
+    assert pieces_.parts(["a", "b", "c"], 2) == [("a", "b"), ("c",)]
+    assert pieces_.parts([], 2) == [()]
 
 
 def test_a_killed_piece_is_named(tmp_path: Path) -> None:
@@ -90,32 +90,32 @@ def test_a_killed_piece_is_named(tmp_path: Path) -> None:
     piece = manifest.taken[1].piece
     manifest.put(Taken(piece, FAILED, "key", "56-0.ncu-rep", error="ended with signal 9"))
     with pytest.raises(CheckFailed, match=r"56-0\.ncu-rep: this piece failed: ended with signal 9"):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     manifest, _ = cut(tmp_path, 3)
     (tmp_path / manifest.taken[2].file).unlink()
     with pytest.raises(CheckFailed, match=rf"{manifest.taken[2].file}: this piece is missing"):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
 
 
 def test_a_piece_of_another_run_is_named(tmp_path: Path) -> None:
     manifest, _ = cut(tmp_path, 3)
     manifest.taken[0].capture = "other"
     with pytest.raises(CheckFailed, match=rf"{manifest.taken[0].file}: this piece is of another"):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
     manifest, _ = cut(tmp_path, 3)
     (tmp_path / manifest.taken[0].file).write_text("another run's")
     with pytest.raises(CheckFailed, match="this is not the piece that was captured"):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
 
 
 def test_a_gap_between_pieces_is_named(tmp_path: Path) -> None:
     manifest, _ = cut(tmp_path, 3)
     del manifest.taken[1]
     with pytest.raises(CheckFailed, match="launches 28 to 55 of part 0 are missing"):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
 
 
 def test_sequences_that_disagree_are_refused_with_the_first_difference(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_sequences_that_disagree_are_refused_with_the_first_difference(tmp_path:
     with pytest.raises(
         CheckFailed, match=r"launch 30 is other in part 0 and .* in the nsys capture"
     ):
-        ncu_batches.check(manifest, tmp_path)
+        pieces_.check(manifest, tmp_path)
 
 
 def test_a_manifest_survives_its_file(tmp_path: Path) -> None:
     manifest, _ = cut(tmp_path, 3)
-    write_json(tmp_path / "manifest.json", ncu_batches.as_json(manifest))
-    assert ncu_batches.load(tmp_path / "manifest.json") == manifest
+    write_json(tmp_path / "manifest.json", pieces_.as_json(manifest))
+    assert pieces_.load(tmp_path / "manifest.json") == manifest
 
 
 def test_the_raw_page_is_read_back_with_the_same_counters_and_layers(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def pages(folder: Path, pieces: int) -> Manifest:
         t.kernels = None  # no report could be read where it was captured
     names = dict(zip(real()["launch"].to_pylist(), real()["kernel"].to_pylist(), strict=True))
     manifest.expected = [(names[n], (2, 1, 1), (1, 1, 1)) for n in sorted(names)]
-    write_json(folder / "manifest.json", ncu_batches.as_json(manifest))
+    write_json(folder / "manifest.json", pieces_.as_json(manifest))
     return manifest
 
 
@@ -197,7 +197,7 @@ def test_a_page_with_other_kernels_than_nsys_saw_is_refused(tmp_path: Path) -> N
         ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
     for t in manifest.taken:
         t.page_sha256 = ""  # as older captures have it
-    write_json(tmp_path / "manifest.json", ncu_batches.as_json(manifest))
+    write_json(tmp_path / "manifest.json", pieces_.as_json(manifest))
     with pytest.raises(CheckFailed, match="the sequences of kernels disagree: launch"):
         ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
     assert not (tmp_path / "whole.csv").exists()

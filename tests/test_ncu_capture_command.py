@@ -12,9 +12,9 @@ from ncu_fake import THREE, Fake, capture, make, reports
 
 from layerline.analysis.counters_run import captures
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
-from layerline.profile import ncu, ncu_batched, ncu_command, ncu_launches
-from layerline.profile.ncu_batches import Cut, load
-from layerline.profile.ncu_match import Seen
+from layerline.core.replay.match import Seen
+from layerline.core.replay.pieces import Cut, load
+from layerline.profile.ncu import command, in_pieces, launches, tool
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def test_no_kernel_that_fits_is_no_success(fake: Fake) -> None:
 
 def batched(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     kernels = [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(THREE)]
-    monkeypatch.setattr(ncu_launches, "of_nsys", lambda _path: [*THREE, *THREE])
-    monkeypatch.setattr(ncu_launches, "of_report", lambda _path: kernels)
+    monkeypatch.setattr(launches, "of_nsys", lambda _path: [*THREE, *THREE])
+    monkeypatch.setattr(launches, "of_report", lambda _path: kernels)
     monkeypatch.setenv("FAKE_TOTAL", "6")
-    return ncu_batched.capture(fake.target, ncu.Options(), Cut(3, None), timeout=30)
+    return in_pieces.capture(fake.target, tool.Options(), Cut(3, None), timeout=30)
 
 
 def test_a_piece_that_died_is_tried_again_and_the_pieces_become_one(
@@ -126,7 +126,7 @@ def test_what_is_done_is_not_done_again(fake: Fake, monkeypatch: pytest.MonkeyPa
 
 
 def invoke(*arguments: str) -> Result:
-    return CliRunner().invoke(ncu_command.ncu, arguments)
+    return CliRunner().invoke(command.ncu, arguments)
 
 
 def test_metrics_are_listed_into_a_file_with_descriptions(fake: Fake) -> None:
@@ -149,7 +149,7 @@ def test_onnxruntime_has_no_gpu_kernels_to_count(fake: Fake) -> None:
 
 
 def test_application_replay_matches_by_name() -> None:
-    given = ncu.Options(
+    given = tool.Options(
         metrics=("a", "b"), replay_mode="application", cache_control="none", clock_control="none",
         nvtx_include=("x/",),
     ).arguments()  # fmt: skip
@@ -159,10 +159,10 @@ def test_application_replay_matches_by_name() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ncu.RANGES)
+@pytest.mark.parametrize("mode", tool.RANGES)
 def test_range_replay_measures_the_iteration_as_one(fake: Fake, mode: str) -> None:
-    options = ncu.Options(replay_mode=mode)
-    ncu_command.measure_one(fake.target, options, every=False, timeout=60)
+    options = tool.Options(replay_mode=mode)
+    command.measure_one(fake.target, options, every=False, timeout=60)
     (call,) = fake.calls()
     # Profiler start and stop are the range; filters by kernel would do nothing.
     assert call[:5] == ["--nvtx", "--section", "ComputeWorkloadAnalysis", "--replay-mode", mode]
@@ -187,14 +187,14 @@ def test_range_replay_refuses_what_chooses_kernels(fake: Fake, more: list[str]) 
 def test_empty_text_is_as_if_an_option_was_not_given(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[ncu.Options] = []
-    monkeypatch.setattr(ncu_command, "_engines", lambda *_: [fake.target])
-    monkeypatch.setattr(ncu_command, "_able", lambda *_: None)
-    monkeypatch.setattr(ncu_command, "measure_one", lambda _, options, **__: given.append(options))
+    given: list[tool.Options] = []
+    monkeypatch.setattr(command, "_engines", lambda *_: [fake.target])
+    monkeypatch.setattr(command, "_able", lambda *_: None)
+    monkeypatch.setattr(command, "measure_one", lambda _, options, **__: given.append(options))
     empty = [x for o in ("section", "set", "metrics", "nvtx-include") for x in (f"--{o}", " ")]
     found = invoke("--run", str(fake.target.run.path), *empty, "--kernel-name", "")
     assert found.exit_code == 0
     found = invoke("--run", str(fake.target.run.path))
     assert found.exit_code == 0
-    assert given[0] == given[1] == ncu.Options()
-    assert given[0].as_json() == ncu.Options().as_json()
+    assert given[0] == given[1] == tool.Options()
+    assert given[0].as_json() == tool.Options().as_json()

@@ -10,8 +10,10 @@ import pytest
 from ncu_fake import THREE, WORKER, Fake, capture, make, reports
 
 from layerline.core.errors import InputError
-from layerline.profile import ncu, ncu_batched, ncu_capture, ncu_launches, ncu_plan, ncu_target
-from layerline.profile.ncu_batches import Cut
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.pieces import Cut
+from layerline.profile.ncu import capture as capture_
+from layerline.profile.ncu import in_pieces, launches, target, tool
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def test_both_kinds_of_capture_lie_side_by_side(
 ) -> None:
     reports(monkeypatch, fake.plan.chosen, list(fake.plan.launches))
     capture(fake)
-    ncu_capture.capture(fake.target.every(), ncu.Options(), every=True, timeout=30)
+    capture_.capture(fake.target.every(), tool.Options(), every=True, timeout=30)
     fraction, every = fake.read(".ncu.meta.json"), fake.read(".ncu-every.ncu.meta.json")
     chosen = len(fake.plan.chosen)
     assert (fraction["launches"], fraction["replayed"]) == (21, chosen)
@@ -48,14 +50,14 @@ def test_the_profiled_span_is_the_workers_and_the_whole_is_the_tools(
 
 
 def test_clocks_are_said_whatever_ncus_version_does_by_itself() -> None:
-    given = ncu.Options().arguments()
+    given = tool.Options().arguments()
     assert given[-2:] == ["--clock-control", "base"]
-    given = ncu.Options(clock_control="none").arguments()
+    given = tool.Options(clock_control="none").arguments()
     assert given[-2:] == ["--clock-control", "none"]
 
 
 def test_a_percent_sign_in_a_path_is_no_macro_of_ncus(tmp_path: Path) -> None:
-    given = ncu.prefix(["ncu"], ncu.Options(), tmp_path / "a %p b" / "out")
+    given = tool.prefix(["ncu"], tool.Options(), tmp_path / "a %p b" / "out")
     assert given[given.index("--export") + 1] == str(tmp_path / "a %%p b" / "out")
     assert given[given.index("--log-file") + 1] == str(tmp_path / "a %p b" / "out.log")
 
@@ -80,7 +82,7 @@ def test_a_directory_that_is_gone_is_said_in_one_line(
     monkeypatch.chdir(gone)
     gone.rmdir()
     with pytest.raises(InputError, match="current directory no longer exists"):
-        ncu.command()
+        tool.command()
 
 
 def test_a_process_of_root_that_hangs_cannot_be_ended_and_is_said_so(
@@ -96,11 +98,11 @@ def test_a_process_of_root_that_hangs_cannot_be_ended_and_is_said_so(
 
 def test_names_beyond_the_length_of_an_argument_are_left_out_of_the_filter() -> None:
     many = tuple(f"kernel_{i:06}" for i in range(10_000))
-    few = ncu_plan.Plan((), ("a", "b"), (1, 3))
+    few = plan_.Plan((), ("a", "b"), (1, 3))
     assert few.filters() == ["--kernel-id", "::regex:^(a|b)$:1|3"]
-    assert ncu_plan.Plan((), many, (1, 3)).filters() == ["--kernel-id", ":::1|3"]
-    assert ncu_plan.names_filter(many) == []
-    assert ncu_plan.names_filter(["a"]) == ["--kernel-name", "regex:^(a)$"]
+    assert plan_.Plan((), many, (1, 3)).filters() == ["--kernel-id", ":::1|3"]
+    assert plan_.names_filter(many) == []
+    assert plan_.names_filter(["a"]) == ["--kernel-name", "regex:^(a)$"]
 
 
 def test_eager_launches_that_are_not_the_chosen_ones_are_all_replayed(
@@ -108,11 +110,11 @@ def test_eager_launches_that_are_not_the_chosen_ones_are_all_replayed(
 ) -> None:
     placed = [dataclasses.replace(x, place=f"forward/mm//h.{x.index}") for x in THREE * 1]
     placed = [dataclasses.replace(x, index=i) for i, x in enumerate(placed)]
-    plan = ncu_plan.Plan(tuple(placed), (placed[0].function,), (1,))
+    plan = plan_.Plan(tuple(placed), (placed[0].function,), (1,))
     of = dataclasses.replace(fake.target, torch=True)
-    monkeypatch.setattr(ncu_target.Target, "plan", lambda _self: plan)
+    monkeypatch.setattr(target.Target, "plan", lambda _self: plan)
     reports(monkeypatch, placed[1:], placed)
-    ncu_capture.capture(of, ncu.Options(), every=False, timeout=30)
+    capture_.capture(of, tool.Options(), every=False, timeout=30)
     first, second = fake.calls()
     assert "--kernel-id" in first and "--kernel-id" not in second
     meta = fake.read(".ncu.meta.json")
@@ -123,10 +125,10 @@ def test_eager_launches_that_are_not_the_chosen_ones_are_all_replayed(
 def test_pieces_of_any_size_are_one_table(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(ncu_launches, "of_nsys", lambda _path: [*THREE, *THREE])
+    monkeypatch.setattr(launches, "of_nsys", lambda _path: [*THREE, *THREE])
     monkeypatch.setenv("FAKE_TOTAL", "6")
-    monkeypatch.setattr(ncu_launches, "of_report", lambda _path: None)
-    ncu_batched.capture(fake.target, ncu.Options(), Cut(size, None), timeout=30)
+    monkeypatch.setattr(launches, "of_report", lambda _path: None)
+    in_pieces.capture(fake.target, tool.Options(), Cut(size, None), timeout=30)
     skips = [c[c.index("--launch-skip") + 1] for c in fake.calls() if "--launch-skip" in c]
     assert skips == [str(n) for n in range(size, 6, size)]
     meta = fake.read(".ncu.meta.json")

@@ -10,10 +10,12 @@ import pytest
 from layerline.analysis import ncu_spread
 from layerline.analysis.twins import Twins
 from layerline.core.errors import CheckFailed, InputError
+from layerline.core.replay import match
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.match import Seen
+from layerline.core.replay.plan import Launch
 from layerline.core.tables import table
-from layerline.profile import ncu_launches, ncu_match, ncu_plan
-from layerline.profile.ncu_match import Seen
-from layerline.profile.ncu_plan import Launch
+from layerline.profile.ncu import launches as launches_
 
 DATA = Path(__file__).parent / "data"
 GRID, BLOCK = (2, 2, 1), (128, 1, 1)
@@ -53,11 +55,11 @@ def seen(launches: list[Launch]) -> list[Seen]:
     ],
 )
 def test_only_the_index_of_an_instance_leaves_a_kernels_name(name: str, kind: str | None) -> None:
-    assert ncu_plan.kernel_kind(name) == (kind or name)
+    assert plan_.kernel_kind(name) == (kind or name)
 
 
 def test_a_layers_block_is_left_out_and_nothing_else_of_its_numbers() -> None:
-    kind = ncu_plan.layer_kind
+    kind = plan_.layer_kind
     assert kind("h_3_ln_1/Norm+h_3_attn/MatMul_1") == "h_*_ln_1/Norm+h_*_attn/MatMul_1"
     assert kind("h_3_ln_1/Norm") != kind("h_3_ln_2/Norm")
     assert kind("h_3_attn/MatMul_1") != kind("h_3_attn/MatMul_2")
@@ -65,24 +67,24 @@ def test_a_layers_block_is_left_out_and_nothing_else_of_its_numbers() -> None:
 
 
 def test_products_of_one_tile_and_grid_with_other_layers_are_not_the_same_work() -> None:
-    kinds = ncu_plan.kinds(MODEL)
+    kinds = plan_.kinds(MODEL)
     assert kinds[0] == kinds[4] and kinds[0] != kinds[1]
     assert len(set(kinds.values())) == 4
 
 
 def test_numbers_that_are_no_blocks_do_not_merge_work_of_other_durations() -> None:
     launches = [launch(0, "gemm", "linear_1/Gemm", 5000), launch(1, "gemm", "linear_2/Gemm", 20000)]
-    assert len(set(ncu_plan.kinds(launches).values())) == 2
+    assert len(set(plan_.kinds(launches).values())) == 2
 
 
 def test_launches_without_a_layer_are_each_their_own_work() -> None:
     launches = [launch(0, "gemm", None), launch(1, "gemm", None)]
-    assert len(set(ncu_plan.kinds(launches).values())) == 2
+    assert len(set(plan_.kinds(launches).values())) == 2
 
 
 def test_at_most_a_quarter_is_replayed_and_every_kind_of_work_is_there() -> None:
-    plan = ncu_plan.plan(MODEL)
-    assert ncu_plan.missing(MODEL, [x.index for x in plan.chosen]) == []
+    plan = plan_.plan(MODEL)
+    assert plan_.missing(MODEL, [x.index for x in plan.chosen]) == []
     assert plan.share <= 0.25
     # The first and the last of each kind; gemm is two kinds, so invocations 1, 2, 23 and 24.
     assert [x.index for x in plan.chosen] == [0, 1, 2, 3, 44, 45, 46, 47]
@@ -98,34 +100,34 @@ def test_a_second_one_goes_where_nsys_saw_the_launches_of_a_kind_differ() -> Non
         for i, name in enumerate(names)
     ]
     # Four may be replayed: one of each kind, and a second of a (with b's of that number) or of b.
-    plan = ncu_plan.plan(launches, fraction=0.4)
+    plan = plan_.plan(launches, fraction=0.4)
     assert [x.duration_ns for x in plan.chosen if x.kernel == "b"] == [9000, 7000]
 
 
 def test_launches_are_given_the_counters_of_the_one_that_took_as_long() -> None:
     times = [9000, 8900, 7000, 7100]
     launches = [launch(i, "k", f"h_{i}/X", ns) for i, ns in enumerate(times)]
-    rows = ncu_plan.document(launches, {"r": {0: 0, 1: 3}})["launches"]
+    rows = plan_.document(launches, {"r": {0: 0, 1: 3}})["launches"]
     assert [x["representative"] for x in rows] == [0, 0, 3, 3]
 
 
 def test_a_real_capture_gives_its_launches_in_order_with_layers() -> None:
-    launches = ncu_launches.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")
+    launches = launches_.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")
     assert [x.index for x in launches] == list(range(21))  # kernels of one inference
     assert all(x.layer and x.registers and x.duration_ns for x in launches)
-    plan = ncu_plan.plan(launches)
-    assert ncu_plan.missing(launches, [x.index for x in plan.chosen]) == []
+    plan = plan_.plan(launches)
+    assert plan_.missing(launches, [x.index for x in plan.chosen]) == []
 
 
 def test_a_file_without_an_inference_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_bytes(b"")
     with pytest.raises(InputError, match=r"x\.sqlite: has no kernels"):
-        ncu_launches.of_nsys(tmp_path / "x.sqlite")
+        launches_.of_nsys(tmp_path / "x.sqlite")
 
 
 def test_a_report_is_matched_by_layer_whatever_ncu_chose() -> None:
     chosen = [MODEL[i] for i in (0, 1, 3, 8, 40)]
-    assert ncu_match.match(MODEL, seen(chosen), every=False) == {0: 0, 1: 1, 2: 3, 3: 8, 4: 40}
+    assert match.match(MODEL, seen(chosen), every=False) == {0: 0, 1: 1, 2: 3, 3: 8, 4: 40}
 
 
 def test_a_launch_that_the_plan_lacks_is_named() -> None:
@@ -133,9 +135,9 @@ def test_a_launch_that_the_plan_lacks_is_named() -> None:
     with pytest.raises(
         CheckFailed, match=r"ncu captured other .* in h_0/Add .number 2., which nsys"
     ):
-        ncu_match.match(MODEL, other, every=False)
+        match.match(MODEL, other, every=False)
     with pytest.raises(CheckFailed, match="launch 47 was mha11 under nsys and nothing under ncu"):
-        ncu_match.match(MODEL, seen(MODEL[:-1]), every=True)
+        match.match(MODEL, seen(MODEL[:-1]), every=True)
 
 
 def counters(launches: list[int], metric: str = "m") -> pa.Table:
@@ -148,7 +150,7 @@ def counters(launches: list[int], metric: str = "m") -> pa.Table:
 
 
 def test_counters_reach_every_launch_of_the_same_work_and_say_whose_they_are() -> None:
-    plan = ncu_plan.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
+    plan = plan_.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
     found = ncu_spread.spread(counters([0, 1, 4]), plan).to_pylist()
     by = {row["launch"]: row for row in found}
     assert sorted(by) == [x.index for x in MODEL if x.kernel == "gemm"]
@@ -161,7 +163,7 @@ def test_counters_reach_every_launch_of_the_same_work_and_say_whose_they_are() -
 
 
 def test_the_spread_of_representatives_is_theirs_alone() -> None:
-    plan = ncu_plan.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
+    plan = plan_.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
     table = ncu_spread.spread(counters([0, 1, 4], "dram__bytes.sum"), plan)
     twins = Twins(table, plan["launches"])
     # 10 of launch 0 and 14 of launch 4; what others were given of launch 0 is no twin of its own.
@@ -173,7 +175,7 @@ def test_the_spread_of_representatives_is_theirs_alone() -> None:
 
 @pytest.mark.parametrize("chosen", [[0, 1, 4], "not told"])
 def test_a_capture_that_was_not_matched_where_it_was_made_is_matched_later(chosen: object) -> None:
-    plan = {**ncu_plan.document(MODEL, {}), "chosen": chosen}
+    plan = {**plan_.document(MODEL, {}), "chosen": chosen}
     if chosen == "not told":  # as older captures do not
         del plan["chosen"]
     rows = [

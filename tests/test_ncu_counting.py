@@ -11,9 +11,14 @@ from ncu_fake import Fake, capture, make, reports, runs
 from layerline.analysis.counters import function_name
 from layerline.core import own_ranges
 from layerline.core.errors import CheckFailed
-from layerline.profile import ncu, ncu_capture, ncu_launches, ncu_match, ncu_plan, ncu_target
-from layerline.profile.ncu_match import Seen
-from layerline.profile.ncu_plan import Launch
+from layerline.core.replay import match
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.match import Seen
+from layerline.core.replay.plan import Launch
+from layerline.profile.ncu import capture as capture_
+from layerline.profile.ncu import launches as launches_
+from layerline.profile.ncu import target as target_
+from layerline.profile.ncu import tool
 
 MODULE = "layerline/module/"
 PHASE = "layerline/phase/forward"
@@ -38,11 +43,11 @@ TWO_GRIDS = [fill(i, grid, m) for i, (grid, m) in enumerate(
 
 
 def eager(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch, launches: list[Launch], plan: ncu_plan.Plan
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, launches: list[Launch], plan: plan_.Plan
 ) -> None:
-    monkeypatch.setattr(ncu_target.Target, "plan", lambda _self: plan)
+    monkeypatch.setattr(target_.Target, "plan", lambda _self: plan)
     target = dataclasses.replace(fake.target, torch=True)
-    ncu_capture.capture(target, ncu.Options(), every=False, timeout=30)
+    capture_.capture(target, tool.Options(), every=False, timeout=30)
 
 
 def test_one_function_on_two_grids_is_counted_as_one_and_every_kind_is_captured(
@@ -54,7 +59,7 @@ def test_one_function_on_two_grids_is_counted_as_one_and_every_kind_is_captured(
         for i, (grid, part) in enumerate([(16, "a"), (16, "b"), (20, "c"), (24, "d")])
     ]
     runs(fake, monkeypatch, blocks)
-    eager(fake, monkeypatch, blocks, ncu_plan.plan(blocks))
+    eager(fake, monkeypatch, blocks, plan_.plan(blocks))
     (call,) = fake.calls()  # nothing was captured again
     assert "--kernel-id" in call
     meta, plan = fake.read(".ncu.meta.json"), fake.read(".ncu.plan.json")
@@ -73,7 +78,7 @@ def test_an_engine_with_one_function_on_two_grids_needs_one_capture(
         dataclasses.replace(x, place=None, layer=f"h_{x.index % 2}_{x.grid[0]}/Gemm")
         for x in TWO_GRIDS
     ]
-    monkeypatch.setattr(ncu_launches, "of_nsys", lambda _path: launches)
+    monkeypatch.setattr(launches_, "of_nsys", lambda _path: launches)
     runs(fake, monkeypatch, launches)
     capture(fake)
     (call,) = fake.calls()
@@ -89,10 +94,10 @@ def seen(launches: list[Launch]) -> list[Seen]:
 def test_a_plan_made_for_counting_by_grid_is_matched_to_what_ncu_took_of_it() -> None:
     """Invocation 1 of each grid is launches 0 and 2; ncu took the first launch alone."""
     of = [TWO_GRIDS[0], TWO_GRIDS[2]]
-    found = ncu_match.found_in(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
+    found = match.found_in(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
     assert found == {0: 0}
     # What was not captured has no counters, and is given none of other work.
-    rows = ncu_plan.document(TWO_GRIDS, {"r": found}, of)["launches"]
+    rows = plan_.document(TWO_GRIDS, {"r": found}, of)["launches"]
     assert [x["representative"] for x in rows] == [0, 0, None, None]
 
 
@@ -101,10 +106,10 @@ def test_an_ncu_that_counts_by_grid_is_told_by_its_order_and_what_lacks_is_repla
 ) -> None:
     # Invocations 1 and 3: by function launches 0 and 2; by grid 0, 2 and 4.
     launches = [fill(i, (16, 20, 20, 16, 24)[i], f"h.0.{i}") for i in range(5)]
-    plan = ncu_plan.Plan(tuple(launches), ("fill",), (1, 3))
+    plan = plan_.Plan(tuple(launches), ("fill",), (1, 3))
     assert [x.index for x in plan.chosen] == [0, 2]
     by_grid = [launches[i] for i in (0, 1, 4)]
-    assert ncu_match.found_in(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
+    assert match.found_in(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
     reports(monkeypatch, by_grid, launches)
     eager(fake, monkeypatch, launches, plan)
     first, second = fake.calls()
@@ -115,7 +120,7 @@ def test_an_ncu_that_counts_by_grid_is_told_by_its_order_and_what_lacks_is_repla
 def test_a_capture_that_nothing_here_reads_is_taken_again_where_launches_lack(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = ncu_plan.Plan(tuple(TWO_GRIDS), ("fill",), (1, 3))
+    plan = plan_.Plan(tuple(TWO_GRIDS), ("fill",), (1, 3))
     reports(monkeypatch, None, None)
     # The stand-in's page has one launch, and two were chosen.
     eager(fake, monkeypatch, TWO_GRIDS, plan)
@@ -126,8 +131,8 @@ def test_launches_of_two_kinds_that_a_report_does_not_tell_apart_are_given_to_no
     bare = [dataclasses.replace(x, layer=None, place=f"forward/{x.layer}") for x in TWO_GRIDS]
     bare[1] = dataclasses.replace(bare[1], place="forward/other")
     with pytest.raises(CheckFailed, match=r"captured 1 of 2 launches of fill with grid .16, 1, 1."):
-        ncu_match.match(bare, seen(bare[1:]), every=False)
-    assert ncu_match.match(bare, seen(bare), every=False) == {i: i for i in range(4)}
+        match.match(bare, seen(bare[1:]), every=False)
+    assert match.match(bare, seen(bare), every=False) == {i: i for i in range(4)}
 
 
 def test_names_that_no_argument_holds_choose_the_same_numbers_of_every_function() -> None:
@@ -135,7 +140,7 @@ def test_names_that_no_argument_holds_choose_the_same_numbers_of_every_function(
         dataclasses.replace(fill(i, 16, "h.0.a"), function=f"kernel_{i:06}" + "x" * 90)
         for i in range(1200)
     ]
-    plan = ncu_plan.Plan(tuple(long), tuple(x.function for x in long[1:]), (1,))
+    plan = plan_.Plan(tuple(long), tuple(x.function for x in long[1:]), (1,))
     assert plan.filters() == ["--kernel-id", ":::1"]
     assert [x.index for x in plan.chosen] == list(range(1200))  # also the one without a name
 

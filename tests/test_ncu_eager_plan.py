@@ -15,9 +15,11 @@ from layerline.analysis.timeline import counters as counters_
 from layerline.core import tables
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph
+from layerline.core.replay import match
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.match import Seen
 from layerline.core.run import open_run
-from layerline.profile import ncu_eager_launches, ncu_match, ncu_plan, ncu_target
-from layerline.profile.ncu_match import Seen
+from layerline.profile.ncu import eager_launches, target
 
 BLOCKS = 6
 MODULE = "layerline/module/"
@@ -93,7 +95,7 @@ def sqlite(tmp_path: Path) -> Path:
 
 
 def test_each_launch_has_its_module_in_forward_and_in_backward(sqlite: Path) -> None:
-    found = ncu_eager_launches.of_nsys(sqlite, {"h.0.attn": "Attention"})
+    found = eager_launches.of_nsys(sqlite, {"h.0.attn": "Attention"})
     # Of each block two modules, of each two operators, forward and backward; two of the optimizer.
     assert len(found) == BLOCKS * 2 * 2 * 2 + 2
     assert found[0].place == "forward/aten::mm/Attention/h.0.attn"
@@ -106,8 +108,8 @@ def test_each_launch_has_its_module_in_forward_and_in_backward(sqlite: Path) -> 
 
 
 def test_blocks_are_equal_and_modules_phases_and_work_of_no_module_are_not(sqlite: Path) -> None:
-    found = ncu_eager_launches.of_nsys(sqlite)
-    kinds = ncu_plan.kinds(found)
+    found = eager_launches.of_nsys(sqlite)
+    kinds = plan_.kinds(found)
     # attn and mlp, mm and add, forward and backward; each optimizer kernel is its own.
     assert len(set(kinds.values())) == 2 * 2 * 2 + 2
     assert kinds[0] == kinds[4]  # h.0.attn, h.1.attn
@@ -136,7 +138,7 @@ def test_what_the_engine_does_around_a_node_is_of_the_nodes_module(tmp_path: Pat
     node(step, number, [("aten::sum", "reduce_kernel", 6), ("aten::add_", "elementwise_kernel", 9)])
     step.span("layerline/phase/backward", begun, 1)
     step.span("layerline/iteration/0", 0, 1)
-    found = ncu_eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
+    found = eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
     back = found[BLOCKS * 4 :]
     assert [x.place for x in back] == [
         "backward/AddmmBackward0//h.0.attn",
@@ -146,7 +148,7 @@ def test_what_the_engine_does_around_a_node_is_of_the_nodes_module(tmp_path: Pat
     assert ncu_spread.label(vars(back[2])) == "layerline/phase/backward"
 
 
-def optimizer(tmp_path: Path, kernels: list[tuple[str, str, int, int]]) -> list[ncu_plan.Launch]:
+def optimizer(tmp_path: Path, kernels: list[tuple[str, str, int, int]]) -> list[plan_.Launch]:
     """The launches of an optimizer's step (operator, kernel, grid, nanoseconds)."""
     step = Step()
     begun = step.now = step.now + 1
@@ -156,7 +158,7 @@ def optimizer(tmp_path: Path, kernels: list[tuple[str, str, int, int]]) -> list[
         step.span(f"{operator}, op_id = 3", opened, 1)
     step.span("layerline/phase/optimizer", begun, 1)
     step.span("layerline/iteration/0", 0, 1)
-    return ncu_eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
+    return eager_launches.of_nsys(step.made.write(tmp_path / "x.sqlite"))
 
 
 def test_elementwise_work_of_no_module_is_told_by_its_operator_and_its_grid(tmp_path: Path) -> None:
@@ -172,38 +174,38 @@ def test_elementwise_work_of_no_module_is_told_by_its_operator_and_its_grid(tmp_
             ("aten::linalg_vector_norm", "reduce_kernel", 1, ns),
         ],
     )
-    kinds = list(ncu_plan.kinds(found).values())
+    kinds = list(plan_.kinds(found).values())
     assert kinds[0] == kinds[1] and len(set(kinds)) == 5
 
 
 def test_work_of_no_module_that_took_far_longer_is_another(tmp_path: Path) -> None:
     name, operator = "vectorized_elementwise_kernel", "aten::add_"
     found = optimizer(tmp_path, [(operator, name, 9, 5000), (operator, name, 9, 15000)])
-    assert len(set(ncu_plan.kinds(found).values())) == 2
+    assert len(set(plan_.kinds(found).values())) == 2
 
 
 def test_the_fraction_holds_every_kind_and_is_less_than_half(sqlite: Path) -> None:
-    plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
-    assert ncu_plan.missing(plan.launches, [x.index for x in plan.chosen]) == []
+    plan = plan_.plan(eager_launches.of_nsys(sqlite))
+    assert plan_.missing(plan.launches, [x.index for x in plan.chosen]) == []
     assert plan.share < 0.5
 
 
-def seen(launches: list[ncu_plan.Launch]) -> list[Seen]:
+def seen(launches: list[plan_.Launch]) -> list[Seen]:
     return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
 
 
 def test_launches_that_only_their_place_tells_apart_are_told_by_their_order(sqlite: Path) -> None:
-    plan = ncu_plan.plan(ncu_eager_launches.of_nsys(sqlite))
-    found = ncu_match.found_in(plan.launches, plan.chosen, seen(plan.chosen))
+    plan = plan_.plan(eager_launches.of_nsys(sqlite))
+    found = match.found_in(plan.launches, plan.chosen, seen(plan.chosen))
     assert list(found.values()) == [x.index for x in plan.chosen]
     # One launch fewer could be any of them: the rest must not be given other modules' counters.
     with pytest.raises(CheckFailed, match="that are not the"):
-        ncu_match.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
+        match.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
 
 
 def test_the_target_of_a_training_step_takes_the_runs_eager_capture(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", create=True)
-    of = ncu_target.torch_target(run, "train", "fp32")
+    of = target.torch_target(run, "train", "fp32")
     assert of.plan() is None
     run.file("captures").mkdir()
     Step().write(run.file("captures", "train.fp32.sqlite"))
@@ -220,14 +222,14 @@ def test_a_capture_without_an_iteration_is_named(tmp_path: Path) -> None:
     made.forward()
     path = made.made.write(tmp_path / "x.sqlite")
     with pytest.raises(InputError, match=r"x\.sqlite: holds no iteration"):
-        ncu_eager_launches.of_nsys(path)
+        eager_launches.of_nsys(path)
 
 
 def counted(sqlite: Path, chosen: set[int]) -> tuple[dict[str, Any], pa.Table]:
     """A plan of which some launches were measured (of launch i: 2**i bytes), and its counters."""
-    launches = ncu_eager_launches.of_nsys(sqlite)
+    launches = eager_launches.of_nsys(sqlite)
     told = {"train.fp32.ncu-rep": {i: i for i in sorted(chosen)}}
-    plan = json.loads(json.dumps(ncu_plan.document(launches, told)))
+    plan = json.loads(json.dumps(plan_.document(launches, told)))
     rows = [
         {
             "source": "train.fp32.ncu-rep", "launch": i, "layer": launches[i].layer,

@@ -16,9 +16,9 @@ from layerline.analysis import counters_run, ncu_combine, unusable
 from layerline.analysis.readers import registry
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
+from layerline.core.replay import pieces
+from layerline.core.replay.pieces import Manifest
 from layerline.core.run import Run, open_run
-from layerline.profile import ncu_batches
-from layerline.profile.ncu_batches import Manifest
 
 STEM = "fp32.tensorrt.ncu-every"
 DATA = Path(__file__).parent / "data" / "ncu"
@@ -38,7 +38,7 @@ def folder_of(run: Run) -> Path:
 
 
 def page(run: Run, number: int = 1) -> Path:
-    found: Manifest = ncu_batches.load(folder_of(run) / "manifest.json")
+    found: Manifest = pieces.load(folder_of(run) / "manifest.json")
     return folder_of(run) / found.taken[number].page
 
 

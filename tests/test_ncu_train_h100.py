@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from layerline.profile import ncu_plan
-from layerline.profile.ncu_plan import Launch
+from layerline.core.replay import plan as plan_
+from layerline.core.replay.plan import Launch
 
 FILE = Path(__file__).parent / "data" / "ncu" / "h100_train_fp16.launches.json.gz"
 
@@ -40,17 +40,17 @@ def launches(rows: list[dict[str, Any]]) -> list[Launch]:
 
 
 def test_a_quarter_of_the_launches_is_every_kind_of_work(launches: list[Launch]) -> None:
-    plan = ncu_plan.plan(launches)
+    plan = plan_.plan(launches)
     assert len(launches) == 1105 and plan.share <= 0.25
-    assert ncu_plan.missing(launches, [x.index for x in plan.chosen]) == []
+    assert plan_.missing(launches, [x.index for x in plan.chosen]) == []
 
 
 @pytest.mark.parametrize("metric", ["instructions", "bytes"])
 def test_no_module_is_told_what_it_does_not_do(
     launches: list[Launch], rows: list[dict[str, Any]], metric: str
 ) -> None:
-    chosen = ncu_plan.plan(launches).chosen
-    told = ncu_plan.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
+    chosen = plan_.plan(launches).chosen
+    told = plan_.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for x in told["launches"]:
         phase = (x["layer"] or "").removeprefix("layerline/phase/")

@@ -293,11 +293,11 @@ def test_a_folder_without_manifests_is_reported_in_silence(made: Run, capsys: An
 def test_a_worker_says_what_a_latency_is_of() -> None:
     torch = pytest.importorskip("torch")
     np = pytest.importorskip("numpy")
-    from layerline.profile import eager_setup
+    from layerline.profile.eager import setup
 
     model = torch.nn.Linear(8, 4)
     tokens = {"x": np.zeros((2, 8), np.float32)}
-    subject = eager_setup.Subject(model, tokens, torch.device("cpu"), "fp32", True)
-    subject.facts = eager_setup._facts(subject, 0)
+    subject = setup.Subject(model, tokens, torch.device("cpu"), "fp32", True)
+    subject.facts = setup._facts(subject, 0)
     said = {"precision": "fp32", "training": True, "parameters": 36, "batch": 2, "sequence": 8}
-    assert eager_setup.of_what(subject) == said
+    assert setup.of_what(subject) == said

@@ -17,7 +17,7 @@ from layerline.core import files
 from layerline.core.errors import InputError
 from layerline.engines.command import engines
 from layerline.profile.command import profile
-from layerline.profile.engine_accuracy import compare
+from layerline.profile.engine.accuracy import compare
 
 pytest.importorskip("onnxruntime")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from layerline.core.series import between, of_processes, sizes
 from layerline.core.stats import summarise
-from layerline.profile.engine_processes import combine
+from layerline.profile.engine.processes import combine
 
 
 def answer(latency: list[int], **facts: Any) -> dict[str, Any]:

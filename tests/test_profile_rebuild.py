@@ -10,8 +10,8 @@ import pytest
 
 from layerline.core.files import read_json
 from layerline.core.run import Run
-from layerline.profile import engine_rebuild
-from layerline.profile.engine import Plan
+from layerline.profile.engine import rebuild
+from layerline.profile.engine.measure import Plan
 
 
 class Builder:
@@ -51,9 +51,9 @@ def test_loads_alternate_and_their_own_spread_is_no_difference_of_builds(
         seen.append(engine.read_bytes())
         return [next(loads)] * 6
 
-    monkeypatch.setattr(engine_rebuild, "_latency", latency)
+    monkeypatch.setattr(rebuild, "_latency", latency)
     plan = Plan(most=6, target=0.02, seconds=1.0, processes=3)
-    facts = engine_rebuild.rebuild(of, plan)  # type: ignore[arg-type]
+    facts = rebuild.rebuild(of, plan)  # type: ignore[arg-type]
     found = read_json(run.file("captures", "fp16.tensorrt.rebuild.json"))
     assert seen == [b"first", b"second"] * 3
     assert facts == {"relative_difference": 0.02, "equal_engines": False}

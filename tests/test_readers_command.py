@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from layerline.analysis.read_command import read
-from layerline.core import cli
+from layerline.core.cli.command import main
 
 PROFILE = {"a/Gemm": [0.1, 0.2, 0.3], "b/Relu": [0.01, 0.02, 0.03]}
 
@@ -27,7 +27,7 @@ def profile(tmp_path):
 def run(capfd, *arguments):
     """The whole command line: exit code, stdout, stderr."""
     with pytest.raises(SystemExit) as e:
-        cli.main(["-q", "read", *map(str, arguments)])
+        main.main(["-q", "read", *map(str, arguments)])
     out, err = capfd.readouterr()
     return e.value.code, out, err
 

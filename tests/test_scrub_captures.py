@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from layerline.analysis.readers import registry
 from layerline.analysis.scrub import pipeline, rescan
-from layerline.core import cli
+from layerline.core.cli.command import main
 from layerline.core.errors import CheckFailed, InputError, LayerlineError
 
 USER, HOST = "mgarcia", "frosty-ridge17"
@@ -304,7 +304,7 @@ def test_a_snapshot_is_rewritten_without_running_anything(tmp_path):
 
 def run(capfd, *arguments):
     with pytest.raises(SystemExit) as e:
-        cli.main(["scrub", *map(str, arguments)])
+        main.main(["scrub", *map(str, arguments)])
     out, err = capfd.readouterr()
     return e.value.code, out, err
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from layerline.analysis.scrub import pipeline
-from layerline.core import cli
+from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import SCHEMA_VERSION, open_run
@@ -76,7 +76,7 @@ def test_a_rename_that_fails_leaves_the_original_where_it_was(
 
     fails(monkeypatch, when)
     with pytest.raises(SystemExit) as end:
-        cli.main(["scrub", "--in-place", str(path)])
+        main.main(["scrub", "--in-place", str(path)])
     said = capfd.readouterr().err
     assert end.value.code == 2
     assert f"error: {path}: cannot be replaced (Device or resource busy) and is as it was" in said

@@ -21,8 +21,8 @@ from layerline.engines import backend as backends
 from layerline.engines import gpus
 from layerline.engines.onnxruntime_backend import OnnxRuntimeBackend
 from layerline.export.command import export
-from layerline.profile import sweep as profile_sweep
-from layerline.profile.sweep_command import _engines, sweep
+from layerline.profile.sweep import measure
+from layerline.profile.sweep.command import _engines, sweep
 
 LABELS = {"tensorrt": "TensorRT", "onnxruntime": "ONNX Runtime"}
 
@@ -126,17 +126,17 @@ def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_sweep_compares_its_point_at_the_runs_own_batch(swept: Path) -> None:
-    of = profile_sweep.exported(Run(swept))
+    of = measure.exported(Run(swept))
     own = swept / "captures" / "fp32.onnxruntime.latency.json"
     (p, _) = document(swept)["points"]
-    assert profile_sweep.remarks(Run(swept), of) == []  # the run was not profiled
+    assert measure.remarks(Run(swept), of) == []  # the run was not profiled
     far = {k: 1000 * p["summary"][k] for k in ("median", "low", "high")}
     try:
         files.write_json(own, {"summary": far})
-        (said,) = profile_sweep.remarks(Run(swept), of)
+        (said,) = measure.remarks(Run(swept), of)
         assert said.startswith("onnxruntime fp32 at batch 1 took ")
         files.write_json(own, {"summary": p["summary"]})
-        assert profile_sweep.remarks(Run(swept), of) == []
+        assert measure.remarks(Run(swept), of) == []
     finally:
         own.unlink()
 
@@ -280,12 +280,10 @@ def test_a_backend_that_is_missing_is_listed_and_the_others_are_measured(
 
 @pytest.mark.slow
 def test_points_of_another_export_are_left_out(swept: Path) -> None:
-    export_of = profile_sweep.exported(Run(swept))
-    other = profile_sweep.Export(
-        profile_sweep.replace(export_of.request, seq=16), export_of.options
-    )
-    assert len(profile_sweep.points(Run(swept), export_of)) == 2
-    assert profile_sweep.points(Run(swept), other) == []
+    export_of = measure.exported(Run(swept))
+    other = measure.Export(measure.replace(export_of.request, seq=16), export_of.options)
+    assert len(measure.points(Run(swept), export_of)) == 2
+    assert measure.points(Run(swept), other) == []
 
 
 def test_the_runs_build_options_are_taken_over(tmp_path: Path) -> None:
@@ -293,6 +291,6 @@ def test_the_runs_build_options_are_taken_over(tmp_path: Path) -> None:
         tmp_path / "manifests" / "engines" / "fp32.onnxruntime.json",
         {"options": {"optimization_level": "basic", "threads": 1, "version": "x"}},
     )
-    found = profile_sweep.asked(Run(tmp_path), "fp32", OnnxRuntimeBackend())
+    found = measure.asked(Run(tmp_path), "fp32", OnnxRuntimeBackend())
     assert (found.asked.optimization_level, found.asked.threads) == ("basic", 1)
-    assert profile_sweep.asked(Run(tmp_path), "fp16", OnnxRuntimeBackend()).asked.threads is None
+    assert measure.asked(Run(tmp_path), "fp16", OnnxRuntimeBackend()).asked.threads is None

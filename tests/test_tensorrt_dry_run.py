@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.files import write_json
 from layerline.engines import tensorrt_backend
 

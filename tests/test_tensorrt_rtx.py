@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 
@@ -90,7 +90,7 @@ def test_precision_comes_from_the_types_in_the_file(built: Path) -> None:
 
 
 def test_an_architecture_that_is_none_is_refused_with_those_that_are(built: Path) -> None:
-    from layerline.core.cli import main
+    from layerline.core.cli.command import main
 
     arguments = ["engines", "--run", str(built), "--backend", "tensorrt-rtx"]
     with pytest.raises(SystemExit) as e:
@@ -100,7 +100,7 @@ def test_an_architecture_that_is_none_is_refused_with_those_that_are(built: Path
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_for_the_gpu_of_a_machine_without_one_is_a_missing_device(built: Path) -> None:
-    from layerline.core.cli import main
+    from layerline.core.cli.command import main
 
     with pytest.raises(SystemExit) as e:
         main(["engines", "--run", str(built), "--backend", "tensorrt-rtx", "--precision", "fp32"])

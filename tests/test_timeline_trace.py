@@ -34,7 +34,7 @@ from layerline.analysis.timeline import captures, counters, file, lanes, wire
 from layerline.analysis.timeline.iteration import choose
 from layerline.analysis.timeline_command import timeline
 from layerline.core import nodes, tables
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import InputError
 from layerline.core.resolve import parse_network
 from layerline.core.run import Run

@@ -17,9 +17,11 @@ from layerline.core.errors import CheckFailed, InputError, ToolMissing  # noqa: 
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
-from layerline.profile import eager, eager_process, eager_setup, train  # noqa: E402
-from layerline.profile.eager_setup import Repeats, float_outputs, repeat  # noqa: E402
-from layerline.profile.train_measure import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
+from layerline.profile.eager import inference as inference_  # noqa: E402
+from layerline.profile.eager import process, setup  # noqa: E402
+from layerline.profile.eager import training as training_  # noqa: E402
+from layerline.profile.eager.measure_training import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
+from layerline.profile.eager.setup import Repeats, float_outputs, repeat  # noqa: E402
 
 OPTIONS: dict[str, Any] = {
     "device": "cpu",
@@ -70,14 +72,14 @@ def new_run(path: Path) -> Run:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with both captures."""
     run = new_run(tmp_path_factory.mktemp("captures"))
-    eager.capture(run, "fp32", OPTIONS)
-    train.capture(run, "fp32", OPTIONS)
+    inference_.capture(run, "fp32", OPTIONS)
+    training_.capture(run, "fp32", OPTIONS)
     return run
 
 
 @pytest.mark.slow
 def test_the_captures_leave_what_they_say_and_nothing_else(captured: Run) -> None:
-    expected = {*eager.outputs(captured, "fp32"), *train.outputs(captured, "fp32")}
+    expected = {*inference_.outputs(captured, "fp32"), *training_.outputs(captured, "fp32")}
     assert set(captured.file("captures").iterdir()) == expected
     assert len(expected) == 7
 
@@ -180,9 +182,9 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
         return Done
 
     run = new_run(tmp_path)
-    monkeypatch.setattr(eager_process.subprocess, "run", dies)
+    monkeypatch.setattr(process.subprocess, "run", dies)
     with pytest.raises(CheckFailed) as caught:
-        eager.capture(run, "fp32", {})
+        inference_.capture(run, "fp32", {})
     assert how in caught.value.line()
     assert "\n" not in caught.value.line()
     assert ("needs less memory" in caught.value.line()) == fix
@@ -192,10 +194,10 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
 def test_fp16_and_tf32_are_refused_on_the_cpu_with_a_reason(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     for precision in ("fp16", "tf32"):
-        assert eager.why_not(precision, {"device": "cpu"})
+        assert inference_.why_not(precision, {"device": "cpu"})
         with pytest.raises(ToolMissing, match=precision):
-            train.capture(run, precision, {"device": "cpu"})
-    assert eager.why_not("fp32", {"device": "cpu"}) is None
+            training_.capture(run, precision, {"device": "cpu"})
+    assert inference_.why_not("fp32", {"device": "cpu"}) is None
 
 
 def test_errors_of_the_worker_keep_their_kind(
@@ -213,9 +215,9 @@ def test_errors_of_the_worker_keep_their_kind(
 
         return Done
 
-    monkeypatch.setattr(eager_process.subprocess, "run", answer)
+    monkeypatch.setattr(process.subprocess, "run", answer)
     with pytest.raises(InputError, match="f: bad; do"):
-        eager.capture(run, "fp32", {})
+        inference_.capture(run, "fp32", {})
 
 
 def test_repeat_stops_when_the_interval_is_narrow_or_says_why_not() -> None:
@@ -235,7 +237,7 @@ def test_repeat_stops_when_the_interval_is_narrow_or_says_why_not() -> None:
 
 def test_warming_up_goes_on_until_clocks_have_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 10_000, 100))  # each look at the clock, from the second step on, is 100 s
-    monkeypatch.setattr(eager_setup.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(setup.time, "perf_counter", lambda: next(now))
     found = repeat(lambda: 7, Repeats(2, 6, 6, 0.02, seconds=1e9, settle=450))
     assert (len(found["warmup_ns"]), len(found["latency_ns"])) == (6, 6)
     job = {"warmup": 1, "iterations": {"min": 6, "max": 6}}

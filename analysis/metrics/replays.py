@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import InputError
-from ...profile.ncu_target import RANGE
+from ...core.replay.plan import RANGE
 from .. import ncu_spread, ncu_whole
 from ..counters_rules import base_unit
 from ..readers import registry

@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ...core.cli.progress import log
 from ...core.errors import InputError
-from ...core.progress import log
 from ..readers.base import read_head
 from ..readers.nsys import parquet
 from . import arrow

@@ -121,7 +121,7 @@ def sides(arguments: argparse.Namespace, capture: Path, nodes: Path) -> dict[str
     """The commands to compare, by what they are called."""
     python = sys.executable
     adbc = importlib.metadata.version("adbc-driver-sqlite")
-    layers = [python, "-m", "layerline.core.cli", "--quiet", "layers"]
+    layers = [python, "-m", "layerline.core.cli.command", "--quiet", "layers"]
     out = str(capture.with_name("layers.parquet"))
     found = {
         "layerline": [*layers, str(capture), "--nodes", str(nodes), "-o", out],

@@ -47,7 +47,7 @@ def packages(tree: Path, folder: Path) -> Path:
 
 def start(path: Path, run: Path, timeline: bool) -> Figures:
     """One report; SystemExit with its last line where it fails."""
-    command = [sys.executable, "-P", "-m", "layerline.core.cli"]
+    command = [sys.executable, "-P", "-m", "layerline.core.cli.command"]
     command += ["timeline", str(run)] if timeline else ["report", "--force", "--run", str(run)]
     log = path / "log"
     before = os.times()

@@ -19,7 +19,7 @@ from layerline.analysis import pipeline, raw_sums
 from layerline.analysis.readers.nsys import host
 from layerline.analysis.report import markdown
 from layerline.analysis.summary import summary
-from layerline.core.cli import cli
+from layerline.core.cli.command import cli
 from layerline.core.errors import LayerlineError
 from layerline.core.files import write_json
 from layerline.core.run import Run

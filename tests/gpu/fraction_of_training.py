@@ -19,7 +19,8 @@ from pathlib import Path
 
 from layerline.analysis import ncu_spread
 from layerline.analysis.readers import registry
-from layerline.profile import ncu_eager_launches, ncu_plan
+from layerline.core.replay import plan
+from layerline.profile.ncu import eager_launches
 
 
 def apart(a: float, b: float) -> float:
@@ -29,9 +30,9 @@ def apart(a: float, b: float) -> float:
 def main(run: Path, precision: str) -> None:
     captures, stem = run / "captures", f"train.{precision}"
     about = json.loads((captures / f"{stem}.nsys.meta.json").read_text())
-    launches = ncu_eager_launches.of_nsys(captures / f"{stem}.sqlite", about.get("modules") or {})
-    chosen = ncu_plan.plan(launches).chosen
-    told = ncu_plan.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
+    launches = eager_launches.of_nsys(captures / f"{stem}.sqlite", about.get("modules") or {})
+    chosen = plan.plan(launches).chosen
+    told = plan.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
     every = registry.read(captures / f"{stem}.ncu-every.ncu.csv")
     table = ncu_spread.of_file(every, captures / f"{stem}.ncu-every.ncu.plan.json")
     values: dict[str, dict[int, float]] = defaultdict(dict)

@@ -1,0 +1,329 @@
+"""A long ncu capture in pieces: what each piece takes, and one table of all pieces again.
+
+A piece is one run of the program: some launches (``--launch-skip``, ``--launch-count``) and some
+metrics. The manifest says for every piece what it took, its file with its hash, and the sequence
+of kernels in it; pieces are put together by the manifest, never by the files' names. Nothing here
+starts a process or reads a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .. import forms
+from ..errors import CheckFailed, InputError
+from ..files import read_json, sha256
+from ..tables import SCHEMAS
+from .match import Seen
+
+SCHEMA_VERSION = 1
+DONE, FAILED = "done", "failed"
+_AGAIN = "copy the folder again, or run the same `layerline ncu` again: what is done is kept"
+# A kernel as a sequence shows it: function, grid, block.
+Kernel = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """At most so many launches and so many metrics in one run of the program; null is all."""
+
+    launches: int | None
+    metrics: int | None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One run of the program. `skip` launches, then `count` (null: all that follow)."""
+
+    skip: int
+    count: int | None
+    part: int  # of the metrics, from 0
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people, and for its file."""
+        return f"launches-{self.skip}.part-{self.part}"
+
+
+@dataclass
+class Taken:
+    """A piece as the manifest has it. `kernels` is null where no report could be read;
+    `page_sha256` is of the raw page beside the report, empty where it is not known."""
+
+    piece: Piece
+    status: str
+    capture: str  # the key of the capture that it belongs to
+    file: str = ""
+    sha256: str = ""
+    launches: int = 0
+    kernels: list[Kernel] | None = None
+    error: str = ""
+    seconds: float | None = None  # of the whole run of the program
+    profiled_seconds: float | None = None  # of it, between profiler start and stop
+    page_sha256: str = ""
+
+    @property
+    def page(self) -> str:
+        """The name of the raw page that ncu printed of its report."""
+        return str(Path(self.file).with_suffix(".csv"))
+
+
+@dataclass
+class Manifest:
+    """All pieces of one capture. `key`: hash of the engine, the options and the cut. `expected`:
+    the kernels of one iteration by nsys, null where they are not known."""
+
+    key: str
+    cut: Cut
+    expected: list[Kernel] | None = None
+    taken: list[Taken] = field(default_factory=list)
+
+    def find(self, piece: Piece) -> Taken | None:
+        """What became of a piece."""
+        return next((t for t in self.taken if t.piece == piece), None)
+
+    def put(self, taken: Taken) -> None:
+        """Record what became of a piece."""
+        self.taken = [t for t in self.taken if t.piece != taken.piece] + [taken]
+        self.taken.sort(key=lambda t: (t.piece.part, t.piece.skip))
+
+
+def parts(metrics: Sequence[str], most: int | None) -> list[tuple[str, ...]]:
+    """The metrics in groups of at most `most`; one empty group where there are none."""
+    if most is None or not metrics:
+        return [tuple(metrics)]
+    return [tuple(metrics[i : i + most]) for i in range(0, len(metrics), most)]
+
+
+def kernel_of(seen: Seen) -> Kernel:
+    """A launch of a report as a sequence shows it."""
+    return (seen.function, seen.grid, seen.block)
+
+
+def last(piece: Piece, taken: int, expected: int | None) -> bool:
+    """Whether a piece was the last of its part: it took fewer than asked, or reached the end."""
+    if piece.count is None or taken < piece.count:
+        return True
+    return expected is not None and piece.skip + taken >= expected
+
+
+def load(path: Path) -> Manifest:
+    """Read a manifest. InputError where it is none."""
+    again = "remove it and capture again"
+    try:
+        data = read_json(path)
+    except InputError as e:
+        raise InputError(e.what, file=path, fix=again) from None
+    try:
+        _VERSION(data, "")
+        if (version := data["schema_version"]) != SCHEMA_VERSION:
+            raise InputError(
+                f"has schema version {version}, and {SCHEMA_VERSION} is known",
+                file=path,
+                fix="read it with the Layerline that wrote it, or capture again",
+            )
+        _FORM(data, "")
+        taken = [
+            Taken(**{**t, "piece": _piece(t["piece"]), "kernels": _kernels(t["kernels"])})
+            for t in data["taken"]
+        ]
+        return Manifest(data["key"], Cut(**data["cut"]), _kernels(data["expected"]), taken)
+    except (forms.Misfit, KeyError, TypeError) as e:  # also a key that none of these has
+        raise InputError(f"is no manifest of pieces ({e})", file=path, fix=again) from None
+
+
+def _kernel(value: Any, where: str) -> None:
+    size = forms.maybe(forms.each(forms.count))
+    if not isinstance(value, list) or len(value) != 3:
+        raise forms.misfit(where, value, "a function, a grid and a block")
+    for form, one in zip((forms.text, size, size), value, strict=True):
+        form(one, where)
+
+
+def _file(value: Any, where: str) -> None:
+    forms.text(value, where)
+    if value in ("", "..") or Path(value).name != value:
+        raise forms.misfit(where, value, "the name of a file in this folder")
+
+
+_PIECE = forms.entries(
+    {
+        "skip": forms.count,
+        "count": forms.count,
+        "part": forms.count,
+        "metrics": forms.each(forms.text),
+    },
+    needed=("skip", "part", "metrics"),
+)
+_TAKEN = forms.entries(
+    {
+        "piece": _PIECE,
+        "file": _file,
+        "launches": forms.count,
+        "kernels": forms.each(_kernel),
+        **dict.fromkeys(("status", "capture", "sha256", "page_sha256", "error"), forms.text),
+        **dict.fromkeys(("seconds", "profiled_seconds"), forms.number),
+    },
+    needed=("piece", "status", "capture", "file", "sha256", "launches"),
+)
+_VERSION = forms.entries({"schema_version": forms.count}, needed=("schema_version",))
+_FORM = forms.entries(
+    {
+        "key": forms.text,
+        "cut": forms.entries({"launches": forms.count, "metrics": forms.count}),
+        "expected": forms.each(_kernel),
+        "taken": forms.each(_TAKEN),
+    },
+    needed=("key", "cut", "taken"),
+)
+
+
+def _piece(data: Mapping[str, Any]) -> Piece:
+    return Piece(**{**data, "metrics": tuple(data["metrics"])})
+
+
+def _kernels(data: Any) -> list[Kernel] | None:
+    if data is None:
+        return None
+    return [
+        (f, None if g is None else tuple(g), None if b is None else tuple(b)) for f, g, b in data
+    ]
+
+
+def as_json(manifest: Manifest) -> dict[str, Any]:
+    """For `core.files.write_json`."""
+    return {"schema_version": SCHEMA_VERSION, **asdict(manifest)}
+
+
+def check(manifest: Manifest, folder: Path) -> None:
+    """See that the pieces are whole, of this capture, and agree on the sequence of kernels.
+
+    A piece is its report or, where reports were left behind, the page that ncu printed of it.
+    CheckFailed names the piece and what is wrong: it failed, its file is missing or another one,
+    it belongs to another capture, launches are missing between two pieces, or its kernels are
+    not those of the nsys capture or of another part of the metrics.
+    """
+    if not manifest.taken:
+        raise CheckFailed("no piece was captured", file=folder, fix=_AGAIN)
+    for t in manifest.taken:
+        where = folder / (t.file or t.piece.name)
+        if t.status != DONE:
+            raise CheckFailed(f"this piece failed: {t.error}", file=where, fix=_AGAIN)
+        if t.capture != manifest.key:
+            raise CheckFailed("this piece is of another capture", file=where, fix=_AGAIN)
+        if not t.launches:
+            continue  # the end of the launches fell on the end of a piece
+        page = folder / t.page
+        if not where.is_file() and not page.is_file():
+            raise CheckFailed("this piece is missing", file=where, fix=_AGAIN)
+        if not where.is_file():
+            continue  # a page alone may have been scrubbed: see `changed`
+        for path, digest in ((where, t.sha256), (page, t.page_sha256)):
+            if digest and path.is_file() and sha256(path) != digest:
+                raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
+    check_sequences(manifest, folder)
+
+
+def changed(manifest: Manifest, folder: Path) -> list[Path]:
+    """The pages without their report that are not as they were captured: scrubbed, or others."""
+    taken = [t for t in manifest.taken if t.launches and not (folder / t.file).is_file()]
+    pages = [(folder / t.page, t) for t in taken]
+    return [p for p, t in pages if p.is_file() and (t.page_sha256 or "") not in ("", sha256(p))]
+
+
+def check_sequences(manifest: Manifest, folder: Path) -> None:
+    """See that launches follow each other without a gap, and that the kernels are those of the nsys
+    capture and of every part of the metrics, as far as they are known. CheckFailed else."""
+    numbers = sorted({t.piece.part for t in manifest.taken})
+    if numbers != list(range(len(numbers))):
+        raise CheckFailed(f"parts {numbers} of the metrics are not all", file=folder, fix=_AGAIN)
+    sequences = [_sequence(manifest, n, folder) for n in numbers]
+    for number, (count, kernels) in enumerate(sequences):
+        if count != sequences[0][0]:
+            raise CheckFailed(
+                f"part {number} of the metrics has {count} launches, part 0 {sequences[0][0]}",
+                file=folder,
+                fix="the program did not do the same work again; capture again",
+            )
+        for other, name in ((sequences[0][1], "part 0"), (manifest.expected, "the nsys capture")):
+            _agree(kernels, other, f"part {number}", name, folder)
+
+
+def _sequence(manifest: Manifest, part: int, folder: Path) -> tuple[int, list[Kernel] | None]:
+    at, kernels, known = 0, [], True
+    chosen = [t for t in manifest.taken if t.piece.part == part]
+    for t in sorted(chosen, key=lambda t: t.piece.skip):
+        if t.piece.skip != at:
+            first, last_one = sorted((at, t.piece.skip))
+            wrong = "are missing" if at < t.piece.skip else "are in two pieces"
+            raise CheckFailed(
+                f"launches {first} to {last_one - 1} of part {part} {wrong}",
+                file=folder,
+                fix=_AGAIN,
+            )
+        at += t.launches
+        known = known and t.kernels is not None
+        kernels += t.kernels or []
+    return at, kernels if known else None
+
+
+def _agree(
+    ours: list[Kernel] | None, theirs: list[Kernel] | None, part: str, name: str, folder: Path
+) -> None:
+    if ours is None or theirs is None:
+        return
+    if ours != theirs:
+        at = next(
+            (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+            min(len(ours), len(theirs)),
+        )
+        a, b = (x[at][0] if at < len(x) else "nothing" for x in (ours, theirs))
+        raise CheckFailed(
+            f"the sequences of kernels disagree: launch {at} is {a} in {part} and {b} in {name}",
+            file=folder,
+            fix="the program did not do the same work again; capture again",
+        )
+
+
+def recombine(manifest: Manifest, tables: Mapping[str, pa.Table], source: str) -> pa.Table:
+    """One `counters` table of the tables of all pieces, by their files' names in the manifest.
+
+    `launch` becomes the launch's number in the whole, `pass` the part of the metrics it came
+    from, `source` the name given. A metric that several parts have (ncu adds launch attributes to
+    each) is taken from the first. Rows are in the order of launch, then of metrics as they came.
+    `check` the manifest first. InputError where a table is missing or has other launches.
+    """
+    schema = SCHEMAS["counters"]
+    pieces = []
+    for t in manifest.taken:
+        if not t.launches:
+            continue
+        if t.file not in tables:
+            raise InputError("this piece was not read", file=t.file)
+        table = tables[t.file]
+        numbers = sorted(set(table["launch"].to_pylist()))
+        if len(numbers) != t.launches:
+            raise InputError(
+                f"has {len(numbers)} launches, the manifest says {t.launches}", file=t.file
+            )
+        places = {number: t.piece.skip + i for i, number in enumerate(numbers)}
+        launch = [places[n] for n in table["launch"].to_pylist()]
+        table = table.set_column(schema.get_field_index("launch"), "launch", pa.array(launch))
+        part = pa.array([t.piece.part] * len(table), pa.int64())
+        pieces.append(table.set_column(schema.get_field_index("pass"), "pass", part))
+    whole = pa.concat_tables(pieces).to_pylist()
+    seen: set[tuple[int, str]] = set()
+    rows = []
+    for row in whole:  # in the order of parts: the manifest is sorted
+        key = (row["launch"], row["metric"])
+        if key not in seen or row["section"] is not None:
+            seen.add(key)
+            rows.append({**row, "source": source})
+    rows.sort(key=lambda row: (row["launch"], row["pass"]))
+    return pa.Table.from_pylist(rows, schema=schema)

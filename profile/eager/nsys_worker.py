@@ -1,0 +1,78 @@
+"""The eager worker under nsys: warm up outside of the capture, then iterations with NVTX ranges.
+
+``python -m layerline.profile.eager.nsys_worker JOB.json``, in a worker's protocol. Operators are
+PyTorch's own NVTX ranges (`torch.autograd.profiler.emit_nvtx`), on backward's thread too. No other
+profiler runs here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import ToolMissing
+from .worker_main import answer
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Run the job's iterations between profiler start and stop; gives facts."""
+    import torch
+
+    from . import hooks
+    from .setup import prepare
+
+    options = job["options"]
+    training = job["task"] == "train"
+    subject = prepare(job, training=training)
+    if subject.device.type != "cuda":
+        raise ToolMissing("no CUDA device is usable from PyTorch", fix="nsys needs a GPU")
+    step, phases = _step(subject, options, training)
+    cuda = torch.cuda.cudart()
+    with (
+        hooks.module_ranges(subject.model, hooks.nvtx) as classes,
+        torch.autograd.profiler.emit_nvtx(),
+    ):
+        for _ in range(int(options["warmup"])):
+            step()
+        subject.synchronize()
+        cuda.cudaProfilerStart()
+        for number in range(int(options["traced"])):
+            with hooks.iteration(number, hooks.nvtx):
+                step()
+        cuda.cudaProfilerStop()
+    facts = {k: v for k, v in subject.facts.items() if k != "machine"}
+    return {**facts, "phases": phases, "modules": classes}
+
+
+def _step(
+    subject: Any, options: dict[str, Any], training: bool
+) -> tuple[Callable[[], None], list[str]]:
+    """One iteration, ended by waiting for the device, and the names of its phases."""
+    import torch
+
+    from . import hooks, measure_training
+
+    if training:
+        trainer = measure_training.Trainer(subject, options, range_of=hooks.nvtx)
+
+        def train() -> None:
+            trainer.step(measure_training.Clock(subject))
+            subject.synchronize()
+
+        return train, list(measure_training.PHASES)
+
+    def infer() -> None:
+        with torch.inference_mode():
+            with hooks.phase("data", hooks.nvtx):
+                batch = subject.batch()
+            with hooks.phase("inference", hooks.nvtx):
+                subject.model(**batch)
+                subject.synchronize()
+
+    return infer, ["data", "inference"]
+
+
+if __name__ == "__main__":
+    sys.exit(answer(Path(sys.argv[1]), run))

@@ -1,0 +1,100 @@
+"""Start the eager worker and take what it leaves; this side loads no torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...core.cli.progress import progress
+from ...core.errors import CheckFailed, ToolMissing, one_line
+from ...core.files import read_json, write_json
+from ...core.run import Run
+from ...engines.launch import ERRORS
+
+PARTS = {
+    "trace": "trace.json.gz",
+    "latency": "latency.json",
+    "meta": "meta.json",
+    "outputs": "outputs.npz",
+}
+
+
+def cuda_usable() -> bool:
+    """Whether an NVIDIA driver is loaded; torch is not needed to know."""
+    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidiactl").exists()
+
+
+def why_not(precision: str, options: dict[str, Any]) -> str | None:
+    """Why this precision is not captured on this machine, or null where it is."""
+    if options.get("device") == "cpu" or not cuda_usable():
+        if precision == "fp16":
+            return "PyTorch's CPU kernels for fp16 are about fifty times slower than for fp32"
+        if precision == "tf32":
+            return "TF32 is a mode of NVIDIA GPUs"
+    return None
+
+
+def files(run: Run, task: str, precision: str) -> dict[str, Path]:
+    """The files of one capture; `task` is ``eager`` or ``train`` (which leaves no outputs)."""
+    return {
+        part: run.file("captures", f"{task}.{precision}.{suffix}")
+        for part, suffix in PARTS.items()
+        if task == "eager" or part != "outputs"
+    }
+
+
+def work(run: Run, task: str, precision: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Run the worker; gives its facts. LayerlineError where it failed.
+
+    A crash (not enough memory, a fault of a library) is an error with the end of what the worker
+    said, and leaves no file behind.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise ToolMissing("PyTorch is not installed", fix="pip install 'layerline[model]'")
+    run.file("captures").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="layerline-") as folder:
+        job = {
+            "protocol": 1,
+            "task": task,
+            "precision": precision,
+            "model": str(run.file("export", "model.json")),
+            "options": options,
+            "files": {k: str(v) for k, v in files(run, task, precision).items()},
+            "result": str(Path(folder, "result.json")),
+        }
+        write_json(Path(folder, "job.json"), job)
+        said = Path(folder, "said.txt")
+        with said.open("wb") as output, progress(f"{task} {precision}"):
+            command = [sys.executable, "-P", "-m", "layerline.profile.eager.worker"]
+            done = subprocess.run(
+                [*command, f"{folder}/job.json"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "KINETO_LOG_LEVEL": "4"},
+                check=False,
+            )
+        result = Path(folder, "result.json")
+        if done.returncode or not result.exists():
+            lines = said.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            how = f"signal {-done.returncode}" if done.returncode < 0 else f"{done.returncode}"
+            raise CheckFailed(
+                f"the {task} worker for {precision} ended with {how}: {one_line(lines[-1])[:300]}",
+                file=run.file("export", "model.json"),
+                fix="a smaller model, batch or sequence needs less memory"
+                if done.returncode == -9
+                else None,
+            )
+        answer: dict[str, Any] = read_json(result)
+    if not answer["ok"]:
+        error = answer["error"]
+        raise ERRORS.get(error["exit_code"], CheckFailed)(
+            error["what"], file=error["file"], fix=error["fix"]
+        )
+    facts: dict[str, Any] = answer["facts"]
+    return facts

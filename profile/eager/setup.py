@@ -1,0 +1,291 @@
+"""What the eager worker needs before it measures: the model, the device, the precision, a clock.
+
+Only the worker imports this (torch is loaded). Precisions of the eager side:
+
+========= ================================================== ==================================
+precision inference                                          training
+========= ================================================== ==================================
+fp32      float32 weights, TF32 off                          the same
+tf32      float32 weights, TF32 on (CUDA only)               the same
+fp16      float16 weights (CUDA only)                        float32 weights, autocast to
+                                                             float16, gradients scaled
+bf16      bfloat16 weights                                   float32 weights, autocast
+========= ================================================== ==================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core import machine
+from ...core.errors import InputError, ToolMissing
+from ...core.series import in_order
+from ...engines.workers.cuda_driver import bus_id
+from ...engines.workers.nvml_sampler import Sampler
+
+LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
+PRECISIONS = ("fp32", "tf32", *LOW)
+
+
+@dataclass
+class Subject:
+    """A model on its device with one batch of inputs (numpy, on the host)."""
+
+    model: torch.nn.Module
+    inputs: dict[str, np.ndarray]
+    device: torch.device
+    precision: str
+    training: bool
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def batch(self) -> dict[str, torch.Tensor]:
+        """The inputs as new tensors on the device."""
+        return {k: torch.tensor(v, device=self.device) for k, v in self.inputs.items()}
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Autocast for mixed precision training, nothing otherwise."""
+        if self.training and self.precision in LOW:
+            cast: AbstractContextManager[Any]
+            cast = torch.autocast(self.device.type, dtype=LOW[self.precision])
+            return cast
+        return contextlib.nullcontext()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def choose_device(asked: str | None) -> torch.device:
+    """The device asked for, else CUDA where there is one, else the CPU."""
+    name = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ToolMissing("no CUDA device is usable from PyTorch", fix="use device cpu")
+    return device
+
+
+def prepare(job: dict[str, Any], training: bool) -> Subject:
+    """Build the model of the run as the exporter describes it, in the precision asked for."""
+    from ...export.models import load_spec
+
+    precision = job["precision"]
+    if precision not in PRECISIONS:
+        raise InputError(
+            f"precision {precision!r} has no eager form", fix=f"one of {', '.join(PRECISIONS)}"
+        )
+    device = choose_device(job["options"].get("device"))
+    if job["options"].get("threads"):
+        torch.set_num_threads(int(job["options"]["threads"]))
+    seed = int(job["options"].get("seed", 0))
+    torch.manual_seed(seed)
+    tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
+
+    spec = load_spec(Path(job["model"]))
+    weights = precision if precision in LOW and not training else "fp32"
+    model = spec.build(precision=weights, training=training).to(device)
+    model.train(training)
+    subject = Subject(model, spec.inputs(), device, precision, training)
+    subject.facts = {**_facts(subject, seed), "machine": {"before": machine.state()}}
+    return subject
+
+
+def _facts(subject: Subject, seed: int) -> dict[str, Any]:
+    """What bends an eager number: recorded beside it."""
+    model, config = subject.model, getattr(subject.model, "config", None)
+    dropouts = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
+    cuda = subject.device.type == "cuda"
+    shape = next(iter(subject.inputs.values())).shape
+    return {
+        "precision": subject.precision,
+        "training": subject.training,
+        "train_mode": model.training,
+        "device": subject.device.type,
+        "gpu": torch.cuda.get_device_name(subject.device) if cuda else None,
+        "gradients": subject.training,
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if cuda else False,
+        "weights": sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()}),
+        "autocast": subject.training and subject.precision in LOW,
+        "attention": getattr(config, "_attn_implementation", None),
+        "model_class": type(model).__name__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "dropout": sorted(dropouts) if subject.training else [],
+        "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
+        "inputs": {k: [str(v.dtype), *v.shape] for k, v in subject.inputs.items()},
+        "batch": shape[0] if shape else None,
+        "sequence": shape[1] if len(shape) > 1 else None,
+    }
+
+
+def of_what(subject: Subject) -> dict[str, Any]:
+    """What a latency.json says of what it is of, as the capture's meta file does."""
+    kept = ("precision", "training", "parameters", "batch", "sequence")
+    return {k: subject.facts[k] for k in kept}
+
+
+def float_outputs(output: Any) -> dict[str, torch.Tensor]:
+    """Floating tensors of what a model returned, by name (``output``, ``output_1`` for a tuple)."""
+    if isinstance(output, torch.Tensor):
+        return {"output": output}
+    if hasattr(output, "items"):
+        named = list(output.items())
+    else:
+        named = [(f"output_{i}" if i else "output", v) for i, v in enumerate(output)]
+    return {k: v for k, v in named if isinstance(v, torch.Tensor) and v.is_floating_point()}
+
+
+CONVINCING = 20
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How often: until the interval is narrow, `most` or `seconds` is reached, never fewer
+    than `least` (six samples are the fewest with a 95 % interval of the median).
+
+    Before that, `warmup` times, and on for `settle` seconds: caches, lazy loading and clocks take
+    wall time to settle, not a number of calls (trtexec warms up by time too). On an H100 the first
+    0.35 s of GPT-2 ran at 14 ms, the rest at 6 ms."""
+
+    warmup: int
+    least: int
+    most: int
+    target: float
+    seconds: float
+    settle: float = 0.0
+
+    @classmethod
+    def of(cls, options: dict[str, Any], defaults: Repeats) -> Repeats:
+        """From options with the names of a worker's job; what is missing is the default's."""
+        many = options.get("iterations") or {}
+        return cls(
+            int(options.get("warmup", defaults.warmup)),
+            int(many.get("min", defaults.least)),
+            int(many.get("max", defaults.most)),
+            float(options.get("target", defaults.target)),
+            float(options.get("seconds", defaults.seconds)),
+            float(options.get("settle", 0.0 if "warmup" in options else defaults.settle)),
+        )
+
+
+def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
+    """Call `step` (gives its nanoseconds) until it is precise enough; say what ended it.
+
+    Gives ``latency_ns``, ``warmup_ns``, ``ended_by`` (interval, iterations, seconds), ``target``
+    and ``summary`` (`core.stats.Stat`).
+    """
+    warmup = [step() for _ in range(plan.warmup)]
+    clock = time.perf_counter()  # the first call can take longer than all of settling
+    while time.perf_counter() - clock < plan.settle:
+        warmup.append(step())
+    samples: list[int] = []
+    clock = time.perf_counter()
+    ended = "iterations"
+    while len(samples) < max(plan.most, plan.least):
+        samples.append(step())
+        if len(samples) < plan.least:
+            continue
+        stat = in_order(samples)
+        width = stat.relative_width if stat else None
+        # A burst of load can make a few samples alike: with the fewest, time must have passed too.
+        passed = time.perf_counter() - clock
+        convincing = len(samples) >= CONVINCING or passed > plan.seconds / 2
+        if width is not None and width <= plan.target and convincing:
+            ended = "interval"
+            break
+        if passed > plan.seconds:
+            ended = "seconds"
+            break
+    stat = in_order(samples)
+    return {
+        "latency_ns": samples,
+        "warmup_ns": warmup,
+        "ended_by": ended,
+        "target": plan.target,
+        "relative_width": stat.relative_width if stat else None,
+        "summary": stat.as_dict() if stat else None,
+    }
+
+
+class Watched:
+    """What the GPU did while the block ran; nothing on the CPU."""
+
+    def __init__(self, sampler: Sampler | None, driver: int | None) -> None:
+        self._sampler, self._driver = sampler, driver
+
+    def as_facts(self) -> dict[str, Any]:
+        """{"facts": {"gpu": …}}, as other workers' latency files have it."""
+        return {} if self._sampler is None else {"facts": {"gpu": self._sampler.summary()}}
+
+    def as_meta(self) -> dict[str, Any]:
+        """`cuda_driver` ("13.0") and medians of what was sampled: sm_mhz, memory_mhz, power_mw,
+        celsius; null where NVML does not tell."""
+        if self._sampler is None or self._driver is None:
+            return {}
+        seen = self._sampler.summary()
+        version = f"{self._driver // 1000}.{self._driver % 1000 // 10}"
+        keys = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
+        return {"cuda_driver": version, **{k: (seen.get(k) or {}).get("median") for k in keys}}
+
+
+def driver_version() -> int | None:
+    """The newest CUDA that the driver serves (13000 is 13.0); None where it does not tell.
+
+    Source: the CUDA driver API, cuDriverGetVersion. PyTorch has no public call for it.
+    """
+    version = ctypes.c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    return None if failed else version.value
+
+
+@contextlib.contextmanager
+def watched(subject: Subject) -> Iterator[Watched]:
+    """Sample the GPU's clocks, power and temperature while the block runs."""
+    if subject.device.type != "cuda":
+        yield Watched(None, None)
+        return
+    # Seldom: the sampler's thread shares the interpreter with the model.
+    with Sampler(bus_id(subject.device.index or 0), period=0.2) as sampler:
+        yield Watched(sampler, driver_version())
+
+
+@contextlib.contextmanager
+def profiling(subject: Subject, iterations: int, path: Path) -> Iterator[Callable[[], None]]:
+    """Profile what the block does; call what is given after each of 1 + `iterations` steps.
+
+    The first step is traced and thrown away: it carries the profiler's own start. The trace goes
+    to `path` (``.json.gz``). Without shapes and stacks, which cost more than they tell here.
+    """
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    activities = [ProfilerActivity.CPU]
+    if subject.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+
+    def save(profiler: Any) -> None:
+        profiler.export_chrome_trace(str(path))
+
+    with profile(
+        activities=activities,
+        schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
+        on_trace_ready=save,
+        record_shapes=False,
+    ) as profiler:
+        yield profiler.step

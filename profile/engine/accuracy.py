@@ -1,0 +1,96 @@
+"""Outputs of an engine against those of the eager model: how far apart, and whether it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import InputError
+
+
+def compare(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Path | None = None
+) -> dict[str, Any]:
+    """Compare the floating outputs of equal name (the only ones, where each side has one).
+
+    Gives the worst of all outputs:
+
+    - ``max_abs``: largest absolute difference
+    - ``max_rel``: the same over the largest absolute value of the reference
+    - ``cosine``: cosine of the angle between the two, flattened
+    - ``top1``: share of positions where the largest entry along the last axis is the same one
+    - ``nonfinite``: entries of the engine that are NaN or infinite where the reference is not;
+      the differences are over the others, and null where there are none
+
+    Raises InputError where nothing can be compared.
+    """
+    pairs = _pairs(ours, theirs, file)
+    found = {name: _one(a, b) for name, a, b in pairs}
+    return {
+        "max_abs": _worst(max, (f["max_abs"] for f in found.values())),
+        "max_rel": _worst(max, (f["max_rel"] for f in found.values())),
+        "cosine": _worst(min, (f["cosine"] for f in found.values())),
+        "top1": _worst(min, (f["top1"] for f in found.values())),
+        "nonfinite": sum(f["nonfinite"] for f in found.values()),
+        "outputs": found,
+    }
+
+
+def _worst(choose: Any, values: Any) -> float | None:
+    known = [v for v in values if v is not None]
+    return choose(known) if known else None
+
+
+def _pairs(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Path | None
+) -> list[tuple[str, Any, Any]]:
+    a = {k: ours[k] for k in ours if np.asarray(ours[k]).dtype.kind == "f"}
+    b = {k: theirs[k] for k in theirs if np.asarray(theirs[k]).dtype.kind == "f"}
+    names = [k for k in a if k in b]
+    if not names and len(a) == len(b) == 1:
+        (name,), (other,) = a, b
+        b, names = {name: b[other]}, [name]
+    if not names:
+        raise InputError(
+            f"engine has outputs {', '.join(a) or 'none'}, the reference {', '.join(b) or 'none'}",
+            file=file,
+        )
+    for name in names:
+        if a[name].shape != b[name].shape:
+            raise InputError(
+                f"{name} has shape {a[name].shape}, the reference {b[name].shape}",
+                file=file,
+                fix="run both again with the same batch and sequence",
+            )
+    return [(name, a[name], b[name]) for name in names]
+
+
+def _one(engine: Any, reference: Any) -> dict[str, Any]:
+    a, b = engine.astype(np.float64), reference.astype(np.float64)
+    usable = np.isfinite(a) & np.isfinite(b)
+    x, y = a[usable], b[usable]
+    result: dict[str, Any] = {
+        "max_abs": None,
+        "max_rel": None,
+        "cosine": None,
+        "top1": _top1(a, b),
+        "nonfinite": int(np.count_nonzero(~np.isfinite(a) & np.isfinite(b))),
+    }
+    if x.size:
+        result["max_abs"] = float(np.max(np.abs(x - y)))
+        scale = float(np.max(np.abs(y)))
+        result["max_rel"] = result["max_abs"] / scale if scale else None
+        norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+        result["cosine"] = min(1.0, float(np.dot(x, y)) / norms) if norms else None
+    return result
+
+
+def _top1(a: Any, b: Any) -> float | None:
+    """Null where the last axis has fewer than two entries to choose from. NaN never agrees."""
+    if a.ndim == 0 or a.shape[-1] < 2 or a.size == 0:
+        return None
+    whole = ~np.isnan(a).any(axis=-1) & ~np.isnan(b).any(axis=-1)
+    return float(np.mean((a.argmax(axis=-1) == b.argmax(axis=-1)) & whole))

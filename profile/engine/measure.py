@@ -1,0 +1,238 @@
+"""One built engine, measured: unprofiled latency, the backend's profile, its outputs.
+
+Leaves ``captures/{precision}.{backend}.latency.json``, the raw profile (``.profile.json``,
+untouched) with ``.profile.meta.json`` beside it, ``.outputs.npz``, and, where the eager reference
+is there, ``.accuracy.json``. The caller holds the machine's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core import machine, run_forms
+from ...core.cli.progress import progress
+from ...core.errors import InputError
+from ...core.files import replacing, sha256, sha256_of, write_json
+from ...core.run import Run
+from ...core.series import of_processes, sizes
+from ...engines import launch
+from ...engines.backend import Backend, inputs_path
+from ...engines.layers import load as load_layers
+from . import processes
+from .accuracy import compare
+
+SCHEMA_VERSION = 1
+# ONNX Runtime stops recording at 1,000,000 events, silently in the file; other tools have none.
+MAX_EVENTS = 900_000
+# What a worker may take beyond its measuring time: loading, warming up, writing its profile.
+SPARE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to measure: until the interval of the median is `target` wide (half width over
+    median), at most `most` iterations or `seconds`, in each of `processes`."""
+
+    warmup: int = 3
+    least: int = 20
+    most: int = 500
+    target: float = 0.02
+    seconds: float = 20.0
+    processes: int = 1
+
+    def as_job(self) -> dict[str, Any]:
+        """In the names of a worker's job."""
+        return {
+            "warmup": self.warmup,
+            "iterations": {"min": min(self.least, self.most), "max": self.most},
+            "target": self.target,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A built engine and how it was built."""
+
+    run: Run
+    precision: str
+    backend: Backend
+    record: Mapping[str, Any]
+
+    def capture(self, suffix: str) -> Path:
+        """A file of this engine in captures/."""
+        return self.run.file("captures", f"{self.precision}.{self.backend.name}{suffix}")
+
+    @property
+    def engine(self) -> Path:
+        """The engine's file."""
+        return self.backend.engine(self.run, self.precision)
+
+    @property
+    def threads(self) -> int:
+        """The threads it was built for; engines without such a notion run with 1."""
+        return int(self.record.get("options", {}).get("threads") or 1)
+
+    def inputs(self) -> list[Path]:
+        """What every measurement of it reads."""
+        return [*self.backend.outputs(self.run, self.precision), inputs_path(self.run)]
+
+    def worker_key(self) -> str:
+        """Hash of the worker's code: a changed worker makes measurements stale."""
+        folder = Path(launch.__file__).parent / "workers"
+        return sha256_of({p.name: sha256(p) for p in sorted(folder.glob("*.py"))})
+
+
+def subject(run: Run, precision: str, backend: Backend) -> Subject:
+    """The engine to measure. InputError where it was not built."""
+    path = backend.build_record(run, precision)
+    if not backend.engine(run, precision).exists() or not path.exists():
+        raise InputError(
+            f"no {precision} engine of {backend.name}",
+            file=backend.engine(run, precision),
+            fix="run the engines stage",
+        )
+    record = run_forms.read(path)
+    return Subject(run, precision, backend, record)
+
+
+def latency(of: Subject, plan: Plan) -> dict[str, Any]:
+    """Unprofiled latency to ``.latency.json``; gives facts for the manifest."""
+    measured = _measure(of, "latency", plan, None)
+    document = _document(of, plan, measured)
+    write_json(of.capture(".latency.json"), document)
+    return {"ended_by": document["ended_by"], "summary": document["summary"]}
+
+
+def profile(of: Subject, plan: Plan) -> dict[str, Any]:
+    """The backend's own profile, raw, and ``.profile.meta.json`` that says how it was taken."""
+    nodes = len(load_layers(of.backend.layers(of.run, of.precision))["layers"])
+    most = max(1, MAX_EVENTS // (nodes + 2) - plan.warmup - 1)
+    plan = Plan(plan.warmup, plan.least, min(plan.most, most), plan.target, plan.seconds)
+    raw = of.capture(of.backend.profile_suffix)
+    with replacing(raw) as temporary:
+        measured = _measure(of, "profile", plan, temporary)
+        if not temporary.exists():
+            raise InputError("the worker wrote no profile", file=raw)
+    document = _document(of, plan, measured)
+    document["profile"] = raw.name
+    write_json(of.capture(".profile.meta.json"), document)
+    return {"ended_by": document["ended_by"], "summary": document["summary"]}
+
+
+def outputs(of: Subject) -> dict[str, Any]:
+    """The engine's outputs for the run's inputs, to ``.outputs.npz``."""
+    with replacing(of.capture(".outputs.npz")) as temporary:
+        answer = _call(of, "outputs", temporary, None)
+    return {"facts": answer.get("facts", {})}
+
+
+def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
+    """The engine's outputs against the eager model's, to ``.accuracy.json``."""
+    engine = of.capture(".outputs.npz")
+    with _arrays(engine) as ours, _arrays(reference) as theirs:
+        compared = compare(ours, theirs, engine)
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "source": engine.name,
+        "reference": reference.name,
+        **of_what(of),
+        "random_weights": _random_weights(of.run),
+        **compared,
+    }
+    write_json(of.capture(".accuracy.json"), document)
+    return compared
+
+
+def of_what(of: Subject) -> dict[str, Any]:
+    """What a capture says of what it is of: a file tells its precision and backend by its name
+    only until it is copied. The model's values are null where no model.json has them."""
+    model = _model(of.run)
+    return {
+        "precision": of.precision,
+        "backend": of.backend.name,
+        "parameters": model.get("parameters"),
+        "batch": model.get("batch"),
+        "sequence": model.get("seq"),
+    }
+
+
+def _model(run: Run) -> dict[str, Any]:
+    try:
+        return run_forms.read(run.file("export", "model.json"))
+    except InputError:
+        return {}
+
+
+def _random_weights(run: Run) -> bool | None:
+    """Whether the model's weights are random: then agreement proves little. Null: not known."""
+    weights = _model(run).get("weights")
+    return None if weights is None else weights == "random"
+
+
+def _arrays(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError("no such file", file=path, fix="run the profile stage") from None
+    except (OSError, ValueError, EOFError) as e:
+        raise InputError(f"is no npz file ({e})", file=path, fix="remove it") from None
+
+
+def _measure(of: Subject, task: str, plan: Plan, raw: Path | None) -> dict[str, Any]:
+    before = machine.state()
+    answers = [_timed(of, task, raw, plan) for _ in range(plan.processes)]
+    after = machine.state()
+    return {**processes.combine(answers), "machine": {"before": before, "after": after}}
+
+
+def _timed(of: Subject, task: str, raw: Path | None, plan: Plan) -> dict[str, Any]:
+    answer = _call(of, task, raw, plan)
+    times = answer.get("latency_ns")
+    if not isinstance(times, list) or not times or not all(type(t) is int for t in times):
+        raise InputError(f"the worker gave no times for {task}", file=of.engine)
+    return answer
+
+
+def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[str, Any]:
+    job = launch.job(
+        task,
+        of.engine,
+        inputs_path(of.run),
+        of.precision,
+        threads=of.threads,
+        options=of.backend.job_options(of.run, of.precision),
+        raw=raw,
+        plan=None if plan is None else plan.as_job(),
+    )
+    of.run.file("captures").mkdir(parents=True, exist_ok=True)
+    limit = SPARE_SECONDS + (0 if plan is None else 3 * plan.seconds)
+    with progress(f"{of.precision} {of.backend.name} {task}"):
+        return launch.call(of.backend.worker(), job, timeout=limit)
+
+
+def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What latency.json and profile.meta.json have in common."""
+    facts = dict(measured.get("facts", {}))
+    stat = of_processes(measured["latency_ns"], sizes(measured))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": of.capture(".latency.json").name,
+        **of_what(of),
+        "engine": of.engine.name,
+        "latency_ns": measured["latency_ns"],
+        "warmup_ns": measured.get("warmup_ns", []),
+        **{k: measured[k] for k in ("host_ns", "queued_ns", "processes") if k in measured},
+        "ended_by": facts.pop("ended_by", None),
+        "target": plan.target,
+        "relative_width": None if stat is None else stat.relative_width,
+        "summary": None if stat is None else stat.as_dict(),
+        "plan": {**plan.as_job(), "processes": plan.processes},
+        "machine": measured["machine"],
+        "facts": facts,
+    }

@@ -1,0 +1,260 @@
+"""`layerline profile ncu`, also `layerline ncu`: hardware counters of a run's engines, of its eager
+model, of its training."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.cli.options import SECONDS, FilePath, listed, no_use
+from ...core.cli.progress import log
+from ...core.errors import InputError, ToolMissing
+from ...core.files import machine_lock, writable, write_json
+from ...core.replay import pieces as pieces_
+from ...core.run import Run, Step, open_run
+from ...core.tool_commands import words
+from ...engines import backend as backends
+from ...engines import launch
+from ...engines.command import precisions
+from ..eager.process import cuda_usable
+from ..engine import measure as measure_
+from . import capture, in_pieces, target, tool
+from .target import Target
+
+WHAT = ("engine", "eager", "train")
+
+
+def _metrics(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    return listed(values)
+
+
+def _given(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Each value once; empty text is as if the option was not given, as in `listed`."""
+    return tuple(dict.fromkeys(v.strip() for v in values if v.strip()))
+
+
+@click.command("ncu")
+@click.option("--run", "path", type=FilePath(), help="Run folder.")
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=precisions,
+    help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
+)
+@click.option("--backend", default="tensorrt", show_default=True, help="Whose engine.")
+@click.option("--what", type=click.Choice(WHAT), default="engine", show_default=True)
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    callback=_given,
+    help="[default: ComputeWorkloadAnalysis]",
+)
+@click.option(
+    "--set", "sets", multiple=True, callback=_given, help="A set of sections, as ncu names it."
+)
+@click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
+@click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
+@click.option(
+    "--replay-mode",
+    type=click.Choice(("kernel", "application", *tool.RANGES)),
+    help="range and app-range measure the iteration, or each range of --nvtx-include, as one.  "
+    "[default: kernel]",
+)
+@click.option("--cache-control", type=click.Choice(("all", "none")), help="[default: all]")
+@click.option("--clock-control", type=click.Choice(("base", "none")), help="[default: base]")
+@click.option("--kernel-name", help="Only kernels whose name fits this regular expression.")
+@click.option(
+    "--nvtx-include",
+    multiple=True,
+    callback=_given,
+    help="Only inside these ranges, as ncu has it.",
+)
+@click.option("--every", is_flag=True, help="Replay every launch, equal ones too.")
+@click.option(
+    "--batch-launches",
+    type=click.IntRange(min=1),
+    help="At most so many launches in one run of the program; what is done is not done again.",
+)
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    help="At most so many of --metrics in one run of the program.",
+)
+@click.option("--query", is_flag=True, help="Only list this GPU's metrics into a file.")
+@click.option(
+    "--timeout",
+    type=SECONDS,
+    default=1800,
+    show_default=True,
+    help="Seconds after which a run of the program is ended.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands.")
+def ncu(
+    path: Path | None,
+    wanted: tuple[str, ...],
+    backend: str,
+    what: str,
+    query: bool,
+    every: bool,
+    batch_launches: int | None,
+    passes: int | None,
+    timeout: float,
+    dry_run: bool,
+    **asked: Any,
+) -> None:
+    """Measure hardware counters with Nsight Compute, at a fraction of its cost.
+
+    Launches that are the same work are replayed once or twice, by the run's nsys capture; the
+    others are given their counters and marked. Durations in these captures are of replayed,
+    serialised kernels: they are never latencies.
+    """
+    if query:
+        others = {p.name or "" for p in click.get_current_context().command.params}
+        no_use(others - {"path", "query", "timeout"}, "with --query, which lists all metrics")
+        _query(path, timeout)
+        return
+    if path is None:
+        raise click.UsageError("Missing option '--run'.")
+    if what != "engine":
+        no_use(["backend"], f"with --what {what}, which has no engine")
+    options = _options(asked)
+    if passes and not options.metrics:
+        raise click.UsageError("--passes divides --metrics, and there are none")
+    _of_ranges(options, every=every, cut=batch_launches)
+    run = open_run(path)
+    targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
+    if not dry_run:
+        _able(what, backend)
+    for of in targets:
+        if dry_run:
+            click.echo(shown(of, options, every=every or bool(batch_launches or passes)))
+            if most := _most(batch_launches, passes):
+                click.echo(f"# in pieces, each a run of its own with {most}")
+        elif batch_launches or passes:
+            cut = pieces_.Cut(batch_launches, passes)
+            pieces = _kept_as(of, options, every=True)
+            work = functools.partial(in_pieces.capture, pieces, options, cut, timeout=timeout)
+            kept = {"cut": vars(cut)}, [".ncu.batches/manifest.json", ".ncu.meta.json"]
+            measure(pieces, options, *kept, work)
+        else:
+            measure_one(of, options, every=every, timeout=timeout)
+
+
+def _most(launches: int | None, metrics: int | None) -> str:
+    """What a piece has at most, as text; empty where the work is not cut."""
+    parts = {"launches": launches, "metrics": metrics}
+    found = " and ".join(f"{most} {what}" for what, most in parts.items() if most)
+    return found and f"at most {found}"
+
+
+def _kept_as(of: Target, options: tool.Options, *, every: bool) -> Target:
+    """The target with the names of the files that such a capture leaves."""
+    if options.of_ranges:
+        return of.whole()
+    return of.every() if every else of
+
+
+def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: float) -> None:
+    """The step of a capture in one run of the program; nothing where it is still valid."""
+    of = _kept_as(of, options, every=every)
+    work = functools.partial(capture.capture, of, options, every=every, timeout=timeout)
+    measure(of, options, {"every": every}, list(capture.SUFFIXES), work)
+
+
+def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
+    chosen = backends.choose(backend)
+    if not chosen.traceable:
+        raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
+    for precision in wanted:
+        backends.check_precision(chosen, precision)
+    return [target.engine_target(measure_.subject(run, p, chosen)) for p in wanted]
+
+
+def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
+    return [target.torch_target(run, what, precision) for precision in wanted]
+
+
+def _able(what: str, backend: str) -> None:
+    """ToolMissing where this machine cannot capture."""
+    tool.command()
+    if what == "engine":
+        backends.require(backends.choose(backend))
+    elif not cuda_usable():
+        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+
+
+def _options(asked: dict[str, Any]) -> tool.Options:
+    texts = {k: "" if v is None else v for k, v in asked.items()}
+    given: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in texts.items()}
+    return tool.Options(**given)
+
+
+def _of_ranges(options: tool.Options, *, every: bool, cut: int | None) -> None:
+    """UsageError where what is asked for goes by kernels and the replay mode does not."""
+    kernels = {"--kernel-name": options.kernel_name, "--every": every, "--batch-launches": cut}
+    wrong = [name for name, given in kernels.items() if given]
+    if options.of_ranges and wrong:
+        raise click.UsageError(
+            f"{wrong[0]} chooses kernels, and --replay-mode {options.replay_mode} measures ranges"
+        )
+
+
+def _query(path: Path | None, timeout: float) -> None:
+    if path is not None and not path.is_dir():
+        raise InputError(
+            "no such run directory", file=path, fix="name a run, or leave out --run to write here"
+        )
+    file = (path / "captures" if path else Path()) / "ncu-metrics.txt"
+    writable(file)
+    count = tool.query(file, timeout)
+    click.echo(f"{count} metrics in {file}")
+
+
+def shown(of: Target, options: tool.Options, *, every: bool) -> str:
+    """The command as text, with the worker's job."""
+    of = _kept_as(of, options, every=every)
+    plan = None if every or options.filtered else of.plan()
+    filters = [] if plan is None else plan.filters()
+    before = tool.prefix(words("NCU", "ncu"), options, of.file(""), filters)
+    warmup = target.WARMUP if plan is None else of.warmup
+    return launch.shown([*before, *of.worker.command], of.job(warmup))
+
+
+def measure(
+    of: Target,
+    options: tool.Options,
+    also: dict[str, Any],
+    suffixes: list[str],
+    work: Callable[[], dict[str, Any]],
+) -> None:
+    """A step that leaves the files of these suffixes; nothing is done where it is valid."""
+    step = step_of(of, {**options.as_json(), **also}, suffixes)
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
+    refused = of.file(".ncu.refused.json")
+    refused.unlink(missing_ok=True)
+    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
+        try:
+            facts.update(work())
+        except ToolMissing as e:
+            # The report says why this side has no counters, also where it is made elsewhere.
+            write_json(refused, {"schema_version": 1, "why": e.what, "fix": e.fix})
+            raise
+
+
+def step_of(of: Target, options: dict[str, Any], suffixes: list[str]) -> Step:
+    """The step of a capture."""
+    sqlite = [of.sqlite] if of.sqlite is not None and of.sqlite.exists() else []
+    outputs = [of.file(s) for s in suffixes]
+    return Step(of.run, f"profile/{of.stem}.ncu", options, [*of.inputs, *sqlite], outputs)

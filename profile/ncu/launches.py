@@ -1,0 +1,166 @@
+"""The launches of one iteration: of an nsys export, and those that an ncu report holds."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import importlib
+import re
+import shutil
+import sqlite3
+import sys
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+from ...core import own_ranges
+from ...core.errors import InputError
+from ...core.replay.match import Seen
+from ...core.replay.plan import Launch
+from . import tool as tool_
+
+_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
+PUSH_POP = 59  # NvtxPushPopRange in ENUM_NSYS_EVENT_TYPE
+_KERNELS = """
+SELECT k.start, k.end, r.start, r.globalTid, d.value, s.value, k.gridX, k.gridY, k.gridZ,
+       k.blockX, k.blockY, k.blockZ, k.registersPerThread, k.staticSharedMemory,
+       k.dynamicSharedMemory
+FROM CUPTI_ACTIVITY_KIND_KERNEL k
+JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+  ON r.correlationId = k.correlationId AND (r.globalTid >> 24) = (k.globalPid >> 24)
+JOIN StringIds d ON d.id = k.demangledName
+JOIN StringIds s ON s.id = k.shortName
+ORDER BY r.start, k.start
+"""
+_RANGES = f"""
+SELECT n.start, n.end, n.globalTid, COALESCE(n.text, t.value)
+FROM NVTX_EVENTS n LEFT JOIN StringIds t ON t.id = n.textId
+WHERE n.eventType = {PUSH_POP} AND n.end IS NOT NULL
+ORDER BY n.start
+"""
+
+
+def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Any]]:
+    """Rows of an nsys export, in the order of launching and of opening. InputError.
+
+    Kernels: start, end, launch, thread, name, short name, grid x y z, block x y z, registers,
+    static and dynamic shared bytes; ranges (push/pop): start, end, thread, text.
+    """
+    where = urllib.parse.quote(str(path.absolute()))  # a ? or # of its own would end the path
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as file:
+            return file.execute(_KERNELS).fetchall(), file.execute(_RANGES).fetchall()
+    except sqlite3.Error as e:
+        raise InputError(
+            f"has no kernels and ranges that can be read ({e})",
+            file=path,
+            fix="profile it again with nsys",
+        ) from None
+
+
+def of_nsys(path: Path) -> list[Launch]:
+    """The kernels that one inference launched, in the order of launching, with their layers.
+
+    `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
+    """
+    kernels, ranges = kernels_and_ranges(path)
+    inferences = [r for r in ranges if r[3] and _ENQUEUE.match(r[3])]
+    if not inferences:
+        raise InputError("holds no inference of TensorRT", file=path, fix="profile it with nsys")
+    start, end, thread, _ = inferences[0]
+    inside = [r for r in ranges if r[2] == thread and start <= r[0] and r[1] <= end]
+    layers = _Layers([r for r in inside if r[3] and not _ENQUEUE.match(r[3])])
+    chosen = [k for k in kernels if k[3] == thread and start <= k[2] <= end]
+    if not chosen:
+        raise InputError("its first inference launched no kernel", file=path)
+    return [launch_of(i, kernel, layer=layers.at(kernel[2])) for i, kernel in enumerate(chosen)]
+
+
+def launch_of(index: int, kernel: Any, *, layer: str | None, place: str | None = None) -> Launch:
+    """The launch of a row of `kernels_and_ranges`."""
+    return Launch(
+        index=index,
+        kernel=kernel[4],
+        function=kernel[5],
+        grid=(kernel[6], kernel[7], kernel[8]),
+        block=(kernel[9], kernel[10], kernel[11]),
+        registers=kernel[12],
+        static_shared=kernel[13],
+        dynamic_shared=kernel[14],
+        layer=layer,
+        duration_ns=kernel[1] - kernel[0],
+        place=place,
+    )
+
+
+class _Layers:
+    """Ranges of one thread, nested, in the order of their starts."""
+
+    def __init__(self, ranges: list[Any]) -> None:
+        self._ranges = ranges
+        self._starts = [r[0] for r in ranges]
+
+    def at(self, time: int) -> str | None:
+        """The name of the innermost range around `time`."""
+        for i in range(bisect.bisect_right(self._starts, time) - 1, -1, -1):
+            if self._ranges[i][1] >= time:
+                return str(self._ranges[i][3])
+        return None
+
+
+def _library() -> Any:
+    """`ncu_report`: the package, or the one that Nsight Compute brings; null without either."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("ncu_report")
+    tool = next((shutil.which(a) for a in reversed(tool_.command()) if shutil.which(a)), None)
+    if tool is None:
+        return None
+    for folder in Path(tool).resolve().parents:
+        if (folder / "extras/python/ncu_report.py").exists():
+            sys.path.append(str(folder / "extras/python"))
+            with contextlib.suppress(ImportError):
+                return importlib.import_module("ncu_report")
+    return None
+
+
+def of_report(path: Path) -> list[Seen] | None:
+    """The launches of a report in order; null where no ncu_report is here to read it."""
+    library = _library()
+    if library is None:
+        return None
+    try:
+        report = library.load_report(str(path))
+        actions = [
+            results.action_by_idx(a)
+            for results in (report.range_by_idx(r) for r in range(report.num_ranges()))
+            for a in range(results.num_actions())
+        ]
+        return [_seen(number, action) for number, action in enumerate(actions)]
+    except (RuntimeError, ValueError, TypeError, AttributeError, OSError) as e:
+        raise InputError(f"cannot be read by ncu_report ({e})", file=path) from None
+
+
+def _seen(number: int, action: Any) -> Seen:
+    push_pop: list[tuple[str, str]] = []
+    start_end: list[str] = []  # hold for every thread: the phase, where a thread has no module
+    state = action.nvtx_state()
+    for domain_id in state.domains() if state is not None else ():
+        domain = state.domain_by_id(domain_id)
+        push_pop += [(domain.name(), name) for name in domain.push_pop_ranges()]
+        start_end += list(domain.start_end_ranges())
+    # A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
+    names = [n for d, n in push_pop if d == "myelin-exec"] or [n for _, n in push_pop]
+    names = names or start_end
+    own = own_ranges.innermost((n for _, n in push_pop), start_end)
+    return Seen(
+        number=number,
+        function=action.name(action.NameBase_FUNCTION),
+        grid=_size(action, "grid"),
+        block=_size(action, "block"),
+        layer=own or (names[-1] if names else None),
+    )
+
+
+def _size(action: Any, what: str) -> tuple[int, ...] | None:
+    parts = [action.metric_by_name(f"launch__{what}_dim_{axis}") for axis in "xyz"]
+    return None if None in parts else tuple(int(p.value()) for p in parts)

@@ -1,0 +1,265 @@
+"""A run's engines at other batch sizes: latency and throughput of each, without a profiler.
+
+Engines have static shapes, so each batch is an export and a build of its own, in the sub-run
+``RUN/sweep/batch-N``, made by the same steps with the run's own options (model, sequence, seed,
+settings; optimisation level). What is valid there is not made again, so a sweep that was
+interrupted goes on where it ended.
+
+``captures/sweep.json``: ``{"schema_version": 1, "model", "sequence", "points": [POINT, ...],
+"skipped": [{"batch", "precision", "backend", "what", "why", "fix"}]}``. A POINT has batch,
+sequence, precision, backend, `source` (the latency.json, from the run's folder), `sha256` of it,
+`summary` of its latencies (n, median, low, high, p90, p99, ...; ns), clock, ended_by,
+relative_width, target, throughput_per_second (inferences with a full queue), queued_median_ns,
+engine_bytes and memory (what the backend tells, in bytes); unknown is null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core import run_forms
+from ...core.cli.progress import log
+from ...core.errors import InputError, LayerlineError
+from ...core.files import sha256, write_json
+from ...core.run import Run, Step, open_run
+from ...core.series import of_processes, sizes
+from ...core.sweep import remark
+from ...engines import backend as backends
+from ...engines.backend import Backend, BuildOptions
+from ...engines.command import build
+from ...export.source import Request
+from ...export.stage import FILES, Options, Stage
+from .. import steps
+from ..engine import measure
+
+SCHEMA_VERSION = 1
+FOLDER = "sweep"
+MEMORY = ("device_bytes", "context_bytes", "peak_host_bytes")
+_BATCH = re.compile(r"^batch-([1-9]\d*)$")
+_LATENCY = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.latency$")
+_BUILDER = ("workspace_mib", "timing_cache")
+
+
+@dataclass(frozen=True)
+class Export:
+    """How the run was exported."""
+
+    request: Request
+    options: Options
+
+    def at(self, run: Run, batch: int) -> Stage:
+        """The export stage of the sub-run of a batch."""
+        dynamic = tuple(axis for axis in self.request.dynamic if axis != "batch")
+        return Stage(run, replace(self.request, batch=batch, dynamic=dynamic), self.options)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What is measured at every batch."""
+
+    precision: str
+    backend: Backend
+    asked: BuildOptions
+
+
+def exported(run: Run) -> Export:
+    """The run's own export. InputError where it has none."""
+    step = run.manifest("export/model")
+    if step is None:
+        raise InputError("was not exported", file=run.path, fix="run the export stage")
+    told = step.get("options") or {}
+    try:
+        request = Request(
+            model=told["model"],
+            batch=told["batch"],
+            seq=told["seq"],
+            seed=told["seed"],
+            settings=told["settings"],
+            revision=told["revision"],
+            dynamic=tuple(told["dynamic"]),
+        )
+        return Export(request, Options(told["opset"], told["tolerance"], told["external_above"]))
+    except (KeyError, TypeError):
+        raise InputError(
+            "its export does not say how it was made", file=run.path, fix="export it again"
+        ) from None
+
+
+def built(run: Run) -> list[tuple[str, str]]:
+    """(precision, backend) of the engines that the run has."""
+    found = []
+    for name in run.manifests():
+        stage, _, engine_name = name.partition("/")
+        precision, _, backend = engine_name.partition(".")
+        if stage == "engines" and precision in backends.PRECISIONS and backend in backends.BACKENDS:
+            found.append((precision, backend))
+    return sorted(found, key=lambda f: (backends.PRECISIONS.index(f[0]), f[1]))
+
+
+def asked(run: Run, precision: str, backend: Backend) -> Engine:
+    """The engine with the options that the run's own was built with; else with the defaults."""
+    step = run.manifest(f"engines/{precision}.{backend.name}") or {}
+    told = step.get("options") or {}
+    level = told.get("optimization_level")
+    extra = {k: told[k] for k in _BUILDER if told.get(k) is not None}
+    wanted = BuildOptions(None if level is None else str(level), told.get("threads"), extra)
+    return Engine(precision, backend, wanted)
+
+
+def sweep(
+    run: Run, batches: Sequence[int], engines: Sequence[Engine], limits: dict[str, Any]
+) -> None:
+    """Measure every engine at every batch; what fails is listed, the rest goes on.
+
+    ``captures/sweep.json`` is written after every point. Raises the last error where not one of
+    the points could be measured.
+    """
+    export = exported(run)
+    skipped: list[dict[str, Any]] = []
+    failure: LayerlineError | None = None
+    measured = 0
+    needed = [e.backend.source(run, e.precision).stem for e in engines]
+    for batch in sorted(set(batches)):
+        for wanted in engines:
+            try:
+                log(f"batch {batch}: {wanted.precision} {wanted.backend.name}")
+                point(run, export, batch, wanted, limits, needed)
+                measured += 1
+            except LayerlineError as e:
+                failure = e
+                name = f"{wanted.precision} {wanted.backend.name} at batch {batch}"
+                log(f"{name}: {e.line()}")
+                skipped.append(_skipped(batch, wanted, name, e))
+            write(run, export, skipped)
+    if not measured and failure is not None:
+        raise failure
+    for line in remarks(run, export):
+        log(line)
+
+
+def remarks(run: Run, export: Export) -> list[str]:
+    """What is to be said of the points at the run's own batch, beside the run's own latency."""
+    found = []
+    for p in points(run, export):
+        path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
+        if p["batch"] == export.request.batch and path.is_file():
+            label = f"{p['backend']} {p['precision']}"
+            own = run_forms.read(path).get("summary")
+            found.append(remark(label, p["batch"], p["summary"], own))
+    return [line for line in found if line]
+
+
+def _skipped(batch: int, of: Engine, name: str, error: LayerlineError) -> dict[str, Any]:
+    return {
+        "batch": batch,
+        "precision": of.precision,
+        "backend": of.backend.name,
+        "what": name,
+        "why": error.what,
+        "fix": error.fix,
+    }
+
+
+def point(
+    run: Run,
+    export: Export,
+    batch: int,
+    of: Engine,
+    limits: dict[str, Any],
+    needed: Sequence[str],
+) -> None:
+    """Export, build and measure one engine at one batch, as far as that is not valid.
+
+    `needed`: the ONNX files of all engines of the sweep, so that a batch is exported once.
+    """
+    backends.require(of.backend)
+    sub = open_run(run.file(FOLDER, f"batch-{batch}"), create=True)
+    export.at(sub, batch).export([p for p in FILES if p in needed])
+    build(sub, of.precision, of.backend, of.asked)
+    plan = steps.unprofiled(limits, of.backend)
+    steps.latency(measure.subject(sub, of.precision, of.backend), plan)
+
+
+def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> None:
+    """``captures/sweep.json``: every point that is valid, of this sweep or an earlier one."""
+    found = points(run, export)
+    have = {(p["batch"], p["precision"], p["backend"]) for p in found}
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "model": export.request.model,
+        "sequence": export.request.seq,
+        "points": found,
+        "skipped": [
+            dict(s) for s in skipped if (s["batch"], s["precision"], s["backend"]) not in have
+        ],
+    }
+    inputs = [run.path / p["source"] for p in found]
+    kept = [{k: s[k] for k in ("batch", "precision", "backend", "why")} for s in skipped]
+    path = run.file("captures", "sweep.json")
+    step = Step(run, "profile/sweep", {"skipped": kept}, inputs, [path])
+    if step.valid():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with step.recording() as facts:
+        write_json(path, document)
+        facts["points"] = len(found)
+
+
+def points(run: Run, export: Export) -> list[dict[str, Any]]:
+    """The points in the sub-runs, as their manifests and files say that they are valid."""
+    found = []
+    for folder in sorted(run.file(FOLDER).glob("batch-*")):
+        match = _BATCH.match(folder.name)
+        if match is None:
+            continue
+        sub, batch = Run(folder), int(match[1])
+        if not export.at(sub, batch).model_step().valid():
+            continue
+        for name in sub.manifests():
+            stage, _, rest = name.partition("/")
+            if stage == "profile" and (latency := _LATENCY.match(rest)) and _valid(sub, name):
+                found.append(_point(run, sub, batch, latency[1], latency[2], export.request.seq))
+    order = backends.PRECISIONS.index
+    return sorted(found, key=lambda p: (p["backend"], order(p["precision"]), p["batch"]))
+
+
+def _valid(sub: Run, name: str) -> bool:
+    """Whether a step's code, inputs and outputs are those of its manifest, whatever its options."""
+    last = sub.manifest(name) or {}
+    files = {side: [_path(sub, p) for p in last.get(side, {})] for side in ("inputs", "outputs")}
+    return Step(sub, name, last.get("options") or {}, files["inputs"], files["outputs"]).valid()
+
+
+def _path(sub: Run, name: str) -> Path:
+    return Path(name) if Path(name).is_absolute() else sub.path / name
+
+
+def _point(
+    run: Run, sub: Run, batch: int, precision: str, backend: str, sequence: int
+) -> dict[str, Any]:
+    path = sub.file("captures", f"{precision}.{backend}.latency.json")
+    latency = run_forms.read(path)
+    facts = latency.get("facts") or {}
+    queued = of_processes(latency.get("queued_ns") or [], sizes(latency, "queued_n"))
+    record = run_forms.read(sub.file("engines", f"{precision}.{backend}.build.json"))
+    return {
+        "batch": batch,
+        "sequence": sequence,
+        "precision": precision,
+        "backend": backend,
+        "source": path.relative_to(run.path).as_posix(),
+        "sha256": sha256(path),
+        "summary": latency.get("summary"),
+        "clock": facts.get("clock", "host"),
+        "ended_by": latency.get("ended_by"),
+        "relative_width": latency.get("relative_width"),
+        "target": latency.get("target"),
+        "throughput_per_second": facts.get("throughput_per_second"),
+        "queued_median_ns": None if queued is None else queued.median,
+        "engine_bytes": record.get("engine_bytes"),
+        "memory": {k: facts.get(k) for k in MEMORY},
+    }
