@@ -12,7 +12,7 @@ from ..core import series
 from ..core.run import Run
 from . import audit, closure, engine_captures, floors, host_run, launch
 from .captured import BACKENDS, Captured, counted, labels, lost
-from .layers import layers
+from .layers import of_ops
 from .run_files import optional
 from .sides import SideData
 
@@ -36,7 +36,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
     ran = audit.kernel_time(ops)
     claims = backend in audit.CLAIMING
     checks += filter(None, [audit.check(precision, ran, claims=claims, label=label)])
-    table = layers(ops, name, capture.described)
+    table = of_ops(ops, name, capture.described)
     meta = optional(run.file("captures", f"{name}.trace.meta.json"))
     host = host_run.read(capture.raw, meta)
     side = SideData(

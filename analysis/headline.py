@@ -70,7 +70,7 @@ def sentences(view: View) -> list[dict[str, Any]]:
     found += _slower(view["ratios"], sides, first)
     found += [p for s in view["sides"] if (p := _placement(s))]
     found += [p for s in view["sides"] if (p := _launches(s))]
-    found += [_say(text, UNSURE) for text in unsettled.sentences(view, first)]
+    found += [_say(text, UNSURE) for text in unsettled.not_settled(view, first)]
     found += [p for s in view["sides"] if (p := _step(s))]
     found += _parity(view["sides"], leading)
     found.append(_sums(view["sides"]))

@@ -19,7 +19,7 @@ MOVEMENT = "movement"
 _TOLD = ["source", "precision", "name", "layer", "nodes", "rule"]
 
 
-def layers(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
+def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = ()) -> pa.Table:
     """The `layers` table of one engine, the most expensive layer first.
 
     `ops`: rows of one source and precision. `described`: the layers list of the engine's

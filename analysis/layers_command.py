@@ -142,7 +142,7 @@ def read_layers(
         graph = None
     try:
         if info is None:
-            found = layers_generic.layers(artefact, graph, network)
+            found = layers_generic.of_artefact(artefact, graph, network)
         else:
             found, told = layers_info.layers(artefact, info, graph, network)
             notes += told

@@ -12,25 +12,25 @@ from typing import Any
 from ..core.resolve.spelling import reformat_of
 from .report.show import percent
 
-Row = dict[str, Any]
+Layer = dict[str, Any]
 
 
-def whole(row: Row) -> bool:
+def whole(row: Layer) -> bool:
     """Whether a row is a ForeignNode of which nothing says what kernels it ran."""
     return _foreign(row) and reformat_of(row["layer"]) is None
 
 
-def untold(row: Row) -> bool:
+def untold(row: Layer) -> bool:
     """Whether a row is a ForeignNode, or a copy around one, that nothing but its name describes
     and that has no module: no nodes.json alone resolves it."""
     return _foreign(row) and row["kind"] is None and (row["rule"] or "unresolved") == "unresolved"
 
 
-def _foreign(row: Row) -> bool:
+def _foreign(row: Layer) -> bool:
     return "ForeignNode[" in (row["layer"] or "") and row["kernels"] is None
 
 
-def hint(rows: Sequence[Row]) -> str | None:
+def hint(rows: Sequence[Layer]) -> str | None:
     """One sentence: what would tell more of the ForeignNodes; null where there are none."""
     mine = [r for r in rows if whole(r)]
     if not mine:

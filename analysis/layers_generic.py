@@ -13,8 +13,7 @@ from ..core import tables
 from ..core.errors import InputError
 from ..core.nodes import NodeGraph
 from ..core.resolve import Network, RawLayer, Resolution, resolve
-from .layers import layers as layers_of_ops
-from .layers import without_kernels
+from .layers import of_ops, without_kernels
 from .layers_show import Times
 from .readers.base import Artefact
 from .readers.tensorrt import profile
@@ -23,7 +22,7 @@ from .sums import iterations_of, stat, sums
 Row = dict[str, Any]
 
 
-def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None) -> pa.Table:
+def of_artefact(artefact: Artefact, graph: NodeGraph | None, network: Network | None) -> pa.Table:
     """The `layers` table of an artefact, resolved; InputError where it names no layers."""
     if "layers" in artefact.tables:
         rows = artefact.tables["layers"].to_pylist()
@@ -32,7 +31,7 @@ def layers(artefact: Artefact, graph: NodeGraph | None, network: Network | None)
         return tables.table("layers", rows)
     ops = artefact.tables.get("ops")
     if ops is not None and "node" in ops["kind"].unique().to_pylist():
-        return layers_of_ops(_resolved_ops(ops, graph, network), engine=artefact.kind)
+        return of_ops(_resolved_ops(ops, graph, network), engine=artefact.kind)
     raise nameless(artefact)
 
 

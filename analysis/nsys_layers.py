@@ -50,7 +50,7 @@ def of_source(
             fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
         )
     resolved = resolutions(found, graph, network, attribution.capture.names, info)
-    table = layers(found, resolved, source.path.name, precision, info)
+    table = of_runs(found, resolved, source.path.name, precision, info)
     notes = [*ops_.notes(attribution), *found.notes, *_several(found), *_told(found, info)]
     return table, notes, per_iteration(found)
 
@@ -153,7 +153,7 @@ def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
     return seen
 
 
-def layers(
+def of_runs(
     found: Runs,
     resolved: Sequence[Resolution | None],
     source: str,

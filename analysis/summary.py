@@ -63,7 +63,7 @@ def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, 
         "facts": view["manifest"].get("facts"),
         "modules": modules(view),
         "kinds": kinds(view),
-        "sweep": sweep.figures(view["sweep"]) if "sweep" in view else None,
+        "sweep": sweep.sweep_figures(view["sweep"]) if "sweep" in view else None,
         "counters": counters(view),
         "unusable": [s for s in view["skipped"] if s.get("file")],
     }

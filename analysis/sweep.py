@@ -132,7 +132,7 @@ def _below(point: SweepPoint, top: SweepPoint) -> bool:
     return high is not None and low is not None and high < low
 
 
-def figures(sweep: Sweep) -> dict[str, Any]:
+def sweep_figures(sweep: Sweep) -> dict[str, Any]:
     """The sweep for summary.json."""
     return {
         "points": [

@@ -10,14 +10,14 @@ BUSY = "busy machine"
 WHOLE = ("inference", "step")  # what stands for itself; the others are parts of a step
 
 
-def sentences(view: View, first: Ratio | None) -> list[str]:
+def not_settled(view: View, first: Ratio | None) -> list[str]:
     """The series that have not settled, besides those that the first sentence tells; and, of all
     of them, whether the machine had other work."""
     return [*_series(view, first), *_busy(view)]
 
 
 def _series(view: View, first: Ratio | None) -> list[str]:
-    told = {first["over"], first["under"]} if first else _alone(view)
+    told = {first["over"], first["under"]} if first else _series_alone(view)
     # Phases of a step after what stands for itself: that is what is shown first.
     ordered = sorted(view["sides"], key=lambda s: s["phase"] not in WHOLE)
     loose = [
@@ -34,7 +34,7 @@ def _series(view: View, first: Ratio | None) -> list[str]:
     return [f"Latencies that have not settled: {'; '.join(said)}."]
 
 
-def _alone(view: View) -> set[str]:
+def _series_alone(view: View) -> set[str]:
     """The sides that have a sentence each where nothing is compared (`headline`)."""
     known = [s for s in view["sides"] if s["latency"]["median"] is not None]
     return {s["key"] for s in [s for s in known if s["phase"] in WHOLE] or known}

@@ -10,7 +10,7 @@ import pytest
 from analysis_examples import node, ops, three_modules
 
 from layerline.analysis import headline, savings
-from layerline.analysis.layers import layers
+from layerline.analysis.layers import of_ops
 from layerline.analysis.report.view import View
 from layerline.analysis.sides import Model, SideData
 from layerline.analysis.view import build
@@ -36,7 +36,7 @@ def engine(**more: Any) -> SideData:
         "ops": table,
         "latency_ns": [150, 151, 152, 153, 154, 155],
         "traced_ns": {0: 160, 1: 170, 2: 180},
-        "layers": layers(table, "fp16.ort", described),
+        "layers": of_ops(table, "fp16.ort", described),
         "nodes": [{"name": "a/Op", "op": "Op", "module": "a", "status": "executed", "layer": "a"}],
     }
     return SideData(**{**facts, **more})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from layerline.analysis import compare as core
 from layerline.analysis.compare import Measure, compare, difference, exceeding, with_repeats
-from layerline.analysis.layers import layers
+from layerline.analysis.layers import of_ops
 from layerline.core.cli.command import main
 from layerline.core.tables import write_parquet
 
@@ -171,7 +171,7 @@ def test_a_run_without_a_report_says_what_to_do(tmp_path: Path, capsys: Any) -> 
 
 def test_layer_tables(tmp_path: Path, capsys: Any) -> None:
     for name, times in (("a", [100] * 6), ("b", [150] * 6)):
-        write_parquet(tmp_path / f"{name}.parquet", layers(ops(node("gemm", ["m"], times)), "e"))
+        write_parquet(tmp_path / f"{name}.parquet", of_ops(ops(node("gemm", ["m"], times)), "e"))
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
     assert outcome(a, b, "--json", "--fail-above", 40) == 1
     (only,) = json.loads(capsys.readouterr().out)["failing"]
@@ -185,7 +185,7 @@ def test_layer_tables(tmp_path: Path, capsys: Any) -> None:
 def test_a_table_that_was_changed_is_refused_in_one_line(
     tmp_path: Path, column: str, value: Any, told: str, capsys: Any
 ) -> None:
-    made = layers(ops(node("gemm", ["m"], [100] * 6)), "e")
+    made = of_ops(ops(node("gemm", ["m"], [100] * 6)), "e")
     at = made.schema.get_field_index(column)
     path = tmp_path / "a.parquet"
     write_parquet(path, made.set_column(at, column, pa.array([value], pa.string())))
