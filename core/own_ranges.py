@@ -21,3 +21,20 @@ def innermost(*groups: Iterable[str]) -> str | None:
         if own:
             return own[-1]
     return None
+
+
+def modules_of_range(layer: str) -> tuple[str, ...]:
+    """The module of an eager launch's range, or of its label (`ncu_spread.label`); none of a
+    phase's."""
+    if layer.startswith(MODULE):
+        return (layer.removeprefix(MODULE),)
+    _, slash, module = layer.removeprefix(PHASE).partition("/")
+    return (module,) if slash and layer.startswith(PHASE) else ()
+
+
+def phase_of_range(layer: str) -> str:
+    """The phase of a phase's range, or of its label; empty for any other layer."""
+    return layer.removeprefix(PHASE).partition("/")[0] if layer.startswith(PHASE) else ""
+
+
+NO_LAYER = "(no layer range)"

@@ -276,3 +276,13 @@ def write_csv(path: Path, data: pa.Table) -> None:
             ]
     with replacing(path) as temporary:
         flat.to_csv(temporary, index=False)
+
+
+DEVICE_KINDS = ("kernel", "memcpy", "memset")
+
+
+# Rows that are no module's: time of operations without a known module, and in no operation.
+UNRESOLVED = "unresolved"
+
+
+OUTSIDE_OPERATORS = "outside operators"

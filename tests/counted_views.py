@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import report_views as views
 
-from layerline.analysis import bound
-from layerline.analysis.floors import LayerFloor
+from layerline.analysis.model.side import LayerFloor
+from layerline.analysis.roofline import bound
 from layerline.core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, SASS
 from layerline.core.tables import table
 

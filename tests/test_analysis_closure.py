@@ -12,8 +12,8 @@ from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import raw_sums
-from layerline.analysis.closure import (
+from layerline.analysis.checks import raw_totals
+from layerline.analysis.checks.closure import (
     Span,
     counted_once,
     operators_against_phase,
@@ -148,8 +148,8 @@ def test_raw_onnxruntime_counts_node_executions_in_runs_once(tmp_path: Path) -> 
         {"cat": "Node", "name": "after_kernel_time", "dur": 9, "ts": 2000},
     ]
     path.write_text(json.dumps(events))
-    assert raw_sums.onnxruntime(path) == {"node": 340_000}
-    assert raw_sums.onnxruntime(path, warmup=1) == {"node": 40_000}
+    assert raw_totals.onnxruntime(path) == {"node": 340_000}
+    assert raw_totals.onnxruntime(path, warmup=1) == {"node": 40_000}
 
 
 def test_raw_torch_trace_counts_nested_operators_once_and_only_in_the_window(
@@ -168,13 +168,13 @@ def test_raw_torch_trace_counts_nested_operators_once_and_only_in_the_window(
     ]
     path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
     # linear 10.5 us with addmm inside it, and 3 us of another thread; "early" is in no iteration.
-    found = raw_sums.torch_trace(path)
+    found = raw_totals.torch_trace(path)
     assert (found.sums, found.steps) == ({"op": 13_500}, {0: 100_000})
-    assert raw_sums.torch_trace(path, "ProfilerStep#").sums == {"op": 18_500}
+    assert raw_totals.torch_trace(path, "ProfilerStep#").sums == {"op": 18_500}
     # Older profilers wrote what is no strict JSON; a plain list has the events alone.
     plain = json.dumps(events).replace('"pid": 1', '"pid": 1, "weight": NaN')
     path.write_bytes(gzip.compress(plain.encode()))
-    assert raw_sums.torch_trace(path) == found
+    assert raw_totals.torch_trace(path) == found
 
 
 def test_raw_nsys_leaves_absent_tables_out(tmp_path: Path) -> None:
@@ -184,4 +184,4 @@ def test_raw_nsys_leaves_absent_tables_out(tmp_path: Path) -> None:
     database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?)", [(1, 5), (9, 10)])
     database.commit()
     database.close()
-    assert raw_sums.nsys(path) == {"kernel": 5}
+    assert raw_totals.nsys(path) == {"kernel": 5}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from layerline.analysis.comparability import FACTS, SideFacts, differences
+from layerline.analysis.comparison.comparability import FACTS, differences
+from layerline.analysis.model.side import SideFacts
 
 SAME: dict[str, Any] = {
     "precision": "fp32",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis.facts import _inputs_hash, machine
+from layerline.analysis.captures.settings import _inputs_hash, machine
 
 STATE = {
     "cpu": "Example CPU",

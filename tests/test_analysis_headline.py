@@ -6,18 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from analysis_examples import node, ops
+from analysis_examples import node, ops, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import headline, launch, savings
-from layerline.analysis.report import answer, html, markdown, show
-from layerline.analysis.report.view import View
-from layerline.analysis.report_command import _comparisons
-from layerline.analysis.sides import Model, SideData
-from layerline.analysis.summary import summary
-from layerline.analysis.sums import phase_shares
-from layerline.analysis.view import build
+from layerline.analysis import formatting
+from layerline.analysis.checks import latency as latency_
+from layerline.analysis.commands.report import _comparisons
+from layerline.analysis.comparison import lead, savings
+from layerline.analysis.costs.iterations import phase_shares
+from layerline.analysis.model.comparison import View
+from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.report import answer, html, markdown
+from layerline.analysis.report.summary_json import summary
 
 US = 1_000
 TIMES = [100, 101, 99, 100, 102, 98, 100, 101]  # no trend, interval [98, 102] at eight samples
@@ -47,7 +48,7 @@ def a_side(name: str, precision: str, latency: int, **more: Any) -> SideData:
 
 
 def made(*sides: SideData) -> View:
-    return build(list(sides), Model("m", ["", "attn", "mlp"]))
+    return told(list(sides), Model("m", ["", "attn", "mlp"]))
 
 
 def texts(view: View) -> list[str]:
@@ -177,7 +178,7 @@ def test_an_engine_that_computed_little_in_its_precision_is_no_win_either() -> N
 
 def test_a_failed_third_check_says_in_which_direction() -> None:
     slow, fast = (
-        {**launch.cost([traced] * 9, [100] * 9), "residual_ns": 1} for traced in (385, 29)
+        {**latency_.cost([traced] * 9, [100] * 9), "residual_ns": 1} for traced in (385, 29)
     )
     view = made(
         a_side("eager", "fp32", 9_000, closure=[fast]), a_side("CPU", "fp32", 1, closure=[slow])
@@ -323,21 +324,21 @@ def test_shares_of_a_step_add_up(phases: dict[str, list[int]]) -> None:
     ],
 )
 def test_a_ratio_next_to_one_is_not_written_as_one(value: float, text: str) -> None:
-    assert show.ratio(value) == text
+    assert formatting.ratio(value) == text
 
 
 def test_an_interval_is_not_written_as_a_point() -> None:
-    assert show.ratio_range(1.6762, 1.6846) == "1.676× – 1.685×"
-    assert show.ratio_range(1.62, 1.7, " to ") == "1.62× to 1.70×"
-    assert show.ratio_range(2.0, 2.0) == "2.00×"
-    assert show.ratio_range(None, 2.0) == "–"
-    assert show.percent(1.0004) == "100.1 %"
-    assert show.percent(1 + 1e-12) == "100 %"
+    assert formatting.ratio_range(1.6762, 1.6846) == "1.676× – 1.685×"
+    assert formatting.ratio_range(1.62, 1.7, " to ") == "1.62× to 1.70×"
+    assert formatting.ratio_range(2.0, 2.0) == "2.00×"
+    assert formatting.ratio_range(None, 2.0) == "–"
+    assert formatting.percent(1.0004) == "100.1 %"
+    assert formatting.percent(1 + 1e-12) == "100 %"
 
 
 @given(st.floats(0.5, 2))
 def test_only_one_is_written_as_one(value: float) -> None:
-    assert (show.ratio(value) == "1.00×") == (value == 1)
+    assert (formatting.ratio(value) == "1.00×") == (value == 1)
 
 
 def test_summary_and_terminal_have_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +364,7 @@ def test_summary_and_terminal_have_the_table(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_any_comparison_each_whole_side_stands_alone() -> None:
     view = made(a_side("TensorRT", "fp32", 4_000))
     assert texts(view)[0] == "TensorRT fp32 takes 4.00 ms (95 % interval 3.92 ms to 4.08 ms)."
-    assert headline.mark_lead([], view["sides"]) == []
+    assert lead.mark_lead([], view["sides"]) == []
 
 
 def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
@@ -372,8 +373,8 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
            "sides": ["eager/fp32.torch/inference"]}  # fmt: skip
     said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
-    view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = told(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert [h["tone"] for h in view["headline"] if h["text"].endswith(said)] == ["unsure"]
     quiet = [a_side("eager", "fp32", 9_000), sides[1]]
-    view = build(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = told(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert not any(said in t for t in texts(view))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis_examples import node, ops
 
-from layerline.analysis.layers import of_ops
+from layerline.analysis.costs.layers import of_ops
 
 
 def test_statistics_are_over_sums_per_iteration_not_over_calls() -> None:

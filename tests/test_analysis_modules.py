@@ -10,10 +10,12 @@ from analysis_examples import node, ops, three_modules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.blocks import blocks, common_parent
-from layerline.analysis.modules import (
+from layerline.analysis.costs.iterations import Key, Sums, sums
+from layerline.analysis.costs.modules import (
     ancestors,
+    blocks,
     bounds,
+    common_parent,
     inside,
     kind_of,
     kinds,
@@ -22,7 +24,6 @@ from layerline.analysis.modules import (
     subtree_regions,
     tree,
 )
-from layerline.analysis.sums import Key, Sums, sums
 from layerline.core.stats import median
 
 

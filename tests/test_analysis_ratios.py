@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from layerline.analysis.ratios import ratios
-from layerline.analysis.sides import SideData
+from layerline.analysis.comparison.ratios import ratios
+from layerline.analysis.model.side import SideData
 
 
 def side(backend: str, precision: str, ns: int) -> SideData:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import launch, steady
+from layerline.analysis.checks import latency, steadiness
 from layerline.core.errors import InputError
 
 MS = 1_000_000
@@ -19,7 +19,7 @@ def noise(n: int, middle: int, spread: int, seed: int = 1) -> list[int]:
 
 
 def judged(samples: list[int], target: float | None = 0.02, **more: Any) -> Any:
-    found = steady.judge(samples, target, **more)
+    found = steadiness.judge(samples, target, **more)
     assert found is not None
     return found
 
@@ -89,7 +89,7 @@ def test_a_missed_target_is_a_fault_and_an_unknown_one_is_not() -> None:
 def test_too_few_samples_are_no_verdict() -> None:
     found = judged([5, 500, 5])
     assert (found["settled"], found["faults"]) == (None, [])
-    assert steady.judge([]) is None
+    assert steadiness.judge([]) is None
 
 
 def test_each_process_drifts_for_itself() -> None:
@@ -99,19 +99,19 @@ def test_each_process_drifts_for_itself() -> None:
     assert judged(samples, None, of=[30, 30, 30])["settled"] is True
     assert judged(samples, None)["drift"] is not None
     # The interval covers that of each load.
-    found = steady.summary(samples, [30, 30, 30])
+    found = steadiness.summary(samples, [30, 30, 30])
     assert found is not None and found.low is not None and found.high is not None
     assert found.low < 10.01 * MS and found.high > 11.99 * MS
 
 
 def test_processes_that_are_not_those_of_the_samples_are_refused() -> None:
     with pytest.raises(InputError, match="contradicts itself"):
-        steady.summary([1] * 9, [3, 3])
+        steadiness.summary([1] * 9, [3, 3])
 
 
 def test_the_third_check_says_what_is_known_and_not_why() -> None:
     # 71 % less time while profiled is no cost of the profiler.
-    found = launch.cost([29] * 9, [100] * 9)
+    found = latency.cost([29] * 9, [100] * 9)
     assert (found["ok"], found["residual_ns"]) == (False, -71)
     assert "the profiled run took 71.0 % less" in found["text"]
     assert "more than the 10.0 % allowed" in found["text"]
@@ -120,11 +120,11 @@ def test_the_third_check_says_what_is_known_and_not_why() -> None:
 
 
 def test_the_third_check_names_the_series_that_had_not_settled() -> None:
-    found = launch.cost([29 * MS] * 9, [(225 + 15 * i) * MS for i in range(32)])
+    found = latency.cost([29 * MS] * 9, [(225 + 15 * i) * MS for i in range(32)])
     assert found["ok"] is False
     assert (
         "a series had not settled (the unprofiled series drifts: second half 1.71× the first"
         in found["text"]
     )
-    steady_ = launch.cost([100] * 9, [100] * 9)
+    steady_ = latency.cost([100] * 9, [100] * 9)
     assert steady_["text"] == "The profiled run took as long as the unprofiled one."

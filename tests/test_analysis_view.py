@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from analysis_examples import node, ops, three_modules
+from analysis_examples import node, ops, three_modules, told
 
-from layerline.analysis import headline, savings
-from layerline.analysis.layers import of_ops
-from layerline.analysis.report.view import View
-from layerline.analysis.sides import Model, SideData
-from layerline.analysis.view import build
+from layerline.analysis.comparison import savings
+from layerline.analysis.costs.layers import of_ops
+from layerline.analysis.model.comparison import View
+from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.report import headline
 
 ENGINE, EAGER = "engine/fp16.ort/inference", "eager/fp32/inference"
 
@@ -70,7 +70,7 @@ def eager(**more: Any) -> SideData:
 @pytest.fixture
 def view() -> View:
     model = Model("tiny, 1×8", ["", "a", "b", "b.c", "b.d"], {"b.c": "Linear"})
-    return build([engine(), eager()], model, generated="2026-01-01T00:00:00+00:00")
+    return told([engine(), eager()], model, generated="2026-01-01T00:00:00+00:00")
 
 
 def row(view: View, identity: str) -> Any:
@@ -166,7 +166,7 @@ def test_ratio_of_latencies_with_an_interval(view: View) -> None:
 
 
 def test_the_noise_of_building_is_in_the_interval_of_a_ratio() -> None:
-    view = build([engine(rebuild_noise=0.1), eager()], Model("m"))
+    view = told([engine(rebuild_noise=0.1), eager()], Model("m"))
     (r,) = view["ratios"]
     # The engine's 150 to 155 ns become 135 to 170 (155 * 1.1 = 170.5, rounded to even).
     assert (r["low"], r["high"]) == (450 / 170, 455 / 135)
@@ -183,7 +183,7 @@ def test_headline_says_how_much_where_and_how_sure(view: View) -> None:
 
 def test_headline_is_not_significant_by_accident() -> None:
     noisy = [600, 100, 150, 150, 100, 600]
-    view = build(
+    view = told(
         [engine(latency_ns=noisy), eager(latency_ns=[500, 130, 160, 170, 120, 600])], Model("m")
     )
     first = view["headline"][0]
@@ -191,12 +191,12 @@ def test_headline_is_not_significant_by_accident() -> None:
 
 
 def test_headline_without_an_interval_says_so() -> None:
-    view = build([engine(latency_ns=[100]), eager(latency_ns=[1000])], Model("m"))
+    view = told([engine(latency_ns=[100]), eager(latency_ns=[1000])], Model("m"))
     assert "too few samples" in view["headline"][0]["text"]
 
 
 def test_headline_of_a_slower_engine_is_bad_news() -> None:
-    view = build([engine(latency_ns=[900] * 6), eager()], Model("m"))
+    view = told([engine(latency_ns=[900] * 6), eager()], Model("m"))
     assert "takes 1.99× as long as" in view["headline"][0]["text"]
     assert view["headline"][0]["tone"] == "bad"
 
@@ -211,7 +211,7 @@ def test_a_check_that_failed_is_in_the_headline() -> None:
         "ok": False,
         "text": "These numbers do not add up: x.",
     }
-    view = build([engine(closure=[check]), eager()], Model("m"))
+    view = told([engine(closure=[check]), eager()], Model("m"))
     where = view["headline"][1]
     assert where["text"].startswith("As profiled, with checks that failed: ")
     assert where["tone"] == "neutral"
@@ -223,7 +223,7 @@ def test_a_check_that_failed_is_in_the_headline() -> None:
 
 
 def test_nothing_captured_gives_an_empty_view() -> None:
-    view = build([], Model("m"))
+    view = told([], Model("m"))
     assert view["modules"] == [] and view["sides"] == []
 
 

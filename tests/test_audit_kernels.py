@@ -2,7 +2,7 @@
 
 import pytest
 
-from layerline.analysis.kernel_precision import kernel_precision
+from layerline.core.kernel_names import kernel_precision
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import audit, closure, launch
-from layerline.analysis.closure import Span
+from layerline.analysis.checks import closure, precision
+from layerline.analysis.checks import latency as latency_
+from layerline.analysis.checks.closure import Span
+from layerline.analysis.costs import layers
+from layerline.analysis.host import launch_bound
 from layerline.core import tables
 
 HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64"
@@ -16,16 +19,16 @@ FULL = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8"
 PLAIN = "__myl_bb0_9_MulMulMulAddMulTanAddMulMul"
 
 
-def ran(*kernels: tuple[str, int]) -> audit.KernelTime | None:
+def ran(*kernels: tuple[str, int]) -> precision.KernelTime | None:
     rows = [
         {"source": "x", "phase": "inference", "kind": "kernel", "name": n, "duration_ns": ns}
         for n, ns in kernels
     ]
-    return audit.kernel_time(tables.table("ops", rows))
+    return precision.kernel_time(tables.table("ops", rows))
 
 
 def verdict(asked: str, *kernels: tuple[str, int], claims: bool = True) -> Any:
-    return audit.check(asked, ran(*kernels), claims=claims, label="engine")
+    return precision.check(asked, ran(*kernels), claims=claims, label="engine")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_kernel_time_is_a_median_of_iterations_and_shares_are_of_all() -> None:
         for n, ns in ((HALF, half), (PLAIN, plain))
     ]
     rows.append({"source": "x", "kind": "memcpy", "name": HALF, "duration_ns": 99, "iteration": 0})
-    found = audit.kernel_time(tables.table("ops", rows))
+    found = precision.kernel_time(tables.table("ops", rows))
     assert found is not None
     assert dict(found.ns) == {"fp16": 20, "unknown": 2}
     assert found.share == {"fp16": 0.9, "unknown": 0.1}
@@ -77,17 +80,17 @@ def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
             (HALF, 5, "a"), (TF32, 7, "a"), (HALF, 3, "a"), (PLAIN, 90, "a"), (PLAIN, 1, "b"),
         )
     ]  # fmt: skip
-    assert audit.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
+    assert layers.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
 
 
 QUEUED = {"latency_ns": [200] * 9, "queued_ns": [100] * 9, "facts": {"cuda_graph": False}}
 
 
 def test_a_queued_trace_is_held_against_queued_inferences() -> None:
-    found = launch.profiler_cost([104] * 9, QUEUED, queued=True)
+    found = latency_.profiler_cost([104] * 9, QUEUED, queued=True)
     assert (found["ok"], found["residual_ns"]) == (True, 4)
     # From idle, the same trace would seem to take half as long as the unprofiled run.
-    assert launch.profiler_cost([104] * 9, QUEUED, queued=False)["ok"] is False
+    assert latency_.profiler_cost([104] * 9, QUEUED, queued=False)["ok"] is False
 
 
 @pytest.mark.parametrize(
@@ -98,19 +101,19 @@ def test_a_queued_trace_is_held_against_queued_inferences() -> None:
     ],
 )
 def test_unlike_modes_are_not_compared(latency: dict[str, Any], why: str) -> None:
-    found = launch.profiler_cost([104] * 9, latency, queued=True)
+    found = latency_.profiler_cost([104] * 9, latency, queued=True)
     assert found["ok"] is None and why in found["text"]
 
 
 def test_how_launch_bound_an_engine_is() -> None:
-    assert launch.bound([200] * 9, [150] * 9) == 0.25
-    assert launch.bound([200] * 9, [201] * 9) == 0  # the clock's noise
-    assert launch.bound([200] * 9, []) is None
+    assert launch_bound.bound([200] * 9, [150] * 9) == 0.25
+    assert launch_bound.bound([200] * 9, [201] * 9) == 0  # the clock's noise
+    assert launch_bound.bound([200] * 9, []) is None
 
 
 def test_what_was_not_sampled_of_the_device_is_absent() -> None:
     facts = {"throughput_per_second": 9.5, "gpu": {"samples": 0, "missing": "no nvml"}}
-    assert launch.device({"facts": facts}) == {"throughput_per_second": 9.5, "samples": 0}
+    assert latency_.device({"facts": facts}) == {"throughput_per_second": 9.5, "samples": 0}
 
 
 def span(iteration: int, operations: int) -> Span:
@@ -127,25 +130,25 @@ def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -
         (1_400_000, False, 200_000),  # slower kernels
         (800_000, False, -250_000),  # faster ones, or some are missing
     ):
-        found = launch.kernels_alone([span(0, busy)], {0: 100}, latency)
+        found = latency_.kernels_alone([span(0, busy)], {0: 100}, latency)
         assert found is not None
         assert (found["check"], found["ok"], found["residual_ns"]) == ("iii", ok, residual)
         assert sum(t["ns"] for t in found["terms"]) == residual
 
 
 def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
-    assert launch.kernels_alone([span(0, 5)], {0: 1}, {"latency_ns": [5] * 9}) is None
-    assert launch.kernels_alone([], {}, {"queued_ns": [5] * 9}) is None
+    assert latency_.kernels_alone([span(0, 5)], {0: 1}, {"latency_ns": [5] * 9}) is None
+    assert latency_.kernels_alone([], {}, {"queued_ns": [5] * 9}) is None
 
 
 def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
-    slower = launch.profiler_cost([300] * 9, {"latency_ns": [100] * 9}, queued=False)
+    slower = latency_.profiler_cost([300] * 9, {"latency_ns": [100] * 9}, queued=False)
     agree = closure.judged("sources", [], 1, 1000, 0.02, good="the same", bad="not")
     differ = closure.judged("sources", [], 100, 1000, 0.02, good="the same", bad="not")
-    (told, _) = launch.host_slowed(slower, [agree])
+    (told, _) = latency_.host_slowed(slower, [agree])
     assert told["ok"] is None and "took 200 % longer" in told["text"]
     assert told["residual_ns"] == 200  # still shown
     for sources in ([differ], [], [closure.unchecked("sources", "no nsys")]):
-        assert launch.host_slowed(slower, sources)[0] == slower
-    fits = launch.profiler_cost([100] * 9, {"latency_ns": [100] * 9}, queued=False)
-    assert launch.host_slowed(fits, [agree])[0]["ok"] is True
+        assert latency_.host_slowed(slower, sources)[0] == slower
+    fits = latency_.profiler_cost([100] * 9, {"latency_ns": [100] * 9}, queued=False)
+    assert latency_.host_slowed(fits, [agree])[0]["ok"] is True

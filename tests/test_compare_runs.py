@@ -13,9 +13,9 @@ from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import compare as core
-from layerline.analysis.compare import Measure, compare, difference, exceeding, with_repeats
-from layerline.analysis.layers import of_ops
+from layerline.analysis.comparison import runs
+from layerline.analysis.comparison.runs import Measure, compare, difference, exceeding, with_repeats
+from layerline.analysis.costs.layers import of_ops
 from layerline.core.cli.command import main
 from layerline.core.tables import write_parquet
 
@@ -57,17 +57,17 @@ def test_the_interval_of_a_ratio_is_the_widest_of_both() -> None:
     d = difference(Measure("g", "n", 100, 90, 110), Measure("g", "n", 150, 132, 165))
     assert d.change == 0.5
     assert d.low == pytest.approx(132 / 110 - 1) and d.high == pytest.approx(165 / 90 - 1)
-    assert d.verdict == core.SLOWER
+    assert d.verdict == runs.SLOWER
 
 
 def test_overlapping_intervals_are_not_distinguishable_however_far_the_medians() -> None:
     d = difference(Measure("g", "n", 100, 50, 400), Measure("g", "n", 200, 60, 300))
-    assert d.verdict == core.SAME
+    assert d.verdict == runs.SAME
 
 
 def test_without_an_interval_nothing_is_claimed() -> None:
     d = difference(Measure("g", "n", 100, None, None), Measure("g", "n", 900, 890, 910))
-    assert (d.verdict, d.low) == (core.UNSURE, None)
+    assert (d.verdict, d.low) == (runs.UNSURE, None)
     assert exceeding([d], 1) == []
 
 
@@ -79,8 +79,8 @@ times = st.integers(1, 10**9)
 def test_a_claim_holds_for_every_pair_of_values_in_the_intervals(first, second) -> None:  # type: ignore[no-untyped-def]
     (al, am, ah), (bl, bm, bh) = sorted(first), sorted(second)
     d = difference(Measure("g", "n", am, al, ah), Measure("g", "n", bm, bl, bh))
-    assert (d.verdict == core.SLOWER) == (bl > ah)
-    assert (d.verdict == core.FASTER) == (bh < al)
+    assert (d.verdict == runs.SLOWER) == (bl > ah)
+    assert (d.verdict == runs.FASTER) == (bh < al)
 
 
 def test_repeats_of_the_baseline_widen_it() -> None:
@@ -93,16 +93,16 @@ def test_repeats_of_the_baseline_widen_it() -> None:
 def test_rebuild_noise_widens_a_latency() -> None:
     document = summary(100, 99, 101)
     document["engines"]["fp32.ort"]["rebuild_noise"] = 0.1
-    (m,) = core.from_summary(document)
+    (m,) = runs.from_summary(document)
     assert (m.low, m.high) == (89, 111)
 
 
 def test_a_modules_bounds_include_its_shared_time() -> None:
     cost = {"own_ns": 100, "own_low_ns": 90, "own_high_ns": 110, "shared_ns": 50}
     a, b = summary(modules={ENGINE: {"m": cost}}), summary(modules={ENGINE: {"m": cost}})
-    found, _, _ = compare(core.from_summary(a), core.from_summary(b))
+    found, _, _ = compare(runs.from_summary(a), runs.from_summary(b))
     (d,) = [d for d in found if d.a.name == "m"]
-    assert (d.a.low, d.a.high, d.verdict) == (90, 160, core.SAME)
+    assert (d.a.low, d.a.high, d.verdict) == (90, 160, runs.SAME)
     assert d.change is None  # a ratio of own times would compare two unknown splits
 
 
@@ -198,7 +198,7 @@ def test_bounds_the_wrong_way_round_are_no_interval() -> None:
     right = Measure("g", "n", 5, 4, 6)
     for a, b in [((5, 0), (4, 6)), ((4, 6), (6, 4)), ((6, 4), (4, 6))]:
         found = difference(replace(right, low=a[0], high=a[1]), replace(right, low=b[0], high=b[1]))
-        assert (found.low, found.verdict) == (None, core.UNSURE)
+        assert (found.low, found.verdict) == (None, runs.UNSURE)
 
 
 def test_how_many_modules_differ_by_chance_is_told_where_some_differ(

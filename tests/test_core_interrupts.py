@@ -32,7 +32,7 @@ def run(number: int, module: str, before: str = "") -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "module", ["click", "rich", "layerline.analysis.layers_command", "pyarrow"]
+    "module", ["click", "rich", "layerline.analysis.commands.layers", "pyarrow"]
 )
 def test_a_signal_during_an_import_ends_without_a_traceback(
     number: signal.Signals, module: str

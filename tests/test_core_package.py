@@ -100,12 +100,12 @@ def test_imports_go_one_way():
     [
         "from layerline.analysis import view",
         "from layerline import analysis",
-        "import layerline.analysis.view",
+        "import layerline.analysis.comparison.build",
         "def f():\n    from ..analysis.view import build",
         "def f():\n    from .. import analysis",
-        "importlib.import_module('layerline.analysis.view')",
+        "importlib.import_module('layerline.analysis.comparison.build')",
         "importlib.import_module(f'layerline.analysis.{part}')",
-        "TABLE = {'view': 'layerline.analysis.view:build'}",
+        "TABLE = {'view': 'layerline.analysis.comparison.build:build'}",
     ],
 )
 def test_an_import_is_seen_wherever_and_however_it_is_written(source):

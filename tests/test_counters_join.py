@@ -16,7 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.analysis import counters, counters_run, counters_sums
+from layerline.analysis.captures import counters as counters_
+from layerline.analysis.counters import launches as launches_
+from layerline.analysis.counters import sums
 from layerline.core import nodes
 from layerline.core.nodes import NodeGraph
 from layerline.core.resolve import parse_network
@@ -49,7 +51,7 @@ def made(*launches, metrics=()):
 
 
 def test_every_launch_of_a_tensorrt_engine_has_its_layer_and_modules(capture, engine):
-    found = counters.launches(capture, *engine)
+    found = launches_.launches(capture, *engine)
     assert len(found) == 84
     assert all(x.modules and x.nodes for x in found)
     assert "unresolved" not in {x.rule for x in found}
@@ -64,23 +66,23 @@ def test_every_launch_of_a_tensorrt_engine_has_its_layer_and_modules(capture, en
 
 
 def test_joining_changes_no_value(capture, engine):
-    joined = counters.join(capture, *engine, precision="tf32", engine="e")
+    joined = launches_.join(capture, *engine, precision="tf32", engine="e")
     assert joined.schema == SCHEMAS["counters"]
     for column in ("launch", "metric", "unit", "value", "kernel"):
         assert joined[column].equals(capture[column])
     assert joined["modules"].null_count == 0
-    assert counters.known(joined) == counters.launches(capture, *engine)
+    assert launches_.known(joined) == launches_.launches(capture, *engine)
 
 
 def test_modules_add_up_to_the_whole_capture(capture, engine):
     """Own time of the root is the mean of what the launches' raw durations sum to."""
-    found = counters.launches(capture, *engine)
-    layers = counters_sums.per_layer(capture, found)
+    found = launches_.launches(capture, *engine)
+    layers = sums.per_layer(capture, found)
     time = [r for r in layers.to_pylist() if r["metric"] == "gpu__time_duration.sum"]
     assert len(time) == 28 and {r["iterations"] for r in time} == {3}
     modules = {
         r["module"]: r
-        for r in counters_sums.per_module(layers).to_pylist()
+        for r in sums.per_module(layers).to_pylist()
         if r["metric"] == "gpu__time_duration.sum"
     }
     assert modules[""]["own"] == sum(r["value"] for r in time)
@@ -93,12 +95,12 @@ def test_modules_add_up_to_the_whole_capture(capture, engine):
 
 
 def test_two_kernels_of_one_range_are_one_execution():
-    found = counters.launches(made(("a", "splitk"), ("a", "reduce"), ("b", "k"), ("a", "k")))
+    found = launches_.launches(made(("a", "splitk"), ("a", "reduce"), ("b", "k"), ("a", "k")))
     assert [x.layer for x in found] == ["a #1", "a #1", "b", "a #2"]
 
 
 def test_a_launch_outside_every_layer_is_kept():
-    found = counters.launches(
+    found = launches_.launches(
         made((None, "k"), ("ExecutionContext::enqueue", "k"), ("a", "k")), NodeGraph(())
     )
     assert [x.layer for x in found] == ["(no layer range)"] * 2 + ["a"]
@@ -107,7 +109,7 @@ def test_a_launch_outside_every_layer_is_kept():
 
 
 def test_module_ranges_of_an_eager_capture_are_their_modules():
-    found = counters.launches(
+    found = launches_.launches(
         made(("layerline/module/h.0", "a"), ("layerline/module/", "b"), (None, "c")), NodeGraph(())
     )
     assert [(x.modules, x.rule) for x in found] == [
@@ -120,13 +122,13 @@ def test_module_ranges_of_an_eager_capture_are_their_modules():
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(2, 4), st.integers(0, 5))
 def test_a_sequence_that_repeats_is_as_many_iterations(once, times, tail):
     whole = once * times + once[: min(tail, len(once) - 1)]
-    period = counters.repeats(whole)
+    period = launches_.repeats(whole)
     assert period <= len(once)
     assert all(whole[i] == whole[i + period] for i in range(len(whole) - period))
 
 
 def test_equal_blocks_without_engine_ranges_are_no_iterations():
-    found = counters.launches(made(*[(None, "a"), (None, "b")] * 12))
+    found = launches_.launches(made(*[(None, "a"), (None, "b")] * 12))
     assert {x.iteration for x in found} == {0}
 
 
@@ -134,13 +136,13 @@ def test_a_details_page_weighs_by_its_own_duration():
     pct = "Compute (SM) Throughput"
     metrics = {"Duration": ("us", [10.0, 30.0]), pct: ("%", [20.0, 60.0])}
     data = made(("a", "k1"), ("a", "k2"), metrics=metrics)
-    layers = counters_sums.per_layer(data, counters.launches(data))
+    layers = sums.per_layer(data, launches_.launches(data))
     assert {r["metric"]: r["value"] for r in layers.to_pylist()}[pct] == 50
 
 
 def test_a_sequence_that_does_not_repeat_twice_is_one_iteration():
-    assert counters.repeats([]) == 0
-    assert counters.repeats([1, 2, 3, 1]) == 4
+    assert launches_.repeats([]) == 0
+    assert launches_.repeats([1, 2, 3, 1]) == 4
 
 
 def test_sums_add_and_means_are_weighted_by_time():
@@ -158,7 +160,7 @@ def test_sums_add_and_means_are_weighted_by_time():
             "something__new": (None, [1.0, 2.0]),
         },
     )
-    layers = counters_sums.per_layer(data, counters.launches(data))
+    layers = sums.per_layer(data, launches_.launches(data))
     found = {r["metric"]: (r["value"], r["unit"], r["rule"]) for r in layers.to_pylist()}
     assert found == {
         "gpu__time_duration.sum": (40_000.0, "ns", "sum"),
@@ -173,20 +175,20 @@ def test_sums_add_and_means_are_weighted_by_time():
 
 def test_an_unknown_value_is_not_zero():
     data = made(("a", "k1"), ("a", "k2"), ("b", "k3"), metrics={"x.sum": ("inst", [1.0, None, 3])})
-    layers = counters_sums.per_layer(data, counters.launches(data))
+    layers = sums.per_layer(data, launches_.launches(data))
     assert {r["layer"]: r["value"] for r in layers.to_pylist()} == {"a": None, "b": 3.0}
 
 
 def test_a_mean_without_durations_is_unknown():
     pct = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
     data = made(("a", "k1"), ("a", "k2"), ("b", "k3"), metrics={pct: ("%", [1.0, 2.0, 3.0])})
-    layers = counters_sums.per_layer(data, counters.launches(data))
+    layers = sums.per_layer(data, launches_.launches(data))
     assert {r["layer"]: r["value"] for r in layers.to_pylist()} == {"a": None, "b": 3.0}
 
 
 def test_a_run_without_ncu_captures_has_no_counters(tmp_path):
     (tmp_path / "captures").mkdir()
-    assert counters_run.counters_of_run(Run(tmp_path)) is None
+    assert counters_.counters_of_run(Run(tmp_path)) is None
 
 
 def test_a_report_and_the_csv_made_of_it_are_one_capture(tmp_path):
@@ -195,7 +197,7 @@ def test_a_report_and_the_csv_made_of_it_are_one_capture(tmp_path):
     folder.mkdir()
     (folder / "eager.fp32.ncu-rep").symlink_to(DATA / "ncu" / "two_kernels.ncu-rep")
     (folder / "eager.fp32.ncu.csv").symlink_to(DATA / "ncu" / "two_kernels.raw.csv")
-    found = counters_run.counters_of_run(Run(tmp_path))
+    found = counters_.counters_of_run(Run(tmp_path))
     assert set(found["source"].to_pylist()) == {"eager.fp32.ncu-rep"}
     assert set(found["precision"].to_pylist()) == {"fp32"}
     by_launch = dict(zip(found["launch"].to_pylist(), found["modules"].to_pylist(), strict=True))
@@ -207,8 +209,8 @@ def test_without_ncu_report_the_csv_is_read(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "eager.fp32.ncu-rep").symlink_to(DATA / "ncu" / "two_kernels.ncu-rep")
     (folder / "eager.fp32.ncu.csv").symlink_to(DATA / "ncu" / "two_kernels.raw.csv")
-    monkeypatch.setattr(counters_run.importlib.util, "find_spec", lambda name: None)
-    found = counters_run.counters_of_run(Run(tmp_path))
+    monkeypatch.setattr(counters_.importlib.util, "find_spec", lambda name: None)
+    found = counters_.counters_of_run(Run(tmp_path))
     assert set(found["source"].to_pylist()) == {"eager.fp32.ncu.csv"}
 
 
@@ -226,6 +228,6 @@ def test_counters_belong_to_the_graph_that_the_engine_was_built_from(tmp_path, m
         document = {"schema_version": 1, "nodes": [node]}
         (tmp_path / "export" / f"{stem}.nodes.json").write_text(json.dumps(document))
     given = []
-    monkeypatch.setattr(counters, "join", lambda found, graph, *rest: given.append(graph) or found)
-    counters_run.counters_of_run(Run(tmp_path))
+    monkeypatch.setattr(launches_, "join", lambda found, graph, *rest: given.append(graph) or found)
+    counters_.counters_of_run(Run(tmp_path))
     assert [[n.name for n in graph.nodes] for graph in given] == [["fp32/Gemm"]]

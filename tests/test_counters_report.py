@@ -18,16 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import test_gpu_h100_tiny as tiny
+from analysis_examples import told
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import bound, bound_run, engine_side
-from layerline.analysis import counters as joining
+from layerline.analysis.captures import counters
+from layerline.analysis.captures import engine as engine_
+from layerline.analysis.counters import launches
+from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, counters_csv, html, markdown, roofline_plot
-from layerline.analysis.sides import Model
-from layerline.analysis.summary import summary
-from layerline.analysis.view import build
+from layerline.analysis.report.summary_json import summary
+from layerline.analysis.roofline import bound
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import ToolMissing
@@ -318,20 +320,20 @@ def counted_run(tiny_run: Run) -> tuple[Run, Any, Any, pa.Table]:
     """Two engines on an H100, and the fp32 engine's ComputeWorkloadAnalysis of three inferences."""
     shaped = gzip.decompress((DATA / "h100_tiny" / "shaped.nodes.json.gz").read_bytes())
     write_json(tiny_run.file("export", "fp32.nodes.json"), json.loads(shaped))
-    sides = [engine_side.engine(tiny_run, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
+    sides = [engine_.engine(tiny_run, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
     read = read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     engine = tiny.document()
-    joined = joining.join(
+    joined = launches.join(
         read, nodes.parse(engine["nodes"]), parse_network(engine["fp32"]["network"]), "fp32"
     )
     named = pa.array(["fp32.tensorrt.ncu.csv"] * len(joined))
     at = joined.column_names.index("source")
-    return tiny_run, sides, build(sides, Model("tiny")), joined.set_column(at, "source", named)
+    return tiny_run, sides, told(sides, Model("tiny")), joined.set_column(at, "source", named)
 
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     run, sides, view, table = counted_run
-    found = bound_run.load(run, sides, table, view)
+    found = counters.load(run, sides, table, view)
     assert found is not None
     (side,) = found["sides"]
     assert (side["launches"], side["measured"], side["iterations"]) == (84, 84, 3)
@@ -364,7 +366,7 @@ def test_of_two_captures_of_an_engine_the_one_that_tells_more_is_shown(counted_r
     )
     first = pc.field("launch") >= 28  # a capture that measured less
     both = pa.concat_tables([table.filter(first), every])
-    found = bound_run.load(run, sides, both, view)
+    found = counters.load(run, sides, both, view)
     assert found is not None
     (side,) = found["sides"]
     assert side["sources"] == ["fp32.tensorrt.ncu-every.ncu-rep"] and side["launches"] == 84

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from layerline.analysis.counters_rules import base_unit, rule
+from layerline.analysis.counters.units import base_unit, rule
 
 
 @pytest.mark.parametrize(

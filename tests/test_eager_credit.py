@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from layerline.analysis.eager_credit import backward_nodes, forward_of  # noqa: E402
-from layerline.analysis.eager_ops import eager, eager_ops  # noqa: E402
+from layerline.analysis.attribution.autograd import backward_nodes, forward_of  # noqa: E402
+from layerline.analysis.attribution.eager import eager, eager_ops  # noqa: E402
 from layerline.analysis.readers.torch.events import OP, read_events  # noqa: E402
-from layerline.analysis.sums import OUTSIDE_OPERATORS  # noqa: E402
+from layerline.core.tables import OUTSIDE_OPERATORS  # noqa: E402
 from layerline.profile.eager import hooks  # noqa: E402
 
 nn = torch.nn

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from layerline.analysis import eager_device
-from layerline.analysis.eager_ops import eager
+from layerline.analysis.attribution.eager import eager
+from layerline.analysis.checks import phases_on_device
 from layerline.core import tables
 
 DATA = Path(__file__).parent / "data" / "h100_eager"
@@ -116,7 +116,7 @@ def test_gradients_meet_nine_times() -> None:
 def test_the_windows_of_phases_follow_one_another() -> None:
     found = eager(trace("train.fp32"), {})
     places = found.facts["phases"], found.facts["steps"]
-    windows = eager_device.windows(found.main, *places)
+    windows = phases_on_device.windows(found.main, *places)
     assert list(windows) == ["data", "forward", "loss", "backward", "optimizer"]
     length = sum(of[0].length for of in windows.values())
     # The iteration's range begins at 1000 us; optimizer's range ends 13511.019 us later (its start
@@ -124,7 +124,7 @@ def test_the_windows_of_phases_follow_one_another() -> None:
     assert length == pytest.approx(13_511_019, abs=2)
     assert all(of[0].outside == 0 for of in windows.values())
     step = {0: found.facts["steps"][0]["duration_ns"]}
-    check = eager_device.step_on_device(windows, step)
+    check = phases_on_device.step_on_device(windows, step)
     assert check["ok"]
     assert check["residual_ns"] == step[0] - length
 
@@ -156,33 +156,33 @@ def test_operations_that_outlast_the_hosts_phase_count_for_it() -> None:
     made = ops(
         kernel("forward", 50, 250), kernel("forward", 300, 200), kernel("backward", 500, 450)
     )
-    windows = eager_device.windows(made, PHASES, STEPS)
-    assert windows["forward"][0] == eager_device.Window(500, 450, 0, 50, 0)
-    assert windows["backward"][0] == eager_device.Window(450, 450, 0, 0, 0)
-    assert eager_device.step_on_device(windows, {0: 951})["residual_ns"] == 1
+    windows = phases_on_device.windows(made, PHASES, STEPS)
+    assert windows["forward"][0] == phases_on_device.Window(500, 450, 0, 50, 0)
+    assert windows["backward"][0] == phases_on_device.Window(450, 450, 0, 0, 0)
+    assert phases_on_device.step_on_device(windows, {0: 951})["residual_ns"] == 1
 
 
 def test_overlapping_kernels_are_busy_once() -> None:
-    windows = eager_device.windows(
+    windows = phases_on_device.windows(
         ops(kernel("forward", 0, 100), kernel("forward", 50, 100)), PHASES[:1], STEPS
     )
-    assert windows["forward"][0] == eager_device.Window(150, 200, 50, 0, 0)
+    assert windows["forward"][0] == phases_on_device.Window(150, 200, 50, 0, 0)
 
 
 def test_a_kernel_given_to_the_wrong_phase_does_not_add_up() -> None:
     """Backward's kernel at 20 to 80 ran while forward was on the device."""
     made = ops(kernel("forward", 50, 450), kernel("backward", 20, 60), kernel("backward", 500, 450))
-    windows = eager_device.windows(made, PHASES, STEPS)
+    windows = phases_on_device.windows(made, PHASES, STEPS)
     assert windows["backward"][0].outside == 60
-    check = eager_device.phase_against_events(windows["backward"], {}, "backward")
+    check = phases_on_device.phase_against_events(windows["backward"], {}, "backward")
     assert check["ok"] is False
-    assert eager_device.phase_against_events(windows["forward"], {}, "forward")["ok"]
+    assert phases_on_device.phase_against_events(windows["forward"], {}, "forward")["ok"]
 
 
 def test_events_that_measured_another_time_do_not_add_up() -> None:
-    windows = eager_device.windows(ops(kernel("forward", 0, 5_000_000)), PHASES[:1], STEPS)
-    close = eager_device.phase_against_events(windows["forward"], {0: 5_090_000}, "forward")
-    far = eager_device.phase_against_events(windows["forward"], {0: 6_000_000}, "forward")
+    windows = phases_on_device.windows(ops(kernel("forward", 0, 5_000_000)), PHASES[:1], STEPS)
+    close = phases_on_device.phase_against_events(windows["forward"], {0: 5_090_000}, "forward")
+    far = phases_on_device.phase_against_events(windows["forward"], {0: 6_000_000}, "forward")
     assert (close["ok"], close["residual_ns"]) == (True, 90_000)
     assert (far["ok"], far["residual_ns"]) == (False, 1_000_000)
 

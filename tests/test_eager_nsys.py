@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from nsys_build import Export, pid
 
-from layerline.analysis import eager_nsys, eager_sides, unusable
-from layerline.analysis.eager_ops import eager
-from layerline.analysis.layers_command import read_layers
+from layerline.analysis.attribution import eager_nsys
+from layerline.analysis.attribution.eager import eager
+from layerline.analysis.captures import eager as eager_
+from layerline.analysis.checks import tracer_agreement
+from layerline.analysis.commands.layers import read_layers
+from layerline.analysis.rundir import problems
 from layerline.core import tables
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
@@ -73,7 +76,7 @@ def test_the_same_work_told_by_nsys_goes_to_the_same_modules(tmp_path: Path, nam
     expected = by_launch(ours)
     assert by_launch(theirs) == expected
     assert len(expected) > 50
-    check = eager_nsys.agreement(ours, theirs)
+    check = tracer_agreement.agreement(ours, theirs)
     assert (check["ok"], check["residual_ns"]) == (True, 0)
 
 
@@ -168,7 +171,7 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     trace.write_bytes((DATA / trace.name).read_bytes())
 
     def checks() -> list[list[Any]]:
-        sides = eager_sides.train(run, "fp32").sides
+        sides = eager_.train(run, "fp32").sides
         assert [s.phase for s in sides] == ["forward", "backward", "step"]
         return [[c for c in s.closure if c["check"] == "sources"] for s in sides]
 
@@ -179,7 +182,7 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     for (check,) in checks():
         assert check["ok"] is None
         assert "train.fp32.sqlite" in check["text"]
-    with unusable.collecting() as broken:
+    with problems.collecting() as broken:
         checks()
     assert [s["file"] for s in broken.listed(run)] == ["captures/train.fp32.sqlite"]
 
@@ -197,23 +200,23 @@ def kernels(*rows: tuple[str, int, int]) -> Any:
 def test_two_sources_agree_within_two_percent() -> None:
     """Medians over iterations: 1000 against 1019 and 1021."""
     ours = kernels(("a", 0, 900), ("a", 1, 1000), ("a", 2, 5000))
-    close = eager_nsys.agreement(ours, kernels(("a", 0, 1019)))
+    close = tracer_agreement.agreement(ours, kernels(("a", 0, 1019)))
     assert (close["ok"], close["residual_ns"]) == (True, 19)
-    far = eager_nsys.agreement(ours, kernels(("a", 0, 1021)))
+    far = tracer_agreement.agreement(ours, kernels(("a", 0, 1021)))
     assert (far["ok"], far["residual_ns"]) == (False, 21)
     assert "1.02 µs" in far["text"]
 
 
 def test_the_module_that_the_sources_differ_on_is_named() -> None:
     ours = kernels(("a", 0, 600), ("b", 0, 400))
-    check = eager_nsys.agreement(ours, kernels(("a", 0, 400), ("b", 0, 600)))
+    check = tracer_agreement.agreement(ours, kernels(("a", 0, 400), ("b", 0, 600)))
     assert check["ok"]  # the same kernel time,
     assert check["terms"][-1]["ns"] == 200
     assert "for b, by 200 ns" in check["text"]  # but not in the same place
 
 
 def test_a_source_without_kernels_is_not_checked() -> None:
-    check = eager_nsys.agreement(kernels(("a", 0, 1)), kernels())
+    check = tracer_agreement.agreement(kernels(("a", 0, 1)), kernels())
     assert check["ok"] is None
     assert "nsys" in check["text"]
 

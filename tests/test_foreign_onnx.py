@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from onnx import ModelProto, NodeProto, TensorProto, helper, save
 from onnx.helper import make_node
 
-from layerline.analysis.layers_command import layers
+from layerline.analysis.commands.layers import layers
 from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.nodes import load

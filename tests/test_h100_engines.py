@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import engine_captures, engine_side, view
-from layerline.analysis.engine_captures import EngineCapture
-from layerline.analysis.sides import Model
+from layerline.analysis.captures import engine, engine_ops
+from layerline.analysis.captures.engine_ops import EngineCapture
+from layerline.analysis.comparison import build
+from layerline.analysis.model.side import Model
 from layerline.core import nodes
 from layerline.core.files import write_json
 from layerline.core.resolve import RawLayer, resolve
@@ -67,8 +68,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def costs(run: Run, precision: str, backend: str) -> tuple[dict[str, list[float]], Any]:
     """Module -> [own, own and shared], as the report has them, and the checks."""
-    (side,) = engine_side.engine(run, precision, backend).sides
-    shown = view.build([side], Model("m"))
+    (side,) = engine.engine(run, precision, backend).sides
+    shown = build.build([side], Model("m"))
     found = {}
     for row in shown["modules"]:
         cost = row["costs"].get(side.key)
@@ -93,7 +94,7 @@ def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
 
 @pytest.fixture(scope="module")
 def ort_capture(onnxruntime: Run) -> EngineCapture:
-    return engine_captures.read(onnxruntime, "fp16", "onnxruntime-cuda")
+    return engine_ops.read(onnxruntime, "fp16", "onnxruntime-cuda")
 
 
 def test_every_kernel_of_onnxruntime_is_in_the_node_that_launched_it(
@@ -157,7 +158,7 @@ def test_fused_nodes_are_found_between_their_tensors(onnxruntime: Run) -> None:
 
 @pytest.fixture(scope="module")
 def trt_capture(large: Run) -> EngineCapture:
-    return engine_captures.read(large, "tf32", "tensorrt")
+    return engine_ops.read(large, "tf32", "tensorrt")
 
 
 def test_every_operation_of_the_large_engine_has_its_module(trt_capture: EngineCapture) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis.counters_run import counters_of_run
-from layerline.analysis.layers_command import read_layers
-from layerline.analysis.metrics import replays
+from layerline.analysis.captures.counters import counters_of_run
+from layerline.analysis.commands.layers import read_layers
+from layerline.analysis.metrics import replay_error
 from layerline.core import nodes
 from layerline.core.run import open_run
 
@@ -84,10 +84,10 @@ def test_blocks_of_one_model_cost_alike(layers: list[dict[str, Any]]) -> None:
 
 
 def test_a_fifth_of_the_launches_tells_what_all_of_them_do(captures: Path) -> None:
-    ours, theirs = replays.load(
+    ours, theirs = replay_error.load(
         captures / "fp16.tensorrt.ncu.csv", captures / "fp16.tensorrt.ncu-every.ncu.csv"
     )
-    found = replays.comparison(ours, theirs)
+    found = replay_error.comparison(ours, theirs)
     assert (found["replayed"], found["launches"], found["layers"]) == (34, 172, 172)
     assert found["differences"]["median"] < 0.02
     # What both measured differs as much: it is the noise of replaying.

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from nsys_build import PROCESS, Export, tid
 
-from layerline.analysis import eager_nsys, host_run, host_side, host_verdict
+from layerline.analysis.attribution import eager_nsys
+from layerline.analysis.host import calls, launch_bound
+from layerline.analysis.host import capture as capture_
 from layerline.analysis.readers.nsys import host as host_
 from layerline.core import tables
 from layerline.core.errors import InputError
@@ -65,8 +67,8 @@ def operations(starts: tuple[int, ...] = (12, 62), **more: Any) -> Any:
     return tables.table("ops", rows)
 
 
-def measured(path: Path, ops: Any = None) -> host_side.Measured:
-    found = host_side.measure(operations() if ops is None else ops, host_.read(path))
+def measured(path: Path, ops: Any = None) -> calls.Measured:
+    found = calls.measure(operations() if ops is None else ops, host_.read(path))
     assert found is not None
     return found
 
@@ -100,14 +102,14 @@ def test_what_was_not_recorded_is_null_and_says_why(tmp_path: Path) -> None:
 
 def test_the_command_says_whether_it_was_asked_for(tmp_path: Path) -> None:
     path = capture(tmp_path)
-    some = host_run.read(path, {"command": ["nsys", "profile", "--trace=cuda,nvtx,cublas"]})
+    some = capture_.read(path, {"command": ["nsys", "profile", "--trace=cuda,nvtx,cublas"]})
     assert some is not None
     assert some.missing["cuBLAS"] == (
         "asked for; nsys recorded no call into cuBLAS and does not say whether it could"
     )
     assert some.missing["cuDNN"] == "not traced (--trace=cuda,nvtx,cublas)"
-    assert host_run.read(tmp_path / "none.sqlite", {}) is None
-    assert host_run.read(tmp_path / "c.json", {}) is None
+    assert capture_.read(tmp_path / "none.sqlite", {}) is None
+    assert capture_.read(tmp_path / "c.json", {}) is None
 
 
 def test_waits_count_on_the_launching_thread_within_the_iteration(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_equal_ids_of_two_processes_are_told_apart_or_not_at_all(tmp_path: Path)
         other = f"start + 3, end + 3, eventClass, {tid(1, 7)}, correlationId, nameId, 0"
         db.execute(f"insert into {table} ({columns}) select {other} from {table}")
     assert measured(path).values["issue"] == [60, 60]
-    assert host_side.measure(operations(process=None), host_.read(path)) is None
+    assert calls.measure(operations(process=None), host_.read(path)) is None
 
 
 def test_an_iteration_with_an_operation_that_nobody_launched_is_left_out(tmp_path: Path) -> None:
@@ -183,7 +185,7 @@ def test_eager_captures_have_the_same_block(tmp_path: Path) -> None:
         made.launch(begin + 600, 50, start=begin + 700)
     path = made.write(tmp_path / "eager.sqlite")
     ops = eager_nsys.read(path, {"precision": "fp32"}).main
-    found = host_run.block(host_run.read(path, {}), ops, [1000] * 7)
+    found = capture_.block(capture_.read(path, {}), ops, [1000] * 7)
     assert found is not None and found["iterations"] == 3
     medians = {k: v["median"] for k, v in found["values"].items() if v}
     assert (medians["issue"], medians["launch"]) == (505, 10)
@@ -221,7 +223,7 @@ def test_the_verdict_and_what_it_rests_on(
     confirmed: Any,
 ) -> None:
     host = host_.read(capture(tmp_path))
-    found = host_run.block(host, operations(), latency, queued)
+    found = capture_.block(host, operations(), latency, queued)
     assert found is not None
     assert found["traced_share"] == pytest.approx(2 / 3)
     assert found["unprofiled_share"] == (None if share is None else pytest.approx(share))
@@ -231,9 +233,9 @@ def test_the_verdict_and_what_it_rests_on(
 
 def test_a_capture_that_does_not_show_why_is_said_to(tmp_path: Path) -> None:
     """Issued in 60 ns, busy for 60: yet the unprofiled device waits for half of the latency."""
-    made = host_side.Measured([0], {"issue": [60], "busy": [60], "launches": [2]})
-    found = host_verdict.describe(made, 0.5, [100] * 9)
+    made = calls.Measured([0], {"issue": [60], "busy": [60], "launches": [2]})
+    found = launch_bound.describe(made, 0.5, [100] * 9)
     assert (found["launch_bound"], found["confirmed"]) == (True, False)
     assert "does not show why" in found["text"]
-    graph = host_verdict.describe(made, 0.5, [100] * 9, cuda_graph=True)
+    graph = launch_bound.describe(made, 0.5, [100] * 9, cuda_graph=True)
     assert graph["confirmed"] is None and "CUDA graph" in graph["text"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import floors
+from layerline.analysis.captures import floors as floors_
+from layerline.analysis.roofline import floor
 from layerline.core import tables
 from layerline.core.nodes import Node, NodeGraph
 from layerline.core.run import open_run
@@ -49,8 +50,8 @@ def row(**more: Any) -> dict[str, Any]:
 
 def test_a_half_precision_layer_against_the_h100_it_ran_on() -> None:
     """4,325,376 elements of two bytes take 2.6 us of memory, 2.4 GFLOP 2.3 us of tensor cores."""
-    shapes = floors.in_precision(SHAPES, "fp16")
-    found = floors.of_layers(layers(row()), GRAPH, shapes, floors.device_of(H100))["L"]
+    shapes = floor.in_precision(SHAPES, "fp16")
+    found = floor.of_layers(layers(row()), GRAPH, shapes, floor.device_of(H100))["L"]
     assert (found.flop, found.bytes) == (2_415_919_104, 2 * 4_325_376)
     assert found.ns == pytest.approx(2 * 4_325_376 / BANDWIDTH * 1e9)
     assert found.ns is not None and found.ns > 2_415_919_104 / HALF * 1e9
@@ -60,33 +61,33 @@ def test_a_half_precision_layer_against_the_h100_it_ran_on() -> None:
 
 def test_fp32_without_tf32_is_bound_by_the_ordinary_cores() -> None:
     table = layers(row(precision="fp32"))
-    found = floors.of_layers(table, GRAPH, SHAPES, floors.device_of(H100))["L"]
+    found = floor.of_layers(table, GRAPH, SHAPES, floor.device_of(H100))["L"]
     assert found.ns == pytest.approx(2_415_919_104 / FP32 * 1e9)
     assert found.limit == "FLOP"
-    tf32 = floors.of_layers(layers(row(precision="tf32")), GRAPH, SHAPES, floors.device_of(H100))
+    tf32 = floor.of_layers(layers(row(precision="tf32")), GRAPH, SHAPES, floor.device_of(H100))
     assert tf32["L"].ns == pytest.approx(4 * 4_325_376 / BANDWIDTH * 1e9)
 
 
 def test_what_only_moves_data_or_has_no_nodes_has_no_floor() -> None:
     table = layers(row(layer="R", kind="movement"), row(layer="?", nodes=None))
-    assert floors.of_layers(table, GRAPH, SHAPES, None) == {}
+    assert floor.of_layers(table, GRAPH, SHAPES, None) == {}
 
 
 def test_a_cpu_has_work_and_no_least_time() -> None:
-    device = floors.device_of({"facts": {"threads": 4}})
-    found = floors.of_layers(layers(row()), GRAPH, SHAPES, device)["L"]
+    device = floor.device_of({"facts": {"threads": 4}})
+    found = floor.of_layers(layers(row()), GRAPH, SHAPES, device)["L"]
     assert found.flop and found.ns is None and found.times is None and found.limit is None
 
 
 def test_a_layer_that_was_not_timed_keeps_its_floor() -> None:
     table = layers(row(median_ns=None))
-    found = floors.of_layers(table, GRAPH, SHAPES, floors.device_of(H100))["L"]
+    found = floor.of_layers(table, GRAPH, SHAPES, floor.device_of(H100))["L"]
     assert found.ns and found.times is None
 
 
 def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", create=True)
-    assert floors.of_eager(run, "fp16") == {}  # no export
+    assert floors_.of_eager(run, "fp16") == {}  # no export
     nodes = [
         {"name": "m/MatMul", "op": "MatMul", "module": "m", "inputs": ["x", "w"], "outputs": ["y"]},
         {"name": "m.act/Tanh", "op": "Tanh", "module": "m.act", "inputs": ["y"], "outputs": ["z"]},
@@ -97,7 +98,7 @@ def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Pa
     document = {"schema_version": 1, "nodes": nodes, "tensors": tensors, "outputs": ["s"]}
     run.file("export").mkdir()
     run.file("export", "nodes.json").write_text(json.dumps(document))
-    found = floors.of_eager(run, "fp16")
+    found = floors_.of_eager(run, "fp16")
     # The product reads x and w and writes y; the activation reads and writes once, in two bytes.
     assert {k: v.bytes for k, v in found.items()} == {
         "layerline/module/m": 2 * 4_325_376,

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from layerline.analysis import compare_load
-from layerline.analysis.layers_command import layers, read_layers
-from layerline.analysis.layers_show import show
+from layerline.analysis.commands.layers import layers, read_layers
+from layerline.analysis.comparison import runs as runs_
+from layerline.analysis.report.layers_text import show
 from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.nodes import load
@@ -288,10 +288,10 @@ def test_times_of_iterations_are_told_from_times_of_layers(tmp_path: Path) -> No
 
 def test_compare_of_a_capture_names_its_kind_and_the_way_to_a_table(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        compare_load.load(CAPTURE)
+        runs_.load(CAPTURE)
     assert "nsys-sqlite" in caught.value.line()
     assert f"layerline layers {CAPTURE} -o {CAPTURE.stem}.parquet" in caught.value.line()
     # and that is what compare takes
     made = tmp_path / "made.parquet"
     assert run(CAPTURE, "-o", made).exit_code == 0
-    assert len(compare_load.load(made).measures) == 21
+    assert len(runs_.load(made).measures) == 21

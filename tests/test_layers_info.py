@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from layerline.analysis.layers_command import layers
+from layerline.analysis.commands.layers import layers
 from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis import devices
-from layerline.analysis.metrics import explain, meanings, plots, series, source
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.commands.metrics import metrics
+from layerline.analysis.metrics import capture as capture_
+from layerline.analysis.metrics import explain, meanings, plots, series
+from layerline.analysis.roofline import devices
 from layerline.core.cli import progress
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.tables import table
@@ -35,7 +36,7 @@ def capture_of(unit, values, phases=None, device=None):
         for i, value in enumerate(values)
         for m, u, v in (("dram__bytes.sum", unit, value), (TIME, "us", 2.0))
     ]
-    return source.Capture("made.ncu-rep", table("counters", rows), device, phases or {})
+    return capture_.Capture("made.ncu-rep", table("counters", rows), device, phases or {})
 
 
 def test_extract_writes_each_metric_with_its_arrays(tmp_path):
@@ -74,7 +75,7 @@ def test_values_in_units_that_do_not_compare_are_refused():
 
 def test_a_metric_that_is_not_there_names_near_ones():
     with pytest.raises(InputError, match=r"sm__inst_executed\.avg\.per_cycle_active"):
-        series.series(source.load(TINY).counters, ["sm__inst_executed.sum"])
+        series.series(capture_.load(TINY).counters, ["sm__inst_executed.sum"])
 
 
 def test_attribute_is_a_line_per_layer(tmp_path):
@@ -122,8 +123,8 @@ def test_explain_tells_the_rules_that_ncu_evaluated():
     rules = [
         {"rule": "Bottleneck", "text": "Look at @section:SchedulerStats:Scheduler Statistics@."}
     ] * 2
-    capture = source.load(TINY)
-    capture = source.Capture(capture.name, capture.counters, capture.device, {}, rules)
+    capture = capture_.load(TINY)
+    capture = capture_.Capture(capture.name, capture.counters, capture.device, {}, rules)
     lines = list(explain.of_capture(capture, [TIME]))
     assert lines[-1] == "  Bottleneck (2 kernels): Look at Scheduler Statistics."
 
@@ -177,7 +178,7 @@ def test_charts_are_drawn_in_each_format(tmp_path):
 
 def test_an_overlay_marks_phases_and_the_l2_and_counts_what_it_leaves_out(tmp_path):
     pytest.importorskip("matplotlib")
-    device = source.load(TINY).device
+    device = capture_.load(TINY).device
     capture = capture_of("Mbyte", [1.0, 0.0, 80.0], {0: "forward", 2: "backward"}, device)
     path = tmp_path / "a.svg"
     plots.overlay(series.series(capture.counters, ["dram__bytes.sum", TIME]), capture, path)
@@ -193,7 +194,7 @@ def test_the_phases_of_a_capture_come_from_its_ranges(tmp_path):
     text = CSV.read_text().replace("layerline/module/outer", "layerline/phase/forward")
     path = tmp_path / "phases.csv"
     path.write_text(text)
-    assert source.load(path).phases == {0: "forward", 1: "forward"}
+    assert capture_.load(path).phases == {0: "forward", 1: "forward"}
 
 
 def test_a_phase_that_is_a_start_end_range_is_one_too(tmp_path):
@@ -207,7 +208,7 @@ def test_a_phase_that_is_a_start_end_range_is_one_too(tmp_path):
     path = tmp_path / "phases.csv"
     with path.open("w", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
-    assert source.load(path).phases == {1: "backward", 2: "backward"}
+    assert capture_.load(path).phases == {1: "backward", 2: "backward"}
 
 
 def test_roofline_says_what_the_capture_lacks(tmp_path):
@@ -278,23 +279,23 @@ def test_long_names_are_shortened_for_a_terminal_only():
          "layer": "part+" * 60 + f"end_{i}"}
         for i in range(2)
     ]  # fmt: skip
-    capture = source.Capture("a", table("counters", rows), None)
-    from layerline.analysis import counters
+    capture = capture_.Capture("a", table("counters", rows), None)
+    from layerline.analysis.counters import launches
 
-    made = text.roofline_table(capture, counters.launches(capture.counters))
+    made = text.roofline_table(capture, launches.launches(capture.counters))
     whole = list(text.roofline_lines(capture, made))[-2:]
     assert all("part+" * 60 in line for line in whole)
     short = list(text.roofline_lines(capture, made, 100))[-2:]
     assert [len(line) for line in short] == [100, 100]
     assert short[0].endswith("end_0") and short[1].endswith("end_1") and "…" in short[0]
-    line = text.attribute(capture, TIME, counters.launches(capture.counters)).splitlines()[-1]
+    line = text.attribute(capture, TIME, launches.launches(capture.counters)).splitlines()[-1]
     told = text.narrowed(line, 100)
     assert line.endswith("part+" * 60 + "end_1") and told.endswith("end_1")
     assert told.split("\t")[:-1] == line.split("\t")[:-1] and len(told.expandtabs()) <= 100
 
 
 def test_an_eager_captures_ranges_are_its_modules_and_what_was_not_replayed_is_said():
-    from layerline.analysis import counters
+    from layerline.analysis.counters import launches as launches_
     from layerline.analysis.metrics import text
 
     rows = [
@@ -310,8 +311,8 @@ def test_an_eager_captures_ranges_are_its_modules_and_what_was_not_replayed_is_s
                   "multiprocessor_count": 132, "clock_rate": 1_980_000,
                   "memory_clock_rate": 3_201_000, "global_memory_bus_width": 6016}  # fmt: skip
     device = devices.of_attributes("NVIDIA H200", attributes)
-    capture = source.Capture("a", table("counters", rows), device, partly="3 of 9 launches")
-    launches = counters.known(capture.counters)
+    capture = capture_.Capture("a", table("counters", rows), device, partly="3 of 9 launches")
+    launches = launches_.known(capture.counters)
     lines = text.attribute(capture, TIME, launches, "module").splitlines()
     # h.0 with what is inside it, h.0.fc, and backward, whose modules this capture does not name.
     assert [x.split("\t")[0] for x in lines if x.endswith(("h.0", "h.0.fc"))] == ["7", "4"]

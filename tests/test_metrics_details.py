@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis.counters_rules import rule
-from layerline.analysis.metrics import source
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.commands.metrics import metrics
+from layerline.analysis.counters.units import rule
+from layerline.analysis.metrics import capture
 from layerline.core.errors import InputError
 
 SPEED = "GPU Speed Of Light Throughput"
@@ -86,7 +86,7 @@ def test_a_name_with_its_section_holds_on_every_details_page(tmp_path, section):
 
 def test_a_label_of_two_sections_in_like_units_is_one_metric(tmp_path):
     rows = [(0, SPEED, "Time", "us", "2"), (0, MEMORY, "Time", "ns", "2000")]
-    found = source.load(page(tmp_path / "a.csv", rows)).counters
+    found = capture.load(page(tmp_path / "a.csv", rows)).counters
     assert found["metric"].to_pylist() == ["Time", "Time"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.commands.metrics import metrics
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 
@@ -60,7 +60,7 @@ def run(*arguments: object) -> tuple[str, str]:
 @pytest.fixture(autouse=True)
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
-    monkeypatch.setattr("layerline.analysis.metrics_command.log", said.append)
+    monkeypatch.setattr("layerline.analysis.commands.metrics.log", said.append)
     return said
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.commands.metrics import metrics
 from layerline.core.errors import InputError
 
 PAGE = Path(__file__).parent / "data" / "ncu" / "two_kernels.raw.csv"

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from layerline.analysis import counters_run, ncu_combine, unusable
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.captures import counters
+from layerline.analysis.commands.metrics import metrics
+from layerline.analysis.counters import pieces
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.ncu import report
 from layerline.analysis.readers.ncu.tables import AS_ONE
+from layerline.analysis.rundir import problems
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import Run, open_run
@@ -109,7 +111,7 @@ def test_a_report_lists_a_range_and_gives_its_counters_to_no_layer(run: Run) -> 
     shutil.copy(PAGE, run.file("captures", "fp16.tensorrt.ncu-range.ncu.csv"))
     write_json(run.file("captures", "fp16.tensorrt.ncu-range.ncu.meta.json"), {})
     skipped: list[dict[str, Any]] = []
-    assert counters_run.counters_of_run(run, skipped) is None
+    assert counters.counters_of_run(run, skipped) is None
     (listed,) = skipped
     assert listed["what"] == "counters of fp16.tensorrt.ncu-range"
     assert "replayed as one, of no kernel and no layer" in listed["why"]
@@ -119,17 +121,17 @@ def test_a_report_lists_a_range_and_gives_its_counters_to_no_layer(run: Run) -> 
 def test_a_range_under_the_name_of_a_capture_of_kernels_is_left_out(run: Run) -> None:
     shutil.copy(PAGE, run.file("captures", "fp16.tensorrt.ncu.csv"))
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv: holds ranges"):
-        counters_run.counters_of_run(run)
+        counters.counters_of_run(run)
     skipped: list[dict[str, Any]] = []
-    with unusable.collecting() as kept:
-        assert counters_run.counters_of_run(run, skipped) is None
+    with problems.collecting() as kept:
+        assert counters.counters_of_run(run, skipped) is None
     assert [s["what"] for s in skipped] == ["counters of fp16.tensorrt"]
     assert kept.errors == []
 
 
 def test_the_page_of_all_pieces_still_says_that_a_row_is_a_range(tmp_path: Path) -> None:
     found = registry.read(PAGE)
-    page = ncu_combine.raw_page(found.main, found.tables["launches"].to_pylist())
+    page = pieces.raw_page(found.main, found.tables["launches"].to_pylist())
     (tmp_path / "x.ncu-range.ncu.csv").write_text(page)
     back = registry.read(tmp_path / "x.ncu-range.ncu.csv")
     assert back.tables["launches"]["workload"].to_pylist() == ["range"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis import ncu_combine
-from layerline.analysis.metrics import replays, replays_show
+from layerline.analysis.counters import pieces
+from layerline.analysis.metrics import replay_error, replay_error_text
 from layerline.core.cli.command import cli
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
@@ -45,7 +45,7 @@ def page(path: Path, layers: list[str], values: dict[str, list[float]]) -> None:
            "ranges": [layer], "range_domains": ["TensorRT"]}
         for n, layer in enumerate(layers)
     ]  # fmt: skip
-    path.write_text(ncu_combine.raw_page(table("counters", rows), launches))
+    path.write_text(pieces.raw_page(table("counters", rows), launches))
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def test_shares_ratios_and_differences_are_those_worked_out_by_hand(
     pair: tuple[Path, Path],
 ) -> None:
-    found = replays.comparison(*replays.load(*pair))
+    found = replay_error.comparison(*replay_error.load(*pair))
     assert (found["replayed_share"], found["profiled_ratio"], found["whole_ratio"]) == (
         0.5,
         0.4,
@@ -95,9 +95,11 @@ def test_a_metric_that_only_the_whole_capture_has_at_zero_is_beyond_any_limit() 
         row = {"source": "x", "launch": 0, "kernel": "k", "layer": "l", "metric": "m"}
         return table("counters", [{**row, "value": value}])
 
-    (found,), zero = replays.differences(one(3.0), one(0.0))
+    (found,), zero = replay_error.differences(one(3.0), one(0.0))
     assert (found.relative, zero) == (None, [])
-    made = replays.comparison(replays.Side("a", one(3.0), {}), replays.Side("b", one(0.0), {}))
+    made = replay_error.comparison(
+        replay_error.Side("a", one(3.0), {}), replay_error.Side("b", one(0.0), {})
+    )
     assert made["beyond_layers"] == ["l"] and made["differences"]["median"] is None
     assert made["replayed_share"] == 1.0 and made["profiled_ratio"] is None
 
@@ -106,12 +108,12 @@ def test_captures_of_different_engines_are_not_compared(pair: tuple[Path, Path])
     meta = pair[1].with_name("fp16.tensorrt.ncu-every.ncu.meta.json")
     write_json(meta, {**json.loads(meta.read_text()), "inputs": {"engine": "other"}})
     with pytest.raises(InputError, match=r"ncu-every\.ncu\.csv: is of other inputs than"):
-        replays.load(*pair)
+        replay_error.load(*pair)
 
 
 def test_the_capture_at_the_fraction_comes_first(pair: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="nothing was left out of it"):
-        replays.load(pair[1], pair[0])
+        replay_error.load(pair[1], pair[0])
 
 
 def test_the_command_prints_and_writes_all(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -138,14 +140,17 @@ def _compared(metrics: int) -> dict[str, Any]:
         rows.append({**rows[0], "metric": "gone", "value": zero})
         return table("counters", rows)
 
-    a, b = replays.Side("a", side(1, 3.0), {}), replays.Side("b", side(0, 0.0), {})
-    return replays.comparison(a, b, 0.1)
+    a, b = replay_error.Side("a", side(1, 3.0), {}), replay_error.Side("b", side(0, 0.0), {})
+    return replay_error.comparison(a, b, 0.1)
 
 
 def test_the_metrics_that_differ_most_are_printed_and_all_when_asked() -> None:
     found = _compared(30)
-    few, every = list(replays_show.text(found)), list(replays_show.text(found, every=True))
-    assert max(map(len, few[7:])) <= replays_show.WIDTH
+    few, every = (
+        list(replay_error_text.text(found)),
+        list(replay_error_text.text(found, every=True)),
+    )
+    assert max(map(len, few[7:])) <= replay_error_text.WIDTH
     head = next(i for i, line in enumerate(few) if line.startswith("  worst"))
     rows = few[head + 1 : head + 21]
     # First what only one capture has at zero, then 30 %, 29 %, ... 12 %.
@@ -170,9 +175,9 @@ def test_metrics_of_one_figure_are_one_row_and_a_layer_has_one_line() -> None:
         ]  # fmt: skip
         return table("counters", rows)
 
-    a, b = replays.Side("a", side(30), {}), replays.Side("b", side(0), {})
-    found = replays.comparison(a, b, 0.1)
-    said = list(replays_show.text(found))
+    a, b = replay_error.Side("a", side(30), {}), replay_error.Side("b", side(0), {})
+    found = replay_error.comparison(a, b, 0.1)
+    said = list(replay_error_text.text(found))
     rows = [" ".join(line.split()) for line in said if line.lstrip()[:2] in ("30", "15")]
     assert [r for r in rows if " h." in r and "replayed" not in r] == [
         "30.0 % 30.0 % 30.0 % 2 a and 1 more h.0",
@@ -182,11 +187,11 @@ def test_metrics_of_one_figure_are_one_row_and_a_layer_has_one_line() -> None:
         "30.0 % a and 2 more of h.0",
         "30.0 % a and 2 more of h.1",
     ]
-    whole = list(replays_show.text(found, every=True))
+    whole = list(replay_error_text.text(found, every=True))
     assert sum("where every launch was replayed" in line for line in whole) == 6
 
 
 def test_many_metrics_that_are_zero_in_both_are_counted() -> None:
     found = {**_compared(1), "zero_in_both": [f"z{n}" for n in range(40)]}
-    (line,) = [x for x in replays_show.text(found) if x.startswith("zero in both")]
+    (line,) = [x for x in replay_error_text.text(found) if x.startswith("zero in both")]
     assert line.endswith(": z0, z1, z2 and 37 more")

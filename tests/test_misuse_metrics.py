@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from layerline.analysis import ncu_combine
-from layerline.analysis.metrics_command import metrics
+from layerline.analysis.commands.metrics import metrics
+from layerline.analysis.counters import pieces
 from layerline.analysis.readers.ncu import report, report_blocks
 from layerline.core.errors import InputError
 from layerline.core.tables import table, write_parquet
@@ -223,7 +223,7 @@ def test_pieces_in_other_multiples_of_a_unit_are_put_together_in_its_base(tmp_pa
         | {"launch": n, "kernel": "k", "block": "(1, 1, 1)", "grid": "(1, 1, 1)"}
         for n in range(2)
     ]  # fmt: skip
-    header, units, *values = ncu_combine.raw_page(table("counters", rows), launches).splitlines()
+    header, units, *values = pieces.raw_page(table("counters", rows), launches).splitlines()
     at = header.split(",").index('"m.sum"')
     column = [line.split('","')[at].strip('"') for line in (units, *values)]
     assert column == ["byte", "2000", "3000000"]

@@ -18,7 +18,7 @@ import pytest
 import test_gpu_h100_tiny as tiny
 from click.testing import CliRunner, Result
 
-from layerline.analysis import counters_run
+from layerline.analysis.captures import counters
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
@@ -81,11 +81,11 @@ def count(made: Run, engine: str) -> None:
 
 def test_counters_of_another_engine_are_left_out_and_said_so(h100: Run) -> None:
     count(h100, "a" * 64)
-    assert [p.name for p in counters_run.captures(h100)] == ["fp32.tensorrt.ncu.csv"]
-    assert counters_run.left_out(h100) == []
+    assert [p.name for p in counters.captures(h100)] == ["fp32.tensorrt.ncu.csv"]
+    assert counters.left_out(h100) == []
     count(h100, "b" * 64)
-    assert counters_run.captures(h100) == []
-    assert [x["what"] for x in counters_run.left_out(h100)] == ["counters of fp32.tensorrt"]
+    assert counters.captures(h100) == []
+    assert [x["what"] for x in counters.left_out(h100)] == ["counters of fp32.tensorrt"]
     run("report", "--run", h100.path)
     assert (
         "counters of fp32.tensorrt: they are of another engine"
@@ -101,7 +101,7 @@ def test_counters_that_do_not_fit_their_plan_name_their_file(h100: Run) -> None:
     plan = {"schema_version": 1, "launches": [row], "reports": {}, "chosen": None}
     write_json(h100.file("captures", "fp32.tensorrt.ncu.plan.json"), plan)
     with pytest.raises(InputError, match=r"captures/fp32\.tensorrt\.ncu\.csv: ncu captured"):
-        counters_run.counters_of_run(h100)
+        counters.counters_of_run(h100)
     run("report", "--run", h100.path)  # of all else
     told = h100.file("report", "report.md").read_text()
     assert "counters of fp32.tensorrt: ncu captured" in told
@@ -216,7 +216,7 @@ def test_a_piece_of_another_capture_is_taken_again(pieces: ncu_fake.Fake) -> Non
     document["taken"][1]["capture"] = "another"
     write_json(manifest, document)
     with pytest.raises(CheckFailed, match=r"of another capture; copy .* or run the same"):
-        counters_run.captures(pieces.target.run)
+        counters.captures(pieces.target.run)
     calls = len(pieces.calls())
     assert take(pieces)["launches"] == 6  # what the error said to do
     assert len(pieces.calls()) == calls + 1

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from layerline.analysis import ncu_combine
+from layerline.analysis.counters import pieces as pieces__
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.ncu.tables import LAUNCHES
 from layerline.core.errors import CheckFailed
@@ -138,7 +138,7 @@ def test_a_manifest_survives_its_file(tmp_path: Path) -> None:
 def test_the_raw_page_is_read_back_with_the_same_counters_and_layers(tmp_path: Path) -> None:
     raw = Path(__file__).parent / "data" / "ncu" / "two_kernels.ncu-rep"
     found = registry.read(raw)
-    page = ncu_combine.raw_page(found.main, found.tables["launches"].to_pylist())
+    page = pieces__.raw_page(found.main, found.tables["launches"].to_pylist())
     lines = page.splitlines()
     assert lines[0].startswith('"ID","Process ID"') and lines[1].startswith('"","",')
     (tmp_path / "x.ncu.csv").write_text(page)
@@ -162,7 +162,7 @@ def pages(folder: Path, pieces: int) -> Manifest:
         rows = tables[t.file].group_by(["launch", "kernel"]).aggregate([]).to_pylist()
         nothing = dict.fromkeys(LAUNCHES.names)
         launches = [{**nothing, **row, "block": "(1, 1, 1)", "grid": "(2, 1, 1)"} for row in rows]
-        (folder / t.page).write_text(ncu_combine.raw_page(tables[t.file], launches))
+        (folder / t.page).write_text(pieces__.raw_page(tables[t.file], launches))
         (folder / t.file).unlink()
         t.page_sha256 = sha256(folder / t.page)
         t.kernels = None  # no report could be read where it was captured
@@ -177,7 +177,7 @@ def test_pages_alone_recombine_where_the_reports_were_left_behind(
     tmp_path: Path, pieces: int
 ) -> None:
     pages(tmp_path, pieces)
-    said = ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+    said = pieces__.combine(tmp_path, tmp_path / "whole.csv")
     assert said["launches"] == TOTAL
     ours = {(r["launch"], r["metric"]): r["value"] for r in real().to_pylist()}
     back = registry.read(tmp_path / "whole.csv").main.to_pylist()
@@ -194,12 +194,12 @@ def test_a_page_with_other_kernels_than_nsys_saw_is_refused(tmp_path: Path) -> N
     first.write_text(two)
     second.write_text(one)
     with pytest.raises(CheckFailed, match="is the page of another piece"):
-        ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+        pieces__.combine(tmp_path, tmp_path / "whole.csv")
     for t in manifest.taken:
         t.page_sha256 = ""  # as older captures have it
     write_json(tmp_path / "manifest.json", pieces_.as_json(manifest))
     with pytest.raises(CheckFailed, match="the sequences of kernels disagree: launch"):
-        ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+        pieces__.combine(tmp_path, tmp_path / "whole.csv")
     assert not (tmp_path / "whole.csv").exists()
 
 
@@ -209,10 +209,10 @@ def test_a_page_that_was_changed_is_refused_beside_its_report_and_told_without(
     manifest = pages(tmp_path, 3)
     page = tmp_path / manifest.taken[1].page
     page.write_text(page.read_text() + "\n")
-    ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+    pieces__.combine(tmp_path, tmp_path / "whole.csv")
     assert f"{page.name} is not as it was captured" in capsys.readouterr().err
     report = tmp_path / manifest.taken[1].file
     report.write_text("28")
     assert sha256(report) == manifest.taken[1].sha256
     with pytest.raises(CheckFailed, match=rf"{page.name}: this is not the piece"):
-        ncu_combine.combine(tmp_path, tmp_path / "whole.csv")
+        pieces__.combine(tmp_path, tmp_path / "whole.csv")

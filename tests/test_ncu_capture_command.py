@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ncu_fake import THREE, Fake, capture, make, reports
 
-from layerline.analysis.counters_run import captures
+from layerline.analysis.captures.counters import captures
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from layerline.core.replay.match import Seen
 from layerline.core.replay.pieces import Cut, load

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from ncu_fake import Fake, capture, make, reports, runs
 
-from layerline.analysis.counters import function_name
 from layerline.core import own_ranges
 from layerline.core.errors import CheckFailed
+from layerline.core.kernel_names import function_name
 from layerline.core.replay import match
 from layerline.core.replay import plan as plan_
 from layerline.core.replay.match import Seen

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from nsys_build import Export
 
-from layerline.analysis import counters, counters_sums, ncu_spread
+from layerline.analysis.counters import launches as launches_
+from layerline.analysis.counters import representatives, sums
 from layerline.analysis.timeline import counters as counters_
 from layerline.core import tables
 from layerline.core.errors import CheckFailed, InputError
@@ -145,7 +146,7 @@ def test_what_the_engine_does_around_a_node_is_of_the_nodes_module(tmp_path: Pat
         "backward/aten::sum//h.0.attn",  # the bias, summed to its shape
         "backward/aten::add_//",  # gradients that meet are no module's
     ]
-    assert ncu_spread.label(vars(back[2])) == "layerline/phase/backward"
+    assert representatives.label(vars(back[2])) == "layerline/phase/backward"
 
 
 def optimizer(tmp_path: Path, kernels: list[tuple[str, str, int, int]]) -> list[plan_.Launch]:
@@ -238,7 +239,7 @@ def counted(sqlite: Path, chosen: set[int]) -> tuple[dict[str, Any], pa.Table]:
         }
         for i in sorted(chosen)
     ]  # fmt: skip
-    return plan, ncu_spread.spread(tables.table("counters", rows), plan)
+    return plan, representatives.spread(tables.table("counters", rows), plan)
 
 
 def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
@@ -248,7 +249,7 @@ def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
     first, other = last - 5, last - 4
     plan, table = counted(sqlite, {2, 3, first, other, last})
     assert plan["launches"][first]["place"] == "backward/AddBackward0//h.0.mlp"
-    joined = counters.join(table, NodeGraph(()), None, "fp32")
+    joined = launches_.join(table, NodeGraph(()), None, "fp32")
     rows = {r["launch"]: r for r in joined.to_pylist()}
     assert rows[2]["modules"] == ["h.0.mlp"] and rows[2]["rule"] == "range"
     assert rows[first]["layer"] == "layerline/phase/backward/h.0.mlp"
@@ -257,7 +258,7 @@ def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
     # Given ones: the last block's mlp, whose backward comes first.
     assert rows[back]["modules"] == [f"h.{BLOCKS - 1}.mlp"]
     assert rows[back]["representative_of"] == first and last - 1 not in rows
-    of = counters_sums.per_module(counters_sums.per_layer(joined, counters.known(joined)))
+    of = sums.per_module(sums.per_layer(joined, launches_.known(joined)))
     bytes_of = {r["module"]: r["own"] for r in of.to_pylist()}
     assert bytes_of["h.0.mlp"] == 2.0**2 + 2.0**3 + 2.0**first + 2.0**other
     # attn was not measured in any block: it has no row, of zero least of all.
@@ -273,7 +274,7 @@ def test_the_timeline_gives_no_kernel_the_counters_of_another_of_its_layer() -> 
               ("backward/PowBackward0//m", back), ("#3", "layerline/phase/optimizer")]  # fmt: skip
     plan = {"launches": [planned(i, *p) for i, p in enumerate(places)]}
     rows = [
-        {"source": "x", "launch": i, "layer": ncu_spread.label(plan["launches"][i]),
+        {"source": "x", "launch": i, "layer": representatives.label(plan["launches"][i]),
          "kernel": "f", "metric": "dram__bytes.sum", "unit": "byte", "value": float(i)}
         for i in (1, 2, 3)
     ]  # fmt: skip

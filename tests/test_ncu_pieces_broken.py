@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from test_ncu_capture_batches import TOTAL, pages
 
-from layerline.analysis import counters_run, ncu_combine, unusable
+from layerline.analysis.captures import counters as counters_
+from layerline.analysis.counters import pieces as pieces_
 from layerline.analysis.readers import registry
+from layerline.analysis.rundir import problems
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
 from layerline.core.replay import pieces
@@ -51,7 +53,7 @@ def edit(run: Run, change: Callable[[Any], None]) -> None:
 
 def refused(run: Run, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        counters_run.captures(run)
+        counters_.captures(run)
     assert not run.file("captures", f"{STEM}.ncu.csv").exists()
 
 
@@ -104,11 +106,11 @@ def test_a_number_without_its_unit_is_not_given_the_unit_of_other_pieces(run: Ru
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
 def test_a_page_in_another_encoding_is_the_same_page(run: Run, encoding: str) -> None:
-    (path,) = counters_run.captures(run)
+    (path,) = counters_.captures(run)
     before = path.read_text()
     path.unlink()
     page(run).write_bytes(page(run).read_text().encode(encoding))
-    counters_run.captures(run)
+    counters_.captures(run)
     assert path.read_text() == before
 
 
@@ -175,8 +177,8 @@ def test_broken_pieces_do_not_take_other_captures_with_them(run: Run) -> None:
         (DATA / "two_kernels.raw.csv").read_text()
     )
     page(run).unlink()
-    with unusable.collecting() as kept:
-        found = counters_run.counters_of_run(run, [])
+    with problems.collecting() as kept:
+        found = counters_.counters_of_run(run, [])
     assert found is not None
     assert set(found["source"].to_pylist()) == {"eager.fp32.ncu.csv"}
     (listed,) = kept.listed(run)
@@ -185,20 +187,20 @@ def test_broken_pieces_do_not_take_other_captures_with_them(run: Run) -> None:
 
 
 def test_pieces_that_were_copied_over_older_ones_are_put_together_again(run: Run) -> None:
-    (whole,) = counters_run.captures(run)
+    (whole,) = counters_.captures(run)
     first = whole.read_text()
     whole.write_text("of an older capture")
-    counters_run.captures(run)
+    counters_.captures(run)
     assert whole.read_text() == "of an older capture"  # newer than the manifest: it stays
     later = whole.stat().st_mtime_ns + 1
     os.utime(folder_of(run) / "manifest.json", ns=(later, later))
-    counters_run.captures(run)
+    counters_.captures(run)
     assert whole.read_text() == first
     later = whole.stat().st_mtime_ns + 1
     os.utime(folder_of(run) / "manifest.json", ns=(later, later))
     page(run).unlink()
-    with unusable.collecting():  # what is left of the older one does not stand for it
-        assert counters_run.captures(run) == []
+    with problems.collecting():  # what is left of the older one does not stand for it
+        assert counters_.captures(run) == []
 
 
 def test_a_name_with_a_colon_is_whole_again_in_the_page_of_all_pieces(run: Run) -> None:
@@ -207,7 +209,7 @@ def test_a_name_with_a_colon_is_whole_again_in_the_page_of_all_pieces(run: Run) 
     row |= {"ranges": ["a:none:b", "c:int32"], "range_domains": ["TensorRT", "TensorRT"]}
     counters = registry.read(page(run)).main
     path = run.path / "x.csv"
-    path.write_text(ncu_combine.raw_page(counters.slice(0, 1), [row]))
+    path.write_text(pieces_.raw_page(counters.slice(0, 1), [row]))
     back = registry.read(path).tables["launches"].to_pylist()[0]
     assert back["ranges"] == ["a:none:b", "c:int32"]
     assert back["range_domains"] == ["TensorRT", "TensorRT"]
@@ -219,13 +221,13 @@ def test_pieces_without_their_manifest_are_not_passed_over(run: Run) -> None:
     refused(run, CheckFailed, r"ncu\.batches: holds pieces and no manifest\.json; copy the folder")
     for piece in folder_of(run).glob("*.csv"):
         piece.unlink()
-    assert counters_run.captures(run) == []  # begun, and nothing in it yet
+    assert counters_.captures(run) == []  # begun, and nothing in it yet
 
 
 def test_a_file_in_the_place_of_a_folder_of_pieces_is_named(run: Run) -> None:
     run.file("captures", "fp16.tensorrt.ncu.batches").write_text("mine")
-    with unusable.collecting() as kept:
-        (found,) = counters_run.captures(run)
+    with problems.collecting() as kept:
+        (found,) = counters_.captures(run)
     assert found.name == f"{STEM}.ncu.csv"
     (listed,) = kept.listed(run)
     assert listed["what"] == "counters of fp16.tensorrt"
@@ -239,8 +241,8 @@ def test_pieces_of_another_engine_are_listed_before_they_were_ever_put_together(
     step = run.path / "manifests" / "engines" / "fp32.tensorrt.json"
     step.parent.mkdir(parents=True, exist_ok=True)
     write_json(step, built)
-    (listed,) = counters_run.left_out(run)
+    (listed,) = counters_.left_out(run)
     assert listed["what"] == f"counters of {STEM}"
     assert "of another engine" in listed["why"]
     page(run).unlink()  # they are not even looked at
-    assert counters_run.captures(run) == []
+    assert counters_.captures(run) == []

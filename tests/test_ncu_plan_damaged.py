@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from layerline.analysis import ncu_spread
+from layerline.analysis.counters import representatives
 from layerline.core.errors import InputError
 
 
@@ -53,9 +53,9 @@ def test_a_plan_that_does_not_agree_with_itself_is_refused(
 ) -> None:
     path = tmp_path / "fp16.tensorrt.ncu.plan.json"
     path.write_text(json.dumps(plan()))
-    assert ncu_spread.load(path) == plan()
+    assert representatives.load(path) == plan()
     damaged = plan()
     change(damaged)
     path.write_text(json.dumps(damaged))
     with pytest.raises(InputError, match=rf"is no plan of launches \(.*{said}"):
-        ncu_spread.load(path)
+        representatives.load(path)

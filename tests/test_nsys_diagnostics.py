@@ -10,7 +10,7 @@ import pytest
 from nsys_build import Export
 from test_nsys_parquet import convert
 
-from layerline.analysis import host_run
+from layerline.analysis.host import capture as capture_
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.nsys import diagnostics, sqlite
 from layerline.analysis.readers.nsys import host as host_
@@ -52,7 +52,7 @@ def capture(path: Path, *said: tuple[Any, str | None], extra: str = "") -> Path:
 
 
 def host(path: Path, meta: dict[str, Any] = TRACED) -> host_.Host:
-    found = host_run.read(path, meta)
+    found = capture_.read(path, meta)
     assert found is not None
     return found
 
@@ -102,7 +102,7 @@ def test_a_library_that_nsys_could_not_trace_says_so(tmp_path: Path) -> None:
     assert found.missing["cuBLAS"] == (
         "asked for; nsys recorded no call into cuBLAS and does not say whether it could"
     )
-    assert host_run.warned(found) == []
+    assert capture_.warned(found) == []
     # Without the command that made it, too.
     assert host(tmp_path / "c.sqlite", {}).missing == {
         **host_.read(tmp_path / "c.sqlite").missing,
@@ -122,7 +122,7 @@ def test_that_there_were_no_events_proves_no_failure_to_trace(tmp_path: Path) ->
     """TensorRT without cuDNN: nsys says what it says of every library that is never loaded."""
     found = host(capture(tmp_path / "c.sqlite", *((WARNING, t) for t in HABITUAL)))
     assert "does not say whether it could" in found.missing["cuDNN"]
-    assert host_run.warned(found) == []
+    assert capture_.warned(found) == []
 
 
 def test_what_was_not_asked_for_is_not_blamed_on_nsys(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_library_that_was_traced_in_part_is_a_warning(tmp_path: Path) -> None:
     )
     found = host(capture(tmp_path / "c.sqlite", (WARNING, SYMBOLS), extra=extra))
     assert "cuDNN" not in found.missing
-    (warning,) = host_run.warned(found)
+    (warning,) = capture_.warned(found)
     assert warning.startswith("nsys warned: cuDNN symbols found in libcudnn.so.9 symbol table.")
 
 
@@ -156,12 +156,12 @@ def test_errors_and_lost_events_are_told(
     tmp_path: Path, severity: int, text: str, expected: str | None
 ) -> None:
     found = host(capture(tmp_path / "c.sqlite", (severity, text)))
-    assert host_run.warned(found) == ([expected] if expected else [])
+    assert capture_.warned(found) == ([expected] if expected else [])
 
 
 def test_many_are_counted_and_long_ones_are_cut(tmp_path: Path) -> None:
     said = [(ERROR, f"{n} lost" + " x" * 400) for n in range(25)]
-    told = host_run.warned(host(capture(tmp_path / "c.sqlite", *said)))
+    told = capture_.warned(host(capture(tmp_path / "c.sqlite", *said)))
     assert len(told) == 21 and told[-1] == "nsys said 5 more such things"
     assert max(map(len, told)) < 350 and told[0].endswith("…")
 

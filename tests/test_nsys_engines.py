@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from nsys_build import Export
 
-from layerline.analysis import nsys_layers
-from layerline.analysis.layers_command import layers as command
+from layerline.analysis.commands.layers import layers as command
+from layerline.analysis.costs import layers
 from layerline.analysis.readers.nsys import sqlite
 from layerline.core.nodes import parse
 from layerline.core.stats import Stat
@@ -55,7 +55,7 @@ def read(tmp_path: Path) -> Read:
     def of(export: Export, *more: Any, **options: Any) -> Any:
         graph = more[0] if more else None
         with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes, totals = nsys_layers.of_source(source, graph, None, **options)
+            table, notes, totals = layers.of_source(source, graph, None, **options)
         return {r["layer"]: r for r in table.to_pylist()}, notes, totals
 
     return of

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nsys_build import Export
 
-from layerline.analysis import nsys_layers, nsys_ops
-from layerline.analysis.layer_sums import per_layer, summarise
+from layerline.analysis.attribution import nsys, tensorrt_ranges
+from layerline.analysis.costs import layers as layers_
+from layerline.analysis.costs.layers import per_layer, summarise
 from layerline.analysis.readers.nsys import sqlite
 from layerline.analysis.readers.nsys.attribution import attribute
 from layerline.analysis.readers.nsys.load import load
@@ -53,7 +54,7 @@ Layers = Callable[..., list[dict[str, Any]]]
 def layers(tmp_path: Path) -> Layers:
     def read(export: Export, graph: NodeGraph | None = None, **options: Any) -> Any:
         with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes, _ = nsys_layers.of_source(source, graph, None, **options)
+            table, notes, _ = layers_.of_source(source, graph, None, **options)
         read.notes = notes  # type: ignore[attr-defined]
         return table.to_pylist()
 
@@ -244,9 +245,9 @@ def test_operations_carry_layer_and_iteration(tmp_path: Path) -> None:
     path = export.write(tmp_path / "c.sqlite")
     with sqlite.source(path) as source:
         attribution = attribute(load(source))
-        found = nsys_ops.runs(attribution)
-        resolved = nsys_layers.resolutions(found, None, None)
-        ops = nsys_layers.operations(attribution, found, resolved, path, "fp16").to_pylist()
+        found = tensorrt_ranges.runs(attribution)
+        resolved = nsys.resolutions(found, None, None)
+        ops = nsys.operations(attribution, found, resolved, path, "fp16").to_pylist()
     assert [(r["iteration"], r["layer"], r["duration_ns"]) for r in ops] == [
         (0, "gelu #1", 5),
         (0, "gelu #2", 7),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nsys_build import Export, pid
 
-from layerline.analysis import raw_sums
+from layerline.analysis.checks import raw_totals
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.nsys import host, sqlite
 from layerline.analysis.readers.nsys.attribution import attribute
@@ -521,7 +521,7 @@ def test_kernels_that_are_in_the_file_twice_are_counted_once(file: Path) -> None
         "2 kernel rows repeat others in every column and are not counted again",
         "1 memcpy row repeats another in every column and is not counted again",
     ]
-    assert raw_sums.nsys(file) == {"kernel": 37, "memcpy": 30}
+    assert raw_totals.nsys(file) == {"kernel": 37, "memcpy": 30}
 
 
 def test_kernels_that_differ_in_a_column_that_nobody_reads_are_two(file: Path) -> None:
@@ -529,7 +529,7 @@ def test_kernels_that_differ_in_a_column_that_nobody_reads_are_two(file: Path) -
     export.kernels = [{**export.kernels[0], "gridId": n} for n in (1, 2)]
     found = sqlite.read(export.write(file))
     assert len(found.main) == 2 and not [n for n in found.notes if "repeat" in n]
-    assert raw_sums.nsys(file) == {"kernel": 60}
+    assert raw_totals.nsys(file) == {"kernel": 60}
 
 
 @pytest.mark.parametrize("columnar", [True, False])

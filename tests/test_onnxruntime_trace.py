@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nsys_build import Export
 
-from layerline.analysis import engine_captures, engine_side, view
-from layerline.analysis.onnxruntime_trace import Distance, Span, Spans, distance, read_calls
-from layerline.analysis.sides import Model
+from layerline.analysis.attribution.onnxruntime_nsys import (
+    Distance,
+    Span,
+    Spans,
+    distance,
+    read_calls,
+)
+from layerline.analysis.captures import engine, engine_ops
+from layerline.analysis.comparison import build
+from layerline.analysis.model.side import Model
 from layerline.core.files import write_json
 from layerline.core.run import Run
 
@@ -89,7 +96,7 @@ def a_run(path: Path, *, readings_off: int = 0, backend: str = "onnxruntime-cuda
 
 
 def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
-    found = engine_captures.read(a_run(tmp_path), "fp16", "onnxruntime-cuda")
+    found = engine_ops.read(a_run(tmp_path), "fp16", "onnxruntime-cuda")
     rows = {r["name"]: r for r in found.ops.to_pylist()}
     assert {n: r["layer"] for n, r in rows.items()} == {
         "gemm_a": "fc/MatMul", "gemm_b": "fc/MatMul", "norm": "ln/Norm", "between": None,
@@ -102,8 +109,8 @@ def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
 
 
 def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
-    (side,) = engine_side.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
-    shown = view.build([side], Model("m"))
+    (side,) = engine.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
+    shown = build.build([side], Model("m"))
     (seen,) = shown["sides"]
     assert seen["label"] == "ONNX Runtime CUDA fp16"
     assert seen["operation_ns"] == 1_250
@@ -124,7 +131,7 @@ def test_readings_that_contradict_each_other_place_nothing(
 ) -> None:
     """The clock was set in the middle of the capture."""
     run = a_run(tmp_path, readings_off=9_000)
-    found = engine_captures.read(run, "fp16", "onnxruntime-cuda")
+    found = engine_ops.read(run, "fp16", "onnxruntime-cuda")
     assert set(found.ops["layer"].to_pylist()) == {None}
     assert set(found.ops["iteration"].to_pylist()) == {0}  # there was one only
     assert "could not be joined" in capsys.readouterr().err
@@ -144,7 +151,7 @@ def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
     )
     layers = {"schema_version": 1, "layers": LAYERS, "nodes": []}
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
-    (side,) = engine_side.engine(run, "fp16", "onnxruntime-cuda").sides
+    (side,) = engine.engine(run, "fp16", "onnxruntime-cuda").sides
     assert [(c["check"], c["ok"]) for c in side.closure] == [
         ("i", True), ("ii", None), ("iii", None),
     ]  # fmt: skip

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.analysis import engine_ops
+from layerline.analysis.attribution import onnxruntime
+from layerline.analysis.captures import engine_ops as engine_ops_
 from layerline.core.errors import InputError
 from layerline.core.tables import table
 
@@ -40,46 +41,48 @@ def modules(ops: Any) -> list[list[str] | None]:
 
 
 def test_rows_take_what_their_layer_is() -> None:
-    joined = engine_ops.join(rows(("b", 0, 1), ("a", 0, 2)), [a_layer("a", "m"), a_layer("b", "n")])
+    joined = onnxruntime.join(
+        rows(("b", 0, 1), ("a", 0, 2)), [a_layer("a", "m"), a_layer("b", "n")]
+    )
     assert modules(joined) == [["n"], ["m"]]
     assert joined["nodes"].to_pylist() == [["n/X"], ["m/X"]]
     assert joined["rule"].to_pylist() == ["name", "name"]
 
 
 def test_one_layer_that_runs_several_times_is_one_layer() -> None:
-    joined = engine_ops.join(rows(("a", 0, 1), ("a", 0, 2), ("a", None, 3)), [a_layer("a", "m")])
+    joined = onnxruntime.join(rows(("a", 0, 1), ("a", 0, 2), ("a", None, 3)), [a_layer("a", "m")])
     assert modules(joined) == [["m"]] * 3
 
 
 def test_layers_of_one_name_are_told_apart_by_time_not_by_place_in_the_file() -> None:
     layers = [a_layer("a", "first", 0), a_layer("a", "second", 1)]
-    joined = engine_ops.join(rows(("a", 0, 9), ("a", 0, 1), ("a", 1, 20), ("a", 1, 21)), layers)
+    joined = onnxruntime.join(rows(("a", 0, 9), ("a", 0, 1), ("a", 1, 20), ("a", 1, 21)), layers)
     assert modules(joined) == [["second"], ["first"], ["first"], ["second"]]
 
 
 def test_layers_of_one_name_in_an_unfinished_run_are_unresolved() -> None:
     layers = [a_layer("a", "first", 0), a_layer("a", "second", 1)]
-    joined = engine_ops.join(rows(("a", 0, 1), ("a", None, 5)), layers)
+    joined = onnxruntime.join(rows(("a", 0, 1), ("a", None, 5)), layers)
     assert modules(joined) == [None, None]
     assert joined["rule"].to_pylist() == ["unresolved", "unresolved"]
 
 
 def test_strange_name_is_kept_and_counts_against_coverage() -> None:
-    joined = engine_ops.join(rows(("a", 0, 1), ("x", 0, 2)), [a_layer("a", "m")])
+    joined = onnxruntime.join(rows(("a", 0, 1), ("x", 0, 2)), [a_layer("a", "m")])
     assert joined["layer"].to_pylist() == ["a", "x"]
     assert modules(joined) == [["m"], None]
-    assert engine_ops.coverage(joined) == 0.5
-    assert engine_ops.unlisted(joined) == {"x": 10}
+    assert engine_ops_.coverage(joined) == 0.5
+    assert engine_ops_.unlisted(joined) == {"x": 10}
 
 
 def test_root_module_is_a_module() -> None:
-    joined = engine_ops.join(rows(("a", 0, 1)), [a_layer("a", "")])
+    joined = onnxruntime.join(rows(("a", 0, 1)), [a_layer("a", "")])
     assert modules(joined) == [[""]]
-    assert engine_ops.coverage(joined) == 1.0
+    assert engine_ops_.coverage(joined) == 1.0
 
 
 def test_no_time_is_no_coverage() -> None:
-    assert engine_ops.coverage(engine_ops.join(rows(), [])) is None
+    assert engine_ops_.coverage(onnxruntime.join(rows(), [])) is None
 
 
 @given(
@@ -95,7 +98,7 @@ def test_joining_moves_no_time(
         layers.append(a_layer(name, module, seen.get(name, 0)))
         seen[name] = seen.get(name, 0) + 1
     before = rows(*ops)
-    joined = engine_ops.join(before, layers, "fp32")
+    joined = onnxruntime.join(before, layers, "fp32")
     kept = [c for c in before.column_names if c not in ("layer", "nodes", "modules", "rule")]
     kept.remove("precision")
     assert joined.select(kept).equals(before.select(kept))
@@ -106,7 +109,7 @@ def test_joining_moves_no_time(
 
 def test_missing_meta_and_layers_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        engine_ops.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")
     captures = tmp_path / "captures"
     captures.mkdir()
     (captures / "fp32.onnxruntime.profile.meta.json").write_text('{"facts": {"warmup_runs": 0}}')
@@ -114,7 +117,7 @@ def test_missing_meta_and_layers_are_one_line(tmp_path: Path) -> None:
     layers = tmp_path / "engines" / "fp32.onnxruntime.layers.json"
     layers.write_text(json.dumps({"schema_version": 9, "layers": []}))
     with pytest.raises(InputError, match="schema version"):
-        engine_ops.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")
     layers.write_text(json.dumps({"schema_version": 1, "layers": []}))
     with pytest.raises(InputError, match="which profile"):
-        engine_ops.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import layers_generic, raw_sums
-from layerline.analysis.layers_command import read_layers
-from layerline.analysis.layers_show import summary
+from layerline.analysis.checks import raw_totals
+from layerline.analysis.commands.layers import read_layers
+from layerline.analysis.costs import layers
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.onnxruntime import events as events_
 from layerline.analysis.readers.onnxruntime import profile
+from layerline.analysis.report.layers_text import summary
 from layerline.core.errors import InputError
 
 
@@ -235,13 +236,13 @@ def test_node_with_kernels_in_warm_up_only_keeps_its_time_on_the_host(tmp_path: 
         run(200, 40), node("once", 201, 4),
     ]  # fmt: skip
     found = profile.read(write(tmp_path / "p", events), warmup=1)
-    rows = {r["layer"]: r for r in layers_generic.of_artefact(found, None, None).to_pylist()}
+    rows = {r["layer"]: r for r in layers.of_artefact(found, None, None).to_pylist()}
     assert {n: (r["kernels"], r["total_ns"]) for n, r in rows.items()} == {
         "once": (None, 8_000),
         "mm": (1, 6_000),
     }
     # the second iteration has no kernel: it counts
-    times = layers_generic.times(found)
+    times = layers.times(found)
     assert times.iterations == 2
     assert times.total is not None
     assert times.total.median == 3_000
@@ -296,7 +297,7 @@ def test_every_execution_is_counted_once(
         clock += 20
     path = write(tmp_path_factory.mktemp("p") / "p", events)
     found = profile.read(path, warmup)
-    assert sum(found.main["duration_ns"].to_pylist()) == raw_sums.onnxruntime(path)["node"]
+    assert sum(found.main["duration_ns"].to_pylist()) == raw_totals.onnxruntime(path)["node"]
     assert found.main["self_ns"].to_pylist() == found.main["duration_ns"].to_pylist()
     assert found.main["iteration"].to_pylist() == expected
     assert sum(found.tables["operators"]["calls"].to_pylist()) == len(expected)

@@ -13,7 +13,8 @@ import test_analysis_report as by_hand
 import test_gpu_h100_tiny as tiny
 import test_unusable_captures as whole
 
-from layerline.analysis import counters_run, pipeline
+from layerline.analysis import pipeline
+from layerline.analysis.captures import counters
 from layerline.core.files import read_json, sha256, write_json
 from layerline.core.run import Run
 
@@ -233,7 +234,7 @@ def test_counters_of_another_capture_are_left_out(h100: Run, words: dict[str, An
     write_json(h100.manifest_path("export/model"), {"outputs": given})
     meta = "captures/fp32.tensorrt.ncu.meta.json"
     say(h100, meta, precision="fp32", inputs={"inputs.npz": "a" * 64})
-    table = counters_run.counters_of_run(h100)
+    table = counters.counters_of_run(h100)
     assert table is not None and set(table["source"].to_pylist()) == {page.name}
     say(h100, meta, **words)
     sides, listed = only(h100)

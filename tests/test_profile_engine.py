@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from engine_models import TOKENS, reference, weights, write_run
 
-from layerline.analysis import raw_sums
-from layerline.analysis.engine_ops import engine_ops
+from layerline.analysis.captures.engine_ops import engine_ops
+from layerline.analysis.checks import raw_totals
 from layerline.core import files
 from layerline.core.errors import InputError
 from layerline.engines.command import engines
@@ -74,7 +74,7 @@ def test_profile_is_joined_whole(measured: Path, precision: str) -> None:
     )
     found = engine_ops(measured, precision, "onnxruntime")
     ops = found.main
-    assert sum(ops["duration_ns"].to_pylist()) == raw_sums.onnxruntime(raw)["node"]
+    assert sum(ops["duration_ns"].to_pylist()) == raw_totals.onnxruntime(raw)["node"]
     assert found.facts["unlisted"] == {}
     assert None not in ops["modules"].to_pylist()
     assert set(ops["iteration"].to_pylist()) == {None, *range(len(meta["latency_ns"]))}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis.read_command import read
+from layerline.analysis.commands.read import read
 from layerline.core.cli.command import main
 
 PROFILE = {"a/Gemm": [0.1, 0.2, 0.3], "b/Relu": [0.01, 0.02, 0.03]}

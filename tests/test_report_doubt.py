@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import report_views as views
-from analysis_examples import node, ops
+from analysis_examples import node, ops, told
 
-from layerline.analysis import eager_sides, headline
-from layerline.analysis.report import answer, html, ledger, markdown, payload, show
-from layerline.analysis.report.view import View
-from layerline.analysis.sides import Model, SideData
-from layerline.analysis.summary import summary
-from layerline.analysis.view import build
+from layerline.analysis import formatting
+from layerline.analysis.captures import eager as eager_
+from layerline.analysis.comparison import lead
+from layerline.analysis.model.comparison import View
+from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.report import answer, cells, headline, html, ledger, markdown, payload
+from layerline.analysis.report.summary_json import summary
 from layerline.core.files import write_json
 from layerline.core.run import open_run
 
@@ -48,7 +49,7 @@ def a_side(key: str, label: str, phase: str, latency: list[int], **more: Any) ->
 
 
 def made(*sides: SideData) -> View:
-    return build(list(sides), Model("m", ["", "mlp"]))
+    return told(list(sides), Model("m", ["", "mlp"]))
 
 
 def steady(ns: int) -> list[int]:
@@ -84,10 +85,10 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
         "target": 0.1,
     }
     write_json(run.file("captures", "train.fp32.latency.json"), latency)
-    sides = {s.phase: s for s in eager_sides.train(run, "fp32").sides}
+    sides = {s.phase: s for s in eager_.train(run, "fp32").sides}
     assert {p: s.target for p, s in sides.items()} == dict.fromkeys(sides, 0.1)
-    view = build(list(sides.values()), Model("m", ["", "a"]))
-    faults = {s["phase"]: answer.unsettled(s) for s in view["sides"]}
+    view = told(list(sides.values()), Model("m", ["", "a"]))
+    faults = {s["phase"]: lead.unsettled(s) for s in view["sides"]}
     assert "has an interval wider than asked" in faults["forward"][-1]
     assert faults["backward"] == faults["step"] == []
     # In the ledger, in its sentences, in the headline and over the modules' column.
@@ -106,7 +107,7 @@ def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
     (shown,) = made(side)["sides"]
     rows = {r["label"]: r["cells"][0] for r in ledger.groups([shown])[0]["rows"]}
     assert rows["Unprofiled"]["tone"] == "" and rows["Traced"]["tone"] == "none"
-    (said,) = answer.doubts(shown)
+    (said,) = lead.doubts(shown)
     assert said.startswith("while traced it has two levels: 50.0 % of samples near 10.0 ms")
     data = payload.build(made(side))
     assert data["sides"][0]["doubt"] == said
@@ -151,14 +152,14 @@ def test_a_ratio_whose_interval_holds_one_is_never_shown_as_a_difference() -> No
 def test_alike_is_told_by_the_interval(ratio: Any, alike: bool) -> None:
     low, high = ratio
     found: Any = {"over": "a", "under": "b", "ratio": 0.68, "low": low, "high": high}
-    assert answer.alike(found) is alike
+    assert lead.alike(found) is alike
 
 
 def test_a_sentence_is_never_cut_within_a_word() -> None:
     text = "95 %: 0.43 to 1.16; only 0.06 % was computed in fp16; not settled: ONNX Runtime fp16"
-    assert show.words(text, 200) == text
+    assert formatting.words(text, 200) == text
     for limit in range(20, len(text)):
-        cut = show.words(text, limit)
+        cut = formatting.words(text, limit)
         assert cut.endswith("…") and len(cut) <= limit
         kept = cut[:-1]
         assert text.startswith(kept) and not text[len(kept)].isalnum()
@@ -167,10 +168,10 @@ def test_a_sentence_is_never_cut_within_a_word() -> None:
 def test_the_tables_tell_what_can_be_read_across_and_where_intervals_are() -> None:
     view = views.gpt2(2)
     both = markdown.render(view), html.render(view)
-    for note in (show.SHARES, show.MEDIANS, show.COLUMNS, show.NOTHING):
+    for note in (formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING):
         assert all(text.count(note.replace("'", "&#39;")) + text.count(note) for text in both)
     assert "`own_low_ns` to `own_high_ns`" in both[0]
-    assert show.LOOSE not in both[0]  # nothing is marked
+    assert formatting.LOOSE not in both[0]  # nothing is marked
 
 
 def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
@@ -180,7 +181,7 @@ def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
     )
     labels = pa.array(["unresolved"] * len(table))
     side = a_side("engine/fp32.x/inference", "E fp32", "inference", [], ops=table, labels=labels)
-    view = build([side], Model("m", ["", "mlp", "attn"]))
+    view = told([side], Model("m", ["", "mlp", "attn"]))
     # The ends of eight: 98 and 102; own 98 to 102 µs, with half as much that is shared 147 to 153.
     found = summary(view, {})["modules"][side.key]["mlp"]
     assert found == {
@@ -194,8 +195,8 @@ def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
     assert summary(view, {})["kinds"][side.key]["mlp"] == found
     row = next(m for m in view["modules"] if m["path"] == "mlp")
     text = "95 %: own 98.0 – 102 µs, with shared 147 – 153 µs"
-    assert show.cost_interval(row["costs"][side.key]) == text
+    assert cells.cost_interval(row["costs"][side.key]) == text
     page = html.render(view).replace("\N{NO-BREAK SPACE}", " ")
     assert f'<small class="ci">{text}</small>' in page
     few = {**row["costs"][side.key], "own_low": None, "own_high": None}
-    assert show.cost_interval(few) == "no interval" and show.cost_interval(None) == ""  # type: ignore[arg-type]
+    assert cells.cost_interval(few) == "no interval" and cells.cost_interval(None) == ""  # type: ignore[arg-type]

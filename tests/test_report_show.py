@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.analysis.report import show
+from layerline.analysis import formatting
+from layerline.analysis.report import cells
 
 
 @pytest.mark.parametrize(
@@ -35,12 +36,12 @@ from layerline.analysis.report import show
     ],
 )
 def test_a_time_has_three_significant_digits_and_unknown_is_no_zero(ns: Any, text: str) -> None:
-    assert show.time(ns) == text
+    assert formatting.time(ns) == text
 
 
 @given(st.integers(1_000, 10**13))
 def test_a_time_is_the_decimal_rounding_of_its_nanoseconds(ns: int) -> None:
-    value, unit = show.time(ns).split(" ")
+    value, unit = formatting.time(ns).split(" ")
     scale = {"µs": 3, "ms": 6, "s": 9}[unit]
     step = Decimal(10) ** (len(str(ns)) - 3)
     expected = (Decimal(ns) / step).quantize(Decimal(1), ROUND_HALF_UP) * step
@@ -61,7 +62,7 @@ def test_a_time_is_the_decimal_rounding_of_its_nanoseconds(ns: int) -> None:
     ],
 )
 def test_a_range_names_its_unit_once(low: Any, high: Any, text: str) -> None:
-    assert show.time_range(low, high) == text
+    assert formatting.time_range(low, high) == text
 
 
 def _cost(own: Any, shared: Any) -> Any:
@@ -80,7 +81,7 @@ def _cost(own: Any, shared: Any) -> Any:
     ],
 )
 def test_a_cost_is_a_range_when_layers_are_shared(cost: Any, text: str) -> None:
-    assert show.cost(cost) == text
+    assert cells.cost(cost) == text
 
 
 @pytest.mark.parametrize(
@@ -100,28 +101,31 @@ def test_a_cost_is_a_range_when_layers_are_shared(cost: Any, text: str) -> None:
     ],
 )
 def test_a_share_never_rounds_to_all_or_nothing(share: Any, text: str) -> None:
-    assert show.percent(share) == text
+    assert formatting.percent(share) == text
 
 
 def test_ratios_keep_three_digits() -> None:
     values = [1.6, 0.994, 12.34, 123.4, None]
-    assert [show.ratio(v) for v in values] == ["1.60×", "0.99×", "12.3×", "123×", "–"]
+    assert [formatting.ratio(v) for v in values] == ["1.60×", "0.99×", "12.3×", "123×", "–"]
 
 
 def test_what_reorders_or_breaks_a_line_is_shown_as_its_escape() -> None:
-    assert show.visible("a\u202eb\nc\x1b[0m\u2028\ud800") == "a\\u202eb\\nc\\x1b[0m\\u2028\\ud800"
-    assert show.visible("transformer.h.0/é 日本") == "transformer.h.0/é 日本"
+    assert (
+        formatting.visible("a\u202eb\nc\x1b[0m\u2028\ud800")
+        == "a\\u202eb\\nc\\x1b[0m\\u2028\\ud800"
+    )
+    assert formatting.visible("transformer.h.0/é 日本") == "transformer.h.0/é 日本"
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    text = show.short("a" * 5_000 + "b" * 5_000, 160)
+    text = formatting.short("a" * 5_000 + "b" * 5_000, 160)
     assert len(text) == 160
     assert text.startswith("aaa") and "…" in text and text.endswith("bbb")
 
 
 def test_the_manifest_is_flat_lines() -> None:
     value = {"a": {"b": 1, "c": [1, 2], "d": None}, "e": [{"f": True}], "g": [], "h": {}}
-    assert show.flatten(value) == [
+    assert formatting.flatten(value) == [
         ("a.b", "1"),
         ("a.c", "1 2"),
         ("a.d", "unknown"),

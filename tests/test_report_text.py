@@ -12,7 +12,8 @@ import pytest
 import report_views as views
 from markdown_it import MarkdownIt
 
-from layerline.analysis.report import layers_csv, markdown, show
+from layerline.analysis import formatting
+from layerline.analysis.report import layers_csv, markdown
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -65,7 +66,7 @@ def test_a_hostile_name_reads_as_itself() -> None:
             for token in _tokens(table)
             if token.type == "inline"
         ][2:]
-        assert [unescape(f) for f in found] == [show.visible(name)] * 2
+        assert [unescape(f) for f in found] == [formatting.visible(name)] * 2
 
 
 def test_markdown_says_the_answer_first_and_what_it_left_out() -> None:

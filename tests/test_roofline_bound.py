@@ -7,14 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from layerline.analysis import counters, devices, roofline
-from layerline.analysis.counters_sums import PER_LAYER, PER_MODULE, module_kernels, per_module
-from layerline.analysis.devices import Device
-from layerline.analysis.metrics.source import Capture
+from layerline.analysis.counters import launches
+from layerline.analysis.counters.sums import PER_LAYER, PER_MODULE, module_kernels, per_module
+from layerline.analysis.metrics.capture import Capture
 from layerline.analysis.metrics.text import roofline_table
 from layerline.analysis.readers.ncu import page
-from layerline.analysis.roofline import work
-from layerline.analysis.roofline_floor import Floor, floor, shapes_of, time_ns
+from layerline.analysis.roofline import devices, roofline
+from layerline.analysis.roofline.devices import Device
+from layerline.analysis.roofline.floor import Floor, floor, shapes_of, time_ns
+from layerline.analysis.roofline.roofline import work
 from layerline.core.nodes import Node, NodeGraph
 from layerline.core.roofline_metrics import CLOCK
 from layerline.core.tables import read_parquet, table
@@ -186,7 +187,7 @@ def test_the_floor_of_an_eager_range_is_its_modules_where_all_of_it_was_captured
              "unit": "ns" if "time" in m else None} for m, v in metrics.items()]  # fmt: skip
     capture = Capture("a", table("counters", rows), SIMPLE, incomplete=frozenset(incomplete))
     (found,) = roofline_table(
-        capture, counters.launches(capture.counters), "layer", graph(GEMM, outputs=("y",)), SHAPES
+        capture, launches.launches(capture.counters), "layer", graph(GEMM, outputs=("y",)), SHAPES
     ).to_pylist()
     assert found["distance"] == (None if distance is None else pytest.approx(distance))
 

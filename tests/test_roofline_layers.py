@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from layerline.analysis.devices import Device
-from layerline.analysis.roofline_floor import Floor, floor, time_ns
+from layerline.analysis.roofline.devices import Device
+from layerline.analysis.roofline.floor import Floor, floor, time_ns
 from layerline.core.nodes import Node, NodeGraph
 
 T, D, H, HEAD = 512, 768, 12, 64

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis import sweep as analysis
-from layerline.analysis import view
+from layerline.analysis.captures import sweep as sweep_
+from layerline.analysis.comparison import build
+from layerline.analysis.comparison import sweep as analysis
+from layerline.analysis.model.side import Model
 from layerline.analysis.report import html, markdown
 from layerline.analysis.report.sweep import rate, sentence
-from layerline.analysis.sides import Model
 from layerline.core import files
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
@@ -50,19 +51,19 @@ def a_document(*points: dict[str, Any], skipped: list[Any] | None = None) -> dic
 
 def test_rates_are_of_the_whole_batch_and_their_interval_is_turned_round() -> None:
     # 4 sequences of 100 tokens in 2 ms: 2000 sequences/s, 200,000 tokens/s.
-    (p,) = analysis.view(a_document(a_point(4, 2_000_000)), LABELS)["points"]
+    (p,) = sweep_.view(a_document(a_point(4, 2_000_000)), LABELS)["points"]
     assert p["sequences_per_second"] == pytest.approx(2_000)
     assert p["tokens_per_second"] == pytest.approx(200_000)
     assert p["tokens_low"] == pytest.approx(400 / 2.02e-3)
     assert p["tokens_high"] == pytest.approx(400 / 1.98e-3)
     assert (p["memory_bytes"], p["memory_of"]) == (2**20, "context_bytes")
     assert p["queue_tokens_per_second"] is None
-    (p,) = analysis.view(a_document(a_point(4, 1, throughput_per_second=10.0)), LABELS)["points"]
+    (p,) = sweep_.view(a_document(a_point(4, 1, throughput_per_second=10.0)), LABELS)["points"]
     assert p["queue_tokens_per_second"] == 4_000
 
 
 def test_the_best_batch_is_sure_or_said_not_to_be() -> None:
-    sure = analysis.view(
+    sure = sweep_.view(
         a_document(a_point(1, 1_000_000), a_point(4, 2_000_000), a_point(8, 5_000_000)), LABELS
     )
     (best,) = sure["best"]
@@ -72,20 +73,20 @@ def test_the_best_batch_is_sure_or_said_not_to_be() -> None:
         "3 batches."
     )
     # 8 in 4.04 ms is 198 k tokens/s: its interval reaches that of 200 k.
-    close = analysis.view(a_document(a_point(4, 2_000_000), a_point(8, 4_040_000)), LABELS)
+    close = sweep_.view(a_document(a_point(4, 2_000_000), a_point(8, 4_040_000)), LABELS)
     assert close["best"][0]["alike"] == [8]
     assert "not distinguishable from batch 8" in sentence(close["best"][0])
-    growing = analysis.view(a_document(a_point(1, 1_000_000), a_point(4, 2_000_000)), LABELS)
+    growing = sweep_.view(a_document(a_point(1, 1_000_000), a_point(4, 2_000_000)), LABELS)
     assert "a larger one may do more" in sentence(growing["best"][0])
-    alone = analysis.view(a_document(a_point(4, 2_000_000)), LABELS)
+    alone = sweep_.view(a_document(a_point(4, 2_000_000)), LABELS)
     assert "the only batch" in sentence(alone["best"][0])
 
 
 def test_points_without_an_interval_are_never_surely_below() -> None:
     few = {"n": 2, "median": 9_000_000, "low": None, "high": None, "p90": 1, "p99": 1}
-    found = analysis.view(a_document(a_point(1, 1_000_000), a_point(2, 0, summary=few)), LABELS)
+    found = sweep_.view(a_document(a_point(1, 1_000_000), a_point(2, 0, summary=few)), LABELS)
     assert found["best"][0]["alike"] == [2]
-    nothing = analysis.view(a_document(a_point(1, 0, summary=None)), LABELS)
+    nothing = sweep_.view(a_document(a_point(1, 0, summary=None)), LABELS)
     assert nothing["best"] == []
     assert nothing["points"][0]["tokens_per_second"] is None
 
@@ -103,7 +104,7 @@ def a_side(low: int, high: int, **more: Any) -> Any:
 
 def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
     """1.33 ms (1.32 to 1.34) in the sweep; in the run 2.02 ms (1.94 to 2.18): no common value."""
-    found = analysis.view(a_document(a_point(1, 1_330_000), a_point(4, 4_000_000)), LABELS)
+    found = sweep_.view(a_document(a_point(1, 1_330_000), a_point(4, 4_000_000)), LABELS)
     own = a_side(1_940_000, 2_180_000)
     (said,) = analysis.beside(found, [own], 1, 100)
     assert "TensorRT fp16 at batch 1 took 1.33 ms (1.32 to 1.34) here" in said
@@ -118,7 +119,7 @@ def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
     unknown = {"median": 1, "low": None, "high": None, "n": 2}
     assert analysis.beside(found, [a_side(1, 2, latency=unknown)], 1, 100) == []
     found["remarks"] = [said]
-    shown = view.build([], Model("m"))
+    shown = build.build([], Model("m"))
     shown["sweep"] = found
     for rendered in (markdown.render(shown), html.render(shown)):
         assert "steady from one process to the next; the sweep and the run compare" in rendered
@@ -152,8 +153,8 @@ def test_rates_as_text(value: float | None, text: str) -> None:
 
 def test_both_reports_show_it_and_escape_what_failed() -> None:
     skipped = [{"what": "fp16 tensorrt at batch 64", "why": "<b>out|of memory", "fix": None}]
-    found = analysis.view(a_document(a_point(4, 2_000_000), skipped=skipped), LABELS)
-    shown = view.build([], Model("m"))
+    found = sweep_.view(a_document(a_point(4, 2_000_000), skipped=skipped), LABELS)
+    shown = build.build([], Model("m"))
     assert "Batch sweep" not in markdown.render(shown) + html.render(shown)
     shown["sweep"] = found
     text, page = markdown.render(shown), html.render(shown)
@@ -170,8 +171,8 @@ def test_a_foreign_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "sweep.json").write_text('{"points": [{}], "skipped": []}')
     with pytest.raises(InputError, match=r"sweep\.json"):
-        analysis.load(Run(tmp_path), {})
-    assert analysis.load(Run(tmp_path / "captures"), {}) is None
+        sweep_.load(Run(tmp_path), {})
+    assert sweep_.load(Run(tmp_path / "captures"), {}) is None
 
 
 # --- what is asked for ---------------------------------------------------------------------------

@@ -27,12 +27,13 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis import counters as joining
 from layerline.analysis import pipeline
-from layerline.analysis.sums import sums
+from layerline.analysis.captures import inventory
+from layerline.analysis.commands.timeline import timeline
+from layerline.analysis.costs.iterations import sums
+from layerline.analysis.counters import launches
 from layerline.analysis.timeline import captures, counters, file, lanes, wire
 from layerline.analysis.timeline.iteration import choose
-from layerline.analysis.timeline_command import timeline
 from layerline.core import nodes, tables
 from layerline.core.cli.command import cli
 from layerline.core.errors import InputError
@@ -143,7 +144,7 @@ def h100(tiny_run: Run) -> Run:
 
 @pytest.fixture
 def seen(h100: Run) -> tuple[Any, Read]:
-    found, _ = pipeline.captures(h100)
+    found, _ = inventory.captures(h100)
     return found, written(captures.of_run(h100, found, None))
 
 
@@ -245,7 +246,7 @@ def counted(run: Run) -> pa.Table:
     """The H100's ComputeWorkloadAnalysis of the fp32 engine: tensor pipe use, no FLOP, no bytes."""
     table = tables.read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     of = tiny.document()
-    joined = joining.join(
+    joined = launches.join(
         table, nodes.parse(of["nodes"]), parse_network(of["fp32"]["network"]), "fp32"
     )
     at = joined.column_names.index("source")
@@ -253,7 +254,7 @@ def counted(run: Run) -> pa.Table:
 
 
 def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> None:
-    found, _ = pipeline.captures(h100)
+    found, _ = inventory.captures(h100)
     table = counted(h100)
     drawn = written(captures.of_run(h100, found, table))
     kernels = sorted(drawn.on("TensorRT fp32", "kernels"), key=lambda k: k.start)
@@ -464,7 +465,7 @@ def test_an_iteration_that_a_side_lacks_is_refused_and_nothing_overwritten(
     h100: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sides have different numbers of iterations: here one of an engine, three of another."""
-    found, record = pipeline.captures(h100)
+    found, record = inventory.captures(h100)
     more = [op(i, 10 * i, 5) for i in (0, 1, 3)]
     found[0] = replace(found[0], ops=tables.table("ops", more))
     monkeypatch.setattr(pipeline, "captures", lambda run: (found, record))
@@ -507,7 +508,7 @@ def processor(h100: Run, tmp_path: Path) -> Iterator[Any]:
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 
     path = tmp_path / "t.pftrace"
-    found, _ = pipeline.captures(h100)
+    found, _ = inventory.captures(h100)
     file.write(path, captures.of_run(h100, found, counted(h100)))
     config = TraceProcessorConfig(bin_path=shell())
     with TraceProcessor(trace=str(path), config=config) as opened:

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.eager_ops import covered, union
+from layerline.analysis.attribution.eager import covered, union
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import read_events
 from layerline.analysis.readers.torch.nesting import nest

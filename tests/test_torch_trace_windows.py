@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.eager_ops import eager_ops
+from layerline.analysis.attribution.eager import eager_ops
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import OP, read_events
 from layerline.analysis.readers.torch.nesting import nest

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from layerline.analysis.eager_ops import eager as eager_table  # noqa: E402
+from layerline.analysis.attribution.eager import eager as eager_table  # noqa: E402
 from layerline.core.errors import CheckFailed, InputError, ToolMissing  # noqa: E402
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis_examples import node, ops
+from analysis_examples import node, ops, told
 
-from layerline.analysis import view
-from layerline.analysis.captured import labels
+from layerline.analysis.costs.iterations import labels
+from layerline.analysis.model.side import Model, SideData
 from layerline.analysis.report import html, markdown
-from layerline.analysis.sides import Model, SideData
-from layerline.analysis.summary import summary
+from layerline.analysis.report.summary_json import summary
 
 LABELS = {"tensorrt": "TensorRT", "onnxruntime-cuda": "ONNX Runtime CUDA",
           "onnxruntime": "ONNX Runtime"}  # fmt: skip
@@ -36,7 +35,7 @@ def a_side(backend: str, latency: int, attention: int, **more: Any) -> SideData:
 
 def both(**more: Any) -> Any:
     sides = [a_side("onnxruntime-cuda", 3_000, 900, **more), a_side("tensorrt", 1_000, 300)]
-    return view.build(sides, Model("m", ["", "attn", "mlp"]))
+    return told(sides, Model("m", ["", "attn", "mlp"]))
 
 
 def test_ratio_and_where_it_comes_from() -> None:
@@ -67,7 +66,7 @@ def test_every_table_has_both_columns() -> None:
 def test_the_cpu_and_other_precisions_are_no_measure_of_tensorrt() -> None:
     sides = [a_side("onnxruntime", 9_000, 900), a_side("tensorrt", 1_000, 300),
              a_side("onnxruntime-cuda", 3_000, 900, precision="tf32")]  # fmt: skip
-    assert view.build(sides, Model("m"))["ratios"] == []
+    assert told(sides, Model("m"))["ratios"] == []
 
 
 def test_nodes_on_the_cpu_are_said() -> None:

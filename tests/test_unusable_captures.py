@@ -11,8 +11,10 @@ import pytest
 import test_analysis_report as by_hand
 import test_gpu_h100_tiny as tiny
 
-from layerline.analysis import counters_run, pipeline, unusable
+from layerline.analysis import pipeline
+from layerline.analysis.captures import counters, inventory
 from layerline.analysis.report import html, markdown
+from layerline.analysis.rundir import problems
 from layerline.core.errors import InputError
 from layerline.core.files import read_json, sha256, write_json
 from layerline.core.run import Run
@@ -160,7 +162,7 @@ def test_a_run_of_which_nothing_can_be_used_ends_with_the_error_and_keeps_its_re
     assert "fp16.onnxruntime.profile.json" in capsys.readouterr().err
     assert made.file("report", "index.html").read_bytes() == old
     with pytest.raises(InputError, match=r"fp16\.onnxruntime\.profile\.json"):
-        pipeline.captures(made)
+        inventory.captures(made)
 
 
 def test_the_timeline_is_drawn_without_a_capture_and_says_so(h100: Run, capsys: Any) -> None:
@@ -219,7 +221,7 @@ def test_counters_that_cannot_be_read_leave_those_of_other_captures(
     counted: Run, capsys: Any
 ) -> None:
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv"):
-        counters_run.counters_of_run(counted)
+        counters.counters_of_run(counted)
     result = pipeline.analyse(counted)
     (listed,) = [s for s in result.view["skipped"] if "file" in s]
     assert listed["what"] == "counters of fp16.tensorrt"
@@ -286,17 +288,17 @@ def test_all_that_is_lost_for_want_of_one_file_is_named(tmp_path: Path) -> None:
     def error() -> InputError:
         return InputError("is cut short", file=run.file("export", "nodes.json"))
 
-    with unusable.collecting() as kept:
+    with problems.collecting() as kept:
         for what in ("an engine", "another engine", "an engine"):
-            with unusable.aside(what):
+            with problems.aside(what):
                 raise error()
-        assert unusable.note(error())
+        assert problems.note(error())
     (one,) = kept.listed(run)
     assert (one["what"], one["file"]) == ("an engine, another engine", "export/nodes.json")
     assert one["why"] == "export/nodes.json: is cut short"
     with pytest.raises(InputError, match="is cut short"):
         kept.none_left()
-    with pytest.raises(InputError), unusable.aside("an engine"):
+    with pytest.raises(InputError), problems.aside("an engine"):
         raise error()  # where nobody collects
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..readers.ncu.tables import AS_ONE
 from . import meanings
+from .capture import Capture, plain
 from .series import Series, names, series
-from .source import Capture, plain
 
 
 def of_names(metrics: Sequence[str]) -> Iterator[str]:

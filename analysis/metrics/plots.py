@@ -13,10 +13,10 @@ import numpy as np
 
 from ...core.errors import InputError, ToolMissing, one_line
 from ...core.files import replacing
-from ..devices import Device
+from ..roofline.devices import Device
+from .capture import Capture
 from .meanings import spelled
 from .series import Series
-from .source import Capture
 
 SUFFIXES = (".pdf", ".svg", ".png")
 _STYLE = {

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from ...core.errors import InputError
 from ...core.files import folder as make_folder
 from ...core.files import replacing
-from ..counters_rules import base_unit
-from ..counters_sums import durations
+from ..counters.sums import durations
+from ..counters.units import base_unit
 
 # Neither measured nor the kernel's: the device and the tool.
 STATIC = ("device__", "numa__", "nvlink__", "c2clink__", "pcie__", "profiler__")

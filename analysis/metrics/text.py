@@ -14,17 +14,16 @@ from ...core.files import write_json
 from ...core.nodes import NodeGraph
 from ...core.roofline_metrics import METRICS
 from ...core.tables import write_csv, write_parquet
-from .. import counters_sums, roofline
-from ..counters import Launch
-from ..counters_rules import DURATION, PRINTED_DURATION
-from ..floors import of_ranges
-from ..layers_show import ENOUGH
-from ..plain import fitted
-from ..report.show import percent
-from ..roofline_floor import floor
-from ..roofline_flop import Shapes
+from ..attribution.resolution import ENOUGH
+from ..counters import sums
+from ..counters.launches import Launch
+from ..counters.units import DURATION, PRINTED_DURATION
+from ..formatting import fitted, percent
+from ..roofline import roofline
+from ..roofline.floor import floor, of_ranges
+from ..roofline.flop import Shapes
+from .capture import Capture
 from .series import near
-from .source import Capture
 
 
 def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str = "layer") -> str:
@@ -33,7 +32,7 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
     InputError for a metric that the capture lacks. One without a rule for several launches has the
     values of layers of one launch.
     """
-    layers = counters_sums.per_layer(_only(capture, [metric, PRINTED_DURATION]), list(launches))
+    layers = sums.per_layer(_only(capture, [metric, PRINTED_DURATION]), list(launches))
     chosen = layers.filter(pc.equal(layers["metric"], metric))
     if not len(chosen):
         known = near(metric, capture.counters)
@@ -74,9 +73,9 @@ def roofline_table(
 ) -> pa.Table:
     """`roofline.TABLE` of a capture's layers or modules. A layer has a floor where the graph and
     its shapes are given and all of its kernels were captured."""
-    layers = counters_sums.per_layer(_only(capture, METRICS), list(launches))
+    layers = sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
-        kernels = counters_sums.module_kernels(layers)
+        kernels = sums.module_kernels(layers)
         made = roofline.of_modules(_modules(capture, layers), capture.device, kernels)
     else:
         floors = {}
@@ -100,21 +99,21 @@ def roofline_table(
 def _modules(capture: Capture, layers: pa.Table) -> pa.Table:
     """The metrics per module, and those of the layers without one last: with the whole model's they
     are all there is. InputError where no launch has a module: the table would say nothing."""
-    made = counters_sums.per_module(layers)
+    made = sums.per_module(layers)
     if not len(made):
         raise InputError(
             "has no launch whose module is known",
             file=capture.name,
             fix="give --nodes, the nodes.json of the model that the engine was built from",
         )
-    return pa.concat_tables([made, counters_sums.unresolved(layers)])
+    return pa.concat_tables([made, sums.unresolved(layers)])
 
 
 def coverage(capture: Capture, launches: Sequence[Launch]) -> str | None:
     """What is to be said where modules are known in part; null where `ENOUGH` of the time has its
     modules, or nothing has one (then no module is asked for, or it is an error)."""
     known = [bool(x.modules) for x in launches]
-    times = counters_sums.durations(capture.counters)
+    times = sums.durations(capture.counters)
     timed = all(x.launch in times for x in launches)
     weights = [times[x.launch] if timed else 1.0 for x in launches]
     share = sum(w for w, k in zip(weights, known, strict=True) if k) / (sum(weights) or 1.0)
@@ -123,7 +122,7 @@ def coverage(capture: Capture, launches: Sequence[Launch]) -> str | None:
     of = "the time" if timed else "the launches"
     return (
         f"modules are known for {percent(share)} of {of} ({sum(known)} of {len(known)} launches); "
-        f"the rest is {counters_sums.UNRESOLVED}"
+        f"the rest is {sums.UNRESOLVED}"
     )
 
 

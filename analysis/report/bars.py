@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from ..modules import kind_of
-from . import show
-from .view import Cost, Side, View
+from .. import formatting
+from ..costs.modules import kind_of
+from ..model.comparison import Cost, Side, View
 
 ROOM = 12
 NEARLY_NOTHING = 0.1
@@ -138,7 +138,7 @@ def _parent(name: str, candidates: dict[str, Entry]) -> str | None:
 
 
 def _whole(c: Cost | None) -> int:
-    if c is None or not show.known(c["own"]):
+    if c is None or not formatting.known(c["own"]):
         return 0
     return (c["own"] or 0) + (c["shared"] or 0)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ..modules import kind_of
-from . import show
-from .view import View
-from .view_counters import Counted, CountedRow, CountedSide, Uncounted
+from .. import formatting
+from ..costs.modules import kind_of
+from ..model.comparison import View
+from ..model.counters import Counted, CountedRow, CountedSide, Uncounted
+from ..roofline.sentence import PEAKS
 
 TITLE = "Why it costs that"
 LEAD = (
@@ -24,51 +25,6 @@ TEXT_COLUMNS = (0, 2)
 ALWAYS = 3  # the first columns are there whether they are known or not
 ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
-PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
-# Ratios of bytes or FLOP to their floor within this are not worth a word.
-CLOSE = 0.05
-
-
-def sentence(row: Mapping[str, Any]) -> str:
-    """What bounds a row and how its work compares with the floor, in plain words."""
-    parts = [_bound(row), *_against(row)]
-    return "; ".join(parts)
-
-
-def _bound(row: Mapping[str, Any]) -> str:
-    bound, shares = row["bound"], row["shares"]
-    if bound is None:
-        said = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
-        busy = next(iter(row["pipes"].items()), None)
-        return f"{said}; busiest pipe: {busy[0]}, {show.percent(busy[1] / 100)}" if busy else said
-    if bound in PEAKS:
-        return f"{bound}-bound, {show.percent(shares[bound])} of {PEAKS[bound]}"
-    near = max((k for k, v in shares.items() if v is not None), key=lambda k: shares[k] or 0)
-    most = f"at most {show.percent(shares[near])} of {PEAKS[near]}"
-    if bound == "launch":
-        return f"launch-bound, its kernels are too short to reach a peak: {most}"
-    return f"latency-bound, it waits: {most}"
-
-
-def _against(row: Mapping[str, Any]) -> list[str]:
-    found = []
-    times = row["times_bytes"]
-    if times is not None:
-        if times > 1 + CLOSE:
-            found.append(f"moves {show.ratio(times)} the bytes it must")
-        elif times < 1 - CLOSE:
-            found.append(
-                f"moves {show.ratio(times)} the bytes of its tensors, the rest stays in caches"
-            )
-        else:
-            found.append("moves the bytes it must")
-    elif row["bytes"] is not None and row["kind"] != "kernel":
-        found.append("the bytes it must move are unknown")
-    # Fewer are no news: special functions and integers are not counted as FLOP.
-    times = row["times_flop"]
-    if times is not None and times > 1 + CLOSE:
-        found.append(f"computes {show.ratio(times)} the FLOP of its nodes")
-    return found
 
 
 def shown(view: View) -> dict[str, Any] | None:
@@ -79,7 +35,9 @@ def shown(view: View) -> dict[str, Any] | None:
         return None
     sides = [_side(s) for s in found["sides"]]
     rows = [row["cells"] for s in sides for row in s["rows"]]
-    kept = [i for i in range(len(HEAD)) if i < ALWAYS or any(r[i] != show.UNKNOWN for r in rows)]
+    kept = [
+        i for i in range(len(HEAD)) if i < ALWAYS or any(r[i] != formatting.UNKNOWN for r in rows)
+    ]
     for side in sides:
         for row in side["rows"]:
             row["cells"] = [row["cells"][i] for i in kept]
@@ -129,7 +87,7 @@ def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
     for kind in sorted(kinds, key=lambda k: -totals[k])[:most]:
         top = max(kinds[kind], key=lambda r: r["share"] or 0)
         number = len(kinds[kind])
-        name, share, said = top["name"] or "(model)", show.percent(totals[kind]), top["text"]
+        name, share, said = top["name"] or "(model)", formatting.percent(totals[kind]), top["text"]
         if number > 1:
             name, share = kind, f"{share}, {number} of them"
             said = f"{_bounds(kinds[kind], top)}{top['name']}: {said}"
@@ -162,7 +120,7 @@ def details(row: CountedRow) -> list[str]:
     if given:
         told[0] += f", {given:,} by a representative"
     if row["spread"] is not None:
-        told.append(f"twins differ by {show.percent(row['spread']['relative'])} of it")
+        told.append(f"twins differ by {formatting.percent(row['spread']['relative'])} of it")
     if row["intensity"] is not None:
         told.append(f"{amount(row['intensity'])} FLOP/byte")
     names = {"issue_busy": "issue slots busy", "sm_busy": "SM busy", "occupancy": "occupancy",
@@ -184,18 +142,20 @@ def cells(row: CountedRow) -> list[str]:
     top = peak(row)
     return [
         row["name"] or "(model)",
-        show.percent(row["share"]),
+        formatting.percent(row["share"]),
         row["bound"] or "unknown",
-        f"{show.percent(top[1])} {top[0]}" if top else show.UNKNOWN,
+        f"{formatting.percent(top[1])} {top[0]}" if top else formatting.UNKNOWN,
         amount(row["intensity"]),
         amount(row["flop"]),
-        show.ratio(row["times_flop"]),
+        formatting.ratio(row["times_flop"]),
         amount(row["bytes"]),
-        show.ratio(row["times_bytes"]),
-        show.number(row["launches"]),
-        show.number(row["measured"]),
-        show.UNKNOWN if row["spread"] is None else show.percent(row["spread"]["relative"]),
-        show.UNKNOWN if row["metrics"]["ipc"] is None else f"{row['metrics']['ipc']:.2f}",
+        formatting.ratio(row["times_bytes"]),
+        formatting.number(row["launches"]),
+        formatting.number(row["measured"]),
+        formatting.UNKNOWN
+        if row["spread"] is None
+        else formatting.percent(row["spread"]["relative"]),
+        formatting.UNKNOWN if row["metrics"]["ipc"] is None else f"{row['metrics']['ipc']:.2f}",
         _of_hundred(row["metrics"]["occupancy"]),
     ]
 
@@ -221,14 +181,13 @@ def facts(side: CountedSide) -> list[str]:
         text += f"; {given:,} were given those of a launch that is the same work (a representative)"
     if side["spread"] is not None and side["spread"]["relative"] is not None:
         spread = side["spread"]
-        text += (
-            f". Measured launches of the same work differ by {show.percent(spread['relative'])} "
-            f"of all work ({spread['metric']})"
-        )
+        differ = formatting.percent(spread["relative"])
+        text += f". Measured launches of the same work differ by {differ} of all work"
+        text += f" ({spread['metric']})"
         widest = side["widest"]
         if widest is not None and widest["relative"] is not None:
             text += (
-                f", of a single kind by at most {show.percent(widest['relative'])} "
+                f", of a single kind by at most {formatting.percent(widest['relative'])} "
                 f"({widest['metric']})"
             )
     told = [text + "."]
@@ -264,8 +223,8 @@ def _rate(name: str, value: float) -> str:
 
 def amount(value: float | None) -> str:
     """``1234567.0`` → ``1.23 M``; three digits."""
-    if value is None or not show.known(value):
-        return show.UNKNOWN
+    if value is None or not formatting.known(value):
+        return formatting.UNKNOWN
     for size, unit in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 0.9995:
             return f"{value / size:.3g} {unit}"
@@ -273,4 +232,4 @@ def amount(value: float | None) -> str:
 
 
 def _of_hundred(value: float | None) -> str:
-    return show.percent(None if value is None else value / 100)
+    return formatting.percent(None if value is None else value / 100)

@@ -11,9 +11,9 @@ import csv
 import io
 from typing import Any
 
+from ..model.comparison import View
+from ..model.counters import CountedRow, CountedSide
 from .layers_csv import field
-from .view import View
-from .view_counters import CountedRow, CountedSide
 
 SHARES = ("tensor", "fp32", "memory")
 METRICS = ("ipc", "issue_busy", "sm_busy", "occupancy", "dram")

@@ -19,8 +19,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from . import answer, bars, counted, ledger, panels, payload, roofline_plot, sentences, show, sweep
-from .view import Cost, ModuleRow, View
+from .. import formatting
+from ..comparison import lead
+from ..model.comparison import Cost, ModuleRow, View
+from . import answer, bars, cells, counted, ledger, panels, payload, roofline_plot, sentences, sweep
 
 _HERE = Path(__file__).parent
 # The parts of the page's script, each of which uses those before it.
@@ -40,7 +42,7 @@ def render(view: View) -> str:
     data = payload.build(view)
     comparisons = answer.comparisons(view)
     rows = [view["modules"][i] for i in payload.visible_rows(data)]
-    doubts = {s["key"]: "; ".join(answer.doubts(s)) for s in view["sides"]}
+    doubts = {s["key"]: "; ".join(lead.doubts(s)) for s in view["sides"]}
     return (
         _environment()
         .get_template("page.html.j2")
@@ -54,8 +56,8 @@ def render(view: View) -> str:
             panels=[_panel(view, p, rows) for p in panels.panels(view)],
             first_panel=data["first"],
             sentences=sentences.of(view),
-            notes=[show.SHARES, show.MEDIANS, show.COLUMNS, show.NOTHING]
-            + ([show.LOOSE] if any(doubts.values()) else []),
+            notes=[formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING]
+            + ([formatting.LOOSE] if any(doubts.values()) else []),
             doubts=doubts,
             smallest=SMALL,
             layers=sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))[
@@ -66,7 +68,9 @@ def render(view: View) -> str:
             told=partial(panels.told, view),
             why=_why(view),
             counted=payload.counted_rows(view),
-            manifest=show.flatten(show.clean(view["manifest"])) if view["manifest"] else [],
+            manifest=formatting.flatten(formatting.clean(view["manifest"]))
+            if view["manifest"]
+            else [],
             # The package's own files, and JSON that `embedded` left no markup in.
             css=Markup(_asset("page.css")),
             script=Markup(script),
@@ -78,7 +82,9 @@ def render(view: View) -> str:
 
 def embedded(value: Any) -> str:
     """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
-    text = json.dumps(show.clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        formatting.clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")
+    )
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -104,19 +110,19 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     env.filters |= {
-        "time": show.time,
-        "exact": show.exact,
-        "interval": show.interval,
-        "pc": show.percent,
-        "num": show.number,
-        "ratio": show.ratio,
-        "cost": show.cost,
-        "cost_exact": show.cost_exact,
-        "cost_interval": show.cost_interval,
-        "words": show.words,
-        "vis": show.visible,
-        "short": show.short,
-        "when": show.when,
+        "time": formatting.time,
+        "exact": formatting.exact,
+        "interval": cells.interval,
+        "pc": formatting.percent,
+        "num": formatting.number,
+        "ratio": formatting.ratio,
+        "cost": cells.cost,
+        "cost_exact": cells.cost_exact,
+        "cost_interval": cells.cost_interval,
+        "words": formatting.words,
+        "vis": formatting.visible,
+        "short": formatting.short,
+        "when": formatting.when,
         "breaks": _breaks,
         "tie": _tie,
     }
@@ -128,14 +134,14 @@ def _figures(view: View) -> list[dict[str, str]]:
     """The few numbers to see first."""
     result = []
     for r in answer.comparisons(view)[:RATIOS_SHOWN]:
-        known = r["interval"] != show.UNKNOWN
+        known = r["interval"] != formatting.UNKNOWN
         same = r["alike"]
-        note = r["note"].removeprefix(answer.ALIKE).removeprefix("; ") if same else r["note"]
+        note = r["note"].removeprefix(lead.ALIKE).removeprefix("; ") if same else r["note"]
         sure = f"95 %: {r['interval']}" if known else "interval unknown"
         result.append(
             {
                 "value": r["ratio"],
-                "unit": answer.ALIKE if same else "as fast",
+                "unit": lead.ALIKE if same else "as fast",
                 "what": r["side"],
                 "against": f"{'from' if same else 'as'} {r['against']}",
                 "sure": "; ".join(filter(None, (sure, note))),
@@ -158,12 +164,12 @@ def _figures(view: View) -> list[dict[str, str]]:
                 "tone": "bad" if bad else "",
             }
         )
-    covered = [s for s in view["sides"] if show.known(s["coverage"])]
+    covered = [s for s in view["sides"] if formatting.known(s["coverage"])]
     if covered:
         least = min(covered, key=lambda s: s["coverage"] or 0)
         result.append(
             {
-                "value": show.percent(least["coverage"]),
+                "value": formatting.percent(least["coverage"]),
                 "unit": "",
                 "what": "of the time has a module",
                 "against": "",
@@ -241,7 +247,7 @@ def _whole(c: Cost | None) -> int | None:
 def _meter(c: Cost | None) -> tuple[float, float]:
     """Widths in percent of the side's whole: own, shared."""
     whole = _whole(c)
-    if c is None or not whole or not show.known(c["share"]):
+    if c is None or not whole or not formatting.known(c["share"]):
         return 0.0, 0.0
     width = min(100.0, 100 * (c["share"] or 0))
     own = width * (c["own"] or 0) / whole
@@ -259,4 +265,4 @@ def _breaks(text: str) -> Markup:
 
 
 def _module_name(name: str) -> str:
-    return show.short(name, 80) if name else "(model)"
+    return formatting.short(name, 80) if name else "(model)"

@@ -14,7 +14,7 @@ import json
 import math
 from typing import Any
 
-from .view import View
+from ..model.comparison import View
 
 COLUMNS = (
     "side",

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from . import answer, show
-from .view import Closure, HostSide, Side
+from .. import formatting
+from ..comparison import lead
+from ..model.comparison import Closure, HostSide, Side
+from . import cells as cells_
 
 CHECKS = {
     "i": "Each operation counted once",
@@ -69,7 +71,7 @@ def groups(sides: list[Side]) -> list[Group]:
     where = [
         _row("Operations, sum", [_time(s["operation_ns"]) for s in sides], total=True),
         _row("Unresolved", [_time(s["unresolved_ns"]) for s in sides]),
-        _row("Coverage", [_plain(show.percent(s["coverage"])) for s in sides]),
+        _row("Coverage", [_plain(formatting.percent(s["coverage"])) for s in sides]),
     ]
     result: list[Group] = [
         {"title": "Latency", "note": "median, 95 % interval and count", "rows": latency},
@@ -114,23 +116,23 @@ def _row(label: str, cells: list[Cell], *, total: bool = False) -> Row:
 
 
 def _plain(text: Any) -> Cell:
-    return _cell(show.short(text))
+    return _cell(formatting.short(text))
 
 
 def _time(ns: int | None) -> Cell:
-    return _cell(show.time(ns), exact=show.exact(ns))
+    return _cell(formatting.time(ns), exact=formatting.exact(ns))
 
 
 def _estimate(side: Side, which: str) -> Cell:
     e: Any = side[which]  # type: ignore[literal-required]
-    exact = show.exact(e["median"])
-    if show.known(e["low"]) and show.known(e["high"]):
-        exact += f", 95 % {show.exact(e['low'])} to {show.exact(e['high'])}"
+    exact = formatting.exact(e["median"])
+    if formatting.known(e["low"]) and formatting.known(e["high"]):
+        exact += f", 95 % {formatting.exact(e['low'])} to {formatting.exact(e['high'])}"
     # What is wrong with it is a sentence: see `sentences`.
-    faults = answer.unsettled(side, which)
+    faults = lead.unsettled(side, which)
     exact = "; ".join([exact, *faults])
     tone = "none" if faults else ""
-    return _cell(show.time(e["median"]), sub=show.interval(e), exact=exact, tone=tone)
+    return _cell(formatting.time(e["median"]), sub=cells_.interval(e), exact=exact, tone=tone)
 
 
 def _check(check: str, sides: list[Side]) -> list[Row]:
@@ -142,7 +144,7 @@ def _check(check: str, sides: list[Side]) -> list[Row]:
             next((t["ns"] for t in c["terms"] if str(t["name"]) == name), None) if c else None
             for c in found
         ]
-        rows.append(_row(show.short(name), [_time(v) for v in values]))
+        rows.append(_row(formatting.short(name), [_time(v) for v in values]))
     rows.append(_row("Residual", [_residual(c) for c in found]))
     rows.append(_row("Verdict", [_verdict(check, c) for c in found], total=True))
     return rows
@@ -151,18 +153,20 @@ def _check(check: str, sides: list[Side]) -> list[Row]:
 def _verdict(check: str, c: Closure | None) -> Cell:
     """A side of one tool alone has nothing to hold against another's: that is no open question."""
     if c is None and check not in CHECKS:
-        return _cell(show.UNKNOWN)
+        return _cell(formatting.UNKNOWN)
     ok = c["ok"] if c else None
     return _cell(VERDICTS[ok], tone=TONES[ok])
 
 
 def _residual(c: Closure | None) -> Cell:
-    if c is None or not show.known(c["residual_ns"]):
-        return _cell(show.UNKNOWN)
-    sub = show.percent(c["residual_share"]) if show.known(c["residual_share"]) else ""
-    if show.known(c["tolerance"]):
-        sub += f"{', ' if sub else ''}allowed {show.percent(c['tolerance'])}"
-    return _cell(show.time(c["residual_ns"]), sub=sub, exact=show.exact(c["residual_ns"]))
+    if c is None or not formatting.known(c["residual_ns"]):
+        return _cell(formatting.UNKNOWN)
+    sub = formatting.percent(c["residual_share"]) if formatting.known(c["residual_share"]) else ""
+    if formatting.known(c["tolerance"]):
+        sub += f"{', ' if sub else ''}allowed {formatting.percent(c['tolerance'])}"
+    return _cell(
+        formatting.time(c["residual_ns"]), sub=sub, exact=formatting.exact(c["residual_ns"])
+    )
 
 
 def _precisions(side: Side) -> Cell:
@@ -170,7 +174,9 @@ def _precisions(side: Side) -> Cell:
     if not run:
         return _cell("unknown")
     text = ", ".join(
-        show.short(name, 40) if share == 1 else f"{show.short(name, 40)} {show.percent(share)}"
+        formatting.short(name, 40)
+        if share == 1
+        else f"{formatting.short(name, 40)} {formatting.percent(share)}"
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
     audit = closure(side, PRECISION)
@@ -188,7 +194,7 @@ _ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
 def _asked(side: Side) -> Cell:
     found = closure(side, PRECISION)
     if found is None:
-        return _cell(show.UNKNOWN)
+        return _cell(formatting.UNKNOWN)
     return _cell(_ASKED[found["ok"]], tone=TONES[found["ok"]])
 
 
@@ -198,14 +204,22 @@ def _device(sides: list[Side]) -> list[Row]:
 
     def fact(key: str, unit: str, scale: int = 1) -> list[Cell]:
         values = [a.get(key) for a in about]
-        whole = [round(v / scale) if v is not None and show.known(v) else None for v in values]
-        shown = [show.number(v) for v in whole]
-        return [_cell(f"{t} {unit}" if t != show.UNKNOWN else t) for t in shown]
+        whole = [
+            round(v / scale) if v is not None and formatting.known(v) else None for v in values
+        ]
+        shown = [formatting.number(v) for v in whole]
+        return [_cell(f"{t} {unit}" if t != formatting.UNKNOWN else t) for t in shown]
 
     rows = [
         _row("Queued, device alone", [_queued(s) for s in sides]),
-        _row("Waiting for launches", [_plain(show.percent(s.get("launch_bound"))) for s in sides]),
-        _row("Between two builds", [_plain(show.percent(s.get("rebuild_noise"))) for s in sides]),
+        _row(
+            "Waiting for launches",
+            [_plain(formatting.percent(s.get("launch_bound"))) for s in sides],
+        ),
+        _row(
+            "Between two builds",
+            [_plain(formatting.percent(s.get("rebuild_noise"))) for s in sides],
+        ),
         _row("Throughput, full queue", fact("throughput_per_second", "/s")),
         _row("CUDA graph", [_yes(a.get("cuda_graph")) for a in about]),
         _row("GPU clock", fact("sm_mhz", "MHz")),
@@ -213,10 +227,10 @@ def _device(sides: list[Side]) -> list[Row]:
         _row("GPU temperature", fact("celsius", "°C")),
         _row("GPU slowed down", [_throttled(a.get("throttled")) for a in about]),
     ]
-    return [r for r in rows if any(c["text"] != show.UNKNOWN for c in r["cells"])]
+    return [r for r in rows if any(c["text"] != formatting.UNKNOWN for c in r["cells"])]
 
 
-# Names of `analysis.host_side`, in the order they are shown.
+# Names of `analysis.host.calls`, in the order they are shown.
 _HOST = {
     "launches": "Launches",
     "issue": "Issuing, first to last launch",
@@ -241,7 +255,7 @@ def _host(sides: list[Side]) -> list[Row]:
     rows = []
     for key, label in _HOST.items():
         cells = [_host_cell(key, h) for h in about]
-        if any(c["text"] != show.UNKNOWN or c["sub"] for c in cells):
+        if any(c["text"] != formatting.UNKNOWN or c["sub"] for c in cells):
             rows.append(_row(label, cells))
     verdicts = [_bound(h) for h in about]
     return [*rows, _row("Bound by launches, by share of latency", verdicts, total=True)]
@@ -251,17 +265,19 @@ def _host_cell(key: str, host: HostSide | None) -> Cell:
     found = host["values"].get(key) if host else None
     if found is None:
         missing = (host["missing"].get(key) if host else None) or ""
-        return _cell(show.UNKNOWN, exact=missing)
+        return _cell(formatting.UNKNOWN, exact=missing)
     if key in _COUNTS:
-        return _cell(show.number(found["median"]))
-    return _cell(show.time(found["median"]), show.interval(found), show.exact(found["median"]))
+        return _cell(formatting.number(found["median"]))
+    return _cell(
+        formatting.time(found["median"]), cells_.interval(found), formatting.exact(found["median"])
+    )
 
 
 def _bound(host: HostSide | None) -> Cell:
     if host is None or host["launch_bound"] is None:
-        return _cell(show.UNKNOWN)
+        return _cell(formatting.UNKNOWN)
     text = "yes" if host["launch_bound"] else "no"
-    share = show.percent(host["unprofiled_share"])
+    share = formatting.percent(host["unprofiled_share"])
     return _cell(text, f"{share}, {_CAPTURE[host['confirmed']]}", tone=_BOUND[text])
 
 
@@ -270,19 +286,21 @@ _BOUND = {"yes": "bad", "no": ""}
 
 
 def _queued(side: Side) -> Cell:
-    return _estimate(side, "queued") if "queued" in side else _cell(show.UNKNOWN)
+    return _estimate(side, "queued") if "queued" in side else _cell(formatting.UNKNOWN)
 
 
 def _yes(value: Any) -> Cell:
-    return _cell(show.UNKNOWN if value is None else "yes" if value else "no")
+    return _cell(formatting.UNKNOWN if value is None else "yes" if value else "no")
 
 
 def _throttled(reasons: Any) -> Cell:
     if reasons is None:
-        return _cell(show.UNKNOWN)
+        return _cell(formatting.UNKNOWN)
     if not reasons:
         return _cell("no")
-    text = ", ".join(f"{show.short(why, 40)} {show.percent(s)}" for why, s in reasons.items())
+    text = ", ".join(
+        f"{formatting.short(why, 40)} {formatting.percent(s)}" for why, s in reasons.items()
+    )
     return _cell("yes", sub=text, tone="bad")
 
 
@@ -302,19 +320,21 @@ def _parity(sides: list[Side]) -> list[Row]:
     for key in keys:
         values = [(s["parity"] or {}).get(key) for s in sides]
         if any(v is not None for v in values):
-            rows.append(_row(_PARITY.get(key, show.short(key)), [_fact(key, v) for v in values]))
+            rows.append(
+                _row(_PARITY.get(key, formatting.short(key)), [_fact(key, v) for v in values])
+            )
     return rows
 
 
 def _fact(key: str, value: Any) -> Cell:
     if value is None:
-        return _cell(show.UNKNOWN)
+        return _cell(formatting.UNKNOWN)
     if key == "random_weights":
         return _cell("random", sub="proves little") if value else _cell("trained")
     if key == "top1":
-        return _cell(show.percent(value))
-    if key == "cosine" and show.known(value):
+        return _cell(formatting.percent(value))
+    if key == "cosine" and formatting.known(value):
         return _cell(f"{value:.7f}".rstrip("0").rstrip("."), exact=repr(value))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _cell(show.number(value), exact=repr(value) if show.known(value) else "")
+        return _cell(formatting.number(value), exact=repr(value) if formatting.known(value) else "")
     return _plain(value)

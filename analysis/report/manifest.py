@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from . import show
-from .view import View
+from .. import formatting
+from ..model.comparison import View
 
 LONG = "run.json"  # in the run directory, beside report/
 PREFIX = 12
@@ -34,17 +34,17 @@ class Short(TypedDict):
 
 def short(view: View) -> Short:
     """The short form; lists are empty where the manifest lacks them."""
-    whole = show.clean(view["manifest"])
+    whole = formatting.clean(view["manifest"])
     rest = {k: v for k, v in whole.items() if k not in _APART}
-    facts = [*show.flatten(rest), *_machine(whole)] if rest or whole.get("machine") else []
+    facts = [*formatting.flatten(rest), *_machine(whole)] if rest or whole.get("machine") else []
     versions = whole.get("versions")
     return {
         "facts": facts[:FACTS_SHOWN],
         "left": max(0, len(facts) - FACTS_SHOWN),
-        "versions": show.flatten(versions) if versions else [],
+        "versions": formatting.flatten(versions) if versions else [],
         "commands": _commands(whole.get("steps")),
         "files": _files(whole.get("files")),
-        "total": len(show.flatten(whole)),
+        "total": len(formatting.flatten(whole)),
     }
 
 
@@ -63,7 +63,7 @@ def _machine(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = whole.get("facts")
     if isinstance(facts, Mapping):
         found |= {k: facts[k] for k in _FACTS if facts.get(k) is not None}
-    return show.flatten(found, "machine") if found else []
+    return formatting.flatten(found, "machine") if found else []
 
 
 def _commands(steps: Any) -> list[str]:

@@ -11,8 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from . import answer, counted, ledger, manifest, panels, sentences, show, sweep
-from .view import Cost, Floor, ModuleRow, Side, View
+from .. import formatting
+from ..comparison import lead
+from ..model.comparison import Cost, Floor, ModuleRow, Side, View
+from . import answer, counted, ledger, manifest, panels, sentences, sweep
+from . import cells as cells_
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
@@ -34,7 +37,7 @@ def render(view: View) -> str:
     """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
     parts = [
         f"# {text(view['title'] or 'Report')}",
-        f"Made by Layerline, {text(show.when(view['generated']))}.",
+        f"Made by Layerline, {text(formatting.when(view['generated']))}.",
         _answer(view),
         _ledger(view),
         _modules(view),
@@ -52,12 +55,12 @@ def render(view: View) -> str:
 
 def text(value: Any, limit: int = 400) -> str:
     """A sentence from the view on one line, its markup escaped."""
-    return _escaped(show.short("–" if value is None or value == "" else value, limit))
+    return _escaped(formatting.short("–" if value is None or value == "" else value, limit))
 
 
 def sentence(value: Any) -> str:
     """The report's own words: as `text`, but ended at a word."""
-    return _escaped(show.words(value, SENTENCE))
+    return _escaped(formatting.words(value, SENTENCE))
 
 
 def _escaped(shown: str) -> str:
@@ -72,8 +75,8 @@ def name(value: Any, limit: int = 100) -> str:
     written as escaped text.
     """
     if value is None or value == "":
-        return show.UNKNOWN
-    shown = show.short(value, limit)
+        return formatting.UNKNOWN
+    shown = formatting.short(value, limit)
     if "`" in shown or "\\" in shown:
         return "".join(c if c.isalnum() or c in " ." else f"&#{ord(c)};" for c in shown)
     return f"`{shown}`".replace("|", "\\|")
@@ -106,7 +109,7 @@ def _labels(sides: Sequence[Side]) -> list[str]:
 def _doubted(sides: Sequence[Side]) -> list[str]:
     """Labels for the head of a table of medians, those of sides that have not settled marked."""
     labels = zip(_labels(sides), sides, strict=True)
-    return [f"? {label}" if answer.doubts(s) else label for label, s in labels]
+    return [f"? {label}" if lead.doubts(s) else label for label, s in labels]
 
 
 def _panels(view: View, section: str, table: Callable[[list[Side]], str]) -> str:
@@ -189,8 +192,8 @@ def _costs(sides: Sequence[Side], costs: Mapping[str, Cost]) -> list[str]:
     cells = []
     for s in sides:
         c = costs.get(s["key"])
-        share = f" ({show.percent(c['share'])})" if c and show.known(c["share"]) else ""
-        cells.append(f"{show.cost(c)}{share}")
+        share = f" ({formatting.percent(c['share'])})" if c and formatting.known(c["share"]) else ""
+        cells.append(f"{cells_.cost(c)}{share}")
     return cells
 
 
@@ -224,9 +227,15 @@ def _modules(view: View) -> str:
         return _table(["module", "class", *_doubted(sides)], lines, range(2, 2 + len(sides)))
 
     left = len(rows) - len(shown)
-    loose = any(answer.doubts(s) for s in view["sides"])
-    notes = [show.SHARES, show.MEDIANS, show.COLUMNS, show.NOTHING, INTERVALS]
-    notes += [show.LOOSE] if loose else []
+    loose = any(lead.doubts(s) for s in view["sides"])
+    notes = [
+        formatting.SHARES,
+        formatting.MEDIANS,
+        formatting.COLUMNS,
+        formatting.NOTHING,
+        INTERVALS,
+    ]
+    notes += [formatting.LOOSE] if loose else []
     return _section(
         "Modules",
         "A range is [own, own + shared]: the time of layers wholly inside, and with those partly "
@@ -282,11 +291,11 @@ def _layers(view: View) -> str:
             _label(view, r["side"]),
             name(r["kind"], 40),
             name(r["rule"], 40),
-            f"{show.number(r['calls'])}",
-            show.number(r["kernels"]),
-            show.time(r["time"]["median"]),
-            show.interval(r["time"]),
-            show.percent(r["share"]),
+            f"{formatting.number(r['calls'])}",
+            formatting.number(r["kernels"]),
+            formatting.time(r["time"]["median"]),
+            cells_.interval(r["time"]),
+            formatting.percent(r["share"]),
             _floor(r.get("floor")),
             f"{name(r['precision_in'], 20)} → {name(r['precision_out'], 20)}",
             name(r["compute_precision"], 20),
@@ -306,7 +315,7 @@ def _layers(view: View) -> str:
 
 
 def _floor(found: Floor | None) -> str:
-    return show.ratio(found["times"] if found else None)
+    return formatting.ratio(found["times"] if found else None)
 
 
 def _counters(view: View) -> str:
@@ -360,8 +369,8 @@ def _unresolved(view: View) -> str:
         [
             name(u["name"]),
             _label(view, u["side"]),
-            show.time(u["ns"]),
-            show.percent(u["share"]),
+            formatting.time(u["ns"]),
+            formatting.percent(u["share"]),
             text(u["why"], 240),
         ]
         for u in ordered[:UNRESOLVED_SHOWN]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from .view import Side, View
+from ..model.comparison import Side, View
 
 SIDE_BY_SIDE = 6
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")

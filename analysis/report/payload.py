@@ -11,8 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import answer, counted, panels, show
-from .view import Cost, View
+from .. import formatting
+from ..comparison import lead
+from ..model.comparison import Cost, View
+from . import counted, panels
 
 RULES = {
     "name": "The layer's name is the name of its ONNX nodes, or lists them.",
@@ -47,7 +49,7 @@ def build(view: View) -> dict[str, Any]:
     shown = panels.panels(view)
     return {
         "sides": [
-            {"label": s["label"], "side": s["side"], "doubt": "; ".join(answer.doubts(s))}
+            {"label": s["label"], "side": s["side"], "doubt": "; ".join(lead.doubts(s))}
             for s in view["sides"]
         ],
         "panels": [
@@ -173,7 +175,7 @@ def _cost(c: Cost | None) -> list[Any] | None:
 
 def _digits(share: float | None) -> float | None:
     """Nine digits: three are shown, and the others would be a sixth of the page."""
-    return float(f"{share:.9g}") if show.known(share) else share
+    return float(f"{share:.9g}") if formatting.known(share) else share
 
 
 def _nodes(view: View, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:
@@ -208,7 +210,7 @@ def _opened(modules: list[dict[str, Any]]) -> list[int]:
         children[m["parent"]].append(i)
 
     def weight(i: int) -> float:
-        costs = [c for c in modules[i]["costs"] if c and show.known(c[0])]
+        costs = [c for c in modules[i]["costs"] if c and formatting.known(c[0])]
         return max((c[0] + (c[3] or 0) for c in costs), default=0)
 
     opened: list[int] = []

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..counters import modules_of_range, phase_of_range
-from . import show
+from ...core.own_ranges import modules_of_range, phase_of_range
+from .. import formatting
+from ..model.counters import CountedRow, CountedSide
 from .counted import amount
-from .view_counters import CountedRow, CountedSide
 
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 44
@@ -107,7 +107,8 @@ def _point(at: _Scale, row: CountedRow) -> dict[str, Any]:
         "y": at.y(y),
         "r": round(SMALLEST + (LARGEST - SMALLEST) * math.sqrt(min(share, 0.3) / 0.3), 1),
         "bound": row["bound"] or "unknown",
-        "title": f"{show.short(_name(row['name']), 90)}: {show.percent(row['share'])} of the time; "
+        "title": f"{formatting.short(_name(row['name']), 90)}: "
+        f"{formatting.percent(row['share'])} of the time; "
         f"{amount(x)} FLOP/byte, {amount(y)}FLOP/s; {row['text']}",
     }
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any, TypedDict
 
-from . import answer, ledger, panels
-from .view import Side, View
+from ..comparison import lead
+from ..model.comparison import Side, View
+from . import ledger, panels
 
 HOST = "host side"
 CAPTURE = "capture by nsys"
@@ -36,7 +37,7 @@ def of(view: View) -> list[Said]:
         keys.setdefault((tone, check, text, tabled), []).append(side["key"])
 
     for s in view["sides"]:
-        doubts = answer.doubts(s)
+        doubts = lead.doubts(s)
         if doubts:
             add(s, "latency", f"Not settled: {'; '.join(doubts)}.", "none", tabled=False)
         for c in s["closure"]:

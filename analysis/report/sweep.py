@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from . import show
-from .view import Sweep, SweepBest, SweepPoint, View
+from .. import formatting
+from ..model.comparison import Sweep, SweepBest, SweepPoint, View
+from . import cells
 
 TITLE = "Batch sweep"
 LEAD = (
@@ -57,16 +58,16 @@ def shown(view: View) -> dict[str, Any] | None:
 
 def _cells(p: SweepPoint) -> list[str]:
     latency = p["latency"]
-    interval = show.interval(latency)
+    interval = cells.interval(latency)
     if p["target_met"] is False:
         interval += ", wider than asked"
     return [
         p["label"],
         f"{p['batch']:,}",
-        show.time(latency["median"]),
+        formatting.time(latency["median"]),
         interval,
-        show.time(p["p90_ns"]),
-        show.time(p["p99_ns"]),
+        formatting.time(p["p90_ns"]),
+        formatting.time(p["p99_ns"]),
         rate(p["sequences_per_second"]),
         rate(p["tokens_per_second"]),
         rates(p["tokens_low"], p["tokens_high"]),
@@ -76,43 +77,8 @@ def _cells(p: SweepPoint) -> list[str]:
     ]
 
 
-def rate(value: float | None) -> str:
-    """``1234567.8`` → ``1.23 M``."""
-    if value is None or not show.known(value):
-        return show.UNKNOWN
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1, "")):
-        if value >= size * 0.9995:
-            scaled = value / size
-            decimals = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-            return f"{scaled:.{decimals}f}{unit}"
-    return f"{value:.3g}"
-
-
-def rates(low: float | None, high: float | None) -> str:
-    """An interval of rates; "–" where there is none."""
-    if low is None or high is None:
-        return show.UNKNOWN
-    return f"{rate(low)} – {rate(high)}"
-
-
 def _bytes(value: int | None) -> str:
-    return show.UNKNOWN if value is None else f"{value / 2**20:,.0f} MiB"
-
-
-def sentence(best: SweepBest) -> str:
-    """Which batch does the most, and how sure that is."""
-    text = f"{best['label']}: {rate(best['tokens_per_second'])} tokens/s at batch {best['batch']}"
-    interval = rates(best["tokens_low"], best["tokens_high"])
-    if interval != show.UNKNOWN:
-        text += f" (95 % interval {interval})"
-    if best["of"] == 1:
-        return f"{text}, the only batch that was measured."
-    if best["alike"]:
-        others = ", ".join(str(b) for b in best["alike"])
-        return f"{text}, the most; not distinguishable from batch {others}."
-    if best["last"]:
-        return f"{text}, the most, and the largest that was measured: a larger one may do more."
-    return f"{text}, the most of {best['of']} batches."
+    return formatting.UNKNOWN if value is None else f"{value / 2**20:,.0f} MiB"
 
 
 def _notes(sweep: Sweep) -> list[str]:
@@ -125,3 +91,38 @@ def _notes(sweep: Sweep) -> list[str]:
         fix = f" To have it: {s['fix']}." if s.get("fix") else ""
         told.append(f"Not measured: {s['what']}: {s['why']}.{fix}")
     return told
+
+
+def rate(value: float | None) -> str:
+    """``1234567.8`` → ``1.23 M``."""
+    if value is None or not formatting.known(value):
+        return formatting.UNKNOWN
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k"), (1, "")):
+        if value >= size * 0.9995:
+            scaled = value / size
+            decimals = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+            return f"{scaled:.{decimals}f}{unit}"
+    return f"{value:.3g}"
+
+
+def rates(low: float | None, high: float | None) -> str:
+    """An interval of rates; "–" where there is none."""
+    if low is None or high is None:
+        return formatting.UNKNOWN
+    return f"{rate(low)} – {rate(high)}"
+
+
+def sentence(best: SweepBest) -> str:
+    """Which batch does the most, and how sure that is."""
+    text = f"{best['label']}: {rate(best['tokens_per_second'])} tokens/s at batch {best['batch']}"
+    interval = rates(best["tokens_low"], best["tokens_high"])
+    if interval != formatting.UNKNOWN:
+        text += f" (95 % interval {interval})"
+    if best["of"] == 1:
+        return f"{text}, the only batch that was measured."
+    if best["alike"]:
+        others = ", ".join(str(b) for b in best["alike"])
+        return f"{text}, the most; not distinguishable from batch {others}."
+    if best["last"]:
+        return f"{text}, the most, and the largest that was measured: a larger one may do more."
+    return f"{text}, the most of {best['of']} batches."

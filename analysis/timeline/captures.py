@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.run import Run
-from ..captured import Captured
+from ..captures.captured import Captured
 from ..readers.torch.events import Events
-from ..run_files import plan_of
+from ..rundir.files import plan_of
 from . import counters as counters_
 from . import geometry, host, spans
 from .columns import integers
@@ -188,7 +188,7 @@ def of_run(
     iteration: int | None = None,
 ) -> list[Group]:
     """The groups of a run's captures, as read; `counters` are its ncu captures', null for none."""
-    from ..bound_run import by_name
+    from ..roofline.bound_inputs import by_name
 
     named = by_name(counters)
     folder = run.file("captures")

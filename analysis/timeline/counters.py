@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.own_ranges import PHASE, PREFIX
-from .. import counters, roofline
-from ..counters_rules import base_unit
-from ..ncu_spread import label
-from ..nsys_ops import NO_LAYER
+from ...core import kernel_names
+from ...core.own_ranges import NO_LAYER, PHASE, PREFIX
+from ..counters import launches
+from ..counters.representatives import label
+from ..counters.units import base_unit
+from ..roofline import roofline
 from .lanes import apart, lanes
 from .operations import Extra, Operations
 from .tracks import About, Ints, Slices, Track, Values
@@ -65,12 +66,12 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
     planned = plan["launches"] if plan else []
     if any(x.get("place") for x in planned):
         return [
-            (x["index"], (label(x) or NO_LAYER, counters.function_name(x["kernel"])))
+            (x["index"], (label(x) or NO_LAYER, kernel_names.function_name(x["kernel"])))
             for x in planned
         ]
     return [
-        (x.launch, (x.layer, counters.function_name(x.kernel)))
-        for x in counters.known(part)
+        (x.launch, (x.layer, kernel_names.function_name(x.kernel)))
+        for x in launches.known(part)
         if not x.iteration
     ]
 
@@ -81,7 +82,9 @@ def _found(
     engine = any(layer != NO_LAYER and not layer.startswith(PREFIX)
                  for layer, _ in count)  # fmt: skip
     here: list[_Key | None] = [
-        (_layer(r, engine), counters.function_name(r["name"])) if r["kind"] == "kernel" else None
+        (_layer(r, engine), kernel_names.function_name(r["name"]))
+        if r["kind"] == "kernel"
+        else None
         for r in ops.select(_COLUMNS).to_pylist()
     ]
     number = Counter(here)

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..sums import DEVICE_KINDS, iterations_of, timed_rows
+from ...core.tables import DEVICE_KINDS
+from ..costs.iterations import iterations_of, timed_rows
 
 _NAMED = 5  # names told of what is not drawn
 _NESTING = ("node", "op")  # kinds that nest: their self times add up

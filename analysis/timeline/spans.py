@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..modules import ancestors, inside
+from ..costs.modules import ancestors, inside
 from .columns import codes, combined, integers
 from .lanes import apart, lanes, nested
 from .operations import Operations

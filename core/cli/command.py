@@ -25,15 +25,15 @@ COMMANDS = {
     "profile": "layerline.profile.command:profile",
     "sweep": "layerline.profile.sweep.command:sweep",
     "ncu": "layerline.profile.ncu.command:ncu",
-    "report": "layerline.analysis.report_command:report",
-    "timeline": "layerline.analysis.timeline_command:timeline",
+    "report": "layerline.analysis.commands.report:report",
+    "timeline": "layerline.analysis.commands.timeline:timeline",
     "doctor": "layerline.core.cli.doctor:doctor",
-    "read": "layerline.analysis.read_command:read",
+    "read": "layerline.analysis.commands.read:read",
     "nodes": "layerline.export.nodes_command:nodes",
-    "layers": "layerline.analysis.layers_command:layers",
-    "compare": "layerline.analysis.compare_command:compare",
-    "metrics": "layerline.analysis.metrics_command:metrics",
-    "scrub": "layerline.analysis.scrub_command:scrub",
+    "layers": "layerline.analysis.commands.layers:layers",
+    "compare": "layerline.analysis.commands.compare:compare",
+    "metrics": "layerline.analysis.commands.metrics:metrics",
+    "scrub": "layerline.analysis.commands.scrub:scrub",
 }
 
 

@@ -2,7 +2,7 @@
 
 Leaves ``captures/{task}.{precision}.nsys-rep``, ``.sqlite`` and ``.nsys.meta.json``; `task` is
 ``eager`` or ``train``. NVTX carries the same names of modules, phases and iterations, and PyTorch's
-own ranges carry sequence numbers, so that the same rules apply (``analysis/eager_nsys.py``).
+own ranges carry sequence numbers, so that the same rules apply (``attribution/eager_nsys.py``).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import report_views as views
 
-from layerline.analysis.report import html
-from layerline.analysis.report import show as written
+from layerline.analysis import formatting
+from layerline.analysis.report import cells, html
 
 pytestmark = pytest.mark.browser
 Show = Callable[..., Any]
@@ -199,9 +199,9 @@ def test_the_script_writes_numbers_as_the_server_does(show: Show) -> None:
     shown = page.locator("#layer-table tbody tr").evaluate_all(CELLS)
     for (*_, time, share, _, _, _, _), row in zip(shown, ordered, strict=True):
         median, sub = time.split("\n")
-        assert median == written.time(row["time"]["median"])
-        assert sub == written.interval(row["time"])
-        assert share == written.percent(row["share"])
+        assert median == formatting.time(row["time"]["median"])
+        assert sub == cells.interval(row["time"])
+        assert share == formatting.percent(row["share"])
 
 
 def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> None:
@@ -217,7 +217,7 @@ def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> 
     at = [s["key"] for s in view["sides"]].index(eager["key"])
     shown = row.locator("td").nth(at).locator(".ci")
     assert shown.is_visible()
-    assert shown.inner_text().replace("\N{NO-BREAK SPACE}", " ") == written.cost_interval(cost)
+    assert shown.inner_text().replace("\N{NO-BREAK SPACE}", " ") == cells.cost_interval(cost)
     kind = page.locator("#kinds tbody tr").first
     kind.focus()
     assert kind.locator(".ci").first.is_visible() and shown.is_visible()  # the row is open
@@ -250,7 +250,7 @@ def test_hostile_names_are_shown_and_do_not_run(show: Show) -> None:
     assert page.locator("script").count() == 2 and page.locator("img").count() == 0
     names = _names(page)
     for name in views.HOSTILE[:-1]:
-        assert written.short(name, 80) in names
+        assert formatting.short(name, 80) in names
     page.locator(TREE).first.focus()
     for _ in views.HOSTILE:  # down to the next module, open it, over its layer
         page.keyboard.press("ArrowDown")

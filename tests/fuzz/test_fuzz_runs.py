@@ -15,10 +15,11 @@ import json_mutations as mutations
 import pytest
 from click.testing import CliRunner
 
-from layerline.analysis import pipeline, raw_sums
+from layerline.analysis import pipeline
+from layerline.analysis.checks import raw_totals
 from layerline.analysis.readers.nsys import host
 from layerline.analysis.report import markdown
-from layerline.analysis.summary import summary
+from layerline.analysis.report.summary_json import summary
 from layerline.core.cli.command import cli
 from layerline.core.errors import LayerlineError
 from layerline.core.files import write_json
@@ -92,7 +93,7 @@ def made(h100: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     write_json(captures / "sweep.json", {"points": [point], "skipped": skipped})
     _onnxruntime(h100)
     for module, name in (
-        (raw_sums, "nsys"), (raw_sums, "onnxruntime"), (host, "read"),
+        (raw_totals, "nsys"), (raw_totals, "onnxruntime"), (host, "read"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, _kept(getattr(module, name)))
     return h100

@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from layerline.analysis import ncu_spread
+from layerline.analysis.counters import representatives
 from layerline.analysis.readers import registry
 from layerline.core.replay import plan
 from layerline.profile.ncu import eager_launches
@@ -34,7 +34,7 @@ def main(run: Path, precision: str) -> None:
     chosen = plan.plan(launches).chosen
     told = plan.document(launches, {"r": {x.index: x.index for x in chosen}}, chosen)
     every = registry.read(captures / f"{stem}.ncu-every.ncu.csv")
-    table = ncu_spread.of_file(every, captures / f"{stem}.ncu-every.ncu.plan.json")
+    table = representatives.of_file(every, captures / f"{stem}.ncu-every.ncu.plan.json")
     values: dict[str, dict[int, float]] = defaultdict(dict)
     for row in table.select(["metric", "launch", "value"]).to_pylist():
         if row["value"] is not None:
@@ -47,7 +47,7 @@ def main(run: Path, precision: str) -> None:
         given, layers = [], defaultdict(lambda: [0.0, 0.0])
         for x in told["launches"]:
             ours, truth = of[x["representative"]], of[x["index"]]
-            layer = layers[ncu_spread.label(x)]
+            layer = layers[representatives.label(x)]
             layer[0] += ours
             layer[1] += truth
             if x["representative"] != x["index"]:

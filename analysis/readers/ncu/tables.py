@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ....core import own_ranges
 from ....core.tables import table
-from .numbers import Style
+from ..numbers import Style
 from .rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
 
 Parse = Callable[[str], float | None]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ..base import Artefact, Head
 from ..bounded import open_text
-from ..ncu.numbers import Style, in_doubt, style_of
+from ..numbers import Style, in_doubt, style_of
 from .stats_tables import Table, Text, looks_like, scan
 
 KIND = "nsys-stats"

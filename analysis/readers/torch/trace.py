@@ -76,7 +76,7 @@ def read(path: Path) -> Artefact:
 
     InputError for what is no profiler trace or cut short. Phase and iteration are those of the
     range of Layerline (or ProfilerStep) in which the operation, or the call that launched it, began
-    (`torch_windows`); modules are not filled (`analysis.eager_ops` gives them).
+    (`torch_windows`); modules are not filled (`analysis.attribution.eager` gives them).
     """
     events = read_events(path)
     nesting = nest(events)

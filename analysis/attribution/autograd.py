@@ -1,0 +1,227 @@
+"""Who an operator of the eager model belongs to: the rules, on columns of one trace.
+
+An operator is inside module ranges, inside nodes of the backward graph, both, or neither; the
+innermost of the two decides (see docs/eager.md):
+
+* a module range: the module (rule "range"). Inside a backward node it is recomputation.
+* a backward node: the module of the last forward operator that started with the node's sequence
+  number on the node's forward thread (rule "sequence"). AccumulateGrad, and the engine's sums of
+  gradients that meet, are rows of their own.
+* neither: the phase's own row (loss, optimizer, data, …).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core.own_ranges import MODULE, PHASE
+from ...core.tables import PHASES
+from ...core.torch_ranges import EVALUATE, SUMS
+from ..readers.torch.events import OP, RANGE, UNKNOWN, Events, Ints
+from ..readers.torch.nesting import Flags, Nesting, innermost
+from ..readers.torch.windows import windows
+
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+# One operator may make several nodes (an in-place operator on a view makes three); beyond this
+# distance the operator that made the node was not traced.
+MOST_APART = 16
+
+# Rows of their own, where no module is charged. The order is that of the codes below.
+ROWS = (
+    "gradient accumulation",
+    "gradient sums",
+    "loss",
+    "optimizer",
+    "data",
+    "recomputation",
+    "backward start",
+    "outside modules",
+    "backward without forward",
+)
+(ACCUMULATION, SUM, LOSS, OPTIMIZER, DATA, RECOMPUTATION, START, OUTSIDE, ASTRAY) = range(len(ROWS))
+_PHASE_ROW = {"loss": LOSS, "optimizer": OPTIMIZER, "data": DATA, "backward": START}
+RANGE_RULE, SEQUENCE_RULE, UNRESOLVED = range(3)
+RULES = ("range", "sequence", "unresolved")
+
+
+@dataclass(frozen=True)
+class Credit:
+    """For every event of the trace: `module`, code of its range's name in `Events.names` (-1
+    where a row or nothing is charged); `row`, index into `ROWS` (-1 where a module is charged);
+    `phase`, index into `tables.PHASES`; `iteration`; `rule`, index into `RULES`; `forward`, the
+    forward operator whose module a backward operator got."""
+
+    module: Ints
+    row: Ints
+    phase: Ints
+    iteration: Ints
+    rule: Ints
+    forward: Ints
+
+
+def named(events: Events, prefix: str, *kinds: int) -> Flags:
+    """Which events have a name with this prefix and one of these kinds."""
+    names = np.array([n.startswith(prefix) for n in events.names], dtype=bool)
+    found: Flags = names[events.name] & np.isin(events.kind, kinds)
+    return found
+
+
+def backward_nodes(events: Events) -> Flags:
+    """Operators that are a node of the backward graph: the engine's ``evaluate_function``, and
+    what carries a sequence number with the thread of its forward (0 in forward operators)."""
+    numbered = (events.sequence >= 0) & (events.forward_thread > 0) & (events.kind == OP)
+    found: Flags = numbered | named(events, EVALUATE, OP)
+    return found
+
+
+def forward_of(events: Events, nodes: Flags) -> Ints:
+    """For each numbered backward node, the last forward operator that started before it with its
+    sequence number on its forward thread; -1 where the trace has none.
+
+    A number that no operator started with was taken inside the last operator with a smaller one
+    (in-place operators on views make more nodes than one).
+    """
+    found = np.full(len(events), UNKNOWN, dtype=np.int64)
+    back = np.flatnonzero(nodes & (events.sequence >= 0))
+    ahead = np.flatnonzero(
+        (events.kind == OP) & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
+    )
+    if not len(back) or not len(ahead):
+        return found
+    threads = _forward_threads(events, back, ahead)
+    process = events.process.astype(np.int64) << 32
+    places = process | events.thread
+    for key, place in threads.items():
+        mine = back[(events.forward_thread[back] == key[1]) & (events.process[back] == key[0])]
+        theirs = ahead[places[ahead] == place]
+        # Of equal starts the one that is nested deeper, which the profiler numbered later, is last.
+        theirs = theirs[
+            np.lexsort((events.index[theirs], events.start[theirs], events.sequence[theirs]))
+        ]
+        found[mine] = _last_before(events, mine, theirs)
+    return found
+
+
+def _last_before(events: Events, back: Ints, ahead: Ints) -> Ints:
+    """`forward_of` for one pair of threads; `ahead` is sorted by number and start."""
+    numbers, starts = events.sequence[ahead].tolist(), events.start[ahead].tolist()
+    until = np.searchsorted(events.sequence[ahead], events.sequence[back], side="right").tolist()
+    chosen = []
+    wanted = zip(until, events.sequence[back].tolist(), events.start[back].tolist(), strict=True)
+    for at, number, start in wanted:
+        at -= 1
+        while at >= 0 and starts[at] > start:  # a later iteration that counted anew
+            at -= 1
+        near = at >= 0 and number - numbers[at] <= MOST_APART
+        chosen.append(int(ahead[at]) if near else UNKNOWN)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _forward_threads(events: Events, back: Ints, ahead: Ints) -> dict[tuple[int, int], int]:
+    """(process, forward thread's number) -> process and thread of its forward operators.
+
+    The profiler numbers threads by itself and does not say which is which: the thread that has
+    most of the sequence numbers is meant. Ties go to the thread of the earliest operator.
+    """
+    votes: dict[tuple[int, int], Counter[int]] = {}
+    places = events.process.astype(np.int64) << 32 | events.thread
+    by_start = ahead[np.argsort(events.start[ahead], kind="stable")]
+    on = {
+        p: set(events.sequence[ahead[places[ahead] == p]].tolist())
+        for p in dict.fromkeys(places[by_start].tolist())
+    }
+    wanted: dict[tuple[int, int], set[int]] = {}
+    rows = zip(
+        events.process[back].tolist(),
+        events.forward_thread[back].tolist(),
+        events.sequence[back].tolist(),
+        strict=True,
+    )
+    for process, thread, number in rows:
+        wanted.setdefault((process, thread), set()).add(number)
+    for key, numbers in wanted.items():
+        for place, known in on.items():
+            if place >> 32 == key[0]:
+                votes.setdefault(key, Counter())[place] += len(numbers & known)
+    return {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
+
+
+def credit(events: Events, nesting: Nesting) -> Credit:
+    """Apply the rules to every operator of the trace (and to the runtime calls inside them)."""
+    n = len(events)
+    depth = np.full(n + 1, -1, dtype=np.int64)  # place on the thread: the inner event is later
+    depth[nesting.order] = np.arange(len(nesting.order))
+    nodes = backward_nodes(events)
+    module_at = innermost(named(events, MODULE, RANGE), nesting.parent)
+    node_at = innermost(nodes, nesting.parent)
+    in_module = depth[module_at] > depth[node_at]
+    in_node = depth[node_at] > depth[module_at]
+    # Forward operators alone have a sequence number and no forward thread: one inside a backward
+    # node, but in no module's range, is recomputed by a function that is no module.
+    repeats = in_node & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
+    again = in_node & (depth[innermost(repeats, nesting.parent)] > depth[node_at])
+    in_node &= ~again
+    neither = ~(in_module | in_node | again)
+    marked, iteration = windows(events, nesting)
+    phase = _phases(events, nesting, marked)
+
+    module = np.where(in_module, events.name[module_at], UNKNOWN).astype(np.int64)
+    phase_rows = np.array([_PHASE_ROW.get(p, OUTSIDE) for p in PHASES])
+    row = np.where(neither, phase_rows[phase], UNKNOWN)
+    row[again] = RECOMPUTATION
+    rule = np.where(row == OUTSIDE, UNRESOLVED, RANGE_RULE)
+
+    # Backward: as the forward operator was credited; nested operators as their node.
+    forward = np.where(in_node, forward_of(events, nodes)[node_at], UNKNOWN)
+    made = in_node & (forward >= 0)
+    module[made], row[made] = module[forward[made]], row[forward[made]]
+    astray = in_node & ~(made & ((module >= 0) | (row >= 0)))
+    row[astray] = ASTRAY
+    rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
+    for code, at in ((ACCUMULATION, _accumulation(events)), (SUM, _sums(events, nesting))):
+        inner = innermost(at, nesting.parent)
+        mine = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
+        module[mine], row[mine], rule[mine], forward[mine] = UNKNOWN, code, RANGE_RULE, UNKNOWN
+
+    phase[in_node] = PHASES.index("backward")
+    phase[again | (in_module & (node_at >= 0))] = PHASES.index("recompute")
+    return Credit(module, row, phase, iteration, rule, forward)
+
+
+def _accumulation(events: Events) -> Flags:
+    names = np.array([n.removeprefix(EVALUATE) == ACCUMULATE for n in events.names], dtype=bool)
+    found: Flags = names[events.name] & (events.kind == OP)
+    return found
+
+
+def _sums(events: Events, nesting: Nesting) -> Flags:
+    """Additions that the engine itself makes: right under ``evaluate_function``, beside the node.
+
+    There gradients of a value that was used more than once meet: a residual connection, a weight
+    that two modules share.
+    """
+    names = np.array([n in SUMS for n in events.names], dtype=bool)
+    engine = named(events, EVALUATE, OP)
+    around = nesting.parent
+    found: Flags = names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
+    return found
+
+
+def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
+    """Phase (index into `tables.PHASES`) of every host event, of which `marked` are known.
+
+    A trace without phases is told by what it has: optimizer ranges of torch, operators with
+    sequence numbers (forward).
+    """
+    phase = marked.copy()
+    if not named(events, PHASE, RANGE).any():
+        stepping = named(events, "Optimizer.", RANGE, OP)
+        phase[innermost(stepping, nesting.parent) >= 0] = PHASES.index("optimizer")
+        numbered = (events.kind == OP) & (events.sequence >= 0) & (events.forward_thread <= 0)
+        ahead = (phase == UNKNOWN) & (innermost(numbered, nesting.parent) >= 0)
+        phase[ahead] = PHASES.index("forward")
+    phase[phase == UNKNOWN] = PHASES.index("other")
+    return phase

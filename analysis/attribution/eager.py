@@ -1,0 +1,197 @@
+"""Operators of an eager capture with phase, iteration and module: the eager side of every number.
+
+`eager` reads a capture once and gives its `ops`, the phases that were marked, and notes;
+`eager_ops` gives the table alone. Rules and rows: `eager_credit` and docs/eager.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core import tables
+from ...core.own_ranges import ITERATION, MODULE, PHASE
+from ...core.tables import OUTSIDE_OPERATORS
+from ..readers.base import Artefact
+from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
+from ..readers.torch.nesting import Nesting, nest
+from ..readers.torch.trace import coded, columns, constant, facts, launches, masked
+from ..readers.torch.windows import iteration_number
+from .autograd import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, named
+
+KIND = "eager"
+LAUNCH_MISSING = "launch not traced"
+
+
+def eager_ops(path: Path, meta: Mapping[str, Any]) -> pa.Table:
+    """The `ops` of one eager capture; see `eager`."""
+    return eager(path, meta).main
+
+
+def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
+    """Read a capture of `profile.eager`, inference or training, or any torch.profiler trace.
+
+    `meta` is the capture's meta file (`precision` is used; may be empty). The table `ops` has one
+    row for each CPU operator and device operation, and one for the time of each phase in which
+    its process ran no operator (name and layer "outside operators", kind op). On the CPU the
+    measure is `self_ns`, on a device `duration_ns`. `modules` is a list with one path, or null
+    where a row of its own is charged, whose name is in `layer`; `rule` is unresolved where it is
+    not known who should be charged.
+
+    facts["phases"]: [{"iteration", "phase", "start_ns", "duration_ns", "operators_ns",
+    "outside_ns", "before_launch_ns"}] for every phase range; operators_ns is the time in which some
+    operator of the process ran, outside_ns the rest, before_launch_ns the time until the first call
+    in it that launched a device operation (null where none did). facts["steps"]: [{"iteration",
+    "start_ns", "duration_ns"}]. Raises InputError as `readers.torch.trace.read` does.
+    """
+    return of_events(read_events(path), meta)
+
+
+def of_events(events: Events, meta: Mapping[str, Any], nesting: Nesting | None = None) -> Artefact:
+    """`eager` for events that were read already; `nesting` where they were nested, too."""
+    nesting = nesting or nest(events)
+    launch, notes = launches(events)
+    given = credit(events, nesting)
+    rows = np.flatnonzero((events.kind == OP) | np.isin(events.kind, DEVICE))
+    data = columns(events, nesting, launch, rows)
+    data |= _charged(events, launch, rows, given, data["layer"])
+    ops = tables.table("ops", data)
+    phases = phase_times(events, given, launch)
+    ops = pa.concat_tables([ops, _outside(events, phases)])
+    precision = meta.get("precision")
+    at = ops.column_names.index("precision")
+    ops = ops.set_column(at, ops.schema.field(at), constant(precision, len(ops)))
+    found = facts(events)
+    found["phases"] = phases
+    found["steps"] = _steps(events)
+    return Artefact(KIND, {"ops": ops}, found, [*events.notes, *notes, *_notes(events)])
+
+
+def _charged(
+    events: Events, launch: Ints, rows: Ints, given: Credit, operator: pa.Array
+) -> dict[str, pa.Array]:
+    """Columns phase, iteration, layer, modules and rule of the rows."""
+    device = events.kind[rows] != OP
+    host = np.where(device, launch[rows], rows)
+    linked = host != UNKNOWN
+    at = np.where(linked, host, 0)
+    module = np.where(linked, given.module[at], UNKNOWN)
+    row = np.where(linked, given.row[at], len(ROWS))
+    # A kernel in a module keeps the operator that launched it as its layer.
+    own_row = coded(np.where(module < 0, row, UNKNOWN), [*ROWS, LAUNCH_MISSING])
+    layer = pc.coalesce(own_row, operator)
+    other = tables.PHASES.index("other")
+    paths = [[name.removeprefix(MODULE)] for name in events.names]
+    modules = pa.array(paths, pa.list_(pa.string())).take(
+        pa.array(np.where(module < 0, 0, module), mask=np.asarray(module < 0))
+    )
+    return {
+        "phase": coded(np.where(linked, given.phase[at], other), list(tables.PHASES)),
+        "iteration": masked(np.where(linked, given.iteration[at], UNKNOWN)),
+        "layer": layer,
+        "modules": modules,
+        "rule": coded(np.where(linked, given.rule[at], UNRESOLVED), list(RULES)),
+    }
+
+
+def _steps(events: Events) -> list[dict[str, Any]]:
+    """The ranges of iterations, in order."""
+    numbers = [iteration_number(n) if n.startswith(ITERATION) else None for n in events.names]
+    found = [
+        {
+            "iteration": numbers[events.name[i]],
+            "start_ns": int(events.start[i]),
+            "duration_ns": int(events.duration[i]),
+        }
+        for i in np.flatnonzero(named(events, ITERATION, RANGE)).tolist()
+        if numbers[events.name[i]] is not None and events.duration[i] != UNKNOWN
+    ]
+    return sorted(found, key=lambda s: s["start_ns"])
+
+
+def phase_times(events: Events, given: Credit, launch: Ints) -> list[dict[str, Any]]:
+    """Every phase range with how much of it operators of its process filled, on any thread."""
+    calls = np.unique(launch[launch != UNKNOWN])
+    calls = calls[np.argsort(events.start[calls], kind="stable")]
+    busy: dict[int, tuple[Ints, Ints]] = {}
+    found = []
+    for i in np.flatnonzero(named(events, PHASE, RANGE)).tolist():
+        name = events.names[events.name[i]].removeprefix(PHASE)
+        if name not in tables.PHASES or events.duration[i] == UNKNOWN:
+            continue
+        process = int(events.process[i])
+        if process not in busy:
+            mine = (events.kind == OP) & (events.process == process)
+            busy[process] = union(events.start[mine], events.end[mine])
+        start, end = int(events.start[i]), int(events.end[i])
+        ran = covered(*busy[process], start, end)
+        iteration = int(given.iteration[i])
+        theirs = calls[events.process[calls] == process]
+        first = int(np.searchsorted(events.start[theirs], start))
+        launched = int(events.start[theirs[first]]) if first < len(theirs) else end
+        found.append(
+            {
+                "iteration": None if iteration == UNKNOWN else iteration,
+                "phase": name,
+                "start_ns": start,
+                "duration_ns": end - start,
+                "operators_ns": ran,
+                "outside_ns": end - start - ran,
+                "before_launch_ns": launched - start if launched < end else None,
+            }
+        )
+    return sorted(found, key=lambda p: p["start_ns"])
+
+
+def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals as disjoint intervals in order: their starts and ends."""
+    if not len(starts):
+        return starts, ends
+    order = np.argsort(starts, kind="stable")
+    starts, until = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate(([True], starts[1:] > until[:-1]))
+    last: npt.NDArray[np.bool_] = np.concatenate((first[1:], [True]))
+    return starts[first], until[last]
+
+
+def covered(starts: Ints, ends: Ints, low: int, high: int) -> int:
+    """How much of [low, high] disjoint ordered intervals cover."""
+    return int(np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0).sum())
+
+
+def _outside(events: Events, phases: list[dict[str, Any]]) -> pa.Table:
+    return tables.table(
+        "ops",
+        [
+            {
+                "source": events.path.name,
+                "phase": p["phase"],
+                "iteration": p["iteration"],
+                "kind": "op",
+                "name": OUTSIDE_OPERATORS,
+                "start_ns": p["start_ns"],
+                "self_ns": p["outside_ns"],
+                "range": PHASE + p["phase"],
+                "range_path": [PHASE + p["phase"]],
+                "layer": OUTSIDE_OPERATORS,
+                "rule": "range",
+            }
+            for p in phases
+        ],
+    )
+
+
+def _notes(events: Events) -> list[str]:
+    notes = []
+    if not named(events, MODULE, RANGE).any():
+        notes.append("no module ranges: operators cannot be given to modules")
+    numbered = backward_nodes(events) & (events.sequence >= 0)
+    if named(events, PHASE + "backward", RANGE).any() and not numbered.any():
+        notes.append("no sequence numbers: backward operators cannot be given to modules")
+    return notes

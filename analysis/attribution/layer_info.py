@@ -1,0 +1,177 @@
+"""Layer information beside a file with times: one engine, told by two tools, joined by name.
+
+``trtexec --exportProfile`` has the times of layers and nothing else; ``--exportLayerInfo`` has
+their tensors, kinds, precisions and ONNX nodes, and no time. Both list an engine's layers by the
+same names in execution order. Layers of one name are told apart by which run of that name they
+are, and only where both files have as many of them; nothing is joined by its place in a list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...core import tables
+from ...core.errors import InputError
+from ...core.nodes import NodeGraph
+from ...core.resolve import Network, RawLayer
+from ..readers import registry
+from ..readers.base import Artefact
+from ..readers.tensorrt import layers as layers_
+from ..readers.tensorrt import profile
+from . import resolution
+
+Row = dict[str, Any]
+PRECISIONS = ("precision_in", "precision_out", "tactic")
+FACTS = ("kind", "nodes", *PRECISIONS)
+_SHOWN = 5  # names in a note
+_LONG = 100  # characters of one
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """The layers of one engine in execution order: rows of the `layers` table without times, and,
+    in step, what the resolver is given of each."""
+
+    source: str
+    rows: list[Row]
+    raw: list[RawLayer]
+    notes: list[str]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many layers have each name."""
+        return Counter(layer.name for layer in self.raw)
+
+    def matches(self, names: Sequence[str]) -> list[int | None]:
+        """For each of an engine's layers as another tool names them, in execution order, which of
+        these it is; null where as many do not have the name in both."""
+        ran, seen = Counter(names), Counter[str]()
+        found = []
+        for name in names:
+            sure = ran[name] == self.counts[name]
+            found.append(self._place[name, seen[name]] if sure else None)
+            seen[name] += 1
+        return found
+
+    @cached_property
+    def _place(self) -> dict[tuple[str, int], int]:
+        """Index of a layer by its name and its occurrence."""
+        return {(layer.name, layer.occurrence): i for i, layer in enumerate(self.raw)}
+
+
+def load(path: Path) -> LayerInfo:
+    """Read layer information of one engine; InputError where it is of something else."""
+    artefact = registry.read(path)
+    if artefact.kind == profile.KIND:
+        raise InputError(
+            "is a file of times, not layer information",
+            file=path,
+            fix="name it as CAPTURE, and give --layer-info what trtexec --exportLayerInfo wrote",
+        )
+    if artefact.kind != layers_.KIND:
+        raise InputError(
+            f"is of kind {artefact.kind}, not TensorRT layer information",
+            file=path,
+            fix="give --layer-info what trtexec --exportLayerInfo wrote",
+        )
+    if artefact.facts["engines"] > 1:
+        raise InputError(
+            f"describes {artefact.facts['engines']} engines",
+            file=path,
+            fix="give the layer information of the one engine that was timed",
+        )
+    rows = artefact.tables["layers"].to_pylist()
+    raw = [layer for _, layer in resolution.raw_layers(rows, artefact)]
+    return LayerInfo(path.name, rows, raw, artefact.notes)
+
+
+def layers(
+    artefact: Artefact, info: LayerInfo, graph: NodeGraph | None, network: Network | None
+) -> tuple[pa.Table, list[str]]:
+    """The `layers` table of a TensorRT profile with what `info` knows, resolved; what to know of
+    the join.
+
+    In the engine's order, as `info` has it. Layers that only one of the two files has are in the
+    table too: without times where the profile lacks them, and named in a note. Raises InputError
+    where `artefact` is no such profile, or the two have no layer in common.
+    """
+    if artefact.kind != profile.KIND or "layers" not in artefact.tables:
+        if artefact.kind == layers_.KIND:
+            raise InputError(
+                "is layer information itself",
+                fix="name the file with times (trtexec --exportProfile) as CAPTURE",
+            )
+        if artefact.kind == profile.KIND:
+            raise resolution.nameless(artefact)
+        raise InputError(
+            f"is of kind {artefact.kind}, which --layer-info says nothing about",
+            fix="leave out --layer-info",
+        )
+    rows = artefact.tables["layers"].to_pylist()
+    found: list[Row] = []
+    raw: list[tuple[str | None, RawLayer]] = []
+    notes: list[str] = []
+    for engine in dict.fromkeys(r["engine"] for r in rows):
+        mine, layers_of_it, told = _merged([r for r in rows if r["engine"] == engine], info)
+        found += [{**row, "engine": engine} for row in mine]
+        raw += [(engine, layer) for layer in layers_of_it]
+        notes += told
+    if graph is not None:
+        resolution.fill(found, raw, graph, network)
+    return tables.table("layers", found), [*dict.fromkeys(notes), *info.notes]
+
+
+def _merged(rows: list[Row], info: LayerInfo) -> tuple[list[Row], list[RawLayer], list[str]]:
+    """One engine's rows, what the resolver is given of each, and what to know."""
+    ran = Counter(r["layer"] for r in rows)
+    if not ran.keys() & info.counts.keys():
+        raise InputError(
+            f"has no layer in common with {info.source}",
+            fix="give the layer information of the engine that was timed",
+        )
+    uneven = [n for n in ran if n in info.counts and ran[n] != info.counts[n]]
+    placed: list[tuple[tuple[int, int], Row, RawLayer]] = []
+    matches = info.matches([r["layer"] for r in rows])
+    seen: Counter[str] = Counter()
+    last = -1  # a layer that `info` lacks ran after the one before it
+    for number, (row, i) in enumerate(zip(rows, matches, strict=True), 1):
+        name = row["layer"]
+        if i is None:
+            placed.append(((last, number), row, RawLayer(name=name, occurrence=seen[name])))
+        else:
+            placed.append(((i, 0), {**row, **{k: info.rows[i][k] for k in FACTS}}, info.raw[i]))
+            last = i
+        seen[name] += 1
+    joined = set(matches)
+    for i, layer in enumerate(info.raw):
+        if i not in joined and layer.name not in uneven:
+            placed.append(((i, 0), info.rows[i], layer))
+    placed.sort(key=lambda p: p[0])
+    source = rows[0]["source"]
+    notes = [
+        *_named(f"not in {info.source}", (n for n in ran if n not in info.counts)),
+        *_named(f"without a time in {source}", (n for n in info.counts if n not in ran)),
+        *_named(
+            f"not as often in {source} as in {info.source}, so which is which is not known", uneven
+        ),
+    ]
+    return [row for _, row, _ in placed], [layer for _, _, layer in placed], notes
+
+
+def _named(what: str, names: Iterable[str]) -> list[str]:
+    """A note that names the layers of which something is so."""
+    found = list(names)
+    if not found:
+        return []
+    shown = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more (all with -o)" if len(found) > _SHOWN else ""
+    count = "1 name" if len(found) == 1 else f"{len(found)} names"
+    verb = "is" if len(found) == 1 else "are"
+    return [f"{count} of layers {verb} {what}: {', '.join(shown)}{more}"]

@@ -1,0 +1,202 @@
+"""Kernels of ONNX Runtime's CUDA provider to the nodes that launched them.
+
+ONNX Runtime's wheels push no NVTX ranges, but its own profile, taken in the same process, says on
+the host's clock when each node ran, and nsys when each kernel was launched. The worker reads the
+clock before and after calls of cuEventRecord that nsys records too. Each of these bounds the
+distance between the two clocks; all of them together leave about a microsecond. A kernel belongs
+to the node in which its launch lies for every distance within the bounds; where two would fit, or
+none, it has no node. Nothing is joined by order or by name of a kernel.
+
+Where the readings contradict each other, or are not there, no kernel has a node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...core import tables
+from ..readers.nsys import ops as ops_
+from ..readers.nsys import sqlite
+from ..readers.nsys.attribution import attribute
+from ..readers.nsys.load import load
+from ..readers.nsys.source import NULL
+from ..readers.onnxruntime import profile as profile_
+from .onnxruntime import join
+
+RECORD = "cuEventRecord"
+# Starts and durations in ONNX Runtime's profile are whole microseconds, rounded down.
+ROUNDED_NS = 1_000
+
+
+@dataclass(frozen=True)
+class Distance:
+    """What to add to a time of nsys for the profile's clock lies in [low, high] (ns)."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """A node's execution on the profile's clock; `end` includes what rounding may have cut off."""
+
+    start: int
+    end: int
+    name: str
+    iteration: int | None
+
+
+def distance(
+    calls: Sequence[tuple[int, int]], readings: Sequence[Sequence[int]]
+) -> Distance | None:
+    """The distance of the clocks from calls as nsys has them, (start, end), and the readings
+    (before, after) of the other clock around them; null where they contradict each other.
+
+    before <= start + distance and end + distance <= after, for every call.
+    """
+    if not calls or len(calls) != len(readings):
+        return None
+    low = max(before - start for (start, _), (before, _) in zip(calls, readings, strict=True))
+    high = min(after - end for (_, end), (_, after) in zip(calls, readings, strict=True))
+    return Distance(low, high) if low <= high else None
+
+
+def read_calls(calls: Sequence[tuple[int, int]], read: int, iterations: int) -> list[Any]:
+    """Of all calls of cuEventRecord in a capture those that were read: as many at the beginning
+    and at the end; between them each iteration has two. Empty where their number is another."""
+    if not read or read % 2 or len(calls) != read + 2 * iterations:
+        return []
+    return [*calls[: read // 2], *calls[len(calls) - read // 2 :]]
+
+
+class Spans:
+    """Executions of nodes, to be looked up by the moment of a launch."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda s: (s.start, -s.end))
+        self._starts = [s.start for s in self._spans]
+        # The latest end of all spans up to each: how far back a search has to go.
+        self._reach = np.maximum.accumulate([s.end for s in self._spans] or [0]).tolist()
+
+    def at(self, low: int, high: int) -> Span | None:
+        """The innermost span that may hold a moment in [low, high]; null for none, or for two
+        that do not lie in one another."""
+        found: list[Span] = []
+        i = bisect_right(self._starts, high) - 1
+        while i >= 0 and self._reach[i] >= low:
+            if self._spans[i].end >= low:
+                found.append(self._spans[i])
+            i -= 1
+        if not found:
+            return None
+        inner = min(found, key=lambda s: s.end - s.start)
+        around = all(s.start <= inner.start and inner.end <= s.end for s in found)
+        return inner if around else None
+
+
+def operations(
+    capture: Path,
+    profile: Path,
+    meta: Mapping[str, Any],
+    layers: Sequence[Mapping[str, Any]],
+    precision: str,
+) -> tuple[pa.Table, Distance | None]:
+    """The `ops` of a capture with their node as layer, and the distance of the clocks; null where
+    they could not be joined, and then no operation has a node.
+
+    `meta`: the trace.meta.json. Operations without a node have the rule unresolved; those outside
+    the captured runs no iteration.
+    """
+    with sqlite.source(capture) as source:
+        attribution = attribute(load(source))
+    ops = ops_.operations(attribution, capture)
+    parts = [x.call_start for x in attribution.launched]
+    launched = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    facts, iterations = meta.get("facts") or {}, len(meta.get("latency_ns") or ())
+    readings = facts.get("clock_readings") or ()
+    known = distance(read_calls(_recorded(capture), len(readings), iterations), readings)
+    zero = facts.get("profiling_start_ns")
+    if known is None or zero is None or not profile.exists():
+        only = 0 if iterations == 1 else None
+        places: list[tuple[str | None, int | None]] = [(None, only)] * len(ops)
+        return _placed(ops, places, layers, precision), None
+    spans = _spans(profile, int(facts.get("runs_before") or 0), zero)
+    nodes, runs = Spans(spans[0]), Spans(spans[1])
+    places = []
+    for at in launched.tolist():
+        node = run = None
+        if at != NULL:
+            node = nodes.at(at + known.low, at + known.high)
+            run = runs.at(at + known.low, at + known.high)
+        places.append((None if node is None else node.name, None if run is None else run.iteration))
+    return _placed(ops, places, layers, precision), known
+
+
+def _recorded(capture: Path) -> list[tuple[int, int]]:
+    """(start, end) of the calls of cuEventRecord, by start; none where nsys recorded none."""
+    query = (
+        'SELECT r.start, r."end" FROM CUPTI_ACTIVITY_KIND_RUNTIME r '
+        "JOIN StringIds s ON s.id = r.nameId "
+        "WHERE (s.value = ? OR s.value LIKE ? ESCAPE '\\') "
+        'AND r."end" IS NOT NULL ORDER BY r.start'
+    )
+    uri = f"{capture.resolve().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as database:
+        names = {n for (n,) in database.execute("SELECT name FROM sqlite_master")}
+        if not {"CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds"} <= names:
+            return []
+        # Newer drivers have versions of a call: cuEventRecord_ptsz.
+        return database.execute(query, (RECORD, f"{RECORD}\\_%")).fetchall()
+
+
+def _spans(profile: Path, before: int, zero: int) -> tuple[list[Span], list[Span]]:
+    """Executions of nodes, and each captured run from its first node to its last, on the
+    profile's clock since its epoch."""
+    main = profile_.read(profile, before).main
+    columns = (main[c].to_pylist() for c in ("name", "kind", "start_ns", "duration_ns"))
+    nodes = [
+        Span(zero + start, zero + start + duration + 2 * ROUNDED_NS, name, iteration)
+        for name, kind, start, duration, iteration in zip(
+            *columns, main["iteration"].to_pylist(), strict=True
+        )
+        if kind == "node" and start is not None and duration is not None
+    ]
+    runs: dict[int, Span] = {}
+    for node in nodes:
+        if node.iteration is not None:
+            run = runs.get(node.iteration, node)
+            start, end = min(run.start, node.start), max(run.end, node.end)
+            runs[node.iteration] = Span(start, end, "", node.iteration)
+    return nodes, list(runs.values())
+
+
+def _placed(
+    ops: pa.Table,
+    places: Sequence[tuple[str | None, int | None]],
+    layers: Sequence[Mapping[str, Any]],
+    precision: str,
+) -> pa.Table:
+    """`ops` with iteration, layer, nodes, modules, rule, precision and phase."""
+    nodes, iterations = [p[0] for p in places], [p[1] for p in places]
+    names = ops["name"]
+    schema = tables.SCHEMAS["ops"]
+
+    def put(table: pa.Table, column: str, values: Any) -> pa.Table:
+        field = schema.field(column)
+        at = table.schema.get_field_index(column)
+        return table.set_column(at, field, pa.array(values, field.type))
+
+    # Joined by the node's name, as rows of the engine's own profile are.
+    joined = join(put(put(ops, "iteration", iterations), "name", nodes), layers, precision)
+    joined = joined.set_column(joined.schema.get_field_index("name"), schema.field("name"), names)
+    phase = ["inference" if i is not None else None for i in iterations]
+    return put(joined, "phase", phase)

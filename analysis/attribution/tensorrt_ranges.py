@@ -1,0 +1,393 @@
+"""Engine layers in an nsys capture: iterations, layers, and what each operation belongs to.
+
+TensorRT marks its work with NVTX ranges (profiling verbosity DETAILED names them): in the domain
+``TensorRT`` one ``ExecutionContext::enqueue`` per inference and one range per layer in it; in
+``myelin-exec`` one push/pop range per fused operation inside a ``{ForeignNode[...]}`` layer,
+which is finer. Myelin's start/end ranges (``myelinGraphExecute``) are phases, no layers.
+In an eager capture of this project the ranges of modules are the layers; in anybody else's the
+innermost ranges, without the numbers that PyTorch gives every call (``aten::mm, op_id = 34``).
+
+The layer of an operation is the innermost such range around its launch (of a CUDA graph's node:
+around its capture). An iteration is the outermost range of the iteration's name around the
+launch; a CUDA graph launched outside every one is an iteration of its own. Of several engines
+in a capture each has its own iterations (`nsys_engines`) and its own layers.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.own_ranges import ITERATION, MODULE, NO_LAYER
+from ...core.torch_ranges import split
+from ..readers.nsys import schema
+from ..readers.nsys.attribution import Attribution, Launched
+from ..readers.nsys.range_forest import Flags, Indices
+from ..readers.nsys.source import NULL, Integers
+from .engines import Engines, engines, one
+
+TENSORRT, MYELIN = "TensorRT", "myelin"
+_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer by its name and by which of the equal names in an iteration it is, from 0."""
+
+    name: str
+    occurrence: int
+    label: str  # unique: the name, with " #2" where an iteration has several
+    engine: int = 0  # number of its engine, which the label has where several have the name
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Layer and iteration (indices, -1 for none) per row of the operations of one kind."""
+
+    launched: Launched
+    layer: Indices
+    iteration: Indices
+
+    @property
+    def duration(self) -> Integers:
+        """ns, `NULL` where unknown."""
+        ops = self.launched.operations
+        if not len(ops) or (ops.start.min() > NULL and ops.end.min() > NULL):
+            return ops.end - ops.start
+        unknown = (ops.start == NULL) | (ops.end == NULL)
+        return np.where(unknown, NULL, ops.end - ops.start)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The layers of a capture in execution order, and the operations in them.
+
+    `calls`: executions of each layer. `iterations`: how many, of all engines. `engine`:
+    "tensorrt", or null where the ranges are not TensorRT's. `engines`: which iterations are whose.
+    """
+
+    placed: list[Placed]
+    layers: list[Layer]
+    calls: Integers
+    iterations: int
+    engine: str | None
+    notes: list[str]
+    engines: Engines
+
+
+def runs(found: Attribution, iteration: str | None = None) -> Runs:
+    """Find iterations and layers.
+
+    `iteration`: a pattern (``*`` and ``?``) for the names of the ranges that are iterations; by
+    default TensorRT's enqueue, else this project's own iteration ranges, else the whole capture
+    is one iteration. Every operation outside all iterations has none, and is noted.
+    """
+    kinds = _Kinds(found)
+    notes: list[str] = []
+    is_iteration, whole = kinds.iterations(iteration, notes)
+    around = found.forest.outermost(is_iteration)
+    is_layer = kinds.layers(is_iteration)
+    layer_piece = found.forest.nearest(is_layer)
+    first = _first_piece(found)
+
+    pieces, iterations, homes = [], [], []
+    for launched in found.launched:
+        inside = _at(layer_piece, launched.piece)
+        outer_piece = _at(around, launched.piece)
+        # A range around the iteration is no layer of it; what is inside has the higher index.
+        inside[inside < outer_piece] = -1
+        if launched.origin is not None:
+            made = _at(layer_piece, launched.origin)
+            inside = np.where(launched.origin >= 0, made, inside)
+        pieces.append(_at(first, inside))
+        outer = _at(found.forest.owner, outer_piece)
+        if whole:
+            outer = np.zeros(len(outer), np.int32)
+        elif launched.origin is not None and iteration is None:
+            alone = (outer < 0) & (launched.origin >= 0) & (launched.call >= 0)
+            outer[alone] = len(found.capture.ranges) + launched.call[alone]
+            outer_piece = np.where(alone, launched.origin, outer_piece)
+        iterations.append(outer)
+        homes.append(outer_piece)
+    numbers, count = _ranked(found, iterations, whole)
+    whose = one(count)
+    if kinds.tensorrt and iteration is None and count:
+        home = np.full(count, -1, np.int32)
+        for number, piece in zip(numbers, homes, strict=True):
+            home[number[number >= 0]] = piece[number >= 0]
+        # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
+        outermost = is_layer & (_at(layer_piece, found.forest.parent) < around)
+        whose = engines(found, home, around, outermost)
+    layers, codes, calls = _layers(found, pieces, numbers, count, whose)
+    placed = [
+        Placed(launched, code, number)
+        for launched, code, number in zip(found.launched, codes, numbers, strict=True)
+    ]
+    notes += _outside(placed)
+    engine = "tensorrt" if kinds.tensorrt else None
+    return Runs(placed, layers, calls, count, engine, notes, whose)
+
+
+def _outside(placed: list[Placed]) -> list[str]:
+    """How many operations are in no iteration, and their time."""
+    times = [p.duration[p.iteration < 0] for p in placed]
+    count = sum(len(t) for t in times)
+    if not count:
+        return []
+    total = sum(int(t[t != NULL].sum()) for t in times)
+    unknown = sum(int((t == NULL).sum()) for t in times)
+    text = f"{count} GPU operations lie outside every iteration and are in no layer ({total:,} ns"
+    return [text + (f", and {unknown} of unknown time)" if unknown else ")")]
+
+
+class _Kinds:
+    """Which pieces are TensorRT's, Myelin's, iterations."""
+
+    def __init__(self, found: Attribution) -> None:
+        ranges = found.capture.ranges
+        self._found = found
+        owner = found.forest.owner
+        self._name = ranges.name[owner]
+        self._loose = ranges.loose[owner]
+        self._enqueue = self._named(lambda n: _ENQUEUE.match(n) is not None)
+        named = self._domain_matrix(ranges, found.capture.domain_names)
+        place = (ranges.thread[owner], ranges.domain[owner])
+        self._trt = named == TENSORRT
+        self._trt = self._trt[place]
+        self._myelin = np.char.startswith(named, MYELIN)[place]
+        if not self._trt.any() and self._enqueue.any():
+            # The domains' names are not in the capture (it began later): the domain of enqueue is
+            # TensorRT's, and another one inside a ForeignNode is Myelin's.
+            domain = ranges.domain[owner]
+            self._trt = np.isin(domain, np.unique(domain[self._enqueue]))
+            foreign = self._named(lambda n: n.startswith("{ForeignNode["))
+            inside = found.forest.nearest(foreign) >= 0
+            self._myelin = inside & ~self._trt
+        self.tensorrt = bool(self._enqueue.any() and self._trt.any())
+
+    @staticmethod
+    def _domain_matrix(ranges: Any, known: dict[tuple[int, int], str]) -> npt.NDArray[np.str_]:
+        table = [
+            [known.get((t >> schema.PROCESS_SHIFT, d), "") for d in ranges.domains or [0]]
+            for t in ranges.threads or [0]
+        ]
+        return np.asarray(table, dtype=np.str_)
+
+    def _named(self, test: Any) -> Flags:
+        names = self._found.capture.names
+        fits: Flags = np.asarray([*(bool(test(n)) for n in names), False], np.bool_)
+        chosen: Flags = fits[self._name]
+        return chosen
+
+    def iterations(self, pattern: str | None, notes: list[str]) -> tuple[Flags, bool]:
+        """Which pieces are iterations, and whether the whole capture is one instead."""
+        if pattern is not None:
+            return self._named(lambda n: fnmatch.fnmatchcase(n, pattern)), False
+        if self.tensorrt:
+            return self._enqueue & self._trt, False
+        own = self._named(lambda n: n.startswith(ITERATION))
+        if own.any():
+            return own, False
+        notes.append("no range marks an iteration; the whole capture is taken as one")
+        return own, True
+
+    def layers(self, is_iteration: Flags) -> Flags:
+        """Which pieces are layers."""
+        named = self._name >= 0
+        if self.tensorrt:
+            named &= (self._trt | self._myelin) & ~self._enqueue & ~self._loose
+        elif (modules := self._named(lambda n: n.startswith(MODULE))).any():
+            named &= modules
+        chosen: Flags = named & ~is_iteration
+        return chosen
+
+
+def _at(values: npt.NDArray[Any], index: Indices) -> npt.NDArray[Any]:
+    """values[index], -1 where the index is -1."""
+    if not len(values):
+        return np.full(len(index), -1, values.dtype)
+    found = values[index]
+    found[index < 0] = -1
+    return found
+
+
+def _first_piece(found: Attribution) -> Indices:
+    """Per piece the first piece of its range: they differ where a range was cut or is on two
+    threads, and then stand for one execution."""
+    owner = found.forest.owner
+    first = np.full(len(found.capture.ranges), -1, np.int32)
+    first[owner[::-1]] = np.arange(len(owner), dtype=np.int32)[::-1]
+    return first[owner]
+
+
+def _ranked(
+    found: Attribution, iterations: list[Indices], whole: bool
+) -> tuple[list[Indices], int]:
+    """Numbers of the iterations by their start, from 0; -1 stays."""
+    if whole:
+        return iterations, 1
+    size = len(found.capture.ranges) + 1
+    size += max((int(x.call.max(initial=-1)) for x in found.launched), default=-1) + 1
+    start = np.full(size, NULL)
+    present = np.zeros(size, np.bool_)
+    start[: len(found.capture.ranges)] = found.capture.ranges.start
+    for launched, key in zip(found.launched, iterations, strict=True):
+        present[key[key >= 0]] = True
+        alone = key >= len(found.capture.ranges)
+        start[key[alone]] = launched.call_start[alone]
+    used = np.flatnonzero(present)
+    rank = np.full(size, -1, np.int32)
+    rank[used[np.argsort(start[used], kind="stable")]] = np.arange(len(used), dtype=np.int32)
+    return [np.where(k >= 0, rank[k], -1).astype(np.int32) for k in iterations], len(used)
+
+
+def _layers(
+    found: Attribution,
+    pieces: list[Indices],
+    iterations: list[Indices],
+    count: int,
+    whose: Engines,
+) -> tuple[list[Layer], list[Indices], Integers]:
+    """The layers in execution order, the layer of every operation, executions per layer."""
+    cuts = np.cumsum([len(p) for p in pieces])[:-1]
+    piece = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
+    number = np.concatenate(iterations) if iterations else np.empty(0, np.int32)
+    runs_of = _executions(piece, number, len(found.forest.start), count)
+    del piece, number
+    ranges = found.capture.ranges
+    names, plain = _plain(found.capture.names)
+    name = np.full(len(runs_of.piece), -1, np.int32)
+    layered = runs_of.piece >= 0
+    name[layered] = plain[ranges.name[found.forest.owner[runs_of.piece[layered]]]]
+    width = len(names) + 1
+    occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
+    engine = whose.of[runs_of.iteration] if len(whose) > 1 else np.int32(0)
+    distinct, layer = _dense((occurrence * np.int64(len(whose)) + engine) * width + name + 1)
+    place = _execution_order(layer, runs_of.iteration, len(distinct), whose)
+    by_place = np.argsort(place, kind="stable")
+    moved = np.empty(len(distinct), np.int32)
+    moved[by_place] = np.arange(len(distinct), dtype=np.int32)
+    layer = moved[layer]
+    calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
+    per_operation = np.append(layer, np.int32(-1))[runs_of.of]
+    layers = _labelled(distinct[by_place].tolist(), width, names, len(whose))
+    return layers, np.split(per_operation, cuts) if pieces else [], calls
+
+
+def _plain(texts: list[str]) -> tuple[list[str], Indices]:
+    """Names of layers, and the name of each text: without PyTorch's numbers of single calls."""
+    known: dict[str, int] = {}
+    codes = []
+    for text in texts:
+        if text.startswith(MODULE):
+            text = text.removeprefix(MODULE) or "(model)"
+        elif ", op_id = " in text or ", seq = " in text:
+            text, _ = split(text)
+        codes.append(known.setdefault(text, len(known)))
+    return list(known), np.asarray([*codes, -1], np.int32)
+
+
+def _labelled(codes: list[int], width: int, texts: list[str], engines: int) -> list[Layer]:
+    repeated = {code % (width * engines) for code in codes if code >= width * engines}
+    owners = Counter(name for _, name in {divmod(c % (width * engines), width) for c in codes})
+    layers = []
+    for code in codes:
+        which, own = divmod(code, width * engines)
+        engine, name = divmod(own, width)
+        text = texts[name - 1] if name else NO_LAYER
+        label = f"{text} #{which + 1}" if own in repeated else text
+        if owners[name] > 1:
+            label += f" (engine {engine + 1})"
+        layers.append(Layer(text, which, label, engine))
+    return layers
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Executions: a layer's range in an iteration, sorted by start within each iteration.
+
+    `piece` is -1 for what an iteration does outside every layer; `of` gives per operation its
+    execution, -1 for none.
+    """
+
+    piece: Indices
+    iteration: Indices
+    of: Indices
+
+
+def _executions(piece: Indices, iteration: Indices, pieces: int, iterations: int) -> _Runs:
+    """The executions that operations belong to."""
+    # A slot per piece, one per iteration for what is outside its layers, one for neither.
+    slot = np.where(piece >= 0, piece, pieces + iteration)
+    slot[iteration < 0] = pieces + iterations
+    owner = np.full(pieces + iterations + 1, -1, np.int32)
+    owner[slot] = iteration
+    if (owner[slot] == iteration).all():
+        used = np.flatnonzero(owner >= 0).astype(np.int32)
+        rank = np.full(len(owner), -1, np.int32)
+        rank[used] = np.arange(len(used), dtype=np.int32)
+        return _Runs(np.where(used < pieces, used, -1), owner[used], rank[slot])
+    # A range in several iterations (nodes of CUDA graphs): each is an execution.
+    key = iteration * np.int64(pieces + 1) + piece + 1
+    key[iteration < 0] = -1
+    distinct, of = np.unique(key, return_inverse=True)
+    if distinct[0] < 0:
+        distinct, of = distinct[1:], of - 1
+    number, of_piece = np.divmod(distinct, pieces + 1)
+    return _Runs((of_piece - 1).astype(np.int32), number.astype(np.int32), of.astype(np.int32))
+
+
+def _occurrences(group: Integers, size: int) -> Indices:
+    """How many equal groups come before each."""
+    found = np.zeros(len(group), np.int32)
+    which = np.arange(len(group), dtype=np.int32)
+    if size < 8 * len(group) + 1_000_000:
+        # Most names occur once in an iteration: only the others need sorting.
+        which = np.flatnonzero(np.bincount(group, minlength=size)[group] > 1).astype(np.int32)
+    if len(which):
+        order = which[np.argsort(group[which], kind="stable")]
+        ordered = group[order]
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        lengths = np.diff(np.append(begins, len(ordered)))
+        found[order] = np.arange(len(order)) - np.repeat(begins, lengths)
+    return found
+
+
+def _dense(code: Integers) -> tuple[Integers, Indices]:
+    """Distinct codes in order, and per entry the index of its code among them."""
+    highest = int(code.max(initial=-1))
+    if highest < 8 * len(code) + 1_000_000:
+        distinct = np.flatnonzero(np.bincount(code, minlength=highest + 1))
+        rank = np.zeros(highest + 1, np.int32)
+        rank[distinct] = np.arange(len(distinct), dtype=np.int32)
+        return distinct, rank[code]
+    distinct, at = np.unique(code, return_inverse=True)
+    return distinct, at.astype(np.int32)
+
+
+def _execution_order(layer: Indices, iteration: Indices, count: int, whose: Engines) -> Integers:
+    """A place per layer: as in the iteration with the most executions; the others after it. One
+    engine's layers come before the next one's."""
+    if len(whose) > 1:
+        place = np.zeros(count, np.int64)
+        for engine in range(len(whose)):
+            mine = whose.of[iteration] == engine
+            own = _execution_order(layer[mine], iteration[mine], count, one(0))
+            used = np.unique(layer[mine])
+            place[used] = own[used] + 2 * len(layer) * engine
+        return place
+    place = np.full(count, np.iinfo(np.int64).max)
+    if not len(layer):
+        return place
+    fullest = int(np.bincount(iteration).argmax())
+    # Backwards, so that the first execution is the one that stays.
+    place[layer[::-1]] = len(layer) + np.arange(len(layer))[::-1]
+    typical = np.flatnonzero(iteration == fullest)
+    place[layer[typical[::-1]]] = np.arange(len(typical))[::-1]
+    return place

@@ -1,0 +1,315 @@
+"""An eager capture to its sides of the comparison, with their checks.
+
+An inference capture is one side; a training capture is one for forward, backward and
+recomputation each, and one for the whole step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.errors import InputError
+from ...core.run import Run
+from ...core.tables import DEVICE_KINDS, OUTSIDE_OPERATORS
+from ..checks import closure, phases_on_device, raw_totals
+from ..checks import latency as latency_
+from ..checks import precision as precision_
+from ..checks.closure import counted, lost
+from ..costs.iterations import SUMMED, labels, sums
+from ..host import capture
+from ..model.comparison import Closure, HostSide
+from ..model.side import SideData
+from ..readers.nsys.host import Host
+from ..readers.torch.events import Events
+from ..rundir import problems, provenance
+from ..rundir.files import describing, optional, small
+from .captured import Captured
+
+# Phases of training that have modules; the others are rows of the step.
+COLUMNS = ("forward", "recompute", "backward")
+
+
+@dataclass(frozen=True)
+class _Eager:
+    """One eager capture as read: operations, without the rows of time outside them, and the wall
+    and outside time of phases and steps by iteration.
+
+    On a device also: `before`, the time of a phase until its first launch; `events`, what CUDA
+    events around it measured in this capture; `windows`, the time that it has on the device;
+    `nsys`, the operations of a capture by nsys, why it cannot be read, or null for none."""
+
+    path: Path
+    precision: str
+    ops: pa.Table
+    wall: Mapping[str, Mapping[int, int]]
+    outside: Mapping[str, Mapping[int, int]]
+    before: Mapping[str, Mapping[int, int]]
+    events: Mapping[str, Mapping[int, int]]
+    windows: phases_on_device.Windows
+    steps: Mapping[int, int]
+    drawn: Events
+    on_device: bool
+    counted: Closure
+    nsys: pa.Table | Closure | None
+    host: Host | None
+    precision_run: Mapping[str, float]
+
+    def phase(self, names: Sequence[str]) -> pa.Table:
+        """Rows of these phases that belong to an iteration."""
+        return self.ops.filter(pc.is_in(self.ops["phase"], pa.array(names)))
+
+
+def eager(run: Run, precision: str) -> Captured:
+    """Eager inference in one precision."""
+    read = _read(run, "eager", precision)
+    latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
+    side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
+    checks = side.closure
+    if read.on_device and (alone := _kernels_alone(side.ops, latency)):
+        checks = [alone if c["check"] == "iii" else c for c in checks]
+    side = replace(
+        side,
+        closure=checks,
+        target=latency.get("target"),
+        device=latency_.device(latency),
+        queued_ns=latency_.queued(latency),
+        host=_host_block(read, side.latency_ns, "inference", latency_.queued(latency)),
+    )
+    return Captured([side], read.ops, read.drawn)
+
+
+def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Closure | None:
+    counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
+    counts = {row["values"]: row["counts"] for row in counted}
+    return latency_.kernels_alone(closure.spans(ops), counts, latency)
+
+
+def train(run: Run, precision: str) -> Captured:
+    """Eager training in one precision: a side per phase with modules, and the step."""
+    read = _read(run, "train", precision)
+    latency = optional(run.file("captures", f"train.{precision}.latency.json"))
+    phases, target = latency.get("phases_ns") or {}, latency.get("target")
+    present = set(pc.unique(read.ops["phase"]).to_pylist())
+    sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
+    step = replace(
+        _step_side(read, latency.get("latency_ns") or ()), device=latency_.device(latency)
+    )
+    # What was asked for the step holds for its phases: they are medians of the same samples.
+    return Captured([replace(s, target=target) for s in (*sides, step)], read.ops, read.drawn)
+
+
+def _read(run: Run, task: str, precision: str) -> _Eager:
+    from ..attribution.eager import of_events
+    from ..readers.torch.events import DRAWN, read_events
+
+    meta = describing(run.file("captures", f"{task}.{precision}.meta.json"))
+    named = meta.get("trace") or f"{task}.{precision}.trace.json.gz"
+    path = run.file("captures", named)
+    if not meta.get("trace") and not path.exists():
+        path = path.with_suffix("")  # one that was unpacked
+    provenance.check_raw(path)
+    events = read_events(path)
+    found = of_events(events, {"precision": precision, **meta})
+    ops = found.main
+    # Time outside operators is reported beside operations, not among them.
+    ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE_OPERATORS), True))
+    wall: dict[str, dict[int, int]] = {}
+    outside: dict[str, dict[int, int]] = {}
+    before: dict[str, dict[int, int]] = {}
+    for p in found.facts.get("phases", ()):
+        if p["iteration"] is not None:
+            for table, ns in ((wall, p["duration_ns"]), (outside, p["outside_ns"])):
+                phase = table.setdefault(p["phase"], {})
+                phase[p["iteration"]] = phase.get(p["iteration"], 0) + ns
+            if p["before_launch_ns"] is not None:
+                before.setdefault(p["phase"], {}).setdefault(p["iteration"], p["before_launch_ns"])
+    raw = raw_totals.torch_trace(path) if small(path) else None
+    kinds = set(pc.unique(ops["kind"]).to_pylist())
+    on_device = bool(kinds & set(DEVICE_KINDS))
+    steps = raw.steps if raw else {s["iteration"]: s["duration_ns"] for s in found.facts["steps"]}
+    places = found.facts["phases"], found.facts["steps"]
+    summed = ops.select([*SUMMED, "layer", "rule"])
+    phases = pc.unique(ops["phase"]).to_pylist()
+    parts = [summed.filter(pc.equal(summed["phase"], p)) for p in phases]
+    by_nsys = _nsys(run, task, precision) if on_device else None
+    return _Eager(
+        path=path,
+        precision=precision,
+        ops=ops,
+        wall=wall,
+        outside=outside,
+        before=before,
+        events={p: dict(enumerate(ns)) for p, ns in (meta.get("traced_phases_ns") or {}).items()},
+        windows=phases_on_device.windows(ops, *places) if on_device else {},
+        steps=steps,
+        drawn=events.only(DRAWN),
+        on_device=on_device,
+        counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
+        nsys=by_nsys,
+        host=_host(run, task, precision) if isinstance(by_nsys, pa.Table) else None,
+        precision_run=_precision_run(meta),
+    )
+
+
+def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
+    from ..attribution import eager_nsys
+    from ..checks import tracer_agreement
+
+    path = run.file("captures", f"{task}.{precision}.sqlite")
+    if not path.exists():
+        return None
+    try:
+        meta = describing(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
+        provenance.check_raw(path)
+        return eager_nsys.read(path, {"precision": precision, **meta}).main
+    except InputError as e:
+        problems.note(e, f"{task} {precision} by nsys")
+        return closure.unchecked(tracer_agreement.CHECK, e.line())
+
+
+def _host(run: Run, task: str, precision: str) -> Host | None:
+    meta = optional(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
+    return capture.read(run.file("captures", f"{task}.{precision}.sqlite"), meta)
+
+
+def _host_block(
+    read: _Eager, latency: Sequence[int], phase: str | None = None, queued: Sequence[int] = ()
+) -> HostSide | None:
+    """What the host did in a phase, or in the whole step."""
+    if not isinstance(read.nsys, pa.Table):
+        return None
+    ops = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
+    return capture.block(read.host, ops, latency, queued)
+
+
+def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Closure]:
+    """Whether nsys tells the same kernel time; nothing where it was not asked."""
+    from ..checks import tracer_agreement
+
+    if read.nsys is None:
+        return []
+    if not isinstance(read.nsys, pa.Table):
+        return [read.nsys]
+    other = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
+    return [tracer_agreement.agreement(ops, other)]
+
+
+def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Closure]]:
+    """Shares of precisions and their check: by the kernels where there are any, else from the
+    settings that were on. PyTorch promises no precision of a kernel, so none is an error."""
+    ran = precision_.kernel_time(ops)
+    checked = precision_.check(read.precision, ran, claims=False, label=label)
+    shares = ran.share if ran and ran.told() else read.precision_run
+    return shares, [checked] if checked else []
+
+
+def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
+    """Eager fp32 without TF32 and autocast computes fp32 in full, and so does each one precision
+    of weights; a mixture is not known from the facts."""
+    if meta.get("autocast") is not False or meta.get("tf32") is not False:
+        return {}
+    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+    weights = [names.get(w, w) for w in meta.get("weights") or ()]
+    return {weights[0]: 1.0} if len(weights) == 1 else {}
+
+
+def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequence[int]) -> SideData:
+    ops = read.phase(names)
+    wall = _traced(read, phase)
+    label = f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}")
+    shares, audited = _ran(read, ops, label)
+    return SideData(
+        key=f"eager/{read.precision}/{phase}",
+        side="eager",
+        label=label,
+        precision=read.precision,
+        phase=phase,
+        backend="torch",
+        source=read.path.name,
+        ops=ops,
+        labels=labels(ops),
+        latency_ns=latency,
+        traced_ns=wall,
+        outside_ns={} if read.on_device else read.outside.get(phase, {}),
+        closure=[
+            read.counted,
+            _phase_check(read, phase, ops, wall),
+            *latency_.host_slowed(_cost(wall, latency), _sources(read, ops, phase)),
+            *audited,
+        ],
+        precision_run=shares,
+        host=_host_block(read, latency, phase),
+        warned=capture.warned(read.host),
+    )
+
+
+def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Closure:
+    return latency_.cost([traced[i] for i in sorted(traced)], unprofiled)
+
+
+def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
+    """Latency of the phase in the traced run, measured as the unprofiled one is: on a device by
+    events (else by its window there), save for inference, in which the host waits for the end."""
+    if not read.on_device or phase == "inference":
+        return read.wall.get(phase, {})
+    windows = {i: w.length for i, w in read.windows.get(phase, {}).items()}
+    return read.events.get(phase) or windows
+
+
+def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Closure:
+    """Check (ii) of a phase. On a device only inference waits for its operations to end."""
+    if not read.on_device:
+        return closure.operators_against_phase(_operators(ops), wall, phase)
+    if phase == "inference":
+        before = read.before.get(phase)
+        return closure.span_against_latency(closure.spans(ops), wall, before=before)
+    windows, events = read.windows.get(phase, {}), read.events.get(phase, {})
+    return phases_on_device.phase_against_events(windows, events, phase)
+
+
+def _operators(ops: pa.Table) -> dict[int, int]:
+    made = sums(ops, labels(ops))
+    return dict(zip(made.iterations, (int(t) for t in made.total()), strict=True))
+
+
+def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
+    """The whole step: every phase's operations; rows that are no module's stand by their name."""
+    outside: dict[int, int] = {}
+    for phase in read.outside.values():
+        for iteration, ns in phase.items():
+            outside[iteration] = outside.get(iteration, 0) + ns
+    if read.on_device:
+        second = phases_on_device.step_on_device(read.windows, read.steps)
+    else:
+        second = closure.phases_against_step(read.steps, read.wall)
+    label = f"eager {read.precision} training step"
+    shares, audited = _ran(read, read.ops, label)
+    return SideData(
+        key=f"eager/{read.precision}/step",
+        side="eager",
+        label=label,
+        precision=read.precision,
+        phase="step",
+        backend="torch",
+        source=read.path.name,
+        ops=read.ops,
+        labels=labels(read.ops),
+        latency_ns=latency,
+        traced_ns=read.steps,
+        outside_ns={} if read.on_device else outside,
+        closure=[
+            read.counted,
+            second,
+            *latency_.host_slowed(_cost(read.steps, latency), _sources(read, read.ops)),
+            *audited,
+        ],
+        precision_run=shares,
+        host=_host_block(read, latency),
+        warned=capture.warned(read.host),
+    )

@@ -1,0 +1,332 @@
+"""Closure: three checks that can fail, with the terms that should explain the difference.
+
+(i) Each operation counted once: what the tables add up to against what the raw file adds up to.
+(ii) The span of one iteration's operations against the latency of the same iteration: operations
+less overlaps plus gaps is the span; what the latency has beyond the span is the residual.
+(iii) Latency with the profiler against latency without. Two runs differ by what the profiler costs
+and by what else changed between them; the check does not tell which, so it says both.
+
+A residual beyond its tolerance makes the check fail: "these numbers do not add up". A check that
+could not be made has `ok` null, and its text says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.stats import Stat, median
+from ...core.tables import DEVICE_KINDS
+from ..costs.iterations import SUMMED, iterations_of, labels, sums, timed_rows
+from ..formatting import percent
+from ..formatting import spoken_time as time
+from ..model.comparison import Closure
+
+# Both sides are integers read from the same file; only the rounding of each time to whole
+# nanoseconds may differ (1 ns a row on operations of at least 1 us).
+COUNTED_TOLERANCE = 1e-3
+# Entering and leaving the engine: argument checks, output allocation, the clock's own cost. It is
+# a few microseconds whatever the model, hence the absolute part, which tiny models need.
+SPAN_TOLERANCE = 0.05
+SPAN_FLOOR_NS = 100_000
+# Device events lie on the stream beside the work: only the first launch is between them.
+DEVICE_FLOOR_NS = 20_000
+# Phases are ranges inside the step's range: between them there is only the profiler's own code.
+PHASES_TOLERANCE = 0.02
+# Beyond it small operations, which pay the profiler most, are visibly inflated.
+TRACED_TOLERANCE = 0.10
+
+FAILED = "These numbers do not add up: "
+
+
+def failed(text: str) -> str:
+    """The sentence of a check that failed."""
+    return FAILED + text
+
+
+def unchecked(check: str, why: str) -> Closure:
+    """A check that could not be made."""
+    return {
+        "check": check,
+        "terms": [],
+        "residual_ns": None,
+        "residual_share": None,
+        "tolerance": None,
+        "ok": None,
+        "text": f"Not checked: {why}.",
+    }
+
+
+def judged(
+    check: str,
+    terms: Sequence[tuple[str, int]],
+    residual_ns: int,
+    reference_ns: int,
+    tolerance: float,
+    *,
+    good: str,
+    bad: str,
+    floor_ns: int = 0,
+) -> Closure:
+    """A check with its verdict: fails when |residual| exceeds both tolerance and floor."""
+    share = residual_ns / reference_ns if reference_ns else None
+    allowed = max(floor_ns, tolerance * reference_ns)
+    ok = abs(residual_ns) <= allowed
+    return {
+        "check": check,
+        "terms": [{"name": name, "ns": int(ns)} for name, ns in terms],
+        "residual_ns": int(residual_ns),
+        "residual_share": share,
+        "tolerance": tolerance,
+        "ok": ok,
+        "text": good if ok else failed(bad),
+    }
+
+
+def counted_once(
+    counted: Mapping[str, int], raw: Mapping[str, int] | None, lost_ns: int | None = None
+) -> Closure:
+    """Check (i). `counted`: nanoseconds per kind in the tables; `raw`: the same, summed from the
+    raw file by other code; `lost_ns`: operations of iterations less what modules, rows and
+    unresolved add up to (negative where something was attributed twice).
+
+    The worst kind decides. A kind that only one side has is a difference, not a zero.
+    """
+    if raw is None:
+        return unchecked("i", "the raw capture cannot be summed independently of the reader")
+    kinds = sorted({*counted, *raw})
+    terms = [(f"{k} in the raw capture", raw.get(k, 0)) for k in kinds]
+    terms += [(f"{k} in the tables", -counted.get(k, 0)) for k in kinds]
+    differences = {k: raw.get(k, 0) - counted.get(k, 0) for k in kinds}
+    if lost_ns is not None:
+        terms.append(("attributed to nothing or twice", lost_ns))
+        differences["the attribution"] = lost_ns
+    worst = max(differences.values(), key=abs, default=0)
+    names = ", ".join(k for k, d in differences.items() if d)
+    return judged(
+        "i",
+        terms,
+        worst,
+        sum(raw.values()),
+        COUNTED_TOLERANCE,
+        good="Every operation of the capture is counted once.",
+        bad=f"the tables and the raw capture differ by {time(worst)} ({names}).",
+    )
+
+
+@dataclass(frozen=True)
+class Span:
+    """One iteration: `operations` (sum of durations) - `overlaps` + `gaps` = `span`, all in ns."""
+
+    iteration: int
+    operations: int
+    overlaps: int
+    gaps: int
+    span: int
+
+
+def spans(ops: pa.Table) -> list[Span]:
+    """The span of every iteration that has operations with start and duration.
+
+    Operations may overlap, on several streams and also on one; overlap is the sum of durations
+    less the length of their union. CPU operators nest: only their union counts, so nesting is no
+    overlap (the sum is of self times).
+    """
+    wanted = ["kind", "iteration", "start_ns", "duration_ns", "self_ns"]
+    rows, column = timed_rows(ops.select(wanted))
+    keep = pc.and_(
+        pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["duration_ns"])),
+        pc.and_(pc.is_valid(rows["iteration"]), pc.is_valid(rows[column])),
+    )
+    rows = rows.filter(keep)
+    iteration = rows["iteration"].to_numpy()
+    start, own = rows["start_ns"].to_numpy(), rows[column].to_numpy()
+    end = start + rows["duration_ns"].to_numpy()
+    found = []
+    order = np.lexsort((start, iteration))
+    numbers, first = np.unique(iteration[order], return_index=True)
+    edges = [*first.tolist(), len(order)]
+    for i, number in enumerate(numbers.tolist()):
+        members = order[edges[i] : edges[i + 1]]
+        s, e = start[members], end[members]
+        # Sorted by start: what lies beyond everything seen so far is new to the union.
+        reached = np.concatenate(([s[0]], np.maximum.accumulate(e)[:-1]))
+        union = int(np.maximum(0, e - np.maximum(s, reached)).sum())
+        span = int(e.max() - s[0])
+        operations = int(own[members].sum())
+        found.append(Span(number, operations, operations - union, span - union, span))
+    return found
+
+
+def span_against_latency(
+    found: Sequence[Span],
+    latency: Mapping[int, int] | None,
+    floor_ns: int = SPAN_FLOOR_NS,
+    before: Mapping[int, int] | None = None,
+) -> Closure:
+    """Check (ii). `latency`: nanoseconds by iteration, of the run that was traced; by device
+    events `floor_ns` is `DEVICE_FLOOR_NS`. `before`: by iteration, the time of the latency in which
+    the host had not launched anything yet, as the capture tells; it is a term of its own.
+
+    The iteration with the median residual is shown, so that its terms add up exactly.
+    """
+    if not latency:
+        return unchecked("ii", "the capture holds no latency of the traced iterations")
+    ahead = before or {}
+    both = [
+        (latency[s.iteration] - s.span - ahead.get(s.iteration, 0), s)
+        for s in found
+        if s.iteration in latency
+    ]
+    if not both:
+        return unchecked("ii", "no iteration has both operations with start times and a latency")
+    both.sort(key=lambda pair: (pair[0], pair[1].iteration))
+    residual, span = both[(len(both) - 1) // 2]
+    total = latency[span.iteration]
+    share = residual / total if total else 0.0
+    return judged(
+        "ii",
+        [
+            ("operations", span.operations),
+            ("overlaps", -span.overlaps),
+            ("gaps", span.gaps),
+            ("span", span.span),
+            *(
+                (("before the first launch", ahead[span.iteration]),)
+                if span.iteration in ahead
+                else ()
+            ),
+            ("latency", total),
+        ],
+        residual,
+        total,
+        SPAN_TOLERANCE,
+        floor_ns=floor_ns,
+        good=(
+            f"Operations, overlaps and gaps explain {percent(1 - share)} of the latency of the "
+            f"same iteration."
+        ),
+        bad=f"{time(residual)} ({percent(share)}) of the latency lie outside the operations' span.",
+    )
+
+
+def phases_against_step(
+    steps: Mapping[int, int], phases: Mapping[str, Mapping[int, int]]
+) -> Closure:
+    """Check (ii) of a training step: its phases add up to it.
+
+    Both by iteration, in nanoseconds. The step with the median residual is shown.
+    """
+    both = [
+        (steps[i] - sum(phase.get(i, 0) for phase in phases.values()), i)
+        for i in steps
+        if any(i in phase for phase in phases.values())
+    ]
+    if not both:
+        return unchecked("ii", "the capture marks no steps or no phases")
+    both.sort()
+    residual, number = both[(len(both) - 1) // 2]
+    return judged(
+        "ii",
+        [(name, phase.get(number, 0)) for name, phase in phases.items()]
+        + [("step", steps[number])],
+        residual,
+        steps[number],
+        PHASES_TOLERANCE,
+        good="The phases add up to the step.",
+        bad=f"{time(residual)} of the step lie in no phase.",
+    )
+
+
+def operators_against_phase(
+    operators: Mapping[int, int], phase: Mapping[int, int], what: str = "phase"
+) -> Closure:
+    """Check (ii) of an eager phase on the CPU: operators and the time outside them make it up.
+
+    `operators`: the sum of self times by iteration; `phase`: the phase's wall time. What is
+    outside operators is Python and dispatch, a term; operators that exceed the phase's wall time
+    (counted twice, or of another thread) are the residual that fails.
+    """
+    both = [(phase[i] - operators[i], i) for i in phase if i in operators]
+    if not both:
+        return unchecked("ii", f"the capture does not say how long each {what} took")
+    both.sort()
+    outside, number = both[(len(both) - 1) // 2]
+    excess = min(0, outside)
+    return judged(
+        "ii",
+        [
+            ("operators", operators[number]),
+            ("outside operators", max(0, outside)),
+            (what, phase[number]),
+        ],
+        excess,
+        phase[number],
+        PHASES_TOLERANCE,
+        good=f"Operators and the time outside them add up to the {what}.",
+        bad=f"the operators take {time(-excess)} longer than the {what} that they ran in.",
+    )
+
+
+def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = "") -> Closure:
+    """Check (iii): traced less unprofiled median latency, the profiler's own cost if nothing else
+    changed. `evidence`: which series had not settled, and why; empty where both had."""
+    if unprofiled is None:
+        return unchecked("iii", "no unprofiled latency was measured")
+    if traced is None:
+        return unchecked("iii", "the profiled run recorded no latency")
+    cost = traced.median - unprofiled.median
+    share = cost / unprofiled.median if unprofiled.median else 0.0
+    word = "longer" if cost >= 0 else "less"
+    if evidence:
+        why = f"a series had not settled ({evidence}), or profiling changed the speed"
+    else:
+        why = "the machine was not steady from one run to the other, or profiling changed the speed"
+    return judged(
+        "iii",
+        [("traced latency", traced.median), ("unprofiled latency", -unprofiled.median)],
+        cost,
+        unprofiled.median,
+        TRACED_TOLERANCE,
+        good=(
+            f"The profiled run took {percent(abs(share))} {word} than the unprofiled one."
+            if cost
+            else "The profiled run took as long as the unprofiled one."
+        ),
+        bad=(
+            f"the profiled run took {percent(abs(share))} {word} than the unprofiled one, more "
+            f"than the {percent(TRACED_TOLERANCE)} allowed: {why}. The times of single operations "
+            f"are those of the profiled run."
+        ),
+    )
+
+
+def median_of(samples: Sequence[int]) -> int | None:
+    """The median of unsorted samples."""
+    return median(sorted(samples)) if samples else None
+
+
+def counted(ops: pa.Table) -> dict[str, int]:
+    """Nanoseconds per kind to hold against the raw file: on a device every row, else the rows of
+    iterations (a host trace has start-up in it that no reader keeps)."""
+    rows, column = timed_rows(ops.select(SUMMED))
+    if not set(pc.unique(rows["kind"]).to_pylist()) & set(DEVICE_KINDS):
+        rows, _ = iterations_of(rows)
+    found = rows.group_by("kind").aggregate([(column, "sum")])
+    totals = zip(found["kind"].to_pylist(), found[f"{column}_sum"].to_pylist(), strict=True)
+    return {kind: total or 0 for kind, total in totals}
+
+
+def lost(parts: Sequence[pa.Table]) -> int:
+    """Time of the operations of iterations less what modules, rows and unresolved get of it."""
+    difference = 0
+    for part in parts:
+        rows, column = timed_rows(part.select(SUMMED))
+        rows, _ = iterations_of(rows)
+        difference += pc.sum(rows[column]).as_py() or 0
+        difference -= int(sums(part, labels(part)).total().sum())
+    return difference

@@ -1,0 +1,126 @@
+"""What the device waits for the host: latency from idle against inferences that were queued whole.
+
+``latency_ns`` of a device engine runs from an event on an idle stream to the event after the last
+kernel: launches that the device waits for are in it. ``queued_ns`` is the same between events of a
+stream that was held back until everything was queued: the device alone. A capture under nsys queues
+too, because tracing makes launches several times as expensive, so it is held against ``queued_ns``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...core import series
+from ...core.stats import summarise
+from ..formatting import percent
+from ..model.comparison import Closure
+from . import closure, steadiness
+
+# The device's own time between two kernels of one stream that are both queued: 1 to 1.5 us between
+# the end of one and the start of the next in captures of queued engines on an H100.
+BETWEEN_NS = 1_500
+
+
+def queued(latency: Mapping[str, Any]) -> Sequence[int]:
+    """Device times of queued inferences, from a latency.json; empty where none were measured."""
+    return latency.get("queued_ns") or ()
+
+
+def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: bool) -> Closure:
+    """Check (iii) between like and like: a queued trace against queued inferences without nsys.
+
+    `queued`: how the trace was taken; `latency`: a latency.json.
+    """
+    under = list(traced)
+    if not queued:
+        return cost(under, latency.get("latency_ns") or (), series.sizes(latency))
+    if (latency.get("facts") or {}).get("cuda_graph"):
+        return closure.unchecked(
+            "iii", "the unprofiled run replayed a CUDA graph, the traced one launched kernels"
+        )
+    if not latency.get("queued_ns"):
+        return closure.unchecked(
+            "iii", "the traced inferences were queued before they began, unprofiled ones were not"
+        )
+    return cost(under, latency["queued_ns"], series.sizes(latency, "queued_n"))
+
+
+def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Closure:
+    """Check (iii) of two series; which of them had not settled is named where it fails.
+
+    `of`: how many of the unprofiled samples each process took.
+    """
+    return closure.profiler_cost(
+        summarise(traced),
+        steadiness.summary(unprofiled, of),
+        steadiness.evidence(
+            {"the unprofiled series": (unprofiled, of), "the profiled series": (traced, ())}
+        ),
+    )
+
+
+def kernels_alone(
+    found: Sequence[closure.Span], counts: Mapping[int, int], latency: Mapping[str, Any]
+) -> Closure | None:
+    """Check (iii) of a model that launches as it goes: its traced kernels, without the gaps that
+    the tracer's host cost makes, against the same work queued whole without a tracer.
+
+    A kernel takes `BETWEEN_NS` of the queued time besides its own. `found` and `counts`
+    (operations) are by traced iteration. Null where nothing was queued.
+    """
+    alone = summarise(queued(latency))
+    busy = sorted((s.operations - s.overlaps, counts.get(s.iteration, 0)) for s in found)
+    if alone is None or not busy:
+        return None
+    traced, count = busy[(len(busy) - 1) // 2]
+    rest = alone.median - traced
+    idle = min(max(rest, 0), count * BETWEEN_NS)
+    residual = idle - rest
+    word = "more" if residual > 0 else "less"
+    return closure.judged(
+        "iii",
+        [
+            ("kernels while traced", traced),
+            ("between queued kernels", idle),
+            ("queued without a tracer", -alone.median),
+        ],
+        residual,
+        alone.median,
+        closure.TRACED_TOLERANCE,
+        good="The traced kernels take what the device alone needs, whatever the host took.",
+        bad=f"the traced kernels take {percent(abs(residual) / alone.median)} {word} than the "
+        f"device alone needs, so their times are those of another speed.",
+    )
+
+
+def host_slowed(cost: Closure, sources: Sequence[Closure]) -> list[Closure]:
+    """Check (iii) of a device side and the check of its two tracers, which say together what was
+    slowed: two tools that cost the host differently and tell the same kernel times did not change
+    these, so a traced run of another speed is no verdict on the operations.
+    """
+    agreed = bool(sources) and all(c["ok"] is True for c in sources)
+    if cost["ok"] is not False or not agreed or cost["residual_share"] is None:
+        return [cost, *sources]
+    word = "longer" if cost["residual_share"] > 0 else "less"
+    text = (
+        f"The profiled run took {percent(abs(cost['residual_share']))} {word} than the unprofiled "
+        "one, but this side waits for its host, and its kernels' times stand: nsys and "
+        "torch.profiler tell the same."
+    )
+    return [{**cost, "ok": None, "text": text}, *sources]
+
+
+def device(latency: Mapping[str, Any]) -> dict[str, Any]:
+    """What a latency.json says of the device while it ran; only what it says.
+
+    `throughput_per_second` (with a full queue), `cuda_graph`, `sm_mhz`, `memory_mhz`, `power_mw`,
+    `celsius` (medians), `throttled` ({reason: share of samples}), `samples`.
+    """
+    facts = latency.get("facts") or {}
+    gpu = facts.get("gpu") or {}
+    found = {k: facts.get(k) for k in ("throughput_per_second", "cuda_graph")}
+    for key in ("sm_mhz", "memory_mhz", "power_mw", "celsius"):
+        found[key] = (gpu.get(key) or {}).get("median")
+    found |= {"throttled": gpu.get("throttled"), "samples": gpu.get("samples")}
+    return {k: v for k, v in found.items() if v is not None}

@@ -1,0 +1,136 @@
+"""Whether a series of latencies has settled, and if not, what is wrong with it.
+
+A median with an interval describes a series that stays where it is. These do not, and each is
+said where the median is shown:
+
+- it drifts: the Mann-Kendall test (`core.series.trend`) finds a trend, and the medians of its
+  halves are further apart than the whole width of the interval that was asked for;
+- it has two levels: between two neighbours of the sorted samples lies a factor of `GAP`, with a
+  fifth of the samples on either side;
+- it is scattered: the middle 80 % spread over more than `SPREAD` of the median;
+- its interval is wider than asked.
+
+Drift is looked for within each process that measured; the other three in all samples. The first
+and the last rest on a test and an interval; two levels and scatter are plain limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...core.errors import InputError
+from ...core.series import dependence, of_processes, split, trend
+from ...core.stats import Stat, median, percentile
+from ..formatting import percent, times
+from ..formatting import spoken_time as time
+from ..model.comparison import Level, Steadiness
+
+# Half of the interval over the median, where a capture does not say what was asked for.
+TARGET = 0.02
+GAP = 1.2
+SIDE = 0.2
+SPREAD = 0.5
+# Fewer samples have no interval; with fewer than ten one sample is a tenth.
+FEWEST, FEWEST_SPREAD = 6, 10
+
+
+def summary(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | None:
+    """Median and interval of samples in their order; `sizes`: how many each process took."""
+    try:
+        return of_processes(samples, sizes)
+    except ValueError as e:
+        raise InputError(
+            f"a latency.json contradicts itself: {e}", fix="measure again (make profile)"
+        ) from None
+
+
+def judge(
+    samples: Sequence[int], target: float | None = None, of: Sequence[int] = ()
+) -> Steadiness | None:
+    """What the samples, in the order in which they were taken, say of their own steadiness.
+
+    `target`: half of the interval over the median that was asked for; null where nothing was.
+    `of`: how many samples each process took. Null without samples; `settled` null where they are
+    too few to tell.
+    """
+    whole = summary(samples, of)
+    if whole is None:
+        return None
+    ordered = sorted(samples)
+    parts = split(samples, of)
+    effective = round(sum(len(p) / dependence(p) for p in parts))
+    found: Steadiness = {
+        "n": whole.n,
+        "effective": effective,
+        "width": whole.relative_width,
+        "target": target,
+        "drift": _drift(parts, target or TARGET),
+        "levels": _levels(ordered),
+        "p10_ns": percentile(ordered, 0.1),
+        "p90_ns": percentile(ordered, 0.9),
+        "faults": [],
+        "settled": None,
+    }
+    if whole.n >= FEWEST:
+        found["faults"] = _faults(found, whole)
+        found["settled"] = not found["faults"]
+    return found
+
+
+def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
+    """Which of these series (samples, and how many each process took) have not settled, and what is
+    wrong with each first of all, for a sentence; empty where all have."""
+    told = []
+    for name, (samples, of) in which.items():
+        found = judge(samples, of=of)
+        if found is not None and found["faults"]:
+            told.append(f"{name} {found['faults'][0]}")
+    return "; ".join(told)
+
+
+def _drift(parts: Sequence[Sequence[int]], target: float) -> float | None:
+    """The second half's median over the first's, of the process that drifts most; null: none."""
+    found = []
+    for part in parts:
+        if trend(part):
+            half = len(part) // 2
+            first, second = median(sorted(part[:half])), median(sorted(part[-half:]))
+            if first and second and abs(second - first) > 2 * target * min(first, second):
+                found.append(second / first)
+    return max(found, key=lambda d: max(d, 1 / d), default=None)
+
+
+def _levels(ordered: Sequence[int]) -> list[Level]:
+    """The two levels of sorted samples, or none."""
+    n = len(ordered)
+    least = max(3, -int(-SIDE * n // 1))
+    cuts = [
+        (ordered[i] / ordered[i - 1], i) for i in range(least, n - least + 1) if ordered[i - 1] > 0
+    ]
+    gap, cut = max(cuts, default=(1.0, 0))
+    if gap < GAP:
+        return []
+    return [{"ns": median(part), "share": len(part) / n} for part in (ordered[:cut], ordered[cut:])]
+
+
+def _faults(found: Steadiness, whole: Stat) -> list[str]:
+    said = []
+    if found["drift"] is not None:
+        said.append(f"drifts: second half {times(found['drift'])} the first")
+    if found["levels"]:
+        low, high = found["levels"]
+        said.append(
+            f"has two levels: {percent(low['share'])} of samples near {time(low['ns'])}, "
+            f"{percent(high['share'])} near {time(high['ns'])}"
+        )
+    elif whole.n >= FEWEST_SPREAD and found["p90_ns"] - found["p10_ns"] > SPREAD * whole.median:
+        said.append(
+            f"is scattered: the middle 80 % lie between {time(found['p10_ns'])} and "
+            f"{time(found['p90_ns'])}"
+        )
+    width, target = found["width"], found["target"]
+    if width is not None and target is not None and width > target:
+        asked = f"has an interval wider than asked: ±{percent(width)}, asked ±{percent(target)}"
+        few = f", its {whole.n} samples worth {found['effective']} independent ones"
+        said.append(asked + (few if found["effective"] < whole.n else ""))
+    return said

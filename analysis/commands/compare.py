@@ -1,0 +1,173 @@
+"""``layerline compare A B``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.cli.options import FilePath, Finite
+from ...core.cli.progress import log
+from ...core.errors import CheckFailed, InputError, one_line
+
+if TYPE_CHECKING:
+    from ..comparison.runs import Difference, Loaded
+
+SHOWN = 15
+# Of modules that are the same, so many differ: what 95 % intervals leave to chance, at most.
+CHANCE = 0.05
+
+
+@click.command()
+@click.argument("a", type=FilePath())
+@click.argument("b", type=FilePath())
+@click.option(
+    "--again",
+    multiple=True,
+    type=FilePath(),
+    help="A made again, engines built again: its spread is the noise between runs. Repeatable.",
+)
+@click.option(
+    "--fail-above",
+    type=Finite(min=0),
+    metavar="PERCENT",
+    help="Exit 1 when a latency is slower by more than this for sure (its whole interval is).",
+)
+@click.option(
+    "--modules",
+    is_flag=True,
+    help="The gate also looks at modules and layers, not at latencies only.",
+)
+@click.option("--anyway", is_flag=True, help="Compare what is not comparable, with a warning.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of text.")
+def compare(
+    a: Path,
+    b: Path,
+    again: tuple[Path, ...],
+    fail_above: float | None,
+    modules: bool,
+    anyway: bool,
+    as_json: bool,
+) -> None:
+    """How much slower or faster B is than A, and whether the noise allows saying so.
+
+    A and B are run directories, their report/summary.json, or layers or modules tables
+    (.parquet). A difference is claimed only where the interval of the ratio excludes it.
+    """
+    from ..comparison import runs
+    from ..comparison.runs import load
+
+    side_a, side_b = load(a), load(b)
+    repeats = [load(path) for path in again]
+    for other in (side_b, *repeats):
+        if other.kind != side_a.kind:
+            raise InputError(
+                f"is a {other.kind}, {a} is a {side_a.kind}", file=other.path, fix="name two alike"
+            )
+        _check_facts(side_a, other, anyway)
+    base = runs.with_repeats(side_a.measures, [r.measures for r in repeats])
+    found, only_a, only_b = runs.compare(base, side_b.measures)
+    if not found:
+        raise InputError(f"{a} and {b} have nothing in common that was measured")
+    for measures, where in ((only_a, a), (only_b, b)):
+        if measures:
+            log(f"only in {where}: {len(measures)}, e.g. {measures[0].group} {measures[0].name}")
+    gated = [d for d in found if modules or d.a.group == "latency" or side_a.kind != "summary"]
+    failing = [] if fail_above is None else runs.exceeding(gated, fail_above)
+    if as_json:
+        click.echo(json.dumps(_document(found, failing), indent=1))
+    else:
+        _show(found, noise_measured=bool(repeats))
+    if fail_above is None:
+        return
+    if not gated:
+        raise InputError(
+            "there is no latency to gate on", file=a, fix="gate on modules with --modules"
+        )
+    if all(d.low is None for d in gated):
+        log("the gate cannot tell: no measure has an interval (six samples are the fewest)")
+    if failing:
+        worst = max(failing, key=lambda d: d.low or 0)
+        raise CheckFailed(
+            f"{len(failing)} slower by more than {fail_above:g} % for sure, worst "
+            f"{worst.a.group} {worst.a.name}: at least {worst.low:+.1%}",
+            file=b,
+        )
+
+
+def _check_facts(a: Loaded, b: Loaded, anyway: bool) -> None:
+    """Refuse what cannot be compared; warn of the rest."""
+    from ..comparison import runs
+
+    if a.facts is None or b.facts is None:
+        log(f"{a.path} and {b.path} do not say what was measured where: it may differ")
+        return
+    silent = [n for n in runs.MUST_AGREE if a.facts.get(n) is None and b.facts.get(n) is None]
+    if silent:
+        log(f"neither run says its {', '.join(silent)}: they may differ")
+    refused = runs.disagreements(a.facts, b.facts, runs.MUST_AGREE)
+    for name, x, y in runs.disagreements(a.facts, b.facts, runs.SHOULD_AGREE):
+        log(f"differs: {name}: {_word(x)} against {_word(y)}")
+    if not refused:
+        return
+    text = ", ".join(f"{n} ({_word(x)} against {_word(y)})" for n, x, y in refused)
+    if not anyway:
+        raise InputError(
+            f"not comparable with {a.path}: {text}", file=b.path, fix="--anyway compares them still"
+        )
+    log(f"not comparable: {text}")
+
+
+def _word(value: Any) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _document(found: list[Difference], failing: list[Difference]) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "differences": [d.as_dict() for d in found],
+        "failing": [d.as_dict() for d in failing],
+    }
+
+
+def _show(found: list[Difference], *, noise_measured: bool) -> None:
+    from ..comparison.runs import SAME, UNSURE
+
+    groups: dict[str, list[Difference]] = {}
+    for d in found:
+        groups.setdefault(d.a.group, []).append(d)
+    for group, members in groups.items():
+        click.echo(f"{one_line(group)}:")
+        clear = [d for d in members if d.verdict not in (SAME, UNSURE)]
+        clear.sort(key=lambda d: -abs(d.b.median - d.a.median))
+        shown = members if group == "latency" else clear[:SHOWN]
+        for d in shown:
+            click.echo("  " + one_line(_line(d)))
+        if len(clear) > len(shown):
+            click.echo(f"  and {len(clear) - len(shown)} more that differ")
+        same, unsure = (sum(d.verdict == v for d in members) for v in (SAME, UNSURE))
+        if group != "latency" and same:
+            click.echo(f"  {same} not distinguishable")
+        sure = len(clear) + same
+        if group != "latency" and clear and round(CHANCE * sure):
+            chance = f"up to {round(CHANCE * sure)} differ by chance"
+            click.echo(f"  (of {sure} with 95 % intervals, {chance})")
+        if group != "latency" and unsure:
+            click.echo(f"  {unsure} without an interval")
+    if not noise_measured:
+        click.echo(
+            "Intervals hold within a run; noise from run to run was not measured (--again RUN)."
+        )
+
+
+def _line(d: Difference) -> str:
+    from ..formatting import spoken_time as time
+
+    text = f"{d.a.name}: {time(d.a.median)} -> {time(d.b.median)}"
+    if d.change is not None:
+        text += f", {d.change:+.1%}"
+    if d.low is not None and d.high is not None:
+        text += f" ({d.low:+.1%} to {d.high:+.1%})"
+    return f"{text}: {d.verdict}"

@@ -1,0 +1,184 @@
+"""`layerline layers`: what each layer of an engine costs, and which modules it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pyarrow as pa
+from rich.console import Console
+
+from ...core import nodes as nodes_file
+from ...core import tables
+from ...core.cli import progress
+from ...core.cli.options import FilePath, no_use
+from ...core.errors import InputError
+from ...core.files import apart, write_json
+from ...core.nodes import NodeGraph
+from ...core.resolve import Network, load_network
+from ...engines.backend import PRECISIONS
+from ..attribution import layer_info
+from ..captures import own_profile
+from ..costs import layers as layers_
+from ..model.layer import Times
+from ..readers import registry
+from ..readers.base import Artefact, Reader
+from ..report import layers_text
+
+_WRITERS = (".csv", ".parquet", ".json")
+
+
+@click.command()
+@click.argument("capture", type=FilePath())
+@click.option(
+    "--nodes",
+    "nodes_path",
+    type=FilePath(),
+    help="nodes.json of the exported model: which ONNX node is which module.",
+)
+@click.option(
+    "--network",
+    "network_path",
+    type=FilePath(),
+    help="network.json of the engine's build: what (Unnamed Layer* N) was.",
+)
+@click.option(
+    "--layer-info",
+    "info_path",
+    type=FilePath(),
+    help="What trtexec --exportLayerInfo wrote of the engine: tensors, kinds and precisions, "
+    "joined to CAPTURE by the names of layers.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    help="Precision of the engine, written into the table of -o.",
+)
+@click.option(
+    "--iteration",
+    metavar="PATTERN",
+    help="Name of the NVTX ranges that are iterations (* and ? match); default: "
+    "TensorRT's enqueue.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="Write the table: .csv, .parquet or .json.",
+)
+def layers(
+    capture: Path,
+    nodes_path: Path | None,
+    network_path: Path | None,
+    info_path: Path | None,
+    precision: str | None,
+    iteration: str | None,
+    output: Path | None,
+) -> None:
+    """What each layer of an engine costs, and which modules it is.
+
+    CAPTURE is an nsys export (SQLite, Parquet or Arrow), a TensorRT layer list or profile, or an
+    ONNX Runtime profile; its kind is found from its content. Of a run's own ONNX Runtime profile
+    (RUN/captures/*.profile.json) warm-up is left out and modules are found as in its report.
+    Beside a profile of trtexec give its layer information with --layer-info.
+    """
+    if output is not None and output.suffix not in _WRITERS:
+        raise InputError(
+            f"cannot be written as {output.suffix or 'a file without suffix'}",
+            file=output,
+            fix=f"use {', '.join(_WRITERS)}",
+        )
+    if output is None:
+        no_use(["precision"], "without -o: it is written into that table")
+    if nodes_path is None:
+        no_use(["network_path"], "without --nodes: it says which of these a layer is")
+    apart(output, capture, nodes_path, network_path, info_path)
+    graph = None if nodes_path is None else nodes_file.load(nodes_path)
+    network = None if network_path is None else load_network(network_path)
+    listed = own_profile.layer_list(capture, nodes_path) if network is None else None
+    info = None if info_path is None else layer_info.load(info_path)
+    found, notes, times = read_layers(capture, graph, network, precision, iteration, listed, info)
+    for note in notes:
+        progress.log(f"note: {note}")
+    if output is not None:
+        _write(output, found)
+    console = Console(highlight=False, markup=False)
+    layers_text.show(console, found, times, resolved=graph is not None or listed is not None)
+
+
+def read_layers(
+    capture: Path,
+    graph: NodeGraph | None,
+    network: Network | None,
+    precision: str | None = None,
+    iteration: str | None = None,
+    listed: Path | None = None,
+    info: layer_info.LayerInfo | None = None,
+) -> tuple[pa.Table, list[str], Times]:
+    """The `layers` table of any artefact that names layers, what to know about it, and its times
+    per iteration. `listed`: the layers.json that a run resolved its own profile with. `info`: what
+    the engine says of its layers."""
+    reader = registry.identify(capture)
+    if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
+        from ..costs import layers
+
+        with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
+            table, notes, totals = layers.of_source(
+                source, graph, network, precision, iteration, info
+            )
+        if len(totals) > 1:
+            return table, notes, Times(None, None, engines=tuple(totals))
+        total = totals[0]
+        return table, notes, Times(None if total is None else total.n, total)
+    if iteration is not None:
+        raise InputError(
+            f"is no capture of nsys ({reader.KIND}): it has no ranges to be iterations",
+            file=capture,
+            fix="leave --iteration out",
+        )
+    artefact, notes = _read(reader, capture)
+    if listed is not None and "ops" in artefact.tables:
+        ops = own_profile.resolved(artefact.tables["ops"], listed)
+        artefact = replace(artefact, tables={**artefact.tables, "ops": ops})
+        notes.append(f"modules are those of the run's {listed.name}, as in its report")
+        graph = None
+    try:
+        if info is None:
+            found = layers_.of_artefact(artefact, graph, network)
+        else:
+            found, told = layer_info.layers(artefact, info, graph, network)
+            notes += told
+    except InputError as e:
+        raise InputError(e.what, file=capture, fix=e.fix) from None
+    if precision is not None:
+        at = found.schema.get_field_index("precision")
+        values = pa.array([precision] * len(found), pa.string())
+        found = found.set_column(at, found.schema.field(at), values)
+    return found, [*notes, *artefact.notes], layers_.times(artefact)
+
+
+def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
+    """The artefact, and what is to be said of its warm-up runs."""
+    from ..readers.onnxruntime import profile
+
+    if reader.KIND != profile.KIND:
+        return reader.read(capture), []
+    warmup = own_profile.warmup_runs(capture)
+    artefact = profile.read(capture, warmup or 0)
+    if warmup:
+        return artefact, [f"{warmup} warm-up runs are left out (as the meta.json beside it says)"]
+    if warmup is None and len(set(artefact.main["iteration"].to_pylist()) - {None}) > 1:
+        return artefact, [
+            "every run is counted, warm-up too: no meta.json beside the profile says how many were"
+        ]
+    return artefact, []
+
+
+def _write(path: Path, found: pa.Table) -> None:
+    if path.suffix == ".parquet":
+        tables.write_parquet(path, found)
+    elif path.suffix == ".csv":
+        tables.write_csv(path, found)
+    else:
+        write_json(path, found.to_pylist())

@@ -1,0 +1,281 @@
+"""`layerline metrics`: counters of an ncu capture as files, charts, text and rooflines."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core import nodes as nodes_file
+from ...core.cli.options import FilePath, Finite, names
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError, one_line
+from ...core.files import apart, folder, write_text
+from ...core.resolve import load_network
+
+_PATH: Any = FilePath()
+_capture = click.argument("capture", type=_PATH)
+_metric = click.option(
+    "-m", "--metric", "chosen", multiple=True, callback=names, help="A metric; repeat it."
+)
+_nodes = click.option("--nodes", type=_PATH, help="nodes.json of the exported model.")
+_network = click.option("--network", type=_PATH, help="network.json of the engine's build.")
+
+
+@click.group()
+def metrics() -> None:
+    """Counters of an Nsight Compute capture as files, charts and text.
+
+    CAPTURE is a report (.ncu-rep), ncu's CSV, or a run's tables/counters.parquet.
+    """
+
+
+@metrics.command("list")
+@_capture
+@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+def list_(capture: Path, static: bool) -> None:
+    """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
+    from ..metrics import series
+
+    found = _load(capture)
+    known = series.every(found.counters, found.name, static=static)
+    for one in series.series(found.counters, known, found.name):
+        click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the .npz files.")
+def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) -> None:
+    """Write every metric to METRIC_SUBMETRIC.npz.
+
+    Arrays: value (base units, NaN where unknown), cumulative_time_ns, kernel_id, unit, metric.
+    """
+    from ..metrics import series
+
+    found = _load(capture, chosen)
+    wanted = chosen or series.every(found.counters, found.name, static=static)
+    paths = series.write_all(series.numbers(found.counters, wanted, found.name), output)
+    log(f"{len(paths)} metrics in {output}")
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option(
+    "--format", "suffix", type=click.Choice(["pdf", "svg", "png"]), default="pdf", show_default=True
+)
+@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the charts.")
+def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> None:
+    """Draw one chart per metric over the kernels of the capture."""
+    from ..metrics import plots, series
+
+    found = _load(capture, chosen)
+    known = chosen or series.every(found.counters, found.name)
+    # Sizes of launches are charts only where there is nothing else, or they are named.
+    wanted = chosen or [m for m in known if not m.startswith("launch__")] or known
+    drawn = series.numbers(found.counters, wanted, found.name)
+    paths = series.paths([one.metric for one in drawn], output, f".{suffix}")
+    folder(output)
+    with progress(f"drawing {len(wanted)} charts"):
+        for one, path in zip(drawn, paths, strict=True):
+            plots.plot(one, found, path)
+    log(f"{len(wanted)} charts in {output}")
+
+
+@metrics.command()
+@_capture
+@_metric
+@click.option("-o", "--output", type=_PATH, required=True, help="Chart: .pdf, .svg or .png.")
+def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
+    """Draw several metrics on one logarithmic axis, in base units."""
+    from ..metrics import plots, series
+
+    plots.check(output)
+    apart(output, capture)
+    found = _load(capture, chosen)
+    plots.overlay(series.numbers(found.counters, chosen, found.name), found, output)
+    log(f"{output}")
+
+
+@metrics.command()
+@_capture
+@click.option(
+    "-m", "--metric", "chosen", multiple=True, required=True, callback=names, help="The metric."
+)
+@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_nodes
+@_network
+@click.option("-o", "--output", type=_PATH, help="Text file; default: standard output.")
+def attribute(
+    capture: Path,
+    chosen: tuple[str, ...],
+    by: str,
+    nodes: Path | None,
+    network: Path | None,
+    output: Path | None,
+) -> None:
+    """One metric per layer, or per module, as text."""
+    from ..metrics import text
+
+    if len(chosen) > 1:
+        raise click.UsageError(f"one metric at a time: {chosen[0]} or {chosen[1]}")
+    metric = chosen[0]
+    apart(output, capture, nodes, network)
+    found = _load(capture, [metric])
+    _layered(found, by, nodes)
+    launches = _launches(found, nodes, network)
+    made = text.attribute(found, metric, launches, by)
+    _tell_coverage(found, launches, nodes)
+    if output is not None:
+        write_text(output, made)
+    elif (width := _terminal()) is None:
+        click.echo(made, nl=False)
+    else:
+        for line in made.splitlines():
+            click.echo(text.narrowed(line, width))
+
+
+@metrics.command()
+@click.argument("capture", type=_PATH, required=False)
+@_metric
+def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
+    """What metrics mean, and what their values in CAPTURE suggest."""
+    from ..metrics import explain as explained
+
+    if capture is None and not chosen:
+        raise InputError("nothing to explain", fix="name a capture, or a metric with --metric")
+    if capture is None:
+        lines = explained.of_names(chosen)
+    else:
+        lines = explained.of_capture(_load(capture, chosen), chosen)
+    for line in lines:
+        click.echo(one_line(line))
+
+
+@metrics.command()
+@_capture
+@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_nodes
+@_network
+@click.option("-o", "--output", type=_PATH, help="Write the table: .csv, .parquet or .json.")
+def roofline(
+    capture: Path, by: str, nodes: Path | None, network: Path | None, output: Path | None
+) -> None:
+    """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
+    from ...core.files import read_json
+    from ..metrics import text
+    from ..roofline.floor import in_precision, shapes_of
+    from ..roofline.flop import Shapes
+    from ..rundir import provenance
+
+    apart(output, capture, nodes, network)
+    found = _load(capture)
+    _layered(found, by, nodes)
+    launches = _launches(found, nodes, network)
+    shapes: Shapes | None = None if nodes is None else shapes_of(read_json(nodes))
+    own = provenance.named(capture)
+    if shapes is not None and own is not None:
+        # An export has the nodes of inference: a training step has no floor.
+        shapes = None if own.task == "train" else in_precision(shapes, own.precision)
+    graph = None if nodes is None else nodes_file.load(nodes)
+    table = text.roofline_table(found, launches, by, graph, shapes)
+    if output is not None:
+        text.write_table(output, table)
+    _tell_coverage(found, launches, nodes)
+    for line in text.roofline_lines(found, table, _terminal()):
+        click.echo(one_line(line))
+
+
+@metrics.command()
+@click.argument("fraction", type=_PATH)
+@click.argument("every", type=_PATH)
+@click.option(
+    "--limit",
+    type=Finite(min=0),
+    default=0.1,
+    show_default=True,
+    help="Name the layers whose counters differ by more.",
+)
+@click.option("--all", "whole", is_flag=True, help="Print every metric and layer, names whole.")
+@click.option("-o", "--output", type=_PATH, help="Write the numbers as JSON.")
+def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path | None) -> None:
+    """What a capture at the FRACTION saved against one of EVERY launch, and how far it is off.
+
+    Both are captures of one run: fp16.tensorrt.ncu-rep and fp16.tensorrt.ncu-every.ncu-rep, say.
+    """
+    from ...core.files import write_json
+    from ..metrics import replay_error, replay_error_text
+
+    apart(output, fraction, every)
+    sides = replay_error.load(fraction, every)
+    for side in sides:
+        _tell(side.name, side.notes)
+    found = replay_error.comparison(*sides, limit)
+    if output is not None:
+        write_json(output, found)
+    for line in replay_error_text.text(found, every=whole, width=_terminal()):
+        click.echo(line)
+
+
+def _load(capture: Path, asked: tuple[str, ...] | list[str] = ()) -> Any:
+    """The capture, with the metrics `asked` for by section; what its reader left out, and what
+    else is to be said of it, is logged."""
+    from ..metrics import capture as capture_
+
+    found = capture_.load(capture, asked)
+    _tell(found.name, found.notes)
+    return found
+
+
+def _tell(name: str, notes: Iterable[str]) -> None:
+    for note in notes:
+        log(f"{name}: {note}")
+
+
+def _terminal() -> int | None:
+    """Characters in a line of the terminal; null where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:
+    """Warn where the modules of much of the time are not known."""
+    from ..attribution.resolution import FITS
+    from ..metrics import text
+
+    lacking = text.coverage(found, launches)
+    if lacking is not None:
+        log(f"warning: {lacking}" + (f"; {FITS}" if nodes else ""))
+
+
+def _layered(found: Any, by: str, nodes: Path | None) -> None:
+    """InputError where modules or nodes are asked for of ranges that were replayed as one."""
+    if found.ranges and (by == "module" or nodes is not None):
+        raise InputError(
+            "holds ranges that were replayed as one, of no layer and no module",
+            file=found.name,
+            fix="leave out --by and --nodes, or capture kernels (no --replay-mode range)",
+        )
+
+
+def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
+    from ...core.own_ranges import modules_of_range
+    from ..counters import launches
+
+    if nodes is None:
+        if network is not None:
+            raise InputError("is of no use without nodes", file=network, fix="give --nodes too")
+        return launches.known(found.counters)
+    graph = nodes_file.load(nodes)
+    made = launches.launches(
+        found.counters, graph, None if network is None else load_network(network)
+    )
+    if not any(launch.nodes or modules_of_range(launch.layer) for launch in made):
+        log(f"{nodes}: no layer of {found.name} is one of its nodes; is it of this engine?")
+    return made

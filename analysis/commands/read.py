@@ -1,0 +1,227 @@
+"""`layerline read`: any raw capture to its table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from ...core.cli.options import FilePath, once_each
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError, LayerlineError, one_line
+from ...core.files import apart, replacing
+from ...core.tables import write_csv, write_parquet
+from ..readers.base import Artefact
+
+_SUFFIXES = (".csv", ".parquet", ".json")
+_CELL = 60  # characters of a cell that are shown
+_LEAST = 8  # characters of a column, however narrow the terminal
+_FACT = 200
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=FilePath(), metavar="FILE…")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(dir_okay=False),
+    help="Write the table here: .csv, .parquet or .json (records). Several files are joined.",
+)
+@click.option(
+    "--table", "name", metavar="NAME", help="Which table; the kind's main one if not given."
+)
+@click.option(
+    "--rows", default=10, show_default=True, type=click.IntRange(0, 2**62), help="Rows to show."
+)
+def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: int) -> int:
+    """Read raw captures of any kind: what they are, and their tables.
+
+    The kind is found from the content, not from the name: Nsight Systems exports, Nsight Compute
+    CSV and reports, torch.profiler traces, memory snapshots, ONNX Runtime profiles, TensorRT
+    layers and timings. Times are integer nanoseconds; unknown is empty, never 0.
+    """
+    if output is not None:
+        _check_output(output, files)
+    once_each(files)
+    worst = 0
+    found: list[tuple[Path, pa.Table]] = []
+    for path in files:
+        try:
+            artefact = _read(path)
+            table_name, table = _choose(artefact, name, path)
+        except LayerlineError as e:
+            click.echo(f"error: {e.line()}", err=True)
+            worst = max(worst, e.exit_code)
+            continue
+        found.append((path, table))
+        if output is None:
+            _show(path, artefact, table_name, rows)
+        else:
+            log(f"{path}: {artefact.kind}, {table.num_rows:,} rows of {table_name}")
+            for note in artefact.notes:
+                log(f"  {note}")
+    if output is not None and found:
+        _write(output, _joined(found))
+        log(f"wrote {output}")
+    return worst
+
+
+def _check_output(output: Path, files: tuple[Path, ...]) -> None:
+    if output.suffix.lower() not in _SUFFIXES:
+        raise InputError(
+            f"does not say how to write (suffix {output.suffix or 'missing'})",
+            file=output,
+            fix=f"use {', '.join(_SUFFIXES)}",
+        )
+    apart(output, *files)
+
+
+def _read(path: Path) -> Artefact:
+    from ..readers import registry  # the readers' imports are not needed for --help
+
+    try:
+        with progress(f"reading {path}"):
+            return registry.read(path)
+    except OSError as e:
+        raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
+    except MemoryError:
+        raise InputError(
+            "does not fit in memory", file=path, fix="capture fewer iterations"
+        ) from None
+
+
+def _choose(artefact: Artefact, name: str | None, path: Path) -> tuple[str, pa.Table]:
+    if name is None:
+        return next(iter(artefact.tables)), artefact.main
+    if name not in artefact.tables:
+        raise InputError(
+            f"has no table {name}", file=path, fix=f"it has {', '.join(artefact.tables)}"
+        )
+    return name, artefact.tables[name]
+
+
+def _joined(found: list[tuple[Path, pa.Table]]) -> pa.Table:
+    first_path, first = found[0]
+    for path, table in found[1:]:
+        if table.schema.names != first.schema.names:
+            raise InputError(
+                f"holds another table than {first_path}", file=path, fix="write them one by one"
+            )
+    return pa.concat_tables([table for _, table in found], promote_options="permissive")
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def _write(output: Path, table: pa.Table) -> None:
+    suffix = output.suffix.lower()
+    if suffix == ".csv":
+        write_csv(output, table)
+    elif suffix == ".parquet":
+        write_parquet(output, table)
+    else:
+        with replacing(output) as temporary, temporary.open("w", encoding="utf-8") as f:
+            f.writelines(_records(table))
+
+
+def _records(table: pa.Table) -> Iterator[str]:
+    """The rows as a JSON array, one record per line."""
+    rows = (row for batch in table.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
+    separator = "["
+    for row in rows:
+        plain = {k: None if _is_nan(v) else v for k, v in row.items()}
+        yield f"{separator}\n{json.dumps(plain, ensure_ascii=False, allow_nan=False)}"
+        separator = ","
+    yield "[]\n" if separator == "[" else "\n]\n"
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+# --- showing ------------------------------------------------------------------------------------
+
+
+def _cell(value: Any, width: int = _CELL) -> str:
+    """A value on one line that does nothing to a terminal."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        value = ", ".join("null" if v is None else str(v) for v in itertools.islice(value, 50))
+    elif isinstance(value, float):
+        value = f"{value:.6g}"
+    text = one_line(str(value)[: 4 * width])
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _show(path: Path, artefact: Artefact, name: str, rows: int) -> None:
+    click.echo(f"{one_line(str(path))}: {artefact.kind}")
+    for key, value in artefact.facts.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        click.echo(f"  {one_line(key)}: {_cell(text, _FACT)}")
+    for note in artefact.notes:
+        click.echo(f"  note: {one_line(note)}")
+    others = [f"{n} ({t.num_rows:,})" for n, t in artefact.tables.items() if n != name]
+    if others:
+        click.echo(f"  more tables (--table NAME): {', '.join(others)}")
+    table = artefact.tables[name]
+    click.echo(f"  {name}: {table.num_rows:,} rows")
+    if rows and table.num_rows:
+        _show_table(table, rows)
+    click.echo()
+
+
+def _show_table(table: pa.Table, rows: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    unknown = [n for n in table.column_names if table[n].null_count == table.num_rows]
+    shown = [n for n in table.column_names if n not in unknown and n != "source"]
+    types = {n: table.schema.field(n).type for n in shown}
+    numbers = {n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)}
+    cells = {n: [_cell(v) for v in table[n].slice(0, rows).to_pylist()] for n in shown}
+    terminal = shutil.get_terminal_size((160, 24)).columns
+    widths = _widths(cells, numbers, terminal)
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for n in shown:
+        grid.add_column(
+            Text(n),
+            justify="right" if n in numbers else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+            width=widths[n],
+        )
+    for line in zip(*cells.values(), strict=True):
+        grid.add_row(*map(Text, line))
+    width = max(terminal, sum(widths.values()) + 2 * len(widths))
+    Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False).print(grid)
+    if table.num_rows > rows:
+        click.echo(f"  … {table.num_rows - rows:,} more rows; all of them with -o")
+    if unknown:
+        click.echo(f"  unknown in every row: {', '.join(one_line(n) for n in unknown)}")
+
+
+def _widths(cells: dict[str, list[str]], numbers: set[str], terminal: int) -> dict[str, int]:
+    """The width of each column. Texts give way to fit the terminal, down to `_LEAST` characters;
+    numbers do not: one without its last digits is another number."""
+    full = {n: max(len(n), *map(len, values)) for n, values in cells.items()}
+    texts = sorted((n for n in full if n not in numbers), key=full.__getitem__)
+    room = terminal - 2 * len(full) - sum(full[n] for n in numbers)
+    if room < 2 * _LEAST * len(texts):  # then the headings of numbers give way too
+        for n in numbers:
+            room += full[n]
+            full[n] = max(min(len(n), _LEAST), *map(len, cells[n]))
+            room -= full[n]
+    for left, n in zip(range(len(texts), 0, -1), texts, strict=True):
+        full[n] = min(full[n], max(_LEAST, room // left))
+        room -= full[n]
+    return full

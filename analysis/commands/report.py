@@ -1,0 +1,159 @@
+"""``layerline report``: tables, report and record of a run directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.cli.options import FilePath
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError, one_line
+from ...core.files import listing, read_json, write_json, write_text
+from ...core.run import Run, Step, open_run
+from ..rundir import problems, provenance
+
+TIMELINE = "timeline.perfetto-trace"
+TABLES = ("ops", "layers", "latency", "modules")
+REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
+# What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
+_READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
+
+
+@click.command()
+@click.option(
+    "--run",
+    "run_path",
+    type=FilePath(),
+    required=True,
+    help="The run directory, as the other stages left it.",
+)
+@click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
+def report(run_path: Path, force: bool) -> None:
+    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json,
+    timeline.perfetto-trace (for ui.perfetto.dev), with hardware counters counters.csv.
+
+    Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
+    on another machine is reported on this one. Ends with 1 where an engine of a backend that
+    claims a precision ran another, or a file of the run cannot be used; the report is written all
+    the same, of what can.
+    """
+    run = open_run(run_path)
+    if not listing(run.file("captures")):
+        raise InputError(
+            "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
+        )
+    step = _step(run)
+    if force or not step.valid():
+        with step.recording(), progress("report"):
+            _write(run)
+    else:
+        log("analysis/report: up to date")
+    _tell(run)
+    _judge(run)
+
+
+def _step(run: Run) -> Step:
+    inputs = sorted(
+        path
+        for pattern in _READ
+        for path in run.path.glob(pattern)
+        if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
+    )
+    return Step(run, "analysis/report", {}, inputs, _outputs(run))
+
+
+def _outputs(run: Run) -> list[Path]:
+    written = [run.file("tables", f"{name}.parquet") for name in TABLES]
+    written += [run.file("report", name) for name in REPORT]
+    return [*written, run.file("run.json")]
+
+
+def _write(run: Run) -> None:
+    # Not at the top: an up-to-date report needs neither pandas nor templates.
+    from ...core.tables import write_parquet
+    from ..pipeline import analyse
+    from ..report import counters_csv, headline, html, layers_csv, markdown
+    from ..report.summary_json import summary
+    from ..rundir import record
+    from ..timeline import captures, file
+
+    result = analyse(run)
+    result.view["headline"] = headline.sentences(result.view)
+    for name in TABLES:
+        write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
+    # Only runs with an ncu capture have these; those of an earlier report would be believed.
+    more = [run.file("tables", "counters.parquet"), run.file("report", "counters.csv")]
+    for path in more:
+        path.unlink(missing_ok=True)
+    counted = result.tables.get("counters")
+    if counted is not None:
+        write_parquet(more[0], counted)
+    shown = result.view.get("counters")
+    if shown is not None and shown["sides"]:
+        write_text(more[1], counters_csv.render(result.view))
+    made = captures.of_run(run, result.captures, counted)
+    file.write(run.file("report", TIMELINE), made)
+    if made:
+        result.view["timeline"] = TIMELINE
+    write_text(run.file("report", "index.html"), html.render(result.view))
+    write_text(run.file("report", "report.md"), markdown.render(result.view))
+    write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
+    figures = summary(result.view, result.rebuild_noise)
+    figures["not_as_left"] = result.doubtful
+    write_json(run.file("report", "summary.json"), figures)
+    written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]
+    record.add_files(result.record, run, written)
+    write_json(run.file("run.json"), result.record)
+
+
+def _tell(run: Run) -> None:
+    summary = read_json(run.file("report", "summary.json"))
+    for line in summary.get("headline", ()):
+        click.echo(one_line(line))
+    rows = summary.get("comparisons") or ()
+    if len(rows) > 1:
+        click.echo()
+        for line in _comparisons(rows):
+            click.echo(line)
+        click.echo()
+    click.echo(run.file("report", "index.html"))
+
+
+def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """All comparisons as lines; where time is saved only in a terminal that is wide enough, it
+    stands in the report."""
+    columns = {
+        "times": "",
+        "side": "side",
+        "against": "as",
+        "interval": "95 %",
+        "saves": "saves most in",
+        "loses": "loses most in",
+        "note": "note",
+    }
+    every = [columns, *({c: one_line(str(r.get(c, ""))) for c in columns} for r in rows)]
+    widest = {c: max(len(row[c]) for row in every) for c in columns}
+    if sum(widest.values()) + 2 * len(columns) > shutil.get_terminal_size().columns:
+        widest = {c: n for c, n in widest.items() if c not in ("saves", "loses")}
+    table = [[row[c] for c in widest] for row in every]
+    widths = list(widest.values())
+    for row in table:
+        yield "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+
+
+def _judge(run: Run) -> None:
+    """CheckFailed where an engine did not run in the precision that it was built for, or the
+    report is without a file that cannot be used."""
+    summary = read_json(run.file("report", "summary.json"))
+    if doubtful := summary.get("not_as_left"):
+        log(provenance.line(doubtful))
+    checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]
+    fix = "measure a larger model, or ask for the precision that ran"
+    wrong = [(str(c["text"]), fix) for c in checks if c.get("ok") is False]
+    report = run.file("report", "report.md")
+    if error := problems.failed(summary.get("unusable") or (), report, wrong):
+        raise error

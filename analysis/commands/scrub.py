@@ -1,0 +1,127 @@
+"""`layerline scrub`: a copy of a capture that is safe to share."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import click
+
+from ...core.cli.options import FilePath, once_each
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError, LayerlineError, one_line
+
+
+@click.command()
+@click.argument("captures", nargs=-1, required=True, type=FilePath(), metavar="CAPTURE…")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="Write here; for several captures, a directory.  [default: NAME.scrubbed.EXT (of a run "
+    "NAME.scrubbed/) in the folder of each capture]",
+)
+@click.option("--in-place", is_flag=True, help="Replace the capture itself.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Write nothing: say what is found, and exit 1 if anything is. What no copy of a run would "
+    "hold (models, engines, tensors) is not searched.",
+)
+def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check: bool) -> int:
+    """Make captures safe to share: no environments, hosts, users, home directories, command lines.
+
+    Takes nsys exports (SQLite, Parquet, Arrow), JSON of any kind, ncu and nsys CSV, logs, memory
+    snapshots and whole run directories. What analysis uses stays as it is. Every copy is searched
+    again for each value that was removed before it is kept. The copy lies beside the capture
+    unless -o says otherwise.
+    """
+    if sum((output is not None, in_place, check)) > 1:
+        raise click.UsageError("-o, --in-place and --check exclude each other")
+    if output is not None and len(captures) > 1 and output.exists() and not output.is_dir():
+        raise InputError("is no directory", file=output, fix="name one for several captures")
+    once_each(captures)
+    names = [p.name for p in captures] if output is not None else []
+    for i, name in enumerate(names):
+        if (first := names.index(name)) != i:
+            raise InputError(
+                f"{captures[first]} and {captures[i]} would be one file there",
+                file=output,
+                fix="scrub them into two folders",
+            )
+    worst = 0
+    for path in captures:
+        try:
+            found = _check(path) if check else _scrub(path, output, in_place, len(captures) > 1)
+        except OSError as e:
+            click.echo(
+                f"error: {one_line(f'{path}: cannot be read ({e.strerror or e})')}", err=True
+            )
+            worst = max(worst, 2)
+            continue
+        except LayerlineError as e:
+            click.echo(f"error: {e.line()}", err=True)
+            worst = max(worst, e.exit_code)
+            continue
+        if check and found:
+            worst = max(worst, 1)
+    return worst
+
+
+def _scrub(
+    path: Path, output: Path | None, in_place: bool, several: bool
+) -> Counter[tuple[str, str]]:
+    from ..scrub import pipeline
+
+    if output is not None and (several or (output.is_dir() and path.is_file())):
+        output = output / path.name
+    with progress(f"scrubbing {path.name}"):
+        written, found = pipeline.scrub(path, output, in_place=in_place)
+    click.echo(f"{one_line(str(path))}: {_total(found)} removed")
+    _show(found)
+    if _names_changed(found):
+        click.echo("  names of operations or ranges held such values: results are equal up to them")
+    log(f"wrote {written}")
+    return found
+
+
+def _check(path: Path) -> Counter[tuple[str, str]]:
+    from ..scrub import pipeline
+
+    with progress(f"checking {path.name}"):
+        found, left_out = pipeline.check(path)
+    unread = f"; not searched: {left_out} that no copy would hold" if left_out else ""
+    click.echo(f"{one_line(str(path))}: {_total(found) if found else 'nothing'} found{unread}")
+    _show(found)
+    return found
+
+
+# Places whose texts name operations, layers or ranges in the tables of analysis.
+_NAMES = (
+    "StringIds.value (names)",
+    "NVTX_EVENTS.text",
+    "traceEvents.name",
+    "name",
+    "a key",
+    "a row",
+)
+
+
+def _names_changed(found: Counter[tuple[str, str]]) -> bool:
+    private = ("process", "thread", "file", "path", "command line")
+    return any(place in _NAMES and kind not in private for place, kind in found)
+
+
+def _total(found: Counter[tuple[str, str]]) -> str:
+    kinds: Counter[str] = Counter()
+    for (_, kind), count in found.items():
+        kinds[kind] += count
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "nothing"
+
+
+def _show(found: Counter[tuple[str, str]]) -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for (place, kind), count in sorted(found.items()):
+        places[place].append(f"{kind} {count:,}")
+    for place, kinds in places.items():
+        click.echo(f"  {one_line(place[:80])}: {', '.join(kinds)}")

@@ -1,0 +1,151 @@
+"""``layerline timeline``: one iteration of every side of a run, for ui.perfetto.dev."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...core.cli.options import FilePath
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError
+from ...core.run import Run, open_run
+from ...engines.command import precisions
+from ..rundir import problems, provenance
+from .report import TIMELINE as FILE
+
+if TYPE_CHECKING:
+    from ..captures.captured import Captured
+
+
+def _wanted(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those given; none is every side."""
+    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
+
+
+@click.command()
+@click.argument("run_path", metavar="RUN", type=FilePath())
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(dir_okay=False),
+    help=f"The file to write; compressed if it ends in .gz. [default: RUN/report/{FILE}]",
+)
+@click.option(
+    "--precision",
+    "wanted",
+    multiple=True,
+    callback=_wanted,
+    help="Only these sides; repeat it or join with commas.",
+)
+@click.option(
+    "--iteration",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    help="The iteration to show, from 0; every side must have it. [default: each side's median "
+    "one]",
+)
+def timeline(
+    run_path: Path, output: Path | None, wanted: tuple[str, ...], iteration: int | None
+) -> None:
+    """Write one iteration of every side of RUN as one timeline, side beside side.
+
+    Modules, layers, kernels by stream, hardware counters, host operators and calls. Open the file
+    in https://ui.perfetto.dev ("Open trace file"); it stays on your machine. Reads files only.
+    Ends with 1 where a file of the run cannot be used; the timeline is written all the same, of
+    what can.
+    """
+    from ..captures.inventory import captures
+    from ..pipeline import counters
+    from ..timeline import file
+    from ..timeline.captures import of_run
+
+    if output is not None and output.name.endswith((".json", ".json.gz")):
+        raise InputError(
+            "a timeline is written in Perfetto's protobuf format, not as JSON",
+            file=output,
+            fix="call it .perfetto-trace",
+        )
+    run = open_run(run_path)
+    path = output or run.file("report", FILE)
+    _spare(run, path)
+    with progress("timeline"):
+        found, missing = captures(run)
+        missing = [one for one in missing if "file" in one]
+        lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
+        if lacking or not found:
+            _say(missing)
+            what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
+            raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
+        if wanted:
+            found = [c for c in found if c.sides[-1].precision in wanted]
+        if iteration is not None:
+            _require(run, found, iteration)
+        skipped: list[dict[str, Any]] = []
+        with problems.collecting() as broken:
+            counted = counters(run, skipped)
+        skipped += [one for one in broken.listed(run) if one not in missing]
+        if doubtful := provenance.told(run, [*missing, *skipped])[1]:
+            log(provenance.line(doubtful))
+        _say([one for one in skipped if "file" not in one])
+        unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]
+        made = of_run(run, found, counted, iteration)
+        if not any(group.tracks for group in made):
+            raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
+        file.write(path, made)
+    for group in made:
+        for line in file.lines(group):
+            log(line)
+    click.echo(path)
+    if error := problems.failed(unused, path):
+        raise error
+
+
+def _shown(one: Mapping[str, str], wanted: Sequence[str]) -> bool:
+    """Whether what is left out would be there: not of a precision that was not asked for."""
+    own = provenance.named(one["file"])
+    return not wanted or own is None or own.precision in wanted
+
+
+def _say(missing: Iterable[Mapping[str, Any]]) -> None:
+    for one in missing:
+        log(f"without {one['what']}: {one['why']}; {one['fix']}")
+
+
+def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
+    """InputError where a side has iterations, and not this one: it would be drawn empty."""
+    from ..timeline.iteration import iterations
+
+    have = {c.sides[-1].label: iterations(c.ops) for c in found}
+    lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]
+    if lacking:
+        there = ", ".join(f"{label} {_ranges(n)}" for label, n in have.items() if n)
+        raise InputError(
+            f"there is no iteration {iteration} of {', '.join(lacking)}",
+            file=run.path,
+            fix=f"there are: {there}; choose one that every side has, or fewer sides "
+            "with --precision",
+        )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0 to 13``, or ``0, 2 to 5``: ascending numbers."""
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and n == found[-1][1] + 1:
+            found[-1][1] = n
+        else:
+            found.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in found)
+
+
+def _spare(run: Run, path: Path) -> None:
+    """InputError where a file of the run, other than its reports, would be overwritten."""
+    inside = path.resolve().is_relative_to(run.path.resolve())
+    if inside and path.exists() and path.resolve().parent != run.file("report").resolve():
+        raise InputError(
+            "is a file of the run, and would be lost", file=path, fix="name another output"
+        )

@@ -1,0 +1,354 @@
+"""The view: everything the report shows, made from tables. Pure: reads no file.
+
+`build` takes one `SideData` per column (an engine, an eager phase) and makes the rows: modules at
+every depth, blocks, kinds, rows without a module, layers, nodes and ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...core.series import in_order
+from ...core.tables import OUTSIDE_OPERATORS, UNRESOLVED
+from ..checks import steadiness
+from ..checks.precision import precision_run
+from ..costs import modules as modules_
+from ..costs.iterations import Key, phase_shares, stat, sums
+from ..host import launch_bound
+from ..model import comparison
+from ..model.layer import MOVEMENT
+from ..model.side import LayerFloor, Model, SideData
+from . import lead, ratios, savings
+from .columns import Column, as_cost, estimate, reduced
+
+ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
+
+
+def build(
+    sides: Sequence[SideData],
+    model: Model,
+    *,
+    comparability: Sequence[Mapping[str, Any]] = (),
+    skipped: Sequence[Mapping[str, Any]] = (),
+    manifest: Mapping[str, Any] | None = None,
+    generated: str = "",
+) -> comparison.View:
+    """The view of these sides. Keys of sides are unique."""
+    columns = [reduced(s) for s in sides]
+    units = sorted({u for c in columns for u in c.sums.units()})
+    paths = modules_.ordered_tree(model.paths, units) if columns else []
+    layer_rows, by_unit = _layers(columns)
+    shown: comparison.View = {
+        "schema_version": comparison.SCHEMA_VERSION,
+        "title": model.title,
+        "generated": generated,
+        "headline": [],
+        "sides": [_side(c) for c in columns],
+        "ratios": ratios.ratios(sides),
+        "modules": _module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
+        "kinds": _kinds(columns, paths, units, model),
+        "layers": layer_rows,
+        "nodes": [_node(s, n) for s in sides for n in s.nodes],
+        "unresolved": [u for c in columns for u in _unresolved(c)],
+        "comparability": [dict(c) for c in comparability],
+        "skipped": [dict(s) for s in skipped],
+        "manifest": dict(manifest or {}),
+    }
+    marked = lead.mark_lead(shown["ratios"], shown["sides"])
+    shown["ratios"] = [savings.add(r, shown["kinds"]) for r in marked]
+    return shown
+
+
+def _side(column: Column) -> comparison.Side:
+    data, made = column.data, column.sums
+    lost = made.where([k.label == UNRESOLVED for k in made.keys]) if made.keys else None
+    everything = int(made.total().sum()) if made.keys else 0
+    unresolved = stat(lost) if lost is not None else None
+    run = data.precision_run
+    found: comparison.Side = {
+        "key": data.key,
+        "side": data.side,
+        "label": data.label,
+        "precision": data.precision,
+        "precision_run": dict(precision_run(data.layers) if run is None else run),
+        "phase": data.phase,
+        "backend": data.backend,
+        "source": data.source,
+        "latency": estimate(steadiness.summary(data.latency_ns, data.processes)),
+        "traced": estimate(in_order(_by_iteration(data.traced_ns))),
+        "coverage": 1 - int(lost.sum()) / everything if lost is not None and everything else None,
+        "operation_ns": column.total,
+        "unresolved_ns": unresolved.median if unresolved else None,
+        "closure": list(data.closure),
+        "parity": None if data.parity is None else dict(data.parity),
+        "queued": estimate(steadiness.summary(data.queued_ns, data.queued_processes)),
+        "launch_bound": launch_bound.bound(data.latency_ns, data.queued_ns),
+        "device": dict(data.device),
+        "host": data.host,
+        "warned": list(data.warned),
+        "rebuild_noise": data.rebuild_noise,
+        "steadiness": steadiness.judge(data.latency_ns, data.target, data.processes),
+        # No width was asked of these.
+        "traced_steadiness": steadiness.judge(_by_iteration(data.traced_ns)),
+        "queued_steadiness": steadiness.judge(data.queued_ns, of=data.queued_processes),
+    }
+    if data.phase == "step":
+        found["phase_shares"] = phase_shares(data.ops)
+    return found
+
+
+def _by_iteration(samples: Mapping[int, int]) -> list[int]:
+    return [samples[i] for i in sorted(samples)]
+
+
+def _present(
+    columns: Sequence[Column], regions: Sequence[Collection[str]]
+) -> list[dict[str, comparison.Cost]]:
+    """For every region, its cost by side key where something was measured."""
+    found: list[dict[str, comparison.Cost]] = [{} for _ in regions]
+    for column in columns:
+        for costs, cost in zip(found, column.costs(regions), strict=True):
+            if cost is not None:
+                costs[column.data.key] = cost
+    return found
+
+
+def _module_rows(
+    columns: Sequence[Column],
+    paths: Sequence[str],
+    units: Sequence[str],
+    model: Model,
+    by_unit: Mapping[str, list[str]],
+) -> list[comparison.ModuleRow]:
+    """Modules in preorder, each followed by the blocks whose common parent it is."""
+    inner = {p.rpartition(".")[0] for p in paths if p}
+    regions = modules_.subtree_regions(paths, units)
+    groups = _block_members(columns, inner)
+    rows = []
+    below: dict[str, list[comparison.ModuleRow]] = {}
+    for members, costs in zip(groups, _present(columns, groups), strict=True):
+        parent = modules_.common_parent(members)
+        single = len(members) == 1
+        below.setdefault(parent, []).append(
+            {
+                "id": "block:" + "+".join(members),
+                "parent": f"module:{parent}",
+                "name": "own operations" if single else _short(members, parent, inner),
+                "path": parent,
+                "module_class": None,
+                "kind": "block",
+                "depth": _depth(parent) + 1,
+                "members": list(members),
+                "costs": costs,
+                "layers": _layers_of(members, by_unit),
+            }
+        )
+    for path, costs, region in zip(paths, _present(columns, regions), regions, strict=True):
+        row: comparison.ModuleRow = {
+            "id": f"module:{path}",
+            "parent": f"module:{path.rpartition('.')[0]}" if path else None,
+            "name": path.rpartition(".")[2],
+            "path": path,
+            "module_class": model.classes.get(path),
+            "kind": "module",
+            "depth": _depth(path),
+            "members": [],
+            "costs": costs,
+            "layers": [] if path in inner else _layers_of(region, by_unit),
+        }
+        rows += [row, *below.get(path, ())]
+    return rows
+
+
+def _block_members(columns: Sequence[Column], inner: Collection[str]) -> list[tuple[str, ...]]:
+    """The distinct blocks of all sides: linked modules, and the own operations of modules that
+    have children. A leaf that shares nothing is its own block already."""
+    found: dict[tuple[str, ...], None] = {}
+    for column in columns:
+        for members in modules_.blocks(column.sums.keys):
+            if len(members) > 1 or members[0] in inner:
+                found[members] = None
+    return sorted(found)
+
+
+def _short(members: Sequence[str], parent: str, inner: Collection[str]) -> str:
+    """The members' names below their common parent; of a module with children its own
+    operations are meant, not its subtree."""
+    cut = len(parent) + 1 if parent else 0
+
+    def name(member: str) -> str:
+        below = member[cut:]
+        if member not in inner:
+            return below
+        return f"{below} (own operations)" if below else "own operations"
+
+    return " + ".join(name(m) for m in members)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
+
+
+def _layers_of(units: Iterable[str], by_unit: Mapping[str, list[str]]) -> list[str]:
+    return list(dict.fromkeys(i for u in units for i in by_unit.get(u, ())))
+
+
+def _other_rows(columns: Sequence[Column]) -> list[comparison.ModuleRow]:
+    """Costs that are no module's: one row per label, unresolved and the time outside last."""
+    costs: dict[str, dict[str, comparison.Cost]] = {}
+    for column in columns:
+        for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
+            summary = stat(samples)
+            if key.label is not None and summary is not None:
+                cost = as_cost(summary, summary, column.total)
+                costs.setdefault(key.label, {})[column.data.key] = cost
+        outside = in_order(_by_iteration(column.data.outside_ns))
+        if outside is not None:
+            # Not a part of operation time, so it has no share of it.
+            cost = as_cost(outside, outside, None)
+            costs.setdefault(OUTSIDE_OPERATORS, {})[column.data.key] = cost
+    last = {UNRESOLVED: 1, OUTSIDE_OPERATORS: 2}
+    ordered = sorted(
+        costs,
+        key=lambda n: (last.get(n, 0), ROWS_FIRST.index(n) if n in ROWS_FIRST else 99, n),
+    )
+    return [
+        {
+            "id": f"row:{name}",
+            "parent": None,
+            "name": name,
+            "path": "",
+            "module_class": None,
+            "kind": "row",
+            "depth": 0,
+            "members": [],
+            "costs": costs[name],
+            "layers": [],
+        }
+        for name in ordered
+    ]
+
+
+def _kinds(
+    columns: Sequence[Column], paths: Sequence[str], units: Sequence[str], model: Model
+) -> list[comparison.Kind]:
+    """Kinds that are repeated or have operations of their own, the most expensive first."""
+    groups = modules_.kinds(paths)
+    inside: dict[str, list[str]] = {k: [] for k in groups}
+    for unit in units:
+        for kind in dict.fromkeys(modules_.kind_of(a) for a in modules_.ancestors(unit) if a):
+            inside[kind].append(unit)
+    own = set(units)
+    names = [k for k, ms in groups.items() if inside[k] and (len(ms) > 1 or own & set(ms))]
+    found: list[comparison.Kind] = []
+    for name, costs in zip(names, _present(columns, [inside[n] for n in names]), strict=True):
+        classes = {model.classes.get(m) for m in groups[name]}
+        found.append(
+            {
+                "name": name,
+                "module_class": classes.pop() if len(classes) == 1 else None,
+                "count": len(groups[name]),
+                "costs": costs,
+            }
+        )
+    return sorted(found, key=lambda k: -max((c["own"] or 0) for c in k["costs"].values()))
+
+
+def _layers(
+    columns: Sequence[Column],
+) -> tuple[list[comparison.LayerRow], dict[str, list[str]]]:
+    """Layer rows, and the ids of the layers that serve each unit."""
+    rows: list[comparison.LayerRow] = []
+    by_unit: dict[str, list[str]] = {}
+    for column in columns:
+        if column.data.layers is None:
+            continue
+        for i, row in enumerate(column.data.layers.to_pylist()):
+            identity = f"{column.data.key}#{i}"
+            for module in row["modules"] or ():
+                by_unit.setdefault(module, []).append(identity)
+            median = row["median_ns"]
+            rows.append(
+                {
+                    "id": identity,
+                    "side": column.data.key,
+                    "layer": row["layer"],
+                    "kind": row["kind"] or "unknown",
+                    "rule": row["rule"] or UNRESOLVED,
+                    "nodes": row["nodes"] or [],
+                    "modules": row["modules"] or [],
+                    "calls": row["calls"],
+                    "kernels": row["kernels"],
+                    "time": {
+                        "median": median,
+                        "low": row["ci_low_ns"],
+                        "high": row["ci_high_ns"],
+                        "n": len(column.sums.iterations) if median is not None else 0,
+                    },
+                    "share": median / column.total if median is not None and column.total else None,
+                    "floor": _floor(column.data.floors.get(row["layer"]), row["kind"]),
+                    "precision_in": row["precision_in"],
+                    "precision_out": row["precision_out"],
+                    "compute_precision": row["compute_precision"],
+                    "tactic": row["tactic"],
+                }
+            )
+    return rows, by_unit
+
+
+def _floor(found: LayerFloor | None, kind: str | None) -> comparison.Floor | None:
+    """The layer's floor; movement has that of nobody, also where it shares a layer's name."""
+    if found is None or kind == MOVEMENT:
+        return None
+    return {
+        "flop": found.flop,
+        "bytes": found.bytes,
+        "ns": found.ns,
+        "times": found.times,
+        "limit": found.limit,
+    }
+
+
+def _node(side: SideData, node: Mapping[str, Any]) -> comparison.Node:
+    return {
+        "side": side.key,
+        "name": node["name"],
+        "op": node.get("op", ""),
+        "module": node.get("module"),
+        "status": node.get("status", "missing"),
+        "layer": node.get("layer"),
+    }
+
+
+def _unresolved(column: Column) -> list[dict[str, Any]]:
+    """The operations without a module that nothing explains, by name, the largest first."""
+    data = column.data
+    if Key(None, UNRESOLVED) not in column.sums.keys:
+        return []
+    rows = data.ops.select(["layer", "name", "modules", "rule"]).to_pylist()
+    labels = data.labels.to_pylist() if data.labels is not None else [UNRESOLVED] * len(rows)
+    names = [
+        (r["layer"] or r["name"] or "unnamed") if not r["modules"] and label == UNRESOLVED else None
+        for r, label in zip(rows, labels, strict=True)
+    ]
+    chosen = np.array([n is not None for n in names], dtype=bool)
+    part = data.ops.filter(pa.array(chosen))
+    by_name = sums(part, pa.array([n for n in names if n is not None], type=pa.string()))
+    found = []
+    for key, samples in zip(by_name.keys, by_name.matrix, strict=True):
+        summary = stat(samples)
+        if summary is not None:
+            found.append(
+                {
+                    "side": data.key,
+                    "name": key.label,
+                    "ns": summary.median,
+                    "share": summary.median / column.total if column.total else None,
+                    "why": "no name, index, tensor or order tells which module it serves",
+                }
+            )
+    return sorted(found, key=lambda u: -u["ns"])

@@ -1,0 +1,73 @@
+"""Which latencies are held against each other, and how many times as fast one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...core.stats import Stat, ratio
+from ..checks import steadiness
+from ..model import comparison
+from ..model.side import SideData
+
+
+def ratios(sides: Sequence[SideData]) -> list[comparison.Ratio]:
+    """Latency of the slower kind of side over the engine's, with intervals; fastest engine first.
+
+    Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
+    Runtime's CUDA provider in the same precision; and each engine against the same backend's
+    fp32. The noise of building, where it was measured, is in the interval.
+    """
+    by_key = {
+        s.key: widened(steadiness.summary(s.latency_ns, s.processes), s.rebuild_noise)
+        for s in sides
+    }
+    found: list[comparison.Ratio] = []
+    for over, under in _pairs(sides):
+        value = ratio(by_key[over], by_key[under])
+        if value is not None and value["ratio"] is not None:
+            found.append(
+                {
+                    "over": over,
+                    "under": under,
+                    "ratio": value["ratio"],
+                    "low": value["low"],
+                    "high": value["high"],
+                }
+            )
+
+    def latency(of: comparison.Ratio) -> int:
+        stat = by_key[of["under"]]
+        return 0 if stat is None else stat.median
+
+    return sorted(found, key=latency)
+
+
+def _pairs(sides: Sequence[SideData]) -> list[tuple[str, str]]:
+    """(over, under) by key; what an engine is held against first comes first."""
+    eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
+    engines = [s for s in sides if s.side == "engine"]
+    against_eager, against_runtime, against_fp32 = [], [], []
+    for s in engines:
+        reference = eager.get(s.precision) or eager.get("fp32")
+        if reference:
+            against_eager.append((reference, s.key))
+        for other in engines:
+            if (
+                other.backend == "onnxruntime-cuda"
+                and s.backend.startswith("tensorrt")
+                and other.precision == s.precision
+            ):
+                against_runtime.append((other.key, s.key))
+            if other.backend == s.backend and other.precision == "fp32" != s.precision:
+                against_fp32.append((other.key, s.key))
+    return [*against_eager, *against_runtime, *against_fp32]
+
+
+def widened(summary: Stat | None, noise: float | None) -> Stat | None:
+    """The summary with its interval made wider by the noise of building: another build's median
+    may lie that much off, so no comparison may rest on less."""
+    if summary is None or not noise or summary.low is None or summary.high is None:
+        return summary
+    low, high = round(summary.low * (1 - noise)), round(summary.high * (1 + noise))
+    return replace(summary, low=max(low, 0), high=high)

@@ -1,0 +1,291 @@
+"""Two runs side by side: how much slower or faster, and whether the noise allows saying so.
+
+A difference is claimed only where the interval of the ratio excludes 1. The interval is the
+conservative one of `core.stats.ratio` (both medians anywhere in their own 95 % intervals), made
+wider by noise that was measured: between two builds of an engine, and between repeated runs of
+the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import InputError
+from ...core.files import read_json
+from ...core.forms import check
+from ...core.run_forms import SUMMARY
+from ...core.stats import median
+from ..model.comparison import SCHEMA_VERSION
+
+SLOWER, FASTER = "slower", "faster"
+
+SAME = "not distinguishable"
+
+UNSURE = "no interval"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measured time, in ns. `low` and `high` bound it; null where they are not known.
+
+    `group` is what was measured ("latency", or a side's key for a module or layer); `exact` is
+    false where shared layers make the bounds wider than the noise does.
+    """
+
+    group: str
+    name: str
+    median: int
+    low: int | None
+    high: int | None
+    exact: bool = True
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What two runs are matched by."""
+        return self.group, self.name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B against A. `change`, `low`, `high`: B / A - 1; null where unknown."""
+
+    a: Measure
+    b: Measure
+    change: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "group": self.a.group,
+            "name": self.a.name,
+            "a_ns": self.a.median,
+            "b_ns": self.b.median,
+            "change": self.change,
+            "low": self.low,
+            "high": self.high,
+            "verdict": self.verdict,
+        }
+
+
+def difference(a: Measure, b: Measure) -> Difference:
+    """B / A - 1 with its interval and what may be said of it."""
+    change = b.median / a.median - 1 if a.median and a.exact and b.exact else None
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return Difference(a, b, change, None, None, UNSURE)
+    if not 0 < a.low <= a.high or b.low > b.high:
+        return Difference(a, b, change, None, None, UNSURE)
+    low, high = b.low / a.high - 1, b.high / a.low - 1
+    verdict = SLOWER if low > 0 else FASTER if high < 0 else SAME
+    return Difference(a, b, change, low, high, verdict)
+
+
+def compare(
+    a: Iterable[Measure], b: Iterable[Measure]
+) -> tuple[list[Difference], list[Measure], list[Measure]]:
+    """Differences of what both have (in A's order), and what only A and only B have."""
+    in_a, in_b = {m.key: m for m in a}, {m.key: m for m in b}
+    both = [difference(m, in_b[k]) for k, m in in_a.items() if k in in_b]
+    only_a = [m for k, m in in_a.items() if k not in in_b]
+    only_b = [m for k, m in in_b.items() if k not in in_a]
+    return both, only_a, only_b
+
+
+def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]) -> list[Measure]:
+    """Baseline measures made as wide as repeated runs of the baseline were apart.
+
+    The median becomes the median of the runs' medians, the interval the hull of theirs. A repeat
+    that lacks an interval counts with its median.
+    """
+    others: dict[tuple[str, str], list[Measure]] = {}
+    for run in again:
+        for m in run:
+            others.setdefault(m.key, []).append(m)
+    found = []
+    for m in measures:
+        same = [m, *others.get(m.key, ())]
+        if len(same) == 1:
+            found.append(m)
+            continue
+        lows = [x.median if x.low is None else x.low for x in same]
+        highs = [x.median if x.high is None else x.high for x in same]
+        middle = median(sorted(x.median for x in same))
+        found.append(replace(m, median=middle, low=min(lows), high=max(highs)))
+    return found
+
+
+def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
+    """Latencies and module costs of a summary.json."""
+    found = []
+    sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
+    for figures in sides.values():
+        if figures is not None and figures.get("latency_median_ns") is not None:
+            low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
+            noise = figures.get("rebuild_noise") or 0.0
+            found.append(
+                Measure(
+                    "latency",
+                    figures["key"],
+                    figures["latency_median_ns"],
+                    None if low is None else max(0, round(low * (1 - noise))),
+                    None if high is None else round(high * (1 + noise)),
+                )
+            )
+    for key, modules in (summary.get("modules") or {}).items():
+        for path, cost in (modules or {}).items():
+            if cost is not None and cost.get("own_ns") is not None:
+                found.append(_bounded(key, path or "(model)", cost))
+    return found
+
+
+def from_modules(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
+    """Module costs of a `modules` table."""
+    found = []
+    for r in rows:
+        if r["own_ns"] is not None:
+            group = f"{r['side']}/{r['precision']}/{r['phase']}"
+            found.append(_bounded(group, r["module"] or "(model)", r))
+    return found
+
+
+def from_layers(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
+    """Layer times of a `layers` table; movement stands apart from its layer."""
+    found = []
+    for r in rows:
+        if r["median_ns"] is not None:
+            name = r["layer"] + (" [movement]" if r["kind"] == "movement" else "")
+            found.append(
+                Measure(r["engine"] or "", name, r["median_ns"], r["ci_low_ns"], r["ci_high_ns"])
+            )
+    return found
+
+
+def _bounded(group: str, name: str, cost: Mapping[str, Any]) -> Measure:
+    """A module's cost lies in [own, own + shared], each end with its own noise."""
+    low, high, shared = cost.get("own_low_ns"), cost.get("own_high_ns"), cost.get("shared_ns") or 0
+    if high is not None:
+        more = cost.get("shared_high_ns")
+        high += shared if more is None else more
+    return Measure(group, name, cost["own_ns"], low, high, exact=shared == 0)
+
+
+def exceeding(found: Iterable[Difference], percent: float) -> list[Difference]:
+    """What is slower by more than `percent` for sure: the whole interval lies above it."""
+    return [d for d in found if d.low is not None and d.low > percent / 100]
+
+
+# What must be equal for a comparison to mean anything, and what is worth a warning. The rest of a
+# run's facts (versions, commands) may be exactly what is being compared.
+MUST_AGREE = ("model", "batch", "sequence", "cpu", "cpus_usable", "gpu", "threads")
+
+SHOULD_AGREE = ("governor", "driver", "kernel", "versions")
+
+
+def disagreements(
+    a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]
+) -> list[tuple[str, Any, Any]]:
+    """(name, A's value, B's value) where they differ or one is unknown."""
+    found = []
+    for name in names:
+        x, y = a.get(name), b.get(name)
+        if isinstance(x, Mapping) and isinstance(y, Mapping):
+            found += [
+                (f"{name} of {k}" if name != "versions" else k, x.get(k), y.get(k))
+                for k in sorted({*x, *y})
+                if x.get(k) != y.get(k)
+            ]
+        elif x != y:
+            found.append((name, x, y))
+    return found
+
+
+# Kinds of captures that `layerline layers` makes a table of.
+_NAME_LAYERS = ("nsys-sqlite", "nsys-parquet", "trt-profile", "onnxruntime-profile")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Measures of one side, with the facts that must agree (null where the file has none)."""
+
+    path: Path
+    kind: str
+    measures: list[Measure]
+    facts: Mapping[str, Any] | None
+
+
+def load(path: Path) -> Loaded:
+    """Read one side. InputError says what the file is instead."""
+    if path.is_dir():
+        summary = path / "report" / "summary.json"
+        if not summary.exists():
+            raise _capture(path) or InputError(
+                "run directory without report/summary.json",
+                file=path,
+                fix=f"layerline report --run {path}",
+            )
+        return _summary(summary)
+    if path.suffix == ".parquet":
+        return _table(path)
+    return _summary(path)
+
+
+def _summary(path: Path) -> Loaded:
+    try:
+        document = read_json(path)
+    except InputError as e:
+        raise _capture(path) or e from None
+    if not isinstance(document, dict) or "engines" not in document:
+        raise _capture(path) or InputError(
+            "is no summary of a run", file=path, fix="name a run directory or its summary.json"
+        )
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"summary of schema version {version!r}, this layerline reads {SCHEMA_VERSION}",
+            file=path,
+            fix="make the report again",
+        )
+    check(document, SUMMARY, path, "make the report again")
+    try:
+        measures = from_summary(document)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise InputError(f"summary lacks or misspells {e}", file=path) from None
+    return Loaded(path, "summary", measures, document.get("facts"))
+
+
+def _capture(path: Path) -> InputError | None:
+    """The error for a capture: its kind, and how to make of it what is compared. Null for what is
+    no capture."""
+    from ..readers import registry
+
+    try:
+        reader = registry.identify(path)
+    except InputError:
+        return None
+    layers = reader.KIND in _NAME_LAYERS
+    table = f"layerline layers {path} -o {path.stem}.parquet makes one"
+    return InputError(
+        f"is a capture ({reader.DESCRIPTION}, {reader.KIND}), and no table of layers or summary",
+        file=path,
+        fix=f"{table}, to be compared" if layers else "name a run directory or a table of layers",
+    )
+
+
+def _table(path: Path) -> Loaded:
+    from ...core.tables import read_parquet
+
+    columns = set(read_parquet(path).column_names)
+    if {"layer", "median_ns"} <= columns:
+        rows = read_parquet(path, "layers").to_pylist()
+        return Loaded(path, "layers table", from_layers(rows), None)
+    if {"module", "own_ns"} <= columns:
+        rows = read_parquet(path, "modules").to_pylist()
+        return Loaded(path, "modules table", from_modules(rows), None)
+    raise InputError(
+        "is neither a layers nor a modules table", file=path, fix="name one from RUN/tables"
+    )

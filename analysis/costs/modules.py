@@ -1,0 +1,201 @@
+"""Blocks: the smallest sets of modules whose time is exact.
+
+Units are the module paths that operations name (also those of modules with children: the
+residual addition of ``transformer.h.0`` is its own). Units that share a layer are linked; a
+connected component is a block. No layer crosses a block's border, so its time needs no split, and
+the blocks of one side add up to all its resolved time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.stats import Stat
+from .iterations import Key, Sums, stat
+
+
+def blocks(keys: Iterable[Key]) -> list[tuple[str, ...]]:
+    """The connected components, each sorted, in the order of their first members."""
+    parent: dict[str, str] = {}
+
+    def root(unit: str) -> str:
+        while parent[unit] != unit:
+            parent[unit] = parent[parent[unit]]
+            unit = parent[unit]
+        return unit
+
+    for key in keys:
+        for module in key.modules or ():
+            parent.setdefault(module, module)
+        for module in (key.modules or ())[1:]:
+            parent[root(module)] = root((key.modules or ())[0])
+    found: dict[str, list[str]] = {}
+    for unit in sorted(parent):
+        found.setdefault(root(unit), []).append(unit)
+    return sorted(tuple(members) for members in found.values())
+
+
+def common_parent(paths: Iterable[str]) -> str:
+    """The innermost module whose subtree holds every path; one path is its own."""
+    parts = [p.split(".") if p else [] for p in paths]
+    shortest = min(parts, key=len)
+    same = 0
+    while same < len(shortest) and all(p[same] == shortest[same] for p in parts):
+        same += 1
+    return ".".join(shortest[:same])
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Cost of a region per iteration: in [own, upper]. Both summaries have the same samples."""
+
+    own: Stat
+    upper: Stat
+
+    @property
+    def shared(self) -> int:
+        """What has to be added to `own` to get the upper bound, in ns; 0 where it is exact."""
+        return self.upper.median - self.own.median
+
+
+def ancestors(path: str) -> list[str]:
+    """`path` and the modules around it, innermost first, the root ("") last."""
+    found = [path]
+    while path:
+        path = path.rpartition(".")[0]
+        found.append(path)
+    return found
+
+
+def inside(path: str, module: str) -> bool:
+    """Whether `path` is `module` or lies in its subtree."""
+    return module in ("", path) or path.startswith(module + ".")
+
+
+def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None]:
+    """Cost of each region, a set of units (module paths that operations name).
+
+    Null for a region that no operation of this side touches.
+    """
+    units = {u: i for i, u in enumerate(sums.units())}
+    chosen = [i for i, k in enumerate(sums.keys) if k.modules is not None]
+    if not chosen:
+        return [None] * len(regions)
+    serves = np.zeros((len(chosen), len(units)), dtype=np.float64)
+    for row, i in enumerate(chosen):
+        serves[row, [units[m] for m in sums.keys[i].modules or ()]] = 1
+    holds = np.zeros((len(regions), len(units)), dtype=np.float64)
+    for r, region in enumerate(regions):
+        holds[r, [units[u] for u in region if u in units]] = 1
+    members = holds @ serves.T  # how many of a key's modules lie in the region
+    touched = members > 0
+    whole = members == serves.sum(axis=1)
+    # Integers below 2**53 (104 days in ns) are exact in float64, and so are their sums.
+    times = sums.matrix[chosen].astype(np.float64)
+    own = np.rint((touched & whole).astype(np.float64) @ times).astype(np.int64)
+    upper = np.rint(touched.astype(np.float64) @ times).astype(np.int64)
+    reached: list[bool] = np.atleast_1d(touched.any(axis=1)).tolist()
+    result: list[Bounds | None] = []
+    for r in range(len(regions)):
+        low, high = stat(own[r]), stat(upper[r])
+        seen = reached[r] and low is not None and high is not None
+        result.append(Bounds(low, high) if seen and low and high else None)
+    return result
+
+
+def tree(paths: Iterable[str]) -> list[str]:
+    """The paths with everything around them, in preorder; numbers in numeric order."""
+    every = {a for p in paths for a in ancestors(p)} | {""}
+    return sorted(every, key=_order)
+
+
+def _order(path: str) -> list[tuple[int, int, str]]:
+    if not path:
+        return []
+    return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in path.split(".")]
+
+
+def ordered_tree(model: Sequence[str], others: Iterable[str]) -> list[str]:
+    """Preorder in the model's own order (registration), with `others` where they belong."""
+    rank = {p: i for i, p in enumerate(model)}
+    children: dict[str, list[str]] = {}
+    for path in tree([*model, *others]):
+        if path:
+            children.setdefault(path.rpartition(".")[0], []).append(path)
+    last = len(rank)
+    result: list[str] = []
+    stack = [""]
+    while stack:
+        path = stack.pop()
+        result.append(path)
+        below = sorted(children.get(path, ()), key=lambda p: (rank.get(p, last), _order(p)))
+        stack.extend(reversed(below))
+    return result
+
+
+def subtree_regions(modules: Sequence[str], units: Iterable[str]) -> list[list[str]]:
+    """For every module, the units in its subtree."""
+    found: dict[str, list[str]] = {m: [] for m in modules}
+    for unit in units:
+        for above in ancestors(unit):
+            if above in found:
+                found[above].append(unit)
+    return [found[m] for m in modules]
+
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+
+
+def kind_of(path: str) -> str:
+    """A module's kind: its path with every number replaced, ``transformer.h.*.attn``."""
+    return _NUMBER.sub("*", path)
+
+
+def kinds(modules: Iterable[str]) -> dict[str, list[str]]:
+    """Kind to its modules, in the order of the modules; the root has no kind."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        if module:
+            found.setdefault(kind_of(module), []).append(module)
+    return found
+
+
+def rows(
+    side: Mapping[str, Any], sums: Sums, modules: Sequence[str], classes: Mapping[str, str | None]
+) -> list[dict[str, Any]]:
+    """Rows of the `modules` table for one side and phase.
+
+    `side` holds the columns side, source, precision and phase. `own_x + shared_x` is the upper
+    bound's x, for the median and both ends of the interval.
+    """
+    regions = subtree_regions(modules, sums.units())
+    found = []
+    for module, cost in zip(modules, bounds(sums, regions), strict=True):
+        if cost is None:
+            continue
+        own, upper = cost.own, cost.upper
+        found.append(
+            {
+                **side,
+                "module": module,
+                "module_class": classes.get(module),
+                "depth": module.count(".") + 1 if module else 0,
+                "own_ns": own.median,
+                "own_low_ns": own.low,
+                "own_high_ns": own.high,
+                "shared_ns": cost.shared,
+                "shared_low_ns": _less(upper.low, own.low),
+                "shared_high_ns": _less(upper.high, own.high),
+                "iterations": own.n,
+            }
+        )
+    return found
+
+
+def _less(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a - b

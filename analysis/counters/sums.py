@@ -1,0 +1,279 @@
+"""Counters per layer and per module. Nothing is aggregated that has no right rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .launches import Launch
+from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
+
+UNRESOLVED = "(unresolved)"  # no path of a module has brackets
+
+_text, _int, _real = pa.string(), pa.int64(), pa.float64()
+_list = pa.list_(pa.string())
+
+# `value`: median over iterations of the layer's value in one iteration, `low` and `high` the
+# smallest and largest; `kernels`: launches per iteration. Units are base units.
+PER_LAYER = pa.schema(
+    [
+        ("layer", _text),
+        ("modules", _list),
+        ("metric", _text),
+        ("unit", _text),
+        ("rule", _text),
+        ("value", _real),
+        ("low", _real),
+        ("high", _real),
+        ("iterations", _int),
+        ("kernels", _int),
+    ]
+)
+# `own`: over layers wholly inside the module's subtree; `shared`: over layers partly inside.
+PER_MODULE = pa.schema(
+    [
+        ("module", _text),
+        ("metric", _text),
+        ("unit", _text),
+        ("rule", _text),
+        ("own", _real),
+        ("shared", _real),
+        ("own_layers", _int),
+        ("shared_layers", _int),
+    ]
+)
+
+
+def per_layer(counters: pa.Table, found: list[Launch]) -> pa.Table:
+    """The metrics of each layer of one capture, in execution order (`PER_LAYER`).
+
+    `counters` as read or joined, `found` its launches. A layer that lacks a value, or for a mean
+    a duration, in any of its launches has a null value, as has a metric without a rule where there
+    is more than one launch in an iteration: of one launch the value is the layer's.
+    """
+    if not len(counters):
+        return PER_LAYER.empty_table()
+    made = _of_iterations(_values(counters, found))
+    groups = made.groupby(["place", "metric"], sort=True)
+    whole = groups["value"].agg(["median", "min", "max", "size", "count"])
+    # One iteration without a value leaves the layer without one.
+    whole.loc[whole["count"] < whole["size"], ["median", "min", "max"]] = np.nan
+    kernels, unit, how = (groups[c].first() for c in ("kernels", "unit", "rule"))
+    layers = list(dict.fromkeys(x.layer for x in found))
+    modules = {x.layer: x.modules for x in found}
+    places = whole.index.get_level_values(0)
+    return pa.table(
+        {
+            "layer": [layers[p] for p in places],
+            "modules": [None if (m := modules[layers[p]]) is None else list(m) for p in places],
+            "metric": list(whole.index.get_level_values(1)),
+            "unit": _nullable(unit),
+            "rule": _nullable(how),
+            "value": pa.array(whole["median"].to_numpy(float), from_pandas=True),
+            "low": pa.array(whole["min"].to_numpy(float), from_pandas=True),
+            "high": pa.array(whole["max"].to_numpy(float), from_pandas=True),
+            "iterations": whole["size"].to_numpy(np.int64),
+            "kernels": kernels.to_numpy(np.int64),
+        },
+        schema=PER_LAYER,
+    )
+
+
+def per_module(layers: pa.Table) -> pa.Table:
+    """The metrics of each module's subtree from those of the layers (`PER_MODULE`).
+
+    Sums add up over layers; means are weighted by the layers' durations. A layer whose modules
+    are unknown is in no module (`unresolved` has them). Metrics without a rule, and constants, are
+    left out.
+    """
+    modules = {
+        row["layer"]: tuple(row["modules"])
+        for row in layers.select(["layer", "modules"]).to_pylist()
+        if row["modules"]
+    }
+    rows: list[dict[str, Any]] = []
+    grid = _grid(layers, list(modules)) if modules else None
+    if grid is None:
+        return PER_MODULE.empty_table()
+    for module in _tree(modules):
+        inside = [[_within(m, module) for m in of] for of in modules.values()]
+        own = np.asarray([all(i) for i in inside])
+        shared = np.asarray([any(i) and not all(i) for i in inside])
+        rows += _rows(module, grid, own, shared)
+    return pa.Table.from_pylist(rows, schema=PER_MODULE)
+
+
+def module_kernels(layers: pa.Table) -> dict[str, int]:
+    """Launches per iteration that are wholly inside each module, and those of `UNRESOLVED`."""
+    rows = {r["layer"]: r for r in layers.select(["layer", "modules", "kernels"]).to_pylist()}
+    known = {name: tuple(r["modules"]) for name, r in rows.items() if r["modules"]}
+    found = {
+        module: sum(
+            rows[name]["kernels"]
+            for name, of in known.items()
+            if all(_within(m, module) for m in of)
+        )
+        for module in _tree(known)
+    }
+    left = [r["kernels"] for name, r in rows.items() if name not in known]
+    return found | ({UNRESOLVED: sum(left)} if left else {})
+
+
+def unresolved(layers: pa.Table) -> pa.Table:
+    """The metrics of the layers whose modules are unknown, as a module `UNRESOLVED` of its own
+    (`PER_MODULE`): with those of the root module it is all that was measured. Empty where there is
+    none."""
+    left = [
+        row["layer"]
+        for row in layers.select(["layer", "modules"]).to_pylist()
+        if not row["modules"]
+    ]
+    grid = _grid(layers, list(dict.fromkeys(left))) if left else None
+    if grid is None:
+        return PER_MODULE.empty_table()
+    every = np.ones(len(grid.values), np.bool_)
+    return pa.Table.from_pylist(_rows(UNRESOLVED, grid, every, ~every), schema=PER_MODULE)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Values of layers (rows) by metric (columns), their durations, unit and rule by metric."""
+
+    values: Any
+    time: Any
+    facts: dict[str, tuple[str | None, str]]
+
+
+def _grid(layers: pa.Table, chosen: list[str]) -> _Grid | None:
+    """The chosen layers' metrics that have a rule for several layers; null where none has."""
+    frame = layers.to_pandas()
+    frame = frame[frame["rule"].isin([SUM, MEAN])]
+    if frame.empty:
+        return None
+    grid = frame.pivot(index="layer", columns="metric", values="value").reindex(chosen)
+    timed = next((name for name in (DURATION, PRINTED_DURATION) if name in grid), None)
+    time = np.full(len(grid), np.nan) if timed is None else grid[timed].to_numpy(float)
+    about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
+    facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
+    return _Grid(grid.to_numpy(float), time, facts)
+
+
+def _rows(module: str, grid: _Grid, own: Any, shared: Any) -> list[dict[str, Any]]:
+    """A row per metric; `own` and `shared` choose the layers."""
+    is_sum = np.asarray([how == SUM for _, how in grid.facts.values()])
+    mine = _together(grid.values[own], grid.time[own], is_sum)
+    others = _together(grid.values[shared], grid.time[shared], is_sum)
+    return [
+        {
+            "module": module,
+            "metric": metric,
+            "unit": unit,
+            "rule": how,
+            "own": _none(mine[i]),
+            "shared": _none(others[i]),
+            "own_layers": int(own.sum()),
+            "shared_layers": int(shared.sum()),
+        }
+        for i, (metric, (unit, how)) in enumerate(grid.facts.items())
+    ]
+
+
+def durations(counters: pa.Table) -> dict[int, float]:
+    """ns per launch that ncu measured, of launches that have it."""
+    names = pa.array([DURATION, PRINTED_DURATION])
+    chosen = counters.filter(pc.is_in(counters["metric"], names))
+    return {
+        r["launch"]: r["value"] * base_unit(r["unit"])[0]
+        for r in chosen.select(["launch", "value", "unit"]).to_pylist()
+        if r["value"] is not None
+    }
+
+
+def _values(counters: pa.Table, found: list[Launch]) -> pd.DataFrame:
+    """One row per launch and metric, in base units, with the launch's place and duration."""
+    places = {layer: i for i, layer in enumerate(dict.fromkeys(x.layer for x in found))}
+    about = pd.DataFrame(
+        {
+            "launch": [x.launch for x in found],
+            "place": [places[x.layer] for x in found],
+            "iteration": [x.iteration for x in found],
+        }
+    )
+    rows = counters.select(["launch", "metric", "unit", "value"]).to_pandas()
+    # A metric that several sections print is one value.
+    rows = rows.drop_duplicates(["launch", "metric"]).merge(about, on="launch")
+    rows["weight"] = rows["launch"].map(durations(counters)).astype(float)
+    units = {u: base_unit(None if pd.isna(u) else u) for u in rows["unit"].unique()}
+    rows["value"] = rows["value"].astype(float) * rows["unit"].map(lambda u: units[u][0])
+    pairs = list(zip(rows["metric"].tolist(), rows["unit"].tolist(), strict=True))
+    kinds = {k: rule(k[0], None if pd.isna(k[1]) else k[1]) for k in set(pairs)}
+    rows["rule"] = pd.Series([kinds[key] for key in pairs], index=rows.index, dtype=object)
+    rows["unit"] = rows["unit"].map(lambda u: units[u][1])
+    return rows
+
+
+def _of_iterations(rows: pd.DataFrame) -> pd.DataFrame:
+    """The value of each layer and metric in each iteration."""
+    rows = rows.assign(weighted=rows["value"] * rows["weight"])
+    keys = ["place", "metric", "iteration"]
+    groups = rows.groupby(keys, sort=True)
+    made = groups.agg(
+        unit=("unit", "first"),
+        rule=("rule", "first"),
+        kernels=("value", "size"),
+        known=("value", "count"),
+        timed=("weight", "count"),
+        total=("value", "sum"),
+        weighted=("weighted", "sum"),
+        weight=("weight", "sum"),
+        low=("value", "min"),
+        high=("value", "max"),
+    )
+    complete = made["known"] == made["kernels"]
+    same = complete & (made["low"] == made["high"])
+    timed = complete & (made["timed"] == made["kernels"]) & (made["weight"] > 0)
+    value = pd.Series(np.nan, index=made.index)
+    value = value.mask((made["rule"] == SUM) & complete, made["total"])
+    mean = (made["weighted"] / made["weight"].where(made["weight"] > 0)).where(~same, made["low"])
+    value = value.mask((made["rule"] == MEAN) & (timed | same), mean)
+    alone = made["rule"].isna() & (made["kernels"] == 1)
+    value = value.mask(((made["rule"] == CONSTANT) | alone) & same, made["low"])
+    return made.assign(value=value).reset_index()
+
+
+def _together(values: Any, time: Any, is_sum: Any) -> Any:
+    """Sum or mean over layers (rows) of each metric (columns); NaN where a layer's is unknown."""
+    total = values.sum(axis=0)
+    weight = time.sum()
+    if not len(values) or not weight > 0:
+        mean = np.full(values.shape[1], np.nan)
+    else:
+        mean = (values * time[:, None]).sum(axis=0) / weight
+    return np.where(is_sum, total, mean)
+
+
+def _tree(modules: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Every module of the layers and every module above it, the root first."""
+    found = {"": None}
+    for path in dict.fromkeys(m for of in modules.values() for m in of):
+        parts = path.split(".") if path else []
+        found.update({".".join(parts[:n]): None for n in range(1, len(parts) + 1)})
+    return sorted(found)
+
+
+def _within(module: str, subtree: str) -> bool:
+    return not subtree or module == subtree or module.startswith(subtree + ".")
+
+
+def _none(value: Any) -> Any:
+    return None if pd.isna(value) else value
+
+
+def _nullable(values: pd.Series) -> list[Any]:
+    return [_none(v) for v in values]

@@ -1,0 +1,228 @@
+"""The host side of a capture by nsys: what the host did while it issued an iteration, and whether
+the device had to wait for it.
+
+An iteration lasts, here, from the first call that launched one of its operations to the end of the
+last of these calls or of the last operation, whichever is later, but not beyond the first launch of
+the next iteration, which the host may issue before the device is done. All times are unions of
+intervals within it, on the threads that launched, so that nothing is counted twice:
+
+- issue: from the first launching call to the end of the last;
+- launches: calls into CUDA whose name has "launch"; copies: "memcpy" or "memset"; synchronising:
+  "synchronize"; other CUDA calls;
+- libraries: calls into cuBLAS and cuDNN, with the launches in them;
+- waits: calls of the system that wait (`WAITS`), of at least 1 us (`nsys_host`);
+- device: busy (some operation runs, on any stream), idle (no operation between the first and the
+  last), gaps, and of the idle time what passed before the next operation's launch had returned:
+  there the device waited for the host, else for the order of its work.
+
+Tracing makes calls several times as expensive and the kernels not: the issue time is an upper
+bound, the busy time is not affected.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.tables import DEVICE_KINDS
+from ..readers.nsys import schema
+from ..readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host, HostCalls
+from ..readers.nsys.source import NULL
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+WAITS = frozenset(
+    [
+        *("poll", "ppoll", "select", "pselect", "epoll_wait", "epoll_pwait"),
+        *("sem_wait", "sem_timedwait", "sem_clockwait"),
+        *("pthread_cond_wait", "pthread_cond_timedwait", "pthread_cond_clockwait"),
+        *("pthread_mutex_lock", "pthread_mutex_timedlock", "pthread_join", "pthread_barrier_wait"),
+        *("pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pthread_spin_lock"),
+        *("sleep", "usleep", "nanosleep", "clock_nanosleep", "sched_yield", "wait", "waitpid"),
+    ]
+)
+# Of a call into CUDA the first that its name holds.
+KINDS = {"launch": "launch", "memcpy": "copy", "memset": "copy", "synchronize": "synchronise"}
+CALLS = ("launch", "copy", "synchronise", "other")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Values by name, one per iteration (ns, or counts); null is unknown, `missing` says why.
+
+    Counts: launches (calls that launched an operation), operations, gaps. Times: issue, busy, span,
+    idle, idle_for_host; launch, copy, synchronise, other (calls into CUDA); cuBLAS, cuDNN; waits.
+    """
+
+    iterations: Sequence[int]
+    values: Mapping[str, Sequence[int] | None]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+def measure(ops: pa.Table, host: Host) -> Measured | None:
+    """What the host did in each iteration of `ops` (table `ops`, of a capture by nsys).
+
+    Null where no operation of an iteration has a launch in the capture, or where launches of
+    several processes cannot be told apart.
+    """
+    calls = host.calls.get(CUDA)
+    ops = ops.select(["kind", "iteration", "start_ns", "duration_ns", "correlation", "process"])
+    rows = ops.filter(
+        pc.and_(
+            pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)),
+            pc.and_(
+                pc.is_valid(ops["iteration"]),
+                pc.and_(pc.is_valid(ops["start_ns"]), pc.is_valid(ops["duration_ns"])),
+            ),
+        )
+    )
+    if calls is None or not len(calls) or not len(rows):
+        return None
+    launch = _launches(rows, calls)
+    if launch is None or not (launch >= 0).any():
+        return None
+    start = rows["start_ns"].to_numpy()
+    end = start + rows["duration_ns"].to_numpy()
+    iteration = rows["iteration"].to_numpy()
+    views = _views(host)
+    known: list[tuple[int, _Iteration, Integers]] = []
+    order = np.argsort(iteration, kind="stable")
+    names, first = np.unique(iteration[order], return_index=True)
+    for number, here in zip(names.tolist(), np.split(order, first[1:]), strict=True):
+        if (launch[here] < 0).any():
+            continue  # an iteration with an operation that nobody launched has no known begin
+        one = _iteration(start[here], end[here], launch[here], calls)
+        known.append((number, one, np.unique(calls.thread[launch[here]])))
+    if not known:
+        return None
+    begins = sorted(one.window[0] for _, one, _ in known)
+    found: dict[str, list[int]] = {}
+    for _, one, threads in known:
+        begin, last = one.window
+        window = (begin, min([last, *begins[bisect_right(begins, begin) :][:1]]))
+        one.values.update({k: v.within(window, threads) for k, v in views.items()})
+        for name, value in one.values.items():
+            found.setdefault(name, []).append(value)
+    missing = dict(host.missing)
+    absent = {k: None for k in (*LIBRARIES, "waits") if k not in found}
+    if SYSTEM in missing:
+        missing["waits"] = missing.pop(SYSTEM)
+    return Measured([number for number, _, _ in known], {**found, **absent}, missing)
+
+
+def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
+    """Index of the call that launched each operation, -1 for none; of equal ids the latest.
+
+    Correlation ids are unique within a process only: where operations do not tell theirs, there
+    may be one process alone.
+    """
+    correlation = pc.fill_null(rows["correlation"], NULL).to_numpy()
+    theirs = (calls.thread >> schema.PROCESS_SHIFT) & schema.PROCESS_MASK
+    told = rows["process"].null_count == 0
+    if not told and len(np.unique(theirs)) > 1:
+        return None
+    ours = np.full(len(rows), theirs[0])
+    if told:  # with or without the machine's bits of globalPid
+        ours = rows["process"].to_numpy() & schema.PROCESS_MASK
+    found = np.full(len(rows), -1, np.int64)
+    for process in np.unique(ours).tolist():
+        mine = np.flatnonzero(ours == process)
+        of = np.flatnonzero((theirs == process) & (calls.correlation != NULL))
+        of = of[np.argsort(calls.correlation[of], kind="stable")]  # by start within an id
+        ids = calls.correlation[of]
+        at = np.searchsorted(ids, correlation[mine], side="right") - 1
+        hit = (at >= 0) & (ids[np.maximum(at, 0)] == correlation[mine]) if len(ids) else at >= 0
+        found[mine[hit]] = of[at[hit]]
+    return found
+
+
+@dataclass
+class _Iteration:
+    window: tuple[int, int]
+    values: dict[str, int]
+
+
+def _iteration(start: Integers, end: Integers, launch: Integers, calls: HostCalls) -> _Iteration:
+    """What the operations and their launches alone tell."""
+    issuing = np.unique(launch)
+    begin, issued = int(calls.start[issuing].min()), int(calls.end[issuing].max())
+    order = np.argsort(start, kind="stable")
+    start, end, returned = start[order], end[order], calls.end[launch[order]]
+    done = np.maximum.accumulate(end)
+    gap = np.maximum(start[1:] - done[:-1], 0)
+    waited = np.clip(returned[1:] - done[:-1], 0, gap)
+    span = int(done[-1] - start[0])
+    return _Iteration(
+        (begin, max(issued, int(done[-1]))),
+        {
+            "launches": len(issuing),
+            "operations": len(start),
+            "issue": issued - begin,
+            "span": span,
+            "busy": span - int(gap.sum()),
+            "idle": int(gap.sum()),
+            "idle_for_host": int(waited.sum()),
+            "gaps": int((gap > 0).sum()),
+        },
+    )
+
+
+class _View:
+    """Calls of one sort, by start, to be cut to a window."""
+
+    def __init__(self, calls: HostCalls, chosen: Flags) -> None:
+        self._start, self._end = calls.start[chosen], calls.end[chosen]
+        self._thread = calls.thread[chosen]
+        self._latest = np.maximum.accumulate(self._end) if len(self._end) else self._end
+
+    def within(self, window: tuple[int, int], threads: Integers) -> int:
+        """Union of the calls on `threads` within the window, in ns, each thread by itself."""
+        low = int(np.searchsorted(self._latest, window[0], side="right"))
+        high = int(np.searchsorted(self._start, window[1], side="left"))
+        if low >= high:
+            return 0
+        start = np.maximum(self._start[low:high], window[0])
+        end = np.minimum(self._end[low:high], window[1])
+        thread = self._thread[low:high]
+        return sum(_union(start[thread == t], end[thread == t]) for t in threads.tolist())
+
+
+def _views(host: Host) -> dict[str, _View]:
+    """The sorts of calls that are shown, as far as the capture has them."""
+    found = {}
+    cuda = host.calls[CUDA]
+    kind_of = np.array([CALLS.index(_kind(n)) for n in cuda.names] or [0])[cuda.name]
+    for code, kind in enumerate(CALLS):
+        found[kind] = _View(cuda, kind_of == code)
+    for library in LIBRARIES:
+        calls = host.calls.get(library)
+        if calls is not None:
+            found[library] = _View(calls, np.full(len(calls), True))
+    system = host.calls.get(SYSTEM)
+    if system is not None:
+        waits = np.array([n in WAITS for n in system.names] or [False])[system.name]
+        found["waits"] = _View(system, waits)
+    return found
+
+
+def _kind(name: str) -> str:
+    low = name.casefold()
+    return next((kind for part, kind in KINDS.items() if part in low), "other")
+
+
+def _union(start: Integers, end: Integers) -> int:
+    """Length of the union of intervals that are ordered by start and not empty of sense."""
+    kept = end > start
+    start, end = start[kept], end[kept]
+    if not len(start):
+        return 0
+    latest = np.maximum.accumulate(end)
+    begin = np.maximum(start[1:], latest[:-1])
+    return int(end[0] - start[0]) + int(np.maximum(end[1:] - begin, 0).sum())

@@ -1,0 +1,92 @@
+"""The host block of a side of a run, from the side's capture by nsys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...core.errors import InputError
+from ..model.comparison import HostSide
+from ..readers.nsys import diagnostics
+from ..readers.nsys import host as host_
+from ..readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host
+from . import calls, launch_bound
+
+# What nsys calls the sources of the tables.
+_TRACES = {CUDA: "cuda", SYSTEM: "osrt", "cuDNN": "cudnn", "cuBLAS": "cublas"}
+_OPTION = "--trace="
+# What nsys calls them in what it says of a capture, where that is another name.
+_SPOKEN = {SYSTEM: "OS runtime"}
+
+
+def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
+    """The host's calls of a capture; null where the file is no export of nsys in SQLite.
+
+    `meta`: the capture's meta.json. Its `command` tells what was traced, and so why a table is
+    missing.
+    """
+    if path.suffix != ".sqlite" or not path.exists():
+        return None
+    try:
+        return explained(host_.read(path), meta.get("command"))
+    except InputError:
+        return None  # who reads the operations says what is wrong with the file
+
+
+def explained(host: Host, command: Any) -> Host:
+    """The same, with reasons made exact by the command that made the capture, and by what nsys said
+    that it could not trace. That it says nothing proves no tracing: of cuBLAS it never does."""
+    words = command if isinstance(command, (list, tuple)) else ()
+    asked = next((w for w in words if isinstance(w, str) and w.startswith(_OPTION)), None)
+    traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
+    why = dict(host.missing)
+    for kind in why:
+        refused = diagnostics.refusal(_SPOKEN.get(kind, kind), host.said)
+        if traced is not None and _TRACES[kind] not in traced:
+            why[kind] = f"not traced ({asked})"
+        elif refused:
+            why[kind] = f"nsys could not trace it ({refused[1]})"
+        elif traced is not None:
+            what = "the system" if kind == SYSTEM else kind
+            why[kind] = (
+                f"asked for; nsys recorded no call into {what} and does not say whether it could"
+            )
+    return replace(host, missing=why)
+
+
+def warned(host: Host | None) -> list[str]:
+    """What nsys says that the capture lost, and its errors, as sentences without their full stops.
+
+    Without what is a reason in `missing`; with what says that a library could not be traced, of
+    which calls were recorded all the same (nsys speaks of each copy of a library that is loaded).
+    """
+    if host is None:
+        return []
+    refused = {kind: diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
+    reasons = {found[0] for kind, found in refused.items() if found and kind in host.missing}
+    partly = {found[0] for kind, found in refused.items() if found and kind in host.calls}
+    doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
+    return diagnostics.told(doubts)
+
+
+def block(
+    host: Host | None,
+    ops: pa.Table,
+    latency: Sequence[int],
+    queued: Sequence[int] = (),
+    *,
+    cuda_graph: bool = False,
+) -> HostSide | None:
+    """The block of the operations `ops` of a capture; `latency` and `queued` without nsys, in ns.
+
+    Null without a capture, or where its launches cannot be told.
+    """
+    measured = None if host is None else calls.measure(ops, host)
+    if measured is None:
+        return None
+    bound = launch_bound.bound(latency, queued)
+    return launch_bound.describe(measured, bound, latency, cuda_graph=cuda_graph)

@@ -1,0 +1,140 @@
+"""Whether a side is bound by launches: what a capture tells, beside what was measured without nsys.
+
+- traced: 1 - busy / issue of the capture (`host_side`): the share of the issue time in which the
+  device has nothing to do, were it never to wait for anything else. Tracing makes launches dearer,
+  so this is an upper bound;
+- unprofiled: 1 - queued / latency where inferences were measured queued (`launch.bound`); else
+  1 - busy / latency, the share of the unprofiled latency that the kernels do not fill.
+
+Both are held against the same limit, `headline.LAUNCH_BOUND`. The verdict is that of the unprofiled
+share; the capture confirms it, or is said not to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...core.stats import Stat, summarise
+from ..formatting import percent
+from ..formatting import spoken_time as time
+from ..model import comparison
+from .calls import Measured
+
+
+@dataclass(frozen=True)
+class Unprofiled:
+    """The share without nsys and what it was told from: "queued", "busy", or null."""
+
+    share: float | None
+    source: str | None
+
+
+def unprofiled(
+    bound: float | None, latency: Sequence[int], measured: Measured | None
+) -> Unprofiled:
+    """The best share that is known: of queued inferences, else of the busy time in the latency."""
+    if bound is not None:
+        return Unprofiled(bound, "queued")
+    whole, busy = summarise(latency), _stat(measured, "busy")
+    if whole is None or busy is None or not whole.median:
+        return Unprofiled(None, None)
+    return Unprofiled(max(0.0, 1 - busy.median / whole.median), "busy")
+
+
+def describe(
+    measured: Measured, bound: float | None, latency: Sequence[int], *, cuda_graph: bool = False
+) -> comparison.HostSide:
+    """The host block of a side. `cuda_graph`: unprofiled runs replayed one, the capture did not."""
+    issue, busy = _stat(measured, "issue"), _stat(measured, "busy")
+    traced = None
+    if issue is not None and busy is not None and issue.median:
+        traced = max(0.0, 1 - busy.median / issue.median)
+    found = unprofiled(bound, latency, measured)
+    is_bound = None if found.share is None else found.share >= LAUNCH_BOUND
+    confirmed = None
+    if is_bound is not None and traced is not None and not cuda_graph:
+        # A capture that finds launches dear proves nothing: tracing makes them so.
+        confirmed = (
+            None
+            if traced >= LAUNCH_BOUND and not is_bound
+            else is_bound == (traced >= LAUNCH_BOUND)
+        )
+    return {
+        "iterations": len(measured.iterations),
+        "values": {k: _estimate(measured, k) for k in measured.values},
+        "missing": dict(measured.missing),
+        "traced_share": traced,
+        "unprofiled_share": found.share,
+        "unprofiled_source": found.source,
+        "launch_bound": is_bound,
+        "confirmed": confirmed,
+        "text": " ".join(_said(measured, found, traced, is_bound, confirmed, cuda_graph)),
+    }
+
+
+def _said(
+    measured: Measured,
+    found: Unprofiled,
+    traced: float | None,
+    is_bound: bool | None,
+    confirmed: bool | None,
+    cuda_graph: bool,
+) -> list[str]:
+    issue, busy, launches = (_stat(measured, k) for k in ("issue", "busy", "launches"))
+    told = []
+    if issue and busy and launches:
+        told.append(
+            f"Under nsys the host takes {time(issue.median)} for {launches.median:,} launches, "
+            f"which keep the device busy for {time(busy.median)}."
+        )
+    if found.source == "queued":
+        told.append(
+            f"Without nsys the device waits for the host in {percent(found.share)} of the latency."
+        )
+    elif found.source == "busy":
+        told.append(f"No kernel runs in {percent(found.share)} of the latency without nsys.")
+    verdict = {
+        True: "Bound by launches",
+        False: "Not bound by launches",
+        None: "Whether launches bound it without nsys was not measured",
+    }[is_bound]
+    if cuda_graph:
+        why = "; without nsys it replayed a CUDA graph, so the two do not compare"
+    elif is_bound is None or traced is None:
+        why = ""
+    elif confirmed is None:
+        why = "; the capture cannot tell, because tracing makes launches dearer"
+    elif confirmed:
+        why = "; the capture agrees"
+    else:
+        why = "; the capture does not show why: its launches take less than its kernels"
+    told.append(f"{verdict}{why}.")
+    return told
+
+
+def _stat(measured: Measured | None, name: str) -> Stat | None:
+    values = None if measured is None else measured.values.get(name)
+    return None if values is None else summarise(values)
+
+
+def _estimate(measured: Measured, name: str) -> comparison.Estimate | None:
+    found = _stat(measured, name)
+    if found is None:
+        return None
+    return {"median": found.median, "low": found.low, "high": found.high, "n": found.n}
+
+
+# Above it the engine's latency is not that of its kernels.
+LAUNCH_BOUND = 0.3
+
+
+def bound(latency: Sequence[int], device: Sequence[int]) -> float | None:
+    """The share of the latency in which the device waits for launches: 1 - queued / latency.
+
+    Null where either was not measured; 0 where the difference is the clock's noise.
+    """
+    whole, alone = summarise(latency), summarise(device)
+    if whole is None or alone is None or not whole.median:
+        return None
+    return max(0.0, 1 - alone.median / whole.median)

@@ -1,0 +1,158 @@
+"""Captures for the metrics commands: counters, ranges, rules and the device of one file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...core.errors import InputError
+from ...core.own_ranges import PHASE
+from ...core.tables import read_parquet
+from ..counters import pieces, representatives, units
+from ..readers import registry
+from ..readers.base import Artefact
+from ..readers.ncu.tables import AS_ONE, of_ranges
+from ..roofline import devices
+from ..roofline.devices import Device
+
+# ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
+_LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
+
+
+PIECES = ".ncu.batches"
+_PIECE = "one piece of a capture; what the others hold is in no sum here"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """`phases`: phase by launch, of launches inside one; `rules`: those that ncu evaluated;
+    `partly`: what the capture leaves out, where launches that are the same work were, or lacks;
+    `notes`: sentences for the user about the file, its reader's and that launches are missing;
+    `ranges`: whether its rows are ranges that were replayed as one, not kernels;
+    `incomplete`: layers of which its plan has more launches than it holds."""
+
+    name: str
+    counters: pa.Table
+    device: Device | None
+    phases: dict[int, str] = field(default_factory=dict)
+    rules: list[dict[str, Any]] = field(default_factory=list)
+    partly: str | None = None
+    notes: tuple[str, ...] = ()
+    ranges: bool = False
+    incomplete: frozenset[str] = frozenset()
+
+    @property
+    def rows(self) -> str:
+        """What its rows are of, for people."""
+        return "ranges" if self.ranges else "kernels"
+
+
+def load(path: Path, asked: Iterable[str] = ()) -> Capture:
+    """A report, ncu's CSV, or the counters.parquet of a run with a single ncu capture.
+
+    Metrics of one name are told apart by section; `asked` as in `counters_sections.told_apart`.
+    InputError for other kinds of files.
+    """
+    if path.suffix == ".parquet":
+        counters = units.told_apart(read_parquet(path, "counters"), asked)
+        sources = counters["source"].unique().to_pylist()
+        if len(sources) != 1:
+            raise InputError(
+                f"holds {len(sources)} captures ({', '.join(map(str, sources))})",
+                file=path,
+                fix="name one of these files instead",
+            )
+        return Capture(str(sources[0]), counters, devices.of_capture(counters))
+    _no_pieces(path)
+    reader = registry.identify(path)
+    if not reader.KIND.startswith("ncu-"):
+        raise InputError(
+            f"is of kind {reader.KIND}, which has no counters",
+            file=path,
+            fix="name an ncu capture (.ncu-rep, or .csv of ncu --csv)",
+        )
+    found = registry.read(path)
+    rules = found.tables.get("rules")
+    lost = pieces.missing(found, path)
+    ranges = of_ranges(found.tables["launches"])
+    plan = representatives.plan_beside(path)
+    return Capture(
+        path.name,
+        units.told_apart(found.main, asked),
+        devices.of_capture(found.main),
+        _phases(found.tables["launches"]),
+        [] if rules is None else rules.to_pylist(),
+        AS_ONE if ranges and lost is None else _partly(path, found, lost, plan),
+        (
+            *found.notes,
+            *([f"It {lost.what}; {lost.fix}."] if lost else []),
+            *([f"It is {_PIECE}."] if _is_piece(path) else []),
+        ),
+        ranges,
+        _incomplete(found, plan),
+    )
+
+
+def _is_piece(path: Path) -> bool:
+    return path.absolute().parent.name.endswith(PIECES)
+
+
+def _no_pieces(path: Path) -> None:
+    """InputError where a folder of pieces is named, or its manifest."""
+    folder = path.parent if path.name == pieces.MANIFEST else path
+    if folder.name.endswith(PIECES):
+        stem = folder.name.removesuffix(PIECES)
+        raise InputError(
+            "is of a capture in pieces",
+            file=path,
+            fix=f"name {stem}.ncu.csv beside the folder, which `layerline report` makes of them",
+        )
+
+
+def _partly(
+    path: Path, found: Artefact, lost: InputError | None, plan: Mapping[str, Any] | None
+) -> str | None:
+    """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
+    held = len(found.tables["launches"])
+    if _is_piece(path):
+        return f"{held} launches: {_PIECE}"
+    whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
+    if lost is not None:
+        of = f" of {whole}" if whole else ""
+        return f"{held}{of} launches: the file {lost.what}; what it lacks is in no sum here"
+    if whole is None:
+        return None
+    return (
+        f"{held} of {whole} launches: the others were not replayed and are in no sum here; "
+        "report/counters.csv counts those that are the same work as one of these"
+    )
+
+
+def _incomplete(found: Artefact, plan: Mapping[str, Any] | None) -> frozenset[str]:
+    if plan is None:
+        return frozenset()
+    held = Counter(found.tables["launches"]["layer"].to_pylist())
+    planned = Counter(launch["layer"] for launch in plan["launches"])
+    return frozenset(layer for layer, n in planned.items() if layer and n > held[layer])
+
+
+def plain(text: str) -> str:
+    """A rule's text without ncu's links."""
+    return _LINK.sub(lambda m: m[2] if m[1] == "url" else m[3], text)
+
+
+def _phases(launches: pa.Table) -> dict[int, str]:
+    """By launch. A phase is a start/end range: it holds for the autograd engine's threads too."""
+    found = {}
+    columns = ["launch", "ranges", "start_end_ranges"]
+    for row in launches.select(columns).to_pylist():
+        for name in (*(row["ranges"] or ()), *(row["start_end_ranges"] or ())):
+            if name.startswith(PHASE):
+                found[row["launch"]] = name.removeprefix(PHASE)
+    return found

@@ -1,0 +1,101 @@
+"""The counters' part of the view: what bounds each module, layer and kernel.
+
+Counters are of kernels that ncu replayed, one at a time. Their durations are no latencies and
+stand beside none: `share` is that of the side's own capture or unprofiled run.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class CountedFloor(TypedDict):
+    """The least FLOP and DRAM bytes of the ONNX nodes; null where a shape is unknown."""
+
+    flop: float | None
+    bytes: float | None
+
+
+class Spread(TypedDict):
+    """How far launches of the same work that were both measured are apart, by amount
+    (`counters.representatives`), the largest over duration, bytes and FLOP; `metric` is where."""
+
+    relative: float | None
+    metric: str
+    launches: int
+
+
+class CountedRow(TypedDict):
+    """A module (what runs wholly inside it), a layer or a kernel. Amounts are per iteration.
+
+    launches: of the whole capture; `measured` of them have counters of their own, the others were
+    given those of a launch that is the same work. bound: tensor, fp32, memory, launch, latency;
+    null where a counter that decides is missing (`why`). shares: part of the replayed time that
+    each resource needs at its peak. times: measured over floor. metrics: means over time, in
+    percent, ipc in instructions per cycle and SM. pipes: percent of the peak, busiest first.
+    """
+
+    id: str
+    parent: str | None
+    kind: str  # module, layer, kernel
+    name: str
+    modules: list[str]
+    depth: int
+    launches: int
+    measured: int
+    replay_ns: float | None  # ncu's duration, of serialised replays: never a latency
+    clock_hz: float | None
+    flop: float | None
+    bytes: float | None
+    intensity: float | None  # FLOP per DRAM byte
+    flop_per_second: float | None  # over replay_ns
+    shares: dict[str, float | None]  # tensor, fp32, memory
+    bound: str | None
+    why: str
+    floor: CountedFloor | None
+    times_flop: float | None
+    times_bytes: float | None
+    metrics: dict[str, float | None]  # ipc, issue_busy, sm_busy, occupancy, dram
+    pipes: dict[str, float]
+    spread: Spread | None
+    share: float | None  # of the side's time, without ncu
+    text: str
+
+
+class CountedSide(TypedDict):
+    """The counters of one side. peaks: FLOP/s and byte/s at the clock that ran, where known."""
+
+    key: str
+    label: str
+    sources: list[str]
+    device: str | None
+    peaks: dict[str, float]
+    peaks_source: str | None
+    clock_control: str | None
+    iterations: int
+    launches: int
+    measured: int
+    uncounted: int  # launches of the capture's plan that have no counters
+    uncounted_kernels: dict[str, int]  # how many of them by function, most first
+    absent: int  # kernels per iteration that the side's own capture has and this one lacks
+    missing: list[str]  # metrics without which no bound can be told
+    rows: list[CountedRow]
+    spread: Spread | None
+    widest: Spread | None  # of the kind of work whose measured launches are furthest apart
+
+
+class Uncounted(TypedDict):
+    """A side without counters: why, and how to get them. refused: the driver did."""
+
+    key: str
+    label: str
+    why: str
+    fix: str
+    refused: bool
+
+
+class Counted(TypedDict):
+    """All sides that run kernels."""
+
+    sides: list[CountedSide]
+    uncounted: list[Uncounted]

@@ -1,0 +1,294 @@
+"""ForeignNodes in a table of layers: regions that TensorRT compiled whole, timed by one number.
+
+A layer list and a profile know nothing of what runs inside; TensorRT's NVTX ranges name each of
+its fused operations, so that an nsys capture splits it. See docs/foreign-node.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...core.errors import one_line
+from ...core.resolve.spelling import reformat_of
+from ...core.stats import Stat
+from ...core.tables import RULES
+from .. import formatting
+from ..attribution.resolution import ENOUGH, FITS
+from ..formatting import percent
+from ..model.layer import Times
+
+Layer = dict[str, Any]
+
+
+def whole(row: Layer) -> bool:
+    """Whether a row is a ForeignNode of which nothing says what kernels it ran."""
+    return _foreign(row) and reformat_of(row["layer"]) is None
+
+
+def untold(row: Layer) -> bool:
+    """Whether a row is a ForeignNode, or a copy around one, that nothing but its name describes
+    and that has no module: no nodes.json alone resolves it."""
+    return _foreign(row) and row["kind"] is None and (row["rule"] or "unresolved") == "unresolved"
+
+
+def _foreign(row: Layer) -> bool:
+    return "ForeignNode[" in (row["layer"] or "") and row["kernels"] is None
+
+
+def hint(rows: Sequence[Layer]) -> str | None:
+    """One sentence: what would tell more of the ForeignNodes; null where there are none."""
+    mine = [r for r in rows if whole(r)]
+    if not mine:
+        return None
+    total = sum(r["total_ns"] or 0 for r in rows)
+    one = len(mine) == 1
+    text = "1 layer is a ForeignNode" if one else f"{len(mine)} layers are ForeignNodes"
+    if total:
+        text += f" ({percent(sum(r['total_ns'] or 0 for r in mine) / total)} of the time)"
+    text += ", compiled whole: "
+    told = "--layer-info layerinfo.json (trtexec --exportLayerInfo of an engine built with "
+    told += "--profilingVerbosity=detailed) tells its modules by the tensors around it; "
+    if any(map(untold, mine)):
+        text += told
+    where = "it" if one else "them"
+    text += f"an nsys capture in place of this file splits {where} into operations and kernels"
+    return text + "; see docs/foreign-node.md"
+
+
+Row = dict[str, Any]
+
+MAX_UNRESOLVED = 50
+
+MAX_FEWER = 5
+
+_NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
+
+
+def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) -> None:
+    """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
+    rows = layers.to_pylist()
+    total = sum(r["total_ns"] or 0 for r in _together(rows))
+    if console.is_terminal:
+        table = _table(rows, total, resolved)
+        # Names give way to a narrow terminal; figures without their last digits would be others.
+        console.width = max(console.width, _needed(table))
+        console.print(table)
+    else:
+        # A file or another program has no width: names are whole, and last, so that none makes
+        # every line as long as itself.
+        for line in _lines(rows, total, resolved):
+            console.print(Text(line), soft_wrap=True)
+        console.print()
+    for line in summary(rows, times, resolved=resolved):
+        console.print(Text(one_line(line)), soft_wrap=True)
+
+
+def _needed(table: Table) -> int:
+    """The width with which no figure is cut: that of the figures, and some of the names that
+    give way."""
+    widths = [
+        _NAME if column.ratio else max(cell_len(str(c)) for c in (column.header, *column.cells))
+        for column in table.columns
+    ]
+    return sum(widths) + _BETWEEN * (len(widths) - 1)
+
+
+_FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
+
+
+def _table(rows: list[Row], total: int, resolved: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
+    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
+    if resolved:
+        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)
+        table.add_column("rule", no_wrap=True)
+    for heading in _FIGURES:
+        table.add_column(heading, justify="right", no_wrap=True)
+    shared = set(map(id, _together(rows)))
+    for row in rows:
+        cells = [row["layer"]]
+        if resolved:
+            cells += [_modules(row["modules"]), row["rule"] or "–"]
+        table.add_row(
+            *(
+                Text(one_line(c))
+                for c in (*cells, *_figures(row, total if id(row) in shared else 0))
+            )
+        )
+    return table
+
+
+def _lines(rows: list[Row], total: int, resolved: bool) -> Iterator[str]:
+    head = [*_FIGURES, *(("rule", "module") if resolved else ()), "layer"]
+    cells, shared = [], set(map(id, _together(rows)))
+    for row in rows:
+        named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
+        cells.append(
+            [
+                *_figures(row, total if id(row) in shared else 0),
+                *(one_line(c) for c in (*named, row["layer"])),
+            ]
+        )
+    return formatting.lines(head, cells, range(len(_FIGURES)))
+
+
+def _figures(row: Row, total: int) -> list[str]:
+    return [
+        _count(row["calls"]),
+        _count(row["kernels"]),
+        _us(row["median_ns"]),
+        _interval(row["ci_low_ns"], row["ci_high_ns"]),
+        "–" if row["total_ns"] is None or not total else percent(row["total_ns"] / total),
+    ]
+
+
+def _on_host(rows: list[Row]) -> list[Row]:
+    """Nodes without kernels beside layers with kernels: their time is the host's."""
+    if all(r["kernels"] is None for r in rows):
+        return []
+    return [r for r in rows if r["kind"] == "node" and r["kernels"] is None]
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """The rows whose times are of one clock and make one figure."""
+    apart = {id(r) for r in _on_host(rows)}
+    return [r for r in rows if id(r) not in apart]
+
+
+def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
+    """Sentences: how many layers and how much time in an iteration; counts per rule; the
+    unresolved by name."""
+    everything, rows, host = rows, _together(rows), _on_host(rows)
+    total = sum(r["total_ns"] or 0 for r in rows)
+    timed = total > 0
+    text = f"{len(everything)} layers"
+    if timed:
+        text += f", {_time(total, times)}" + (" in kernels" if host else "")
+    unknown = sum(r["total_ns"] is None for r in everything)
+    if unknown:
+        text += f", the time of {unknown} unknown"
+    yield text
+    if host:
+        yield _host_time(host, times)
+    if timed and (times.iterations or 0) > 1:
+        n = times.iterations
+        yield (
+            f"medians and intervals are per iteration (n {n}{_fewer(rows, times)}); calls, kernels "
+            f"and shares are over all {n} together"
+        )
+    if timed and times.engines:
+        yield (
+            "medians and intervals are per enqueue of the layer's own engine; calls, kernels and "
+            "shares are over all engines together"
+        )
+    foreign = hint(rows)
+    if not resolved:
+        if foreign is not None:
+            yield foreign
+        yield "no module was looked for; name the model's nodes with --nodes nodes.json"
+        return
+    parts = []
+    counted = {id(r) for r in rows}
+    for rule in RULES:
+        mine = [r for r in everything if (r["rule"] or "unresolved") == rule]
+        if mine:
+            share = sum(r["total_ns"] or 0 for r in mine if id(r) in counted)
+            parts.append(f"{rule} {len(mine)}" + (f" ({percent(share / total)})" if timed else ""))
+    yield "by rule: " + ", ".join(parts)
+    missing = [r for r in everything if (r["rule"] or "unresolved") == "unresolved"]
+    if timed:
+        share = 1 - sum(r["total_ns"] or 0 for r in missing if id(r) in counted) / total
+        # A ForeignNode that nothing describes is no fault of nodes.json: the hint is of it.
+        beyond = sum(r["total_ns"] or 0 for r in missing if untold(r)) / total
+        asked = "" if share + beyond >= ENOUGH else f"; {FITS}"
+        yield f"resolved to modules: {percent(share)} of the time{asked}"
+    else:
+        yield f"resolved to modules: {len(everything) - len(missing)} of {len(everything)} layers"
+    if foreign is not None:
+        yield foreign
+    for row in missing[:MAX_UNRESOLVED]:
+        known = timed and row["total_ns"] and id(row) in counted
+        share = f" ({percent(row['total_ns'] / total)})" if known else ""
+        yield f"unresolved: {row['layer']}{share}"
+    if len(missing) > MAX_UNRESOLVED:
+        yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"
+
+
+def _host_time(host: list[Row], times: Times) -> str:
+    ns, n = sum(r["total_ns"] or 0 for r in host), times.iterations
+    whole = f"{ns / 1e6:,.3f} ms"
+    if n is not None and n > 1:
+        whole = f"{ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
+    what = "1 layer has" if len(host) == 1 else f"{len(host)} layers have"
+    return (
+        f"{what} no kernels: the time is the host's, {whole}, and is not in the figure above nor "
+        "in shares (–)"
+    )
+
+
+def _fewer(rows: list[Row], times: Times) -> str:
+    """Which medians are over fewer reports than there were iterations, as far as calls tell."""
+    n = times.iterations
+    if not times.own_reports or n is None:
+        return ""
+    calls = [(r["layer"], r["calls"]) for r in rows if r["median_ns"] is not None]
+    found = [f"{name} n {c:,}" for name, c in calls if c is not None and c != n]
+    if any(c is None for _, c in calls):
+        found.append("not known where calls are –")
+    if len(found) > MAX_FEWER:
+        found = [*found[:MAX_FEWER], f"and {len(found) - MAX_FEWER} more, n being their calls"]
+    return "".join(f"; {text}" for text in found)
+
+
+def _time(total_ns: int, times: Times) -> str:
+    """The time of all layers in one iteration, and in all of them."""
+    whole, n, one = f"{total_ns / 1e6:,.3f} ms", times.iterations, times.total
+    if times.engines:
+        return f"{whole} in all; per enqueue: " + "; ".join(
+            f"engine {i} {_median(one)}" for i, one in enumerate(times.engines, 1)
+        )
+    if n is None:
+        return f"{whole} in all (of how many iterations is not known)"
+    if n == 1:
+        return f"{whole} in the one iteration"
+    if one is None:
+        return f"{total_ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
+    return f"{one.median / 1e6:,.3f} ms per iteration (median of {n}{interval}; {whole} in all)"
+
+
+def _median(one: Stat | None) -> str:
+    if one is None:
+        return "unknown"
+    interval = ""
+    if one.low is not None and one.high is not None:
+        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
+    return f"{one.median / 1e6:,.3f} ms (median of {one.n}{interval})"
+
+
+def _modules(modules: list[str] | None) -> str:
+    if modules is None:
+        return "–"
+    return ", ".join(m or "(the model)" for m in modules) or "none"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _us(value: int | None) -> str:
+    return "–" if value is None else f"{value / 1000:,.3f}"
+
+
+def _interval(low: int | None, high: int | None) -> str:
+    return "–" if low is None or high is None else f"{_us(low)} … {_us(high)}"

@@ -1,0 +1,58 @@
+"""What bounds a module or layer, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import formatting
+
+PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
+
+# Ratios of bytes or FLOP to their floor within this are not worth a word.
+CLOSE = 0.05
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """What bounds a row and how its work compares with the floor, in plain words."""
+    parts = [_bound(row), *_against(row)]
+    return "; ".join(parts)
+
+
+def _bound(row: Mapping[str, Any]) -> str:
+    bound, shares = row["bound"], row["shares"]
+    if bound is None:
+        said = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
+        busy = next(iter(row["pipes"].items()), None)
+        return (
+            f"{said}; busiest pipe: {busy[0]}, {formatting.percent(busy[1] / 100)}"
+            if busy
+            else said
+        )
+    if bound in PEAKS:
+        return f"{bound}-bound, {formatting.percent(shares[bound])} of {PEAKS[bound]}"
+    near = max((k for k, v in shares.items() if v is not None), key=lambda k: shares[k] or 0)
+    most = f"at most {formatting.percent(shares[near])} of {PEAKS[near]}"
+    if bound == "launch":
+        return f"launch-bound, its kernels are too short to reach a peak: {most}"
+    return f"latency-bound, it waits: {most}"
+
+
+def _against(row: Mapping[str, Any]) -> list[str]:
+    found = []
+    times = row["times_bytes"]
+    if times is not None:
+        if times > 1 + CLOSE:
+            found.append(f"moves {formatting.ratio(times)} the bytes it must")
+        elif times < 1 - CLOSE:
+            moved = formatting.ratio(times)
+            found.append(f"moves {moved} the bytes of its tensors, the rest stays in caches")
+        else:
+            found.append("moves the bytes it must")
+    elif row["bytes"] is not None and row["kind"] != "kernel":
+        found.append("the bytes it must move are unknown")
+    # Fewer are no news: special functions and integers are not counted as FLOP.
+    times = row["times_flop"]
+    if times is not None and times > 1 + CLOSE:
+        found.append(f"computes {formatting.ratio(times)} the FLOP of its nodes")
+    return found

@@ -1,0 +1,111 @@
+"""run.json: how everything in a run directory came to be, from the manifests of its steps.
+
+``{"schema_version", "title", "model", "shapes", "seed", "steps": [...], "versions", "machine",
+"facts", "files": {path: sha256}}``. `facts` is what must agree before two runs are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...core import machine
+from ...core.files import sha256, sha256_of
+from ...core.run import SCHEMA_VERSION, Run
+from ..model.side import SideFacts
+from .files import optional
+
+_MODEL = (
+    "model", "source", "location", "revision", "class", "task", "weights", "parameters",
+    "attention", "overrides",
+)  # fmt: skip
+
+
+def title(model: Mapping[str, Any], run: Run) -> str:
+    """``gpt2, 1×128``; the directory's name where there is no model.json."""
+    if not model:
+        return run.path.resolve().name
+    return f"{model.get('model')}, {model.get('batch')}×{model.get('seq')}"
+
+
+def assemble(run: Run, sides: Sequence[SideFacts]) -> dict[str, Any]:
+    """The record, without the hashes of what is still to be written (see `add_files`)."""
+    model = optional(run.file("export", "model.json"))
+    steps = []
+    files: dict[str, Any] = {}
+    installed: dict[str, str] = {}
+    for name, manifest in run.manifests().items():
+        if "step" not in manifest or name.startswith("analysis/"):
+            continue
+        steps.append(
+            {
+                k: manifest.get(k)
+                for k in ("step", "command", "started", "seconds", "options", "facts")
+            }
+        )
+        installed |= manifest.get("versions") or {}
+        files |= {p: f.get("sha256") for p, f in (manifest.get("outputs") or {}).items()}
+    steps.sort(key=lambda s: (s["started"] or "", s["step"]))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": title(model, run),
+        "model": {k: model.get(k) for k in _MODEL} if model else None,
+        "shapes": {"batch": model.get("batch"), "sequence": model.get("seq")},
+        "seed": model.get("seed"),
+        "steps": steps,
+        "versions": installed,
+        "machine": _machine(run),
+        "facts": facts(model, sides, installed),
+        "files": dict(sorted(files.items())),
+    }
+
+
+def _machine(run: Run) -> dict[str, Any]:
+    """The machine before the first measurement and after the last; null where none recorded it."""
+    states = []
+    for path in sorted(run.file("captures").glob("*.json")):
+        if path.name.endswith((".latency.json", ".meta.json")):
+            found = optional(path).get("machine")
+            if isinstance(found, dict):
+                states.append((path.stat().st_mtime_ns, found))
+    states.sort(key=lambda s: s[0])
+    if not states:
+        return {"before": None, "after": None, "report": machine.state()}
+    first, last = states[0][1], states[-1][1]
+    return {
+        "before": first.get("before", first),
+        "after": last.get("after", last),
+        "report": machine.state(),
+    }
+
+
+def facts(
+    model: Mapping[str, Any], sides: Sequence[SideFacts], installed: Mapping[str, str]
+) -> dict[str, Any]:
+    """What must or should agree before two runs are compared; see `analysis.comparison.runs`."""
+    described = {k: model.get(k) for k in ("class", "config", "weights", "parameters", "seed")}
+    return {
+        "model": sha256_of(described)[:16] if model else None,
+        "batch": model.get("batch"),
+        "sequence": model.get("seq"),
+        "cpu": _common(s.facts.get("cpu") for s in sides),
+        "cpus_usable": _common(s.facts.get("cpus") for s in sides),
+        "gpu": _common(s.facts.get("gpu") for s in sides),
+        "threads": _common(s.facts.get("threads") for s in sides),
+        "governor": _common(s.facts.get("governor") for s in sides),
+        "driver": _common(s.facts.get("driver") for s in sides),
+        "versions": dict(installed),
+    }
+
+
+def _common(values: Iterable[Any]) -> Any:
+    """The one value, a sorted list of several, null where no side knows."""
+    known = sorted({v for v in values if v is not None}, key=str)
+    return known[0] if len(known) == 1 else known or None
+
+
+def add_files(record: dict[str, Any], run: Run, paths: Sequence[Path]) -> None:
+    """Add the SHA-256 of files that were just written."""
+    for path in paths:
+        record["files"][path.relative_to(run.path).as_posix()] = sha256(path)
