@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["layerline"]):
     for _name in registry.READERS:
         registry.load(_name)
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from reader_seeds import SEEDS
 
 FOLDER = tempfile.TemporaryDirectory()

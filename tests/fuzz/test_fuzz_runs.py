@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,6 @@ from layerline.core.errors import LayerlineError
 from layerline.core.files import write_json
 from layerline.core.run import Run
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-import test_gpu_h100_tiny as tiny
-
-h100 = tiny.run  # a fixture
 EACH = 12  # mutations of each file
 SEED = 20
 

@@ -1,0 +1,24 @@
+"""Fixtures of run directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h100_tiny
+import pytest
+from run_by_hand import write_run
+
+from layerline.core.run import Run
+
+
+@pytest.fixture
+def h100(tmp_path: Path) -> Run:
+    """TensorRT under nsys, fp32 and fp16, as an H100 left it."""
+    return h100_tiny.write_run(tmp_path / "tiny")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Run:
+    """One engine of ONNX Runtime by its own profile, and one eager capture."""
+    write_run(tmp_path / "run")
+    return Run(tmp_path / "run")

@@ -1,0 +1,182 @@
+"""The package's layout and the command line's manners."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+from paths import ROOT
+
+from layerline.core import nodes
+from layerline.core.cli.command import COMMANDS
+from layerline.core.errors import InputError
+
+
+def layerline(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "layerline.core.cli.command", *arguments],
+        capture_output=True, text=True, timeout=120, check=False, **options,
+    )  # fmt: skip
+
+
+def test_the_standard_librarys_profile_is_not_shadowed_from_the_root():
+    code = "import cProfile, profile; assert hasattr(profile, 'Profile'), profile"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+    assert not (ROOT / "profile/__init__.py").exists()
+    assert not (ROOT / "__init__.py").exists()
+
+
+@pytest.mark.slow
+def test_torch_dynamo_imports_from_the_root():
+    pytest.importorskip("torch")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+    code = "import cProfile, torch._dynamo"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+
+
+def test_every_folder_with_python_files_is_listed_as_a_package():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {
+        path.parent.relative_to(ROOT).as_posix()
+        for stage in ("core", "export", "engines", "profile", "analysis")
+        for path in (ROOT / stage).rglob("*.py")
+    }
+    assert folders <= set(listed["package-dir"].values())
+    assert set(listed["packages"]) == set(listed["package-dir"])
+
+
+def test_the_map_of_folders_names_every_package_and_module_that_there_is():
+    text = (ROOT / "docs/architecture.md").read_text()
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = {f for f in listed["package-dir"].values() if f != "export/configs"}
+    assert set(re.findall(r"^\| `([\w/]+)/` \|", text, re.M)) == folders
+    way = text[text.index("In `analysis/` a run goes this way") : text.index("## Workers")]
+    for name in re.findall(r"`([\w*]+)`", "".join(re.findall(r"^\|.*\|$", way, re.M))):
+        assert list((ROOT / "analysis").glob(f"{name}.py")), name
+
+
+STAGES = ("core", "export", "engines", "profile", "analysis")
+
+
+def stages_loaded(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Line and stage of everything that a module of `package` imports: at its top or in a function,
+    relatively, or by a name in a string (for import_module, or a command line's -m)."""
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            names = [f"{base}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = [node.value] if re.match(r"layerline(\.\w+)+\.?(:\w+)?$", node.value) else []
+        for name in names:
+            stage = re.match(r"layerline\.(\w+)", name)
+            if stage and stage[1] in STAGES:
+                yield node.lineno, stage[1]
+
+
+def test_imports_go_one_way():
+    for at, stage in enumerate(STAGES):
+        for path in (ROOT / stage).rglob("*.py"):
+            if path == ROOT / "core/cli/command.py":
+                continue  # its table of commands names every stage
+            package = ".".join(["layerline", *path.parent.relative_to(ROOT).parts])
+            for line, other in stages_loaded(path.read_text(), package):
+                assert STAGES.index(other) <= at, f"{path}:{line} imports {other}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from layerline.analysis import view",
+        "from layerline import analysis",
+        "import layerline.analysis.comparison.build",
+        "def f():\n    from ..analysis.view import build",
+        "def f():\n    from .. import analysis",
+        "importlib.import_module('layerline.analysis.comparison.build')",
+        "importlib.import_module(f'layerline.analysis.{part}')",
+        "TABLE = {'view': 'layerline.analysis.comparison.build:build'}",
+    ],
+)
+def test_an_import_is_seen_wherever_and_however_it_is_written(source):
+    assert [stage for _, stage in stages_loaded(source, "layerline.profile")] == ["analysis"]
+
+
+def test_analysis_needs_no_torch_onnx_or_tensorrt():
+    names = "torch", "onnx", "onnxruntime", "tensorrt", "transformers"
+    code = (
+        "import importlib, pkgutil, sys\n"
+        f"for name in {names!r}: sys.modules[name] = None\n"
+        "import layerline.analysis as package\n"
+        "for m in pkgutil.walk_packages(package.__path__, 'layerline.analysis.'):\n"
+        "    importlib.import_module(m.name)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_help_lists_every_command_and_needs_no_heavy_library():
+    done = layerline("--help")
+    assert done.returncode == 0, done.stderr
+    for name in COMMANDS:
+        assert f"  {name}" in done.stdout
+    code = (
+        "import sys\nfrom layerline.core.cli import command\n"
+        "for n in command.COMMANDS: command.cli.get_command(None, n)\n"
+        "bad = {'torch', 'onnx', 'onnxruntime', 'transformers'} & set(sys.modules)\n"
+        "assert not bad, bad\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["--nonsense"], ["read"], ["report"], ["export", "--run"]]
+)
+def test_bad_usage_is_one_line_and_exit_code_2(arguments):
+    done = layerline(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_names_a_remedy_for_everything_missing():
+    environment = {**os.environ, "NSYS": "/nowhere/nsys", "TRT_PYTHON": "/nowhere/python"}
+    done = layerline("doctor", "--json", env=environment)
+    assert done.returncode == 0, done.stderr
+    findings = {f["what"]: f for f in json.loads(done.stdout)["findings"]}
+    assert findings["nsys"]["found"] is None
+    assert "NSYS=" in findings["nsys"]["fix"]
+    assert "TRT_PYTHON=/nowhere/python" in findings["tensorrt"]["fix"]
+    assert all(f["fix"] for f in findings.values() if f["found"] is None)
+
+
+def test_nodes_json_of_another_version_or_shape_is_refused():
+    good = {"name": "a/Add", "op": "Add", "module": "a", "inputs": ["x"], "outputs": ["y"]}
+    graph = nodes.parse({"schema_version": 1, "nodes": [good]})
+    assert graph.producer["y"].module == "a"
+    assert graph.consumers["x"][0].name == "a/Add"
+    for document, message in [
+        ([], 'no "nodes" list'),
+        ({"schema_version": 2, "nodes": []}, "schema version 2"),
+        ({"schema_version": 1, "nodes": [good, good]}, "occurs twice"),
+        ({"schema_version": 1, "nodes": [{**good, "inputs": [1]}]}, "a string"),
+        ({"schema_version": 1, "nodes": [{"name": "a"}]}, r"nodes\[0\]"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            nodes.parse(document)
+
+
+def test_modules_of_nodes_come_in_graph_order_and_once():
+    def node(name, module):
+        return nodes.Node(name, "Add", module, (), ())
+
+    graph = nodes.NodeGraph((node("a", "m1"), node("b", None), node("c", "m0"), node("d", "m1")))
+    assert graph.modules_of(["d", "c", "b", "a", "not there"]) == ("m1", "m0")
