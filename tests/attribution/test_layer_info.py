@@ -164,7 +164,7 @@ def test_layers_that_one_file_lacks_are_named_and_kept(
     ]
     assert [r["modules"] for r in rows if r["layer"].endswith("Gemm")] == [["a"], ["b"]]
     with pytest.raises(SystemExit):
-        main.main(["layers", str(prof), "--layer-info", str(info)])
+        main(["layers", str(prof), "--layer-info", str(info)])
     said = capsys.readouterr().err
     assert "1 name of layers is not in layerinfo.json: [trainStation1]" in said
     assert "1 name of layers is without a time in prof.json: untimed" in said
@@ -202,7 +202,7 @@ def test_a_name_that_one_file_has_more_often_is_not_guessed(
         ("sum", "kgen", 1_000_000),
     ]
     with pytest.raises(SystemExit):
-        main.main(["layers", str(prof), "--layer-info", str(info)])
+        main(["layers", str(prof), "--layer-info", str(info)])
     assert "which is which is not known: gemm" in capsys.readouterr().err
 
 

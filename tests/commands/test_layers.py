@@ -153,7 +153,7 @@ def test_a_missing_capture_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        main.main(["layers", str(tmp_path / "none.sqlite")])
+        main(["layers", str(tmp_path / "none.sqlite")])
     assert caught.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -249,13 +249,13 @@ def test_warm_up_that_nothing_tells_of_is_counted_and_said(
 ) -> None:
     capture = ort_run(tmp_path, warmup=None)
     with pytest.raises(SystemExit):
-        main.main(["layers", str(capture)])
+        main(["layers", str(capture)])
     shown, said = capsys.readouterr()
     assert "(n 5)" in shown
     assert "every run is counted, warm-up too" in said
     (capture.with_suffix(".meta.json")).write_text('{"facts": {"warmup_runs": 2}}')
     with pytest.raises(SystemExit):
-        main.main(["layers", str(capture)])
+        main(["layers", str(capture)])
     shown, said = capsys.readouterr()
     assert "(n 3)" in shown and "2 warm-up runs are left out" in said
 

@@ -27,7 +27,7 @@ def profile(tmp_path):
 def run(capfd, *arguments):
     """The whole command line: exit code, stdout, stderr."""
     with pytest.raises(SystemExit) as e:
-        main.main(["-q", "read", *map(str, arguments)])
+        main(["-q", "read", *map(str, arguments)])
     out, err = capfd.readouterr()
     return e.value.code, out, err
 
@@ -151,7 +151,8 @@ def test_an_empty_table_is_written_as_an_empty_array(capfd, tmp_path):
 
 def test_help_needs_no_reader():
     code = (
-        "import sys; from layerline.core import cli; cli.cli.get_command(None, 'read')\n"
+        "import sys; from layerline.core.cli import command\n"
+        "command.cli.get_command(None, 'read')\n"
         "loaded = {m for m in sys.modules if m.startswith('layerline.analysis.readers.')}\n"
         "from layerline.analysis.readers.registry import READERS\n"
         "print([r for r in READERS if f'layerline.analysis.readers.{r}' in loaded])\n"

@@ -181,7 +181,7 @@ def test_from_ones_own_onnx_file_to_the_modules_of_a_foreign_node(
         ),
     )
     with pytest.raises(SystemExit) as ended:
-        main.main(["nodes", str(source)])
+        main(["nodes", str(source)])
     assert not ended.value.code
     made = tmp_path / "own.nodes.json"
     assert "2 nodes, of which 2 tell their module" in capsys.readouterr().err

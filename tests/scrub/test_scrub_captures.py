@@ -304,7 +304,7 @@ def test_a_snapshot_is_rewritten_without_running_anything(tmp_path):
 
 def run(capfd, *arguments):
     with pytest.raises(SystemExit) as e:
-        main.main(["scrub", *map(str, arguments)])
+        main(["scrub", *map(str, arguments)])
     out, err = capfd.readouterr()
     return e.value.code, out, err
 

@@ -76,7 +76,7 @@ def test_a_rename_that_fails_leaves_the_original_where_it_was(
 
     fails(monkeypatch, when)
     with pytest.raises(SystemExit) as end:
-        main.main(["scrub", "--in-place", str(path)])
+        main(["scrub", "--in-place", str(path)])
     said = capfd.readouterr().err
     assert end.value.code == 2
     assert f"error: {path}: cannot be replaced (Device or resource busy) and is as it was" in said

@@ -28,7 +28,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
-from layerline.analysis import pipeline
 from layerline.analysis.captures import inventory
 from layerline.analysis.commands.timeline import timeline
 from layerline.analysis.costs.iterations import sums
@@ -466,7 +465,7 @@ def test_an_iteration_that_a_side_lacks_is_refused_and_nothing_overwritten(
     found, record = inventory.captures(h100)
     more = [op(i, 10 * i, 5) for i in (0, 1, 3)]
     found[0] = replace(found[0], ops=tables.table("ops", more))
-    monkeypatch.setattr(pipeline, "captures", lambda run: (found, record))
+    monkeypatch.setattr(inventory, "captures", lambda run: (found, record))
     path = h100.file("report", "timeline.perfetto-trace")
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"the report's")
