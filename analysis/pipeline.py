@@ -24,7 +24,7 @@ from .comparison import comparability, sweep
 from .comparison.build import build
 from .costs import modules
 from .costs.iterations import sums
-from .model.comparison import View
+from .model.comparison import Comparison, Skipped
 from .model.side import Model, SideData
 from .rundir import problems, provenance, record
 from .rundir.files import optional
@@ -32,14 +32,12 @@ from .rundir.files import optional
 
 @dataclass(frozen=True)
 class Result:
-    """The view, the tables by name, run.json without the files still to be written, the noise
-    of building by side key (null where it was not measured), the captures as read, and the files
-    of which is not known whether they are the run's own."""
+    """The comparison, the tables by name, run.json without the files still to be written, the
+    captures as read, and the files that may not be the run's own."""
 
-    view: View
+    view: Comparison
     tables: dict[str, pa.Table]
     record: dict[str, Any]
-    rebuild_noise: dict[str, float | None]
     captures: list[captured.Captured] = field(default_factory=list)
     doubtful: list[str] = field(default_factory=list)
 
@@ -47,16 +45,14 @@ class Result:
 def analyse(run: Run) -> Result:
     """Read every capture of the run. InputError where there is none, or none can be used."""
     with problems.collecting() as broken:
-        result = _analyse(run, broken)
-    listed = broken.listed(run)
-    skipped = result.view["skipped"]
-    skipped += listed
-    told, doubtful = provenance.told(run, skipped)
-    skipped += told
-    return replace(result, doubtful=doubtful)
+        result, skipped = _analyse(run, broken)
+    skipped += broken.listed(run)
+    unlike, doubtful = provenance.told(run, skipped)
+    view = replace(result.view, skipped=[Skipped(**s) for s in (*skipped, *unlike)])
+    return replace(result, view=view, doubtful=doubtful)
 
 
-def _analyse(run: Run, broken: problems.Unusable) -> Result:
+def _analyse(run: Run, broken: problems.Unusable) -> tuple[Result, list[dict[str, Any]]]:
     found, skipped = _captures(run)
     sides, parts = [s for c in found for s in c.sides], [c.ops for c in found]
     batches = None
@@ -75,20 +71,15 @@ def _analyse(run: Run, broken: problems.Unusable) -> Result:
         sides,
         model,
         comparability=comparability.differences(known),
-        skipped=skipped,
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    bounds = counters_.load(run, sides, counted, view)
-    if bounds is not None:
-        view["counters"] = bounds
     if batches is not None:
-        view["sweep"] = batches
         exported = optional(run.file("export", "model.json"))
-        batches["remarks"] = sweep.beside(
-            batches, view["sides"], exported.get("batch"), exported.get("seq")
-        )
-    return Result(
+        remarks = sweep.beside(batches, view.sides, exported.get("batch"), exported.get("seq"))
+        batches = replace(batches, remarks=remarks)
+    view = replace(view, counters=counters_.load(run, sides, counted, view), sweep=batches)
+    result = Result(
         view,
         {
             "ops": pa.concat_tables(parts or [tables.table("ops", [])]),
@@ -98,9 +89,9 @@ def _analyse(run: Run, broken: problems.Unusable) -> Result:
             **({} if counted is None else {"counters": counted}),
         },
         document,
-        {s.key: s.rebuild_noise for s in sides},
         found,
     )
+    return result, skipped
 
 
 def counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:

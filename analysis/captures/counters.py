@@ -18,7 +18,7 @@ from ...core.replay.plan import EVERY, RANGE
 from ...core.run import Run
 from ..counters import launches, representatives
 from ..counters import pieces as pieces_
-from ..model.comparison import View
+from ..model.comparison import Comparison
 from ..model.counters import Counted, Uncounted
 from ..model.side import LayerFloor, SideData
 from ..readers import registry
@@ -36,7 +36,7 @@ REFUSED = "ERR_NVGPUCTRPERM"
 
 
 def load(
-    run: Run, sides: Sequence[SideData], counters: pa.Table | None, view: View
+    run: Run, sides: Sequence[SideData], counters: pa.Table | None, view: Comparison
 ) -> Counted | None:
     """The counters of every side that runs kernels; null where none does."""
     captures = by_name(counters)

@@ -23,7 +23,7 @@ from ..checks import precision as precision_
 from ..checks.closure import counted, lost
 from ..costs.iterations import SUMMED, labels, sums
 from ..host import capture
-from ..model.comparison import Closure, HostSide
+from ..model.comparison import Check, HostSide
 from ..model.side import SideData
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
@@ -55,8 +55,8 @@ class _Eager:
     steps: Mapping[int, int]
     drawn: Events
     on_device: bool
-    counted: Closure
-    nsys: pa.Table | Closure | None
+    counted: Check
+    nsys: pa.Table | Check | None
     host: Host | None
     precision_run: Mapping[str, float]
 
@@ -70,12 +70,12 @@ def eager(run: Run, precision: str) -> Captured:
     read = _read(run, "eager", precision)
     latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
     side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
-    checks = side.closure
+    checks = side.checks
     if read.on_device and (alone := _kernels_alone(side.ops, latency)):
-        checks = [alone if c["check"] == "iii" else c for c in checks]
+        checks = [alone if c.name == "iii" else c for c in checks]
     side = replace(
         side,
-        closure=checks,
+        checks=checks,
         target=latency.get("target"),
         device=latency_.device(latency),
         queued_ns=latency_.queued(latency),
@@ -84,7 +84,7 @@ def eager(run: Run, precision: str) -> Captured:
     return Captured([side], read.ops, read.drawn)
 
 
-def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Closure | None:
+def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Check | None:
     counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
     counts = {row["values"]: row["counts"] for row in counted}
     return latency_.kernels_alone(closure.spans(ops), counts, latency)
@@ -157,7 +157,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     )
 
 
-def _nsys(run: Run, task: str, precision: str) -> pa.Table | Closure | None:
+def _nsys(run: Run, task: str, precision: str) -> pa.Table | Check | None:
     from ..attribution import eager_nsys
     from ..checks import tracer_agreement
 
@@ -188,7 +188,7 @@ def _host_block(
     return capture.block(read.host, ops, latency, queued)
 
 
-def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Closure]:
+def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Check]:
     """Whether nsys tells the same kernel time; nothing where it was not asked."""
     from ..checks import tracer_agreement
 
@@ -200,7 +200,7 @@ def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Clos
     return [tracer_agreement.agreement(ops, other)]
 
 
-def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Closure]]:
+def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Check]]:
     """Shares of precisions and their check: by the kernels where there are any, else from the
     settings that were on. PyTorch promises no precision of a kernel, so none is an error."""
     ran = precision_.kernel_time(ops)
@@ -237,7 +237,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
         latency_ns=latency,
         traced_ns=wall,
         outside_ns={} if read.on_device else read.outside.get(phase, {}),
-        closure=[
+        checks=[
             read.counted,
             _phase_check(read, phase, ops, wall),
             *latency_.host_slowed(_cost(wall, latency), _sources(read, ops, phase)),
@@ -249,7 +249,7 @@ def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequenc
     )
 
 
-def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Closure:
+def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Check:
     return latency_.cost([traced[i] for i in sorted(traced)], unprofiled)
 
 
@@ -262,7 +262,7 @@ def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
     return read.events.get(phase) or windows
 
 
-def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Closure:
+def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Check:
     """Check (ii) of a phase. On a device only inference waits for its operations to end."""
     if not read.on_device:
         return closure.operators_against_phase(_operators(ops), wall, phase)
@@ -303,7 +303,7 @@ def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
         latency_ns=latency,
         traced_ns=read.steps,
         outside_ns={} if read.on_device else outside,
-        closure=[
+        checks=[
             read.counted,
             second,
             *latency_.host_slowed(_cost(read.steps, latency), _sources(read, read.ops)),

@@ -63,7 +63,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         queued_ns=latency_.queued(latency),
         queued_processes=series.sizes(latency, "queued_n"),
         device={**latency_.device(latency), **engine_ops.on_cpu(run, name)},
-        closure=checks,
+        checks=checks,
         parity=parity(run, name),
         precision_run=ran.share if ran and ran.told() else None,
         layers=table,

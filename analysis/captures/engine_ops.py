@@ -28,7 +28,7 @@ from ..attribution.onnxruntime import join
 from ..checks import clocks, raw_totals
 from ..checks.closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from ..costs.layers import by_label
-from ..model.comparison import Closure
+from ..model.comparison import Check
 from ..readers.base import Artefact
 from ..readers.onnxruntime import profile
 from ..rundir import problems, provenance
@@ -54,7 +54,7 @@ class EngineCapture:
     nodes: Sequence[Mapping[str, Any]]
     floor_ns: int = SPAN_FLOOR_NS
     queued: bool = False
-    checks: Sequence[Closure] = ()
+    checks: Sequence[Check] = ()
 
 
 def read(run: Run, precision: str, backend: str) -> EngineCapture:
@@ -101,8 +101,8 @@ def _onnxruntime_trace(
     layers, nodes = described.get("layers", ()), described.get("nodes", ())
     ops, distance = onnxruntime_nsys.operations(raw, profile, meta, layers, precision)
     joined = clocks.joined(ops, distance)
-    if not joined["ok"]:
-        log(f"{raw.name}: {joined['text']}")
+    if not joined.ok:
+        log(f"{raw.name}: {joined.text}")
     times = meta.get("latency_ns")
     queued = (meta.get("facts") or {}).get("queued") is True
     return EngineCapture(

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.errors import InputError
 from ...core.run import Run
-from ..model.comparison import Estimate, Sweep, SweepBest, SweepPoint
+from ..model.comparison import Estimate, Skipped, Sweep, SweepBest, SweepPoint
 from ..rundir.files import optional
 
 SECOND_NS = 1_000_000_000
@@ -30,49 +30,48 @@ def load(run: Run, labels: Mapping[str, str]) -> Sweep | None:
 def view(document: Mapping[str, Any], labels: Mapping[str, str]) -> Sweep:
     """The report's sweep from a sweep.json."""
     points = [_point(p, labels) for p in document["points"]]
-    return {
-        "points": points,
-        "best": best(points),
-        "skipped": [{k: s.get(k) for k in ("what", "why", "fix")} for s in document["skipped"]],
-        "remarks": [],
-    }
+    return Sweep(
+        points=points,
+        best=best(points),
+        skipped=[Skipped(s.get("what"), s.get("why"), s.get("fix")) for s in document["skipped"]],
+    )
 
 
 def _point(found: Mapping[str, Any], labels: Mapping[str, str]) -> SweepPoint:
     summary, batch, sequence = found["summary"] or {}, found["batch"], found["sequence"]
-    latency: Estimate = {
-        "median": summary.get("median"),
-        "low": summary.get("low"),
-        "high": summary.get("high"),
-        "n": summary.get("n") or 0,
-    }
+    latency = Estimate(
+        median=summary.get("median"),
+        low=summary.get("low"),
+        high=summary.get("high"),
+        n=summary.get("n") or 0,
+    )
     backend, precision = found["backend"], found["precision"]
     queue = found["throughput_per_second"]
     memory = found["memory"]
     where = next((k for k in ("device_bytes", "context_bytes") if memory.get(k) is not None), None)
     where = where or ("peak_host_bytes" if memory.get("peak_host_bytes") is not None else None)
-    return {
-        "key": f"{precision}.{backend}",
-        "label": f"{labels.get(backend, backend)} {precision}",
-        "precision": precision,
-        "backend": backend,
-        "batch": batch,
-        "sequence": sequence,
-        "source": found["source"],
-        "latency": latency,
-        "p90_ns": summary.get("p90"),
-        "p99_ns": summary.get("p99"),
-        "sequences_per_second": _rate(batch, latency["median"]),
-        "tokens_per_second": _rate(batch * sequence, latency["median"]),
-        "tokens_low": _rate(batch * sequence, latency["high"]),
-        "tokens_high": _rate(batch * sequence, latency["low"]),
-        "queue_tokens_per_second": None if queue is None else queue * batch * sequence,
-        "clock": found["clock"],
-        "ended_by": found["ended_by"],
-        "target_met": _met(found["relative_width"], found["target"]),
-        "memory_bytes": None if where is None else memory[where],
-        "memory_of": where,
-    }
+    return SweepPoint(
+        key=f"{precision}.{backend}",
+        label=f"{labels.get(backend, backend)} {precision}",
+        precision=precision,
+        backend=backend,
+        batch=batch,
+        sequence=sequence,
+        source=found["source"],
+        latency=latency,
+        p90_ns=summary.get("p90"),
+        p99_ns=summary.get("p99"),
+        sequences_per_second=_rate(batch, latency.median),
+        tokens_per_second=_rate(batch * sequence, latency.median),
+        tokens_low=_rate(batch * sequence, latency.high),
+        tokens_high=_rate(batch * sequence, latency.low),
+        queue_tokens_per_second=None if queue is None else queue * batch * sequence,
+        clock=found["clock"],
+        ended_by=found["ended_by"],
+        target_met=_met(found["relative_width"], found["target"]),
+        memory_bytes=None if where is None else memory[where],
+        memory_of=where,
+    )
 
 
 def _rate(amount: int, ns: int | None) -> float | None:
@@ -87,28 +86,28 @@ def best(points: Sequence[SweepPoint]) -> list[SweepBest]:
     """For every engine the batch with the most tokens per second, and the batches whose interval
     reaches into its own: those are not distinguishable from it."""
     found: list[SweepBest] = []
-    for key in dict.fromkeys(p["key"] for p in points):
-        own = [p for p in points if p["key"] == key and p["tokens_per_second"] is not None]
+    for key in dict.fromkeys(p.key for p in points):
+        own = [p for p in points if p.key == key and p.tokens_per_second is not None]
         if not own:
             continue
-        top = max(own, key=lambda p: (p["tokens_per_second"] or 0, -p["batch"]))
+        top = max(own, key=lambda p: (p.tokens_per_second or 0, -p.batch))
         found.append(
-            {
-                "key": key,
-                "label": top["label"],
-                "batch": top["batch"],
-                "tokens_per_second": top["tokens_per_second"],
-                "tokens_low": top["tokens_low"],
-                "tokens_high": top["tokens_high"],
-                "of": len(own),
-                "alike": [p["batch"] for p in own if p is not top and not _below(p, top)],
-                "last": top["batch"] == max(p["batch"] for p in own),
-            }
+            SweepBest(
+                key=key,
+                label=top.label,
+                batch=top.batch,
+                tokens_per_second=top.tokens_per_second,
+                tokens_low=top.tokens_low,
+                tokens_high=top.tokens_high,
+                of=len(own),
+                alike=[p.batch for p in own if p is not top and not _below(p, top)],
+                last=top.batch == max(p.batch for p in own),
+            )
         )
     return found
 
 
 def _below(point: SweepPoint, top: SweepPoint) -> bool:
     """Whether a point is surely below the top: unknown intervals are not sure."""
-    high, low = point["tokens_high"], top["tokens_low"]
+    high, low = point.tokens_high, top.tokens_low
     return high is not None and low is not None and high < low

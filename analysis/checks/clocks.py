@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 from ...core.tables import UNRESOLVED
 from ..attribution.onnxruntime_nsys import Distance
-from ..model.comparison import Closure
+from ..model.comparison import Check
 from . import closure
 
 CHECK = "clocks"
 
 
-def joined(ops: pa.Table, known: Distance | None) -> Closure:
+def joined(ops: pa.Table, known: Distance | None) -> Check:
     """Open where the clocks could not be joined, or a launch lies at no one node's time: its
     operation is unresolved, and counts against coverage."""
     if known is None:
@@ -27,12 +27,5 @@ def joined(ops: pa.Table, known: Distance | None) -> Closure:
         text += f"{without:,} of {len(rows):,} operations were launched at no one node's time."
     else:
         text += f"each of {len(rows):,} operations was launched at one node's time."
-    return {
-        "check": CHECK,
-        "terms": [{"name": "distance of the clocks, uncertain by", "ns": width}],
-        "residual_ns": None,
-        "residual_share": None,
-        "tolerance": None,
-        "ok": None if without else True,
-        "text": text,
-    }
+    terms = [("distance of the clocks, uncertain by", width)]
+    return Check(CHECK, terms, None, None, None, None if without else True, text)

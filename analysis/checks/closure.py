@@ -1,4 +1,4 @@
-"""Closure: three checks that can fail, with the terms that should explain the difference.
+"""Check: three checks that can fail, with the terms that should explain the difference.
 
 (i) Each operation counted once: what the tables add up to against what the raw file adds up to.
 (ii) The span of one iteration's operations against the latency of the same iteration: operations
@@ -7,7 +7,7 @@ less overlaps plus gaps is the span; what the latency has beyond the span is the
 and by what else changed between them; the check does not tell which, so it says both.
 
 A residual beyond its tolerance makes the check fail: "these numbers do not add up". A check that
-could not be made has `ok` null, and its text says why.
+could not be made has `ok` None, and its text says why.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...core.tables import DEVICE_KINDS
 from ..costs.iterations import SUMMED, iterations_of, labels, sums, timed_rows
 from ..formatting import percent
 from ..formatting import spoken_time as time
-from ..model.comparison import Closure
+from ..model.comparison import Check
 
 # Both sides are integers read from the same file; only the rounding of each time to whole
 # nanoseconds may differ (1 ns a row on operations of at least 1 us).
@@ -48,17 +48,9 @@ def failed(text: str) -> str:
     return FAILED + text
 
 
-def unchecked(check: str, why: str) -> Closure:
+def unchecked(check: str, why: str) -> Check:
     """A check that could not be made."""
-    return {
-        "check": check,
-        "terms": [],
-        "residual_ns": None,
-        "residual_share": None,
-        "tolerance": None,
-        "ok": None,
-        "text": f"Not checked: {why}.",
-    }
+    return Check(check, [], None, None, None, None, f"Not checked: {why}.")
 
 
 def judged(
@@ -71,25 +63,25 @@ def judged(
     good: str,
     bad: str,
     floor_ns: int = 0,
-) -> Closure:
+) -> Check:
     """A check with its verdict: fails when |residual| exceeds both tolerance and floor."""
     share = residual_ns / reference_ns if reference_ns else None
     allowed = max(floor_ns, tolerance * reference_ns)
     ok = abs(residual_ns) <= allowed
-    return {
-        "check": check,
-        "terms": [{"name": name, "ns": int(ns)} for name, ns in terms],
-        "residual_ns": int(residual_ns),
-        "residual_share": share,
-        "tolerance": tolerance,
-        "ok": ok,
-        "text": good if ok else failed(bad),
-    }
+    return Check(
+        name=check,
+        terms=[(name, int(ns)) for name, ns in terms],
+        residual_ns=int(residual_ns),
+        residual_share=share,
+        tolerance=tolerance,
+        ok=ok,
+        text=good if ok else failed(bad),
+    )
 
 
 def counted_once(
     counted: Mapping[str, int], raw: Mapping[str, int] | None, lost_ns: int | None = None
-) -> Closure:
+) -> Check:
     """Check (i). `counted`: nanoseconds per kind in the tables; `raw`: the same, summed from the
     raw file by other code; `lost_ns`: operations of iterations less what modules, rows and
     unresolved add up to (negative where something was attributed twice).
@@ -167,7 +159,7 @@ def span_against_latency(
     latency: Mapping[int, int] | None,
     floor_ns: int = SPAN_FLOOR_NS,
     before: Mapping[int, int] | None = None,
-) -> Closure:
+) -> Check:
     """Check (ii). `latency`: nanoseconds by iteration, of the run that was traced; by device
     events `floor_ns` is `DEVICE_FLOOR_NS`. `before`: by iteration, the time of the latency in which
     the host had not launched anything yet, as the capture tells; it is a term of its own.
@@ -214,9 +206,7 @@ def span_against_latency(
     )
 
 
-def phases_against_step(
-    steps: Mapping[int, int], phases: Mapping[str, Mapping[int, int]]
-) -> Closure:
+def phases_against_step(steps: Mapping[int, int], phases: Mapping[str, Mapping[int, int]]) -> Check:
     """Check (ii) of a training step: its phases add up to it.
 
     Both by iteration, in nanoseconds. The step with the median residual is shown.
@@ -244,7 +234,7 @@ def phases_against_step(
 
 def operators_against_phase(
     operators: Mapping[int, int], phase: Mapping[int, int], what: str = "phase"
-) -> Closure:
+) -> Check:
     """Check (ii) of an eager phase on the CPU: operators and the time outside them make it up.
 
     `operators`: the sum of self times by iteration; `phase`: the phase's wall time. What is
@@ -272,7 +262,7 @@ def operators_against_phase(
     )
 
 
-def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = "") -> Closure:
+def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = "") -> Check:
     """Check (iii): traced less unprofiled median latency, the profiler's own cost if nothing else
     changed. `evidence`: which series had not settled, and why; empty where both had."""
     if unprofiled is None:

@@ -9,12 +9,13 @@ too, because tracing makes launches several times as expensive, so it is held ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...core import series
 from ...core.stats import summarise
 from ..formatting import percent
-from ..model.comparison import Closure
+from ..model.comparison import Check
 from . import closure, steadiness
 
 # The device's own time between two kernels of one stream that are both queued: 1 to 1.5 us between
@@ -27,7 +28,7 @@ def queued(latency: Mapping[str, Any]) -> Sequence[int]:
     return latency.get("queued_ns") or ()
 
 
-def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: bool) -> Closure:
+def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: bool) -> Check:
     """Check (iii) between like and like: a queued trace against queued inferences without nsys.
 
     `queued`: how the trace was taken; `latency`: a latency.json.
@@ -46,7 +47,7 @@ def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: 
     return cost(under, latency["queued_ns"], series.sizes(latency, "queued_n"))
 
 
-def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Closure:
+def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Check:
     """Check (iii) of two series; which of them had not settled is named where it fails.
 
     `of`: how many of the unprofiled samples each process took.
@@ -62,7 +63,7 @@ def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = (
 
 def kernels_alone(
     found: Sequence[closure.Span], counts: Mapping[int, int], latency: Mapping[str, Any]
-) -> Closure | None:
+) -> Check | None:
     """Check (iii) of a model that launches as it goes: its traced kernels, without the gaps that
     the tracer's host cost makes, against the same work queued whole without a tracer.
 
@@ -94,21 +95,21 @@ def kernels_alone(
     )
 
 
-def host_slowed(cost: Closure, sources: Sequence[Closure]) -> list[Closure]:
+def host_slowed(cost: Check, sources: Sequence[Check]) -> list[Check]:
     """Check (iii) of a device side and the check of its two tracers, which say together what was
     slowed: two tools that cost the host differently and tell the same kernel times did not change
     these, so a traced run of another speed is no verdict on the operations.
     """
-    agreed = bool(sources) and all(c["ok"] is True for c in sources)
-    if cost["ok"] is not False or not agreed or cost["residual_share"] is None:
+    agreed = bool(sources) and all(c.ok is True for c in sources)
+    if cost.ok is not False or not agreed or cost.residual_share is None:
         return [cost, *sources]
-    word = "longer" if cost["residual_share"] > 0 else "less"
+    word = "longer" if cost.residual_share > 0 else "less"
     text = (
-        f"The profiled run took {percent(abs(cost['residual_share']))} {word} than the unprofiled "
+        f"The profiled run took {percent(abs(cost.residual_share))} {word} than the unprofiled "
         "one, but this side waits for its host, and its kernels' times stand: nsys and "
         "torch.profiler tell the same."
     )
-    return [{**cost, "ok": None, "text": text}, *sources]
+    return [replace(cost, ok=None, text=text), *sources]
 
 
 def device(latency: Mapping[str, Any]) -> dict[str, Any]:

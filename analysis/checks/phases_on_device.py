@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ...core.tables import DEVICE_KINDS
 from ..formatting import percent
 from ..formatting import spoken_time as time
-from ..model.comparison import Closure
+from ..model.comparison import Check
 from . import closure
 
 BEFORE = "before the first launch"
@@ -101,7 +101,7 @@ def _window(start: Any, end: Any, low: int, high: int) -> Window:
 
 def phase_against_events(
     found: Mapping[int, Window], events: Mapping[int, int], what: str
-) -> Closure:
+) -> Check:
     """Check (ii) of a phase whose operations outlast the host's range.
 
     Operations and idle time make up the window; operations that lie outside of it were launched by
@@ -143,7 +143,7 @@ def phase_against_events(
     )
 
 
-def step_on_device(found: Windows, steps: Mapping[int, int]) -> Closure:
+def step_on_device(found: Windows, steps: Mapping[int, int]) -> Check:
     """Check (ii) of a step: the windows of its phases add up to it, within 2 %.
 
     `steps`: wall time by iteration; the host waits for the device before a step ends. The terms

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from ..costs.iterations import iterations_of, stat
 from ..costs.layers import compute_precisions
 from ..formatting import percent
-from ..model.comparison import Closure
+from ..model.comparison import Check
 
 CHECK = "precision"
 UNKNOWN = "unknown"
@@ -80,7 +80,7 @@ def kernel_time(ops: pa.Table) -> KernelTime | None:
     )
 
 
-def check(asked: str, ran: KernelTime | None, *, claims: bool, label: str) -> Closure | None:
+def check(asked: str, ran: KernelTime | None, *, claims: bool, label: str) -> Check | None:
     """The check of one side, or null where there are no kernels to look at.
 
     `claims`: whether this side's software claims to run the precision; then a wrong one is an
@@ -116,16 +116,9 @@ def _shares(told: Mapping[str, float]) -> str:
     return ", ".join(f"{percent(s)} {p}" for p, s in sorted(told.items(), key=lambda i: -i[1]))
 
 
-def _closure(ran: KernelTime, ok: bool | None, text: str) -> Closure:
-    return {
-        "check": CHECK,
-        "terms": [{"name": f"{p} kernels", "ns": ns} for p, ns in ran.ns.items()],
-        "residual_ns": None,
-        "residual_share": None,
-        "tolerance": None,
-        "ok": ok,
-        "text": text,
-    }
+def _closure(ran: KernelTime, ok: bool | None, text: str) -> Check:
+    terms = [(f"{p} kernels", ns) for p, ns in ran.ns.items()]
+    return Check(CHECK, terms, None, None, None, ok, text)
 
 
 def precision_run(layers: pa.Table | None) -> dict[str, float]:

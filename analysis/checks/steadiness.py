@@ -17,6 +17,7 @@ and the last rest on a test and an interval; two levels and scatter are plain li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...core.errors import InputError
 from ...core.series import dependence, of_processes, split, trend
@@ -59,22 +60,22 @@ def judge(
     ordered = sorted(samples)
     parts = split(samples, of)
     effective = round(sum(len(p) / dependence(p) for p in parts))
-    found: Steadiness = {
-        "n": whole.n,
-        "effective": effective,
-        "width": whole.relative_width,
-        "target": target,
-        "drift": _drift(parts, target or TARGET),
-        "levels": _levels(ordered),
-        "p10_ns": percentile(ordered, 0.1),
-        "p90_ns": percentile(ordered, 0.9),
-        "faults": [],
-        "settled": None,
-    }
-    if whole.n >= FEWEST:
-        found["faults"] = _faults(found, whole)
-        found["settled"] = not found["faults"]
-    return found
+    steadiness = Steadiness(
+        n=whole.n,
+        effective=effective,
+        width=whole.relative_width,
+        target=target,
+        drift=_drift(parts, target or TARGET),
+        levels=_levels(ordered),
+        p10_ns=percentile(ordered, 0.1),
+        p90_ns=percentile(ordered, 0.9),
+        faults=[],
+        settled=None,
+    )
+    if whole.n < FEWEST:
+        return steadiness
+    faults = _faults(steadiness, whole)
+    return replace(steadiness, faults=faults, settled=not faults)
 
 
 def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
@@ -83,8 +84,8 @@ def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
     told = []
     for name, (samples, of) in which.items():
         found = judge(samples, of=of)
-        if found is not None and found["faults"]:
-            told.append(f"{name} {found['faults'][0]}")
+        if found is not None and found.faults:
+            told.append(f"{name} {found.faults[0]}")
     return "; ".join(told)
 
 
@@ -110,27 +111,27 @@ def _levels(ordered: Sequence[int]) -> list[Level]:
     gap, cut = max(cuts, default=(1.0, 0))
     if gap < GAP:
         return []
-    return [{"ns": median(part), "share": len(part) / n} for part in (ordered[:cut], ordered[cut:])]
+    return [Level(median(part), len(part) / n) for part in (ordered[:cut], ordered[cut:])]
 
 
 def _faults(found: Steadiness, whole: Stat) -> list[str]:
     said = []
-    if found["drift"] is not None:
-        said.append(f"drifts: second half {times(found['drift'])} the first")
-    if found["levels"]:
-        low, high = found["levels"]
+    if found.drift is not None:
+        said.append(f"drifts: second half {times(found.drift)} the first")
+    if found.levels:
+        low, high = found.levels
         said.append(
-            f"has two levels: {percent(low['share'])} of samples near {time(low['ns'])}, "
-            f"{percent(high['share'])} near {time(high['ns'])}"
+            f"has two levels: {percent(low.share)} of samples near {time(low.ns)}, "
+            f"{percent(high.share)} near {time(high.ns)}"
         )
-    elif whole.n >= FEWEST_SPREAD and found["p90_ns"] - found["p10_ns"] > SPREAD * whole.median:
+    elif whole.n >= FEWEST_SPREAD and found.p90_ns - found.p10_ns > SPREAD * whole.median:
         said.append(
-            f"is scattered: the middle 80 % lie between {time(found['p10_ns'])} and "
-            f"{time(found['p90_ns'])}"
+            f"is scattered: the middle 80 % lie between {time(found.p10_ns)} and "
+            f"{time(found.p90_ns)}"
         )
-    width, target = found["width"], found["target"]
+    width, target = found.width, found.target
     if width is not None and target is not None and width > target:
         asked = f"has an interval wider than asked: ±{percent(width)}, asked ±{percent(target)}"
-        few = f", its {whole.n} samples worth {found['effective']} independent ones"
-        said.append(asked + (few if found["effective"] < whole.n else ""))
+        few = f", its {whole.n} samples worth {found.effective} independent ones"
+        said.append(asked + (few if found.effective < whole.n else ""))
     return said

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from ...core.stats import median
 from ..formatting import spoken_time as time
-from ..model.comparison import Closure
+from ..model.comparison import Check
 from . import closure
 
 CHECK = "sources"
@@ -17,7 +17,7 @@ TOLERANCE = 0.02
 ALL = "\0all"  # no module's name
 
 
-def agreement(profiler: pa.Table, nsys: pa.Table) -> Closure:
+def agreement(profiler: pa.Table, nsys: pa.Table) -> Check:
     """Whether two captures of the same work tell the same kernel time, within 2 %.
 
     Both are `ops` of one phase, or of a step, from torch.profiler and from nsys; medians over

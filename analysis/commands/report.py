@@ -82,7 +82,7 @@ def _write(run: Run) -> None:
     from ..timeline import captures, file
 
     result = analyse(run)
-    result.view["headline"] = headline.sentences(result.view)
+    sentences = headline.sentences(result.view)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
     # Only runs with an ncu capture have these; those of an earlier report would be believed.
@@ -92,18 +92,18 @@ def _write(run: Run) -> None:
     counted = result.tables.get("counters")
     if counted is not None:
         write_parquet(more[0], counted)
-    shown = result.view.get("counters")
+    shown = result.view.counters
     if shown is not None and shown["sides"]:
         write_text(more[1], counters_csv.render(result.view))
     made = captures.of_run(run, result.captures, counted)
     file.write(run.file("report", TIMELINE), made)
-    if made:
-        result.view["timeline"] = TIMELINE
-    write_text(run.file("report", "index.html"), html.render(result.view))
-    write_text(run.file("report", "report.md"), markdown.render(result.view))
+    write_text(
+        run.file("report", "index.html"),
+        html.render(result.view, sentences, TIMELINE if made else None),
+    )
+    write_text(run.file("report", "report.md"), markdown.render(result.view, sentences))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
-    figures = summary(result.view, result.rebuild_noise)
-    figures["not_as_left"] = result.doubtful
+    figures = summary(result.view, sentences, result.doubtful)
     write_json(run.file("report", "summary.json"), figures)
     written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]
     record.add_files(result.record, run, written)

@@ -32,35 +32,33 @@ def build(
     sides: Sequence[SideData],
     model: Model,
     *,
-    comparability: Sequence[Mapping[str, Any]] = (),
-    skipped: Sequence[Mapping[str, Any]] = (),
+    comparability: Sequence[comparison.Difference] = (),
+    skipped: Sequence[comparison.Skipped] = (),
     manifest: Mapping[str, Any] | None = None,
     generated: str = "",
-) -> comparison.View:
+) -> comparison.Comparison:
     """The view of these sides. Keys of sides are unique."""
     columns = [reduced(s) for s in sides]
     units = sorted({u for c in columns for u in c.sums.units()})
     paths = modules_.ordered_tree(model.paths, units) if columns else []
     layer_rows, by_unit = _layers(columns)
-    shown: comparison.View = {
-        "schema_version": comparison.SCHEMA_VERSION,
-        "title": model.title,
-        "generated": generated,
-        "headline": [],
-        "sides": [_side(c) for c in columns],
-        "ratios": ratios.ratios(sides),
-        "modules": _module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
-        "kinds": _kinds(columns, paths, units, model),
-        "layers": layer_rows,
-        "nodes": [_node(s, n) for s in sides for n in s.nodes],
-        "unresolved": [u for c in columns for u in _unresolved(c)],
-        "comparability": [dict(c) for c in comparability],
-        "skipped": [dict(s) for s in skipped],
-        "manifest": dict(manifest or {}),
-    }
-    marked = lead.mark_lead(shown["ratios"], shown["sides"])
-    shown["ratios"] = [savings.add(r, shown["kinds"]) for r in marked]
-    return shown
+    compared = [_side(c) for c in columns]
+    kinds = _kinds(columns, paths, units, model)
+    marked = lead.mark_lead(ratios.ratios(sides), compared)
+    return comparison.Comparison(
+        title=model.title,
+        generated=generated,
+        sides=compared,
+        ratios=[savings.add(r, kinds) for r in marked],
+        modules=_module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
+        kinds=kinds,
+        layers=layer_rows,
+        nodes=[_node(s, n) for s in sides for n in s.nodes],
+        unresolved=[u for c in columns for u in _unresolved(c)],
+        comparability=comparability,
+        skipped=skipped,
+        manifest=manifest or {},
+    )
 
 
 def _side(column: Column) -> comparison.Side:
@@ -69,36 +67,34 @@ def _side(column: Column) -> comparison.Side:
     everything = int(made.total().sum()) if made.keys else 0
     unresolved = stat(lost) if lost is not None else None
     run = data.precision_run
-    found: comparison.Side = {
-        "key": data.key,
-        "side": data.side,
-        "label": data.label,
-        "precision": data.precision,
-        "precision_run": dict(precision_run(data.layers) if run is None else run),
-        "phase": data.phase,
-        "backend": data.backend,
-        "source": data.source,
-        "latency": estimate(steadiness.summary(data.latency_ns, data.processes)),
-        "traced": estimate(in_order(_by_iteration(data.traced_ns))),
-        "coverage": 1 - int(lost.sum()) / everything if lost is not None and everything else None,
-        "operation_ns": column.total,
-        "unresolved_ns": unresolved.median if unresolved else None,
-        "closure": list(data.closure),
-        "parity": None if data.parity is None else dict(data.parity),
-        "queued": estimate(steadiness.summary(data.queued_ns, data.queued_processes)),
-        "launch_bound": launch_bound.bound(data.latency_ns, data.queued_ns),
-        "device": dict(data.device),
-        "host": data.host,
-        "warned": list(data.warned),
-        "rebuild_noise": data.rebuild_noise,
-        "steadiness": steadiness.judge(data.latency_ns, data.target, data.processes),
+    return comparison.Side(
+        key=data.key,
+        task=data.side,
+        label=data.label,
+        precision=data.precision,
+        precision_run=dict(precision_run(data.layers) if run is None else run),
+        phase=data.phase,
+        backend=data.backend,
+        source=data.source,
+        latency=estimate(steadiness.summary(data.latency_ns, data.processes)),
+        traced=estimate(in_order(_by_iteration(data.traced_ns))),
+        coverage=1 - int(lost.sum()) / everything if lost is not None and everything else None,
+        operation_ns=column.total,
+        unresolved_ns=unresolved.median if unresolved else None,
+        checks=list(data.checks),
+        parity=None if data.parity is None else dict(data.parity),
+        queued=estimate(steadiness.summary(data.queued_ns, data.queued_processes)),
+        launch_bound=launch_bound.bound(data.latency_ns, data.queued_ns),
+        device=dict(data.device),
+        host=data.host,
+        warned=list(data.warned),
+        rebuild_noise=data.rebuild_noise,
+        steadiness=steadiness.judge(data.latency_ns, data.target, data.processes),
         # No width was asked of these.
-        "traced_steadiness": steadiness.judge(_by_iteration(data.traced_ns)),
-        "queued_steadiness": steadiness.judge(data.queued_ns, of=data.queued_processes),
-    }
-    if data.phase == "step":
-        found["phase_shares"] = phase_shares(data.ops)
-    return found
+        traced_steadiness=steadiness.judge(_by_iteration(data.traced_ns)),
+        queued_steadiness=steadiness.judge(data.queued_ns, of=data.queued_processes),
+        phase_shares=phase_shares(data.ops) if data.phase == "step" else None,
+    )
 
 
 def _by_iteration(samples: Mapping[int, int]) -> list[int]:
@@ -134,32 +130,32 @@ def _module_rows(
         parent = modules_.common_parent(members)
         single = len(members) == 1
         below.setdefault(parent, []).append(
-            {
-                "id": "block:" + "+".join(members),
-                "parent": f"module:{parent}",
-                "name": "own operations" if single else _short(members, parent, inner),
-                "path": parent,
-                "module_class": None,
-                "kind": "block",
-                "depth": _depth(parent) + 1,
-                "members": list(members),
-                "costs": costs,
-                "layers": _layers_of(members, by_unit),
-            }
+            comparison.ModuleRow(
+                id="block:" + "+".join(members),
+                parent=f"module:{parent}",
+                name="own operations" if single else _short(members, parent, inner),
+                path=parent,
+                module_class=None,
+                kind="block",
+                depth=_depth(parent) + 1,
+                members=list(members),
+                costs=costs,
+                layers=_layers_of(members, by_unit),
+            )
         )
     for path, costs, region in zip(paths, _present(columns, regions), regions, strict=True):
-        row: comparison.ModuleRow = {
-            "id": f"module:{path}",
-            "parent": f"module:{path.rpartition('.')[0]}" if path else None,
-            "name": path.rpartition(".")[2],
-            "path": path,
-            "module_class": model.classes.get(path),
-            "kind": "module",
-            "depth": _depth(path),
-            "members": [],
-            "costs": costs,
-            "layers": [] if path in inner else _layers_of(region, by_unit),
-        }
+        row = comparison.ModuleRow(
+            id=f"module:{path}",
+            parent=f"module:{path.rpartition('.')[0]}" if path else None,
+            name=path.rpartition(".")[2],
+            path=path,
+            module_class=model.classes.get(path),
+            kind="module",
+            depth=_depth(path),
+            members=[],
+            costs=costs,
+            layers=[] if path in inner else _layers_of(region, by_unit),
+        )
         rows += [row, *below.get(path, ())]
     return rows
 
@@ -217,18 +213,18 @@ def _other_rows(columns: Sequence[Column]) -> list[comparison.ModuleRow]:
         key=lambda n: (last.get(n, 0), ROWS_FIRST.index(n) if n in ROWS_FIRST else 99, n),
     )
     return [
-        {
-            "id": f"row:{name}",
-            "parent": None,
-            "name": name,
-            "path": "",
-            "module_class": None,
-            "kind": "row",
-            "depth": 0,
-            "members": [],
-            "costs": costs[name],
-            "layers": [],
-        }
+        comparison.ModuleRow(
+            id=f"row:{name}",
+            parent=None,
+            name=name,
+            path="",
+            module_class=None,
+            kind="row",
+            depth=0,
+            members=[],
+            costs=costs[name],
+            layers=[],
+        )
         for name in ordered
     ]
 
@@ -248,14 +244,14 @@ def _kinds(
     for name, costs in zip(names, _present(columns, [inside[n] for n in names]), strict=True):
         classes = {model.classes.get(m) for m in groups[name]}
         found.append(
-            {
-                "name": name,
-                "module_class": classes.pop() if len(classes) == 1 else None,
-                "count": len(groups[name]),
-                "costs": costs,
-            }
+            comparison.Kind(
+                name=name,
+                module_class=classes.pop() if len(classes) == 1 else None,
+                count=len(groups[name]),
+                costs=costs,
+            )
         )
-    return sorted(found, key=lambda k: -max((c["own"] or 0) for c in k["costs"].values()))
+    return sorted(found, key=lambda k: -max((c.own or 0) for c in k.costs.values()))
 
 
 def _layers(
@@ -273,29 +269,29 @@ def _layers(
                 by_unit.setdefault(module, []).append(identity)
             median = row["median_ns"]
             rows.append(
-                {
-                    "id": identity,
-                    "side": column.data.key,
-                    "layer": row["layer"],
-                    "kind": row["kind"] or "unknown",
-                    "rule": row["rule"] or UNRESOLVED,
-                    "nodes": row["nodes"] or [],
-                    "modules": row["modules"] or [],
-                    "calls": row["calls"],
-                    "kernels": row["kernels"],
-                    "time": {
-                        "median": median,
-                        "low": row["ci_low_ns"],
-                        "high": row["ci_high_ns"],
-                        "n": len(column.sums.iterations) if median is not None else 0,
-                    },
-                    "share": median / column.total if median is not None and column.total else None,
-                    "floor": _floor(column.data.floors.get(row["layer"]), row["kind"]),
-                    "precision_in": row["precision_in"],
-                    "precision_out": row["precision_out"],
-                    "compute_precision": row["compute_precision"],
-                    "tactic": row["tactic"],
-                }
+                comparison.LayerRow(
+                    id=identity,
+                    side=column.data.key,
+                    layer=row["layer"],
+                    kind=row["kind"] or "unknown",
+                    rule=row["rule"] or UNRESOLVED,
+                    nodes=row["nodes"] or [],
+                    modules=row["modules"] or [],
+                    calls=row["calls"],
+                    kernels=row["kernels"],
+                    time=comparison.Estimate(
+                        median=median,
+                        low=row["ci_low_ns"],
+                        high=row["ci_high_ns"],
+                        n=len(column.sums.iterations) if median is not None else 0,
+                    ),
+                    share=median / column.total if median is not None and column.total else None,
+                    floor=_floor(column.data.floors.get(row["layer"]), row["kind"]),
+                    precision_in=row["precision_in"],
+                    precision_out=row["precision_out"],
+                    compute_precision=row["compute_precision"],
+                    tactic=row["tactic"],
+                )
             )
     return rows, by_unit
 
@@ -304,27 +300,27 @@ def _floor(found: LayerFloor | None, kind: str | None) -> comparison.Floor | Non
     """The layer's floor; movement has that of nobody, also where it shares a layer's name."""
     if found is None or kind == MOVEMENT:
         return None
-    return {
-        "flop": found.flop,
-        "bytes": found.bytes,
-        "ns": found.ns,
-        "times": found.times,
-        "limit": found.limit,
-    }
+    return comparison.Floor(
+        flop=found.flop,
+        bytes=found.bytes,
+        ns=found.ns,
+        times=found.times,
+        limit=found.limit,
+    )
 
 
 def _node(side: SideData, node: Mapping[str, Any]) -> comparison.Node:
-    return {
-        "side": side.key,
-        "name": node["name"],
-        "op": node.get("op", ""),
-        "module": node.get("module"),
-        "status": node.get("status", "missing"),
-        "layer": node.get("layer"),
-    }
+    return comparison.Node(
+        side=side.key,
+        name=node["name"],
+        op=node.get("op", ""),
+        module=node.get("module"),
+        status=node.get("status", "missing"),
+        layer=node.get("layer"),
+    )
 
 
-def _unresolved(column: Column) -> list[dict[str, Any]]:
+def _unresolved(column: Column) -> list[comparison.Unresolved]:
     """The operations without a module that nothing explains, by name, the largest first."""
     data = column.data
     if Key(None, UNRESOLVED) not in column.sums.keys:
@@ -343,12 +339,12 @@ def _unresolved(column: Column) -> list[dict[str, Any]]:
         summary = stat(samples)
         if summary is not None:
             found.append(
-                {
-                    "side": data.key,
-                    "name": key.label,
-                    "ns": summary.median,
-                    "share": summary.median / column.total if column.total else None,
-                    "why": "no name, index, tensor or order tells which module it serves",
-                }
+                comparison.Unresolved(
+                    side=data.key,
+                    name=key.label or "",
+                    ns=summary.median,
+                    share=summary.median / column.total if column.total else None,
+                    why="no name, index, tensor or order tells which module it serves",
+                )
             )
-    return sorted(found, key=lambda u: -u["ns"])
+    return sorted(found, key=lambda u: -(u.ns or 0))

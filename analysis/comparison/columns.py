@@ -38,19 +38,19 @@ def reduced(side: SideData) -> Column:
 def estimate(summary: Stat | None) -> comparison.Estimate:
     """A summary as the report's estimate."""
     if summary is None:
-        return {"median": None, "low": None, "high": None, "n": 0}
-    return {"median": summary.median, "low": summary.low, "high": summary.high, "n": summary.n}
+        return comparison.Estimate(None, None, None, 0)
+    return comparison.Estimate(summary.median, summary.low, summary.high, summary.n)
 
 
 def as_cost(own: Stat, upper: Stat, total: int | None) -> comparison.Cost:
     """A cost of the report, in [own, upper]; its share is of `total`, null where that is not its
     whole."""
-    return {
-        "own": own.median,
-        "own_low": own.low,
-        "own_high": own.high,
-        "shared": upper.median - own.median,
-        "share": upper.median / total if total else None,
-        "upper_low": upper.low,
-        "upper_high": upper.high,
-    }
+    return comparison.Cost(
+        own=own.median,
+        own_low=own.low,
+        own_high=own.high,
+        shared=upper.median - own.median,
+        share=upper.median / total if total else None,
+        upper_low=upper.low,
+        upper_high=upper.high,
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formatting import percent
+from ..model.comparison import Difference
 from ..model.side import SideFacts
 
 UNKNOWN = "unknown"
@@ -88,8 +89,8 @@ FACTS: dict[str, Fact] = {
 }
 
 
-def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
-    """[{"what", "engine", "eager", "effect", "sides"}] in the order of `FACTS`.
+def differences(sides: Sequence[SideFacts]) -> list[Difference]:
+    """Differences in the order of `FACTS`.
 
     `sides` are the keys of the columns that a difference bends. Facts that neither side
     recorded come last, in one entry. An engine is held against the eager sides of its own
@@ -97,10 +98,10 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
     """
     engines = [s for s in sides if s.side == "engine"]
     eagers = [s for s in sides if s.side == "eager"]
-    found: list[dict[str, Any]] = []
+    found: list[Difference] = []
     nowhere: list[str] = []
     for name, fact in FACTS.items():
-        entries: dict[tuple[str, str], dict[str, Any]] = {}
+        keys: dict[tuple[str, str, str], dict[str, None]] = {}
         if engines and eagers and all(s.facts.get(name) is None for s in (*engines, *eagers)):
             nowhere.append(fact.what)
             continue
@@ -110,33 +111,26 @@ def differences(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
                 if a is not None and b is not None and fact.equal(a, b):
                     continue
                 known = a is not None and b is not None
-                entry = entries.setdefault(
-                    (text(a), text(b)),
-                    {
-                        "what": fact.what,
-                        "engine": text(a),
-                        "eager": text(b),
-                        "effect": fact.effect
-                        if known
-                        else f"Not recorded on one side, so it may differ. {fact.effect}",
-                        "sides": [],
-                    },
-                )
-                entry["sides"] += [k for k in (engine.key, eager.key) if k not in entry["sides"]]
-        found += entries.values()
+                effect = "" if known else "Not recorded on one side, so it may differ. "
+                entry = (text(a), text(b), effect + fact.effect)
+                keys.setdefault(entry, {}).update({engine.key: None, eager.key: None})
+        found += [
+            Difference(fact.what, a, b, effect, list(sides))
+            for (a, b, effect), sides in keys.items()
+        ]
     found += _asked_and_run(engines)
     found += _random_weights(sides)
     found += _busy(sides)
     found += _throttled(sides)
     if nowhere:
         found.append(
-            {
-                "what": "not recorded: " + ", ".join(nowhere),
-                "engine": UNKNOWN,
-                "eager": UNKNOWN,
-                "effect": "Neither side recorded these, so they may differ.",
-                "sides": [s.key for s in sides],
-            }
+            Difference(
+                what="not recorded: " + ", ".join(nowhere),
+                engine=UNKNOWN,
+                eager=UNKNOWN,
+                effect="Neither side recorded these, so they may differ.",
+                sides=[s.key for s in sides],
+            )
         )
     return found
 
@@ -163,7 +157,7 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def _asked_and_run(engines: Sequence[SideFacts]) -> list[dict[str, Any]]:
+def _asked_and_run(engines: Sequence[SideFacts]) -> list[Difference]:
     """Engines that computed in another precision than was asked for."""
     found = []
     for side in engines:
@@ -172,35 +166,34 @@ def _asked_and_run(engines: Sequence[SideFacts]) -> list[dict[str, Any]]:
         if run is None or asked is None or run in (asked, {"tf32": "fp32"}.get(asked)):
             continue
         found.append(
-            {
-                "what": "precision asked for and run",
-                "engine": f"asked for {text(asked)}, computed in {text(run)}",
-                "eager": "–",
-                "effect": "The time is not that of the precision asked for.",
-                "sides": [side.key],
-            }
+            Difference(
+                what="precision asked for and run",
+                engine=f"asked for {text(asked)}, computed in {text(run)}",
+                eager="–",
+                effect="The time is not that of the precision asked for.",
+                sides=[side.key],
+            )
         )
     return found
 
 
-def _random_weights(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
+def _random_weights(sides: Sequence[SideFacts]) -> list[Difference]:
     bent = [s for s in sides if s.facts.get("random_weights")]
     if not bent:
         return []
     here = {s.side for s in bent}
     return [
-        {
-            "what": "weights",
-            "engine": "random" if "engine" in here else UNKNOWN,
-            "eager": "random" if "eager" in here else UNKNOWN,
-            "effect": "Seeded random weights: times are real, agreement of the outputs proves "
-            "little.",
-            "sides": [s.key for s in bent],
-        }
+        Difference(
+            what="weights",
+            engine="random" if "engine" in here else UNKNOWN,
+            eager="random" if "eager" in here else UNKNOWN,
+            effect="Seeded random weights: times are real, agreement of the outputs proves little.",
+            sides=[s.key for s in bent],
+        )
     ]
 
 
-def _busy(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
+def _busy(sides: Sequence[SideFacts]) -> list[Difference]:
     """Sides that were measured while the machine had other work."""
     bent = []
     for side in sides:
@@ -211,18 +204,18 @@ def _busy(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
         return []
     by_side = {s.side: value for s, value in reversed(bent)}
     return [
-        {
-            "what": "busy machine",
-            "engine": by_side.get("engine", "–"),
-            "eager": by_side.get("eager", "–"),
-            "effect": "Something ran shortly before or beside the measurement (the stage before "
+        Difference(
+            what="busy machine",
+            engine=by_side.get("engine", "–"),
+            eager=by_side.get("eager", "–"),
+            effect="Something ran shortly before or beside the measurement (the stage before "
             "it counts too): times may be too long and intervals too wide.",
-            "sides": [s.key for s, _ in bent],
-        }
+            sides=[s.key for s, _ in bent],
+        )
     ]
 
 
-def _throttled(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
+def _throttled(sides: Sequence[SideFacts]) -> list[Difference]:
     """Sides whose GPU ran slower than asked for while it was measured."""
     bent = [s for s in sides if s.facts.get("throttled")]
     words = {
@@ -231,13 +224,13 @@ def _throttled(sides: Sequence[SideFacts]) -> list[dict[str, Any]]:
     }
     return (
         [
-            {
-                "what": "GPU slowed down",
-                "engine": words.get("engine", "–"),
-                "eager": words.get("eager", "–"),
-                "effect": "By share of samples; times are too long.",
-                "sides": [s.key for s in bent],
-            }
+            Difference(
+                what="GPU slowed down",
+                engine=words.get("engine", "–"),
+                eager=words.get("eager", "–"),
+                effect="By share of samples; times are too long.",
+                sides=[s.key for s in bent],
+            )
         ]
         if bent
         else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from .. import formatting
 from ..model.comparison import Ratio, Side
@@ -19,25 +19,25 @@ def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
     Where no engine has eager's latency beside it, against another engine. An engine whose outputs
     are wrong, or that computed nothing in its precision, leads only where there is no other.
     """
-    by_key = {s["key"]: s for s in sides}
+    by_key = {s.key: s for s in sides}
 
     def rank(ratio: Ratio) -> tuple[bool, bool, bool, bool, int]:
-        over, under = by_key[ratio["over"]], by_key[ratio["under"]]
+        over, under = by_key[ratio.over], by_key[ratio.under]
         return (
-            over["side"] != "eager",
+            over.task != "eager",
             bool(_inaccurate(under)),
             bool(lacking(under)),
-            over["precision"] != under["precision"],
-            under["latency"]["median"] or 0,
+            over.precision != under.precision,
+            under.latency.median or 0,
         )
 
     first = min(ratios, key=rank, default=None)
-    return [{**r, "lead": r is first} for r in ratios]
+    return [replace(r, lead=r is first) for r in ratios]
 
 
 def _inaccurate(side: Side) -> str:
     """What is wrong with an engine's outputs beside eager's; empty where nothing is."""
-    p = side["parity"]
+    p = side.parity
     if not p:
         return ""
     if p.get("nonfinite"):
@@ -70,30 +70,35 @@ def _lack(side: Side) -> tuple[str, str]:
 
     Time of unknown precision may be what was asked for, so it is said to be left out.
     """
-    run = {p: s for p, s in side["precision_run"].items() if formatting.known(s)}
-    asked, rest = run.get(side["precision"], 0), run.get(UNKNOWN, 0)
-    others = {p: s for p, s in run.items() if p not in (UNKNOWN, side["precision"])}
+    run = {p: s for p, s in side.precision_run.items() if formatting.known(s)}
+    asked, rest = run.get(side.precision, 0), run.get(UNKNOWN, 0)
+    others = {p: s for p, s in run.items() if p not in (UNKNOWN, side.precision)}
     told = {p: s for p, s in others.items() if s >= LEAST_TOLD}
-    if side["side"] != "engine" or not told or sum(others.values()) <= asked:
+    if side.task != "engine" or not told or sum(others.values()) <= asked:
         return "", ""
     ran = ", ".join(f"{formatting.percent(s)} {p}" for p, s in told.items())
     which = f"only {formatting.percent(asked)}" if asked else "nothing"
     if rest >= LEAST_TOLD and not asked:
         which += " that can be told"
-    return f"{which} was computed in {side['precision']}", f"by time, {ran}"
+    return f"{which} was computed in {side.precision}", f"by time, {ran}"
 
 
 def alike(ratio: Ratio) -> bool:
     """Whether the ratio's interval holds 1: the two are not distinguishable."""
-    low, high = ratio.get("low"), ratio.get("high")
+    low, high = ratio.low, ratio.high
     return low is not None and high is not None and low <= 1 <= high
 
 
 def unsettled(side: Side, which: str = "latency") -> list[str]:
     """What is wrong with the series of the side's latency ("latency", "traced", "queued"); empty
     where it has settled, or where there are too few samples to tell."""
-    found: Any = side.get("steadiness" if which == "latency" else f"{which}_steadiness")
-    return list(found["faults"]) if found else []
+    series = {
+        "latency": side.steadiness,
+        "traced": side.traced_steadiness,
+        "queued": side.queued_steadiness,
+    }
+    steadiness = series[which]
+    return list(steadiness.faults) if steadiness else []
 
 
 def doubts(side: Side) -> list[str]:

@@ -27,17 +27,17 @@ def ratios(sides: Sequence[SideData]) -> list[comparison.Ratio]:
         value = ratio(by_key[over], by_key[under])
         if value is not None and value["ratio"] is not None:
             found.append(
-                {
-                    "over": over,
-                    "under": under,
-                    "ratio": value["ratio"],
-                    "low": value["low"],
-                    "high": value["high"],
-                }
+                comparison.Ratio(
+                    over=over,
+                    under=under,
+                    ratio=value["ratio"],
+                    low=value["low"],
+                    high=value["high"],
+                )
             )
 
     def latency(of: comparison.Ratio) -> int:
-        stat = by_key[of["under"]]
+        stat = by_key[of.under]
         return 0 if stat is None else stat.median
 
     return sorted(found, key=latency)

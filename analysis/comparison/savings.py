@@ -10,7 +10,8 @@ zero is in neither list; how many there are is counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ..model.comparison import Cost, Kind, Place, Ratio
 
@@ -18,16 +19,16 @@ from ..model.comparison import Cost, Kind, Place, Ratio
 def disjoint(kinds: Sequence[Kind]) -> list[Kind]:
     """Kinds that do not contain one another: the parts of the repeated blocks (``h.*.attn``) and,
     outside of them, the leaves."""
-    names = {k["name"] for k in kinds}
+    names = {k.name for k in kinds}
     chosen = []
     for kind in kinds:
-        before, star, after = kind["name"].partition("*")
+        before, star, after = kind.name.partition("*")
         if star:
             part = after.lstrip(".")
             divided = any(n.startswith(f"{before}*.") for n in names)
             if (part and "." not in part) or (not part and not divided):
                 chosen.append(kind)
-        elif not any(n.startswith(kind["name"] + ".") for n in names):
+        elif not any(n.startswith(kind.name + ".") for n in names):
             chosen.append(kind)
     return chosen
 
@@ -36,54 +37,51 @@ def add(found: Ratio, kinds: Sequence[Kind]) -> Ratio:
     """The comparison with the kinds that its `under` saves and loses for sure, the most first."""
     saves, loses, undecided = [], [], 0
     for kind in disjoint(kinds):
-        over, under = kind["costs"].get(found["over"]), kind["costs"].get(found["under"])
-        if over is None or under is None or over["own"] is None or under["own"] is None:
+        over, under = kind.costs.get(found.over), kind.costs.get(found.under)
+        if over is None or under is None or over.own is None or under.own is None:
             continue
-        less, more = between(kind["name"], over, under), between(kind["name"], under, over)
+        less, more = between(kind.name, over, under), between(kind.name, under, over)
         if sure(less) > 0:
             saves.append(less)
         elif sure(more) > 0:
             loses.append(more)
         else:
             undecided += 1
-    return {
-        **found,
-        "saves": sorted(saves, key=sure, reverse=True),
-        "loses": sorted(loses, key=sure, reverse=True),
-        "undecided": undecided,
-    }
+    return replace(
+        found,
+        saves=sorted(saves, key=sure, reverse=True),
+        loses=sorted(loses, key=sure, reverse=True),
+        undecided=undecided,
+    )
 
 
 def between(name: str, a: Cost, b: Cost) -> Place:
     """By how much `b` costs less than `a`, in ns per iteration; negative where it costs more."""
-    a_own, b_own = a["own"] or 0, b["own"] or 0
-    least = a_own - b_own - (b["shared"] or 0)
-    most = a_own + (a["shared"] or 0) - b_own
-    return {
-        "name": name,
-        "ns": least if least == most else None,
-        "at_least_ns": least,
-        "low_ns": _less(a["own_low"], _upper(b, "high")),
-        "high_ns": _less(_upper(a, "high"), b["own_low"]),
-    }
+    a_own, b_own = a.own or 0, b.own or 0
+    least = a_own - b_own - (b.shared or 0)
+    most = a_own + (a.shared or 0) - b_own
+    return Place(
+        name=name,
+        ns=least if least == most else None,
+        at_least_ns=least,
+        low_ns=_less(a.own_low, _highest(b)),
+        high_ns=_less(_highest(a), b.own_low),
+    )
 
 
 def sure(place: Place) -> int:
     """What is saved at least: the interval's lower end, without one the medians' difference."""
-    return place["at_least_ns"] if place["low_ns"] is None else place["low_ns"]
+    return place.at_least_ns if place.low_ns is None else place.low_ns
 
 
 def intervals(places: Sequence[Place]) -> bool:
     """Whether each of these has an interval."""
-    return all(p["low_ns"] is not None and p["high_ns"] is not None for p in places)
+    return all(p.low_ns is not None and p.high_ns is not None for p in places)
 
 
-def _upper(cost: Cost, end: str) -> int | None:
-    """An end of the interval of own + shared; of own alone where nothing is shared."""
-    known: Mapping[str, int | None] = cost  # type: ignore[assignment]
-    if f"upper_{end}" in known:
-        return known[f"upper_{end}"]
-    return known[f"own_{end}"] if cost["shared"] == 0 else None
+def _highest(cost: Cost) -> int | None:
+    """The upper end of the interval of own + shared; of own alone where nothing is shared."""
+    return cost.own_high if cost.upper_high is None and cost.shared == 0 else cost.upper_high
 
 
 def _less(a: int | None, b: int | None) -> int | None:

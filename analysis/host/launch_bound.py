@@ -60,17 +60,17 @@ def describe(
             if traced >= LAUNCH_BOUND and not is_bound
             else is_bound == (traced >= LAUNCH_BOUND)
         )
-    return {
-        "iterations": len(measured.iterations),
-        "values": {k: _estimate(measured, k) for k in measured.values},
-        "missing": dict(measured.missing),
-        "traced_share": traced,
-        "unprofiled_share": found.share,
-        "unprofiled_source": found.source,
-        "launch_bound": is_bound,
-        "confirmed": confirmed,
-        "text": " ".join(_said(measured, found, traced, is_bound, confirmed, cuda_graph)),
-    }
+    return comparison.HostSide(
+        iterations=len(measured.iterations),
+        values={k: _estimate(measured, k) for k in measured.values},
+        missing=dict(measured.missing),
+        traced_share=traced,
+        unprofiled_share=found.share,
+        unprofiled_source=found.source,
+        launch_bound=is_bound,
+        confirmed=confirmed,
+        text=" ".join(_said(measured, found, traced, is_bound, confirmed, cuda_graph)),
+    )
 
 
 def _said(
@@ -122,7 +122,7 @@ def _estimate(measured: Measured, name: str) -> comparison.Estimate | None:
     found = _stat(measured, name)
     if found is None:
         return None
-    return {"median": found.median, "low": found.low, "high": found.high, "n": found.n}
+    return comparison.Estimate(found.median, found.low, found.high, found.n)
 
 
 # Above it the engine's latency is not that of its kernels.

@@ -1,13 +1,15 @@
-"""The view: everything a report shows, as plain JSON. Numbers are made by analysis, never here.
+"""The comparison: everything a report shows. Numbers are made by analysis, never by a renderer.
 
-`analysis.comparison.build` makes it from the tables; the renderers (html, markdown, csv, summary)
-only format it. All times are integer nanoseconds; unknown is null and shown as "unknown" or "–",
-never as 0. Every string may come from a file and is escaped where it is shown.
+`analysis.comparison.build` makes it from the tables, once; the renderers (html, markdown, csv,
+summary) only format it. All times are integer nanoseconds; unknown is None and shown as "unknown"
+or "–", never as 0. Every string may come from a file and is escaped where it is shown.
 """
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from .counters import Counted
 
@@ -15,8 +17,9 @@ from .counters import Counted
 SCHEMA_VERSION = 1
 
 
-class Estimate(TypedDict):
-    """A median with its interval and count; low and high null where n is too small."""
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its interval and count; low and high None where n is too small."""
 
     median: int | None
     low: int | None
@@ -24,20 +27,22 @@ class Estimate(TypedDict):
     n: int
 
 
-class Level(TypedDict):
+@dataclass(frozen=True)
+class Level:
     """One of the two levels of a series: its median, and its share of the samples."""
 
     ns: int
     share: float
 
 
-class Steadiness(TypedDict):
+@dataclass(frozen=True)
+class Steadiness:
     """Whether a series stays where it is (`analysis.checks.steadiness`).
 
     `effective`: how many independent samples its `n` are worth. `width`: half of the interval over
-    the median; `target`: what was asked for, null where nothing was. `drift`: median of the second
-    half over that of the first, null where there is none. `levels`: two, or none. `faults`: in
-    words, for a sentence. `settled` null: too few samples to tell.
+    the median; `target`: what was asked for, None where nothing was. `drift`: median of the second
+    half over that of the first, None where there is none. `levels`: two, or none. `faults`: in
+    words, for a sentence. `settled` None: too few samples to tell.
     """
 
     n: int
@@ -45,59 +50,45 @@ class Steadiness(TypedDict):
     width: float | None
     target: float | None
     drift: float | None
-    levels: list[Level]
+    levels: Sequence[Level]
     p10_ns: int
     p90_ns: int
-    faults: list[str]
+    faults: Sequence[str]
     settled: bool | None
 
 
-class Side(TypedDict):
-    """One column of the comparison, e.g. the fp16 engine, or the eager backward.
+@dataclass(frozen=True)
+class Check:
+    """One check that can fail. `residual_ns` is what is left after all `terms`.
 
-    `key` is unique, e.g. ``engine/fp16.onnxruntime/inference`` or ``eager/fp32/backward``.
+    name: "i" each operation counted once; "ii" span against latency; "iii" traced against
+    unprofiled; "sources" the kernel time of two tools; "clocks" whether two clocks could be joined;
+    "precision" what ran against what was asked for (terms: kernel time). `terms`: name and ns, in
+    the order in which they are shown. `ok` None: could not be checked (`text` says why).
     """
 
-    key: str
-    side: str  # "engine" or "eager"
-    label: str  # "ONNX Runtime fp16", "eager fp32 backward"
-    precision: str  # asked for
-    precision_run: dict[str, float]  # compute precision -> share of time, e.g. {"fp32": 1.0}
-    phase: str
-    backend: str  # "onnxruntime", "tensorrt", "torch"
-    source: str  # the capture's file
-    latency: Estimate  # unprofiled, end to end (eager phases: of the phase)
-    traced: Estimate  # the same in the profiled run
-    coverage: float | None  # share of operation time resolved to modules, 0..1
-    operation_ns: int | None  # median per iteration of the sum of operation self times
-    unresolved_ns: int | None  # of that, what has no module
-    closure: list[Closure]
-    parity: dict[str, Any] | None  # max_abs, max_rel, cosine, top1, reference, random_weights
-    queued: NotRequired[Estimate]  # device engines: of inferences queued before they began
-    launch_bound: NotRequired[float | None]  # 1 - queued / latency
-    device: NotRequired[dict[str, Any]]  # throughput_per_second, cuda_graph, clocks, power, ...
-    host: NotRequired[HostSide | None]  # of a capture by nsys
-    warned: NotRequired[list[str]]  # what nsys says that its capture lost, and its errors
-    rebuild_noise: NotRequired[float | None]  # between two builds, over the first's median
-    steadiness: NotRequired[Steadiness | None]  # of the latency
-    traced_steadiness: NotRequired[Steadiness | None]
-    queued_steadiness: NotRequired[Steadiness | None]
-    # Of a training step: share of operation time by phase, mean of the shares in each iteration.
-    phase_shares: NotRequired[dict[str, float]]
+    name: str
+    terms: Sequence[tuple[str, int]]
+    residual_ns: int | None
+    residual_share: float | None
+    tolerance: float | None
+    ok: bool | None
+    text: str  # one sentence
 
 
-class HostSide(TypedDict):
+@dataclass(frozen=True)
+class HostSide:
     """What the host did per iteration of a capture by nsys (`analysis.host.calls`).
 
-    `values`: ns, and counts for launches, operations and gaps; null where the capture lacks it,
+    `values`: ns, and counts for launches, operations and gaps; None where the capture lacks it,
     with the reason in `missing`. Shares are of time in which the device waits for the host;
     unprofiled_source: "queued" or "busy". `confirmed`: the capture agrees with what was measured
-    without it; null: it cannot tell.
+    without it; None: it cannot tell.
     """
 
     iterations: int
-    values: dict[str, Estimate | None]
-    missing: dict[str, str]
+    values: Mapping[str, Estimate | None]
+    missing: Mapping[str, str]
     traced_share: float | None
     unprofiled_share: float | None
     unprofiled_source: str | None
@@ -106,25 +97,44 @@ class HostSide(TypedDict):
     text: str
 
 
-class Closure(TypedDict):
-    """One check that can fail. `residual_ns` is what is left after all `terms`.
+@dataclass(frozen=True)
+class Side:
+    """One column of the comparison, e.g. the fp16 engine, or the eager backward.
 
-    check: "i" each operation counted once; "ii" span against latency; "iii" traced against
-    unprofiled; "sources" the kernel time that two tools tell; "precision" what ran against what
-    was asked for (terms: kernel time). `ok` null:
-    could not be checked (`text` says why).
+    `key` is unique, e.g. ``engine/fp16.onnxruntime/inference`` or ``eager/fp32/backward``.
     """
 
-    check: str
-    terms: list[dict[str, Any]]  # [{"name", "ns"}], in the order they are shown
-    residual_ns: int | None
-    residual_share: float | None
-    tolerance: float | None
-    ok: bool | None
-    text: str  # one sentence
+    key: str
+    task: str  # "engine" or "eager"
+    label: str  # "ONNX Runtime fp16", "eager fp32 backward"
+    precision: str  # asked for
+    precision_run: Mapping[str, float]  # compute precision -> share of time, e.g. {"fp32": 1.0}
+    phase: str
+    backend: str  # "onnxruntime", "tensorrt", "torch"
+    source: str  # the capture's file
+    latency: Estimate  # unprofiled, end to end (eager phases: of the phase)
+    traced: Estimate  # the same in the profiled run
+    coverage: float | None  # share of operation time resolved to modules, 0..1
+    operation_ns: int | None  # median per iteration of the sum of operation self times
+    unresolved_ns: int | None  # of that, what has no module
+    checks: Sequence[Check]
+    parity: Mapping[str, Any] | None  # max_abs, max_rel, cosine, top1, reference, random_weights
+    queued: Estimate | None = None  # device engines: of inferences queued before they began
+    launch_bound: float | None = None  # 1 - queued / latency
+    # throughput_per_second, cuda_graph, clocks, power, ...
+    device: Mapping[str, Any] = field(default_factory=dict)
+    host: HostSide | None = None  # of a capture by nsys
+    warned: Sequence[str] = ()  # what nsys says that its capture lost, and its errors
+    rebuild_noise: float | None = None  # between two builds, over the first's median
+    steadiness: Steadiness | None = None  # of the latency
+    traced_steadiness: Steadiness | None = None
+    queued_steadiness: Steadiness | None = None
+    # Of a training step: share of operation time by phase, mean of the shares in each iteration.
+    phase_shares: Mapping[str, float] | None = None
 
 
-class Cost(TypedDict):
+@dataclass(frozen=True)
+class Cost:
     """What a module costs on one side: in [own, own + shared] per iteration (medians)."""
 
     own: int | None
@@ -132,12 +142,13 @@ class Cost(TypedDict):
     own_high: int | None
     shared: int | None
     share: float | None  # of the side's operation_ns, of own + shared
-    # The interval of own + shared; null: unknown.
-    upper_low: NotRequired[int | None]
-    upper_high: NotRequired[int | None]
+    # The interval of own + shared; None: unknown.
+    upper_low: int | None = None
+    upper_high: int | None = None
 
 
-class ModuleRow(TypedDict):
+@dataclass(frozen=True)
+class ModuleRow:
     """One row of the tree. `kind`: module, block (leaves linked by shared layers, exact), or
     row (a cost of its own that is no module's: gradient accumulation, optimizer, loss, ...)."""
 
@@ -148,13 +159,14 @@ class ModuleRow(TypedDict):
     module_class: str | None
     kind: str
     depth: int
-    members: list[str]  # module paths of a block, else []
-    costs: dict[str, Cost]  # side key -> cost; a missing key: nothing measured there
-    layers: list[str]  # ids of engine layers wholly or partly inside, leaves and blocks only
+    members: Sequence[str]  # module paths of a block, else none
+    costs: Mapping[str, Cost]  # side key -> cost; a missing key: nothing measured there
+    layers: Sequence[str]  # ids of engine layers wholly or partly inside, leaves and blocks only
 
 
-class Floor(TypedDict):
-    """The least that a layer's nodes ask for; ns at the device's peaks, null where one is unknown.
+@dataclass(frozen=True)
+class Floor:
+    """The least that a layer's nodes ask for; ns at the device's peaks, None where one is unknown.
 
     times: the measured median over ns. limit: what ns is of, "FLOP" or "bytes".
     """
@@ -166,7 +178,8 @@ class Floor(TypedDict):
     limit: str | None
 
 
-class LayerRow(TypedDict):
+@dataclass(frozen=True)
+class LayerRow:
     """One engine layer."""
 
     id: str
@@ -174,8 +187,8 @@ class LayerRow(TypedDict):
     layer: str  # raw name
     kind: str
     rule: str
-    nodes: list[str]
-    modules: list[str]
+    nodes: Sequence[str]
+    modules: Sequence[str]
     calls: int
     kernels: int | None
     time: Estimate
@@ -184,10 +197,11 @@ class LayerRow(TypedDict):
     precision_out: str | None
     compute_precision: str | None
     tactic: str | None
-    floor: NotRequired[Floor | None]  # null: no shapes, no nodes, or it only moves data
+    floor: Floor | None = None  # None: no shapes, no nodes, or it only moves data
 
 
-class Node(TypedDict):
+@dataclass(frozen=True)
+class Node:
     """One ONNX node with its fate in one engine: executed, fused, folded or missing."""
 
     side: str
@@ -198,12 +212,13 @@ class Node(TypedDict):
     layer: str | None
 
 
-class Place(TypedDict):
+@dataclass(frozen=True)
+class Place:
     """A kind of module that takes less (or more) time on one side than on the other, per iteration.
 
-    `ns`: the difference of the medians, null where shared layers leave only bounds. `low_ns` and
+    `ns`: the difference of the medians, None where shared layers leave only bounds. `low_ns` and
     `high_ns`: where the difference lies when each median lies in its own interval, whatever part
-    of shared layers is the kind's; null where a side has no interval.
+    of shared layers is the kind's; None where a side has no interval.
     """
 
     name: str
@@ -213,8 +228,9 @@ class Place(TypedDict):
     high_ns: int | None
 
 
-class Ratio(TypedDict):
-    """How many times as fast `under` is as `over`, both keys of sides; low, high null: unknown.
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast `under` is as `over`, both keys of sides; low, high None: unknown.
 
     `lead`: the comparison that answers first. `saves`, `loses`: where `under` takes less and more
     for sure, the most first; `undecided`: of how many kinds it is not sure.
@@ -225,23 +241,59 @@ class Ratio(TypedDict):
     ratio: float
     low: float | None
     high: float | None
-    lead: NotRequired[bool]
-    saves: NotRequired[list[Place]]
-    loses: NotRequired[list[Place]]
-    undecided: NotRequired[int]
+    lead: bool = False
+    saves: Sequence[Place] = ()
+    loses: Sequence[Place] = ()
+    undecided: int = 0
 
 
-class Kind(TypedDict):
+@dataclass(frozen=True)
+class Kind:
     """Modules of one kind (every ``attn``) added up: the same costs, exact or as bounds."""
 
     name: str  # "transformer.h.*.attn"
     module_class: str | None
     count: int
-    costs: dict[str, Cost]
+    costs: Mapping[str, Cost]
 
 
-class SweepPoint(TypedDict):
-    """One engine at one batch. Rates are per second; null where unknown."""
+@dataclass(frozen=True)
+class Unresolved:
+    """Operations of one name that have no module, with their median time per iteration."""
+
+    side: str
+    name: str
+    ns: int | None
+    share: float | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between engine and eager besides the engine itself, each in words, with its
+    effect on the numbers. `sides`: keys of the sides that it bends."""
+
+    what: str
+    engine: str
+    eager: str
+    effect: str
+    sides: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What is missing and was not asked for; with `file`, what is missing for want of that file,
+    which cannot be used."""
+
+    what: str
+    why: str
+    fix: str | None
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One engine at one batch. Rates are per second; None where unknown."""
 
     key: str  # "fp16.onnxruntime"
     label: str
@@ -265,7 +317,8 @@ class SweepPoint(TypedDict):
     memory_of: str | None  # device_bytes, context_bytes or peak_host_bytes
 
 
-class SweepBest(TypedDict):
+@dataclass(frozen=True)
+class SweepBest:
     """The batch of an engine with the most tokens per second, of `of` that were measured.
 
     alike: batches not distinguishable from it; last: whether it is the largest measured."""
@@ -277,37 +330,35 @@ class SweepBest(TypedDict):
     tokens_low: float | None
     tokens_high: float | None
     of: int
-    alike: list[int]
+    alike: Sequence[int]
     last: bool
 
 
-class Sweep(TypedDict):
+@dataclass(frozen=True)
+class Sweep:
     """The whole sweep."""
 
-    points: list[SweepPoint]
-    best: list[SweepBest]
-    skipped: list[dict[str, Any]]  # [{"what", "why", "fix"}]
-    remarks: list[str]  # where a point is not what the run itself measured
+    points: Sequence[SweepPoint]
+    best: Sequence[SweepBest]
+    skipped: Sequence[Skipped]
+    remarks: Sequence[str] = ()  # where a point is not what the run itself measured
 
 
-class View(TypedDict):
+@dataclass(frozen=True)
+class Comparison:
     """The whole report."""
 
-    schema_version: int
     title: str  # "gpt2, 1×128"
     generated: str  # ISO time
-    headline: list[dict[str, Any]]  # [{"text", "tone": good|bad|neutral}]: the answer first
-    sides: list[Side]
-    ratios: list[Ratio]
-    modules: list[ModuleRow]  # preorder
-    kinds: list[Kind]
-    layers: list[LayerRow]
-    nodes: list[Node]
-    unresolved: list[dict[str, Any]]  # [{"side", "name", "ns", "share", "why"}]
-    comparability: list[dict[str, Any]]  # [{"what", "engine", "eager", "effect", "sides"}]
-    # [{"what", "why", "fix"}]: missing and not asked for; with "file" too: one that is unusable.
-    skipped: list[dict[str, Any]]
-    manifest: dict[str, Any]  # run.json
-    sweep: NotRequired[Sweep]  # other batch sizes; absent: not measured
-    counters: NotRequired[Counted]  # by ncu; absent: no side runs kernels
-    timeline: NotRequired[str]  # file beside the report, for ui.perfetto.dev
+    sides: Sequence[Side]
+    ratios: Sequence[Ratio]
+    modules: Sequence[ModuleRow]  # preorder
+    kinds: Sequence[Kind]
+    layers: Sequence[LayerRow]
+    nodes: Sequence[Node]
+    unresolved: Sequence[Unresolved]
+    comparability: Sequence[Difference]
+    skipped: Sequence[Skipped]
+    manifest: Mapping[str, Any]  # run.json
+    sweep: Sweep | None = None  # other batch sizes; None: not measured
+    counters: Counted | None = None  # by ncu; None: no side runs kernels

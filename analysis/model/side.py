@@ -42,7 +42,7 @@ class SideData:
     processes: Sequence[int] = ()
     traced_ns: Mapping[int, int] = field(default_factory=dict)
     outside_ns: Mapping[int, int] = field(default_factory=dict)
-    closure: Sequence[comparison.Closure] = ()
+    checks: Sequence[comparison.Check] = ()
     parity: Mapping[str, Any] | None = None
     precision_run: Mapping[str, float] | None = None
     layers: pa.Table | None = None

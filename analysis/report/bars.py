@@ -11,11 +11,12 @@ counts, and little is left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from .. import formatting
 from ..costs.modules import kind_of
-from ..model.comparison import Cost, Side, View
+from ..model.comparison import Comparison, Cost, Side
 
 ROOM = 12
 NEARLY_NOTHING = 0.1
@@ -31,7 +32,7 @@ class Entry(TypedDict):
 
     name: str
     count: int
-    costs: dict[str, Cost]
+    costs: Mapping[str, Cost]
 
 
 class Chart(TypedDict):
@@ -43,74 +44,74 @@ class Chart(TypedDict):
     rest: Side | None
 
 
-def charts(view: View, beside: list[Side]) -> list[Chart]:
+def charts(view: Comparison, beside: Sequence[Side]) -> list[Chart]:
     """The drawings of the sides that stand `beside` each other: inference, and the phases of
     training. Eager inference that was not measured has its forward in the first, too."""
-    rows = [m for m in view["modules"] if m["kind"] == "module"]
-    measured = {key for m in rows for key, c in m["costs"].items() if _whole(c)}
-    found = [s for s in beside if s["key"] in measured]
-    eager = [s for s in found if s["side"] != "engine"]
-    training = [s for p in PHASES for s in eager if s["phase"] == p]
-    here = [s for s in found if s["side"] == "engine"][:ENGINES]
-    here += [s for s in eager if s["phase"] == "inference"] or training[:1]
+    rows = [m for m in view.modules if m.kind == "module"]
+    measured = {key for m in rows for key, c in m.costs.items() if _whole(c)}
+    found = [s for s in beside if s.key in measured]
+    eager = [s for s in found if s.task != "engine"]
+    training = [s for p in PHASES for s in eager if s.phase == p]
+    here = [s for s in found if s.task == "engine"][:ENGINES]
+    here += [s for s in eager if s.phase == "inference"] or training[:1]
     result: list[Chart] = [{"title": "Inference", "sides": here, "rest": None}] if here else []
     if training:
-        whole = [s for s in beside if s["side"] != "engine" and s["phase"] in REST]
-        rest = next((s for p in REST for s in whole if s["phase"] == p), None)
+        whole = [s for s in beside if s.task != "engine" and s.phase in REST]
+        rest = next((s for p in REST for s in whole if s.phase == p), None)
         result.append({"title": "Training step", "sides": training, "rest": rest})
     if not result and found:
         result.append({"title": "Time", "sides": found[:4], "rest": None})
     return result
 
 
-def colours(chosen: list[Side]) -> dict[str, int]:
+def colours(chosen: Sequence[Side]) -> dict[str, int]:
     """A colour's number by side key: engines have the first ones, eager sides the others."""
-    engines = [s["key"] for s in chosen if s["side"] == "engine"]
-    others = [s["key"] for s in chosen if s["side"] != "engine"]
+    engines = [s.key for s in chosen if s.task == "engine"]
+    others = [s.key for s in chosen if s.task != "engine"]
     first = {key: (0, 1, 4, 5)[i % 4] for i, key in enumerate(engines)}
     return first | {key: 2 + i % 4 for i, key in enumerate(others)}
 
 
-def rest(view: View, chart: Chart) -> list[Entry]:
+def rest(view: Comparison, chart: Chart) -> list[Entry]:
     """The costs of the step that are no module's, as bars: a phase's own where it has them."""
     if chart["rest"] is None:
         return []
-    keys = [s["key"] for s in chart["sides"]]
+    keys = [s.key for s in chart["sides"]]
     found: list[Entry] = []
-    for m in view["modules"]:
-        if m["kind"] != "row" or m["name"] == OUTSIDE:
+    for m in view.modules:
+        if m.kind != "row" or m.name == OUTSIDE:
             continue
-        costs = {k: c for k, c in m["costs"].items() if k in keys and _whole(c)}
-        whole = m["costs"].get(chart["rest"]["key"])
+        costs = {k: c for k, c in m.costs.items() if k in keys and _whole(c)}
+        whole = m.costs.get(chart["rest"].key)
         if not costs and whole is not None and _whole(whole):
-            costs = {chart["rest"]["key"]: whole}
+            costs = {chart["rest"].key: whole}
         if costs:
-            found.append({"name": m["name"], "count": 1, "costs": costs})
+            found.append({"name": m.name, "count": 1, "costs": costs})
     return found
 
 
-def entries(view: View, chosen: list[Side]) -> list[Entry]:
+def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
     """The bars of these sides, in the order of the model; see the module's docstring."""
     candidates: dict[str, Entry] = {}
-    for k in view["kinds"]:
-        candidates[k["name"]] = {"name": k["name"], "count": k["count"], "costs": k["costs"]}
-    rows = [m for m in view["modules"] if m["kind"] == "module"]
+    for k in view.kinds:
+        candidates[k.name] = {"name": k.name, "count": k.count, "costs": k.costs}
+    rows = [m for m in view.modules if m.kind == "module"]
     paths: dict[str, int] = {}
     for m in rows:
-        paths[kind_of(m["path"])] = paths.get(kind_of(m["path"]), 0) + 1
+        paths[kind_of(m.path)] = paths.get(kind_of(m.path), 0) + 1
     order: dict[str, int] = {}
     for i, m in enumerate(rows):
-        name = kind_of(m["path"])
+        name = kind_of(m.path)
         order.setdefault(name, i)
         if name not in candidates and paths[name] == 1:
-            candidates[name] = {"name": name, "count": 1, "costs": m["costs"]}
+            candidates[name] = {"name": name, "count": 1, "costs": m.costs}
     parts: dict[str, list[str]] = {name: [] for name in candidates}
     tops: list[str] = []
     for name in candidates:
         parent = _parent(name, candidates)
         (tops if parent is None else parts[parent]).append(name)
 
-    keys = [s["key"] for s in chosen]
+    keys = [s.key for s in chosen]
     own = _own_operations(view)
     shown = [name for name in tops if _largest(candidates[name], keys)]
     while True:
@@ -138,22 +139,22 @@ def _parent(name: str, candidates: dict[str, Entry]) -> str | None:
 
 
 def _whole(c: Cost | None) -> int:
-    if c is None or not formatting.known(c["own"]):
+    if c is None or not formatting.known(c.own):
         return 0
-    return (c["own"] or 0) + (c["shared"] or 0)
+    return (c.own or 0) + (c.shared or 0)
 
 
 def _largest(entry: Entry, keys: list[str]) -> int:
     return max((_whole(entry["costs"].get(k)) for k in keys), default=0)
 
 
-def _own_operations(view: View) -> dict[tuple[str, str], int]:
+def _own_operations(view: Comparison) -> dict[tuple[str, str], int]:
     """Time of operations that are a module's own and in none of its parts, by pattern and side."""
     found: dict[tuple[str, str], int] = {}
-    for m in view["modules"]:
-        if m["kind"] == "block" and len(m["members"]) == 1:
-            for key, c in m["costs"].items():
-                at = (kind_of(m["members"][0]), key)
+    for m in view.modules:
+        if m.kind == "block" and len(m.members) == 1:
+            for key, c in m.costs.items():
+                at = (kind_of(m.members[0]), key)
                 found[at] = found.get(at, 0) + _whole(c)
     return found
 

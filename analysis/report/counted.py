@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import formatting
 from ..costs.modules import kind_of
-from ..model.comparison import View
+from ..model.comparison import Comparison
 from ..model.counters import Counted, CountedRow, CountedSide, Uncounted
 from ..roofline.sentence import PEAKS
 
@@ -27,10 +27,10 @@ ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
 
 
-def shown(view: View) -> dict[str, Any] | None:
+def shown(view: Comparison) -> dict[str, Any] | None:
     """Text for the renderers; null where no side of the view runs kernels. Amounts that no side
     has have no column."""
-    found: Counted | None = view.get("counters")
+    found: Counted | None = view.counters
     if found is None or not (found["sides"] or found["uncounted"]):
         return None
     sides = [_side(s) for s in found["sides"]]

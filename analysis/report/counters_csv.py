@@ -11,7 +11,7 @@ import csv
 import io
 from typing import Any
 
-from ..model.comparison import View
+from ..model.comparison import Comparison
 from ..model.counters import CountedRow, CountedSide
 from .layers_csv import field
 
@@ -49,13 +49,13 @@ COLUMNS = (
 )
 
 
-def render(view: View) -> str:
+def render(view: Comparison) -> str:
     """The counters of a view as CSV; the heading alone where there are none (then the
     report has no such file)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    found = view.get("counters")
+    found = view.counters
     for side in found["sides"] if found else ():
         for r in side["rows"]:
             row = _line(side, r)

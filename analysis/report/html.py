@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from markupsafe import Markup
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Cost, ModuleRow, View
+from ..model.comparison import Comparison, Cost, ModuleRow
 from . import answer, bars, cells, counted, ledger, panels, payload, roofline_plot, sentences, sweep
+from .headline import Sentence
 
 _HERE = Path(__file__).parent
 # The parts of the page's script, each of which uses those before it.
@@ -35,20 +37,22 @@ POOR_COVERAGE = 0.9
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
 
-def render(view: View) -> str:
+def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None = None) -> str:
     """The report as one HTML document. Every string of `view` is escaped, none is trusted."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
     comparisons = answer.comparisons(view)
-    rows = [view["modules"][i] for i in payload.visible_rows(data)]
-    doubts = {s["key"]: "; ".join(lead.doubts(s)) for s in view["sides"]}
+    rows = [view.modules[i] for i in payload.visible_rows(data)]
+    doubts = {s.key: "; ".join(lead.doubts(s)) for s in view.sides}
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             view=view,
-            labels={s["key"]: s["label"] for s in view["sides"]},
+            headline=headline,
+            timeline=timeline,
+            labels={s.key: s.label for s in view.sides},
             figures=_figures(view),
             comparisons=comparisons,
             comparisons_head=answer.head(comparisons),
@@ -60,17 +64,13 @@ def render(view: View) -> str:
             + ([formatting.LOOSE] if any(doubts.values()) else []),
             doubts=doubts,
             smallest=SMALL,
-            layers=sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))[
-                :LAYERS_WITHOUT_SCRIPT
-            ],
+            layers=sorted(view.layers, key=lambda r: -(r.time.median or 0))[:LAYERS_WITHOUT_SCRIPT],
             rules=payload.RULES,
             sweep=sweep.shown(view),
             told=partial(panels.told, view),
             why=_why(view),
             counted=payload.counted_rows(view),
-            manifest=formatting.flatten(formatting.clean(view["manifest"]))
-            if view["manifest"]
-            else [],
+            manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
             # The package's own files, and JSON that `embedded` left no markup in.
             css=Markup(_asset("page.css")),
             script=Markup(script),
@@ -130,7 +130,7 @@ def _environment() -> Environment:
     return env
 
 
-def _figures(view: View) -> list[dict[str, str]]:
+def _figures(view: Comparison) -> list[dict[str, str]]:
     """The few numbers to see first."""
     result = []
     for r in answer.comparisons(view)[:RATIOS_SHOWN]:
@@ -148,8 +148,8 @@ def _figures(view: View) -> list[dict[str, str]]:
                 "tone": "",
             }
         )
-    checks = [c for s in view["sides"] for c in s["closure"] if c["check"] != ledger.PRECISION]
-    verdicts = [c["ok"] for c in checks]
+    checks = [c for s in view.sides for c in s.checks if c.name != ledger.PRECISION]
+    verdicts = [c.ok for c in checks]
     if verdicts:
         bad, unknown = verdicts.count(False), verdicts.count(None)
         left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []
@@ -164,40 +164,40 @@ def _figures(view: View) -> list[dict[str, str]]:
                 "tone": "bad" if bad else "",
             }
         )
-    covered = [s for s in view["sides"] if formatting.known(s["coverage"])]
+    covered = [s for s in view.sides if formatting.known(s.coverage)]
     if covered:
-        least = min(covered, key=lambda s: s["coverage"] or 0)
+        least = min(covered, key=lambda s: s.coverage or 0)
         result.append(
             {
-                "value": formatting.percent(least["coverage"]),
+                "value": formatting.percent(least.coverage),
                 "unit": "",
                 "what": "of the time has a module",
                 "against": "",
-                "sure": f"the least: {least['label']}",
-                "tone": "bad" if (least["coverage"] or 0) < POOR_COVERAGE else "",
+                "sure": f"the least: {least.label}",
+                "tone": "bad" if (least.coverage or 0) < POOR_COVERAGE else "",
             }
         )
     return result
 
 
-def _panel(view: View, panel: panels.Panel, rows: list[ModuleRow]) -> dict[str, Any]:
+def _panel(view: Comparison, panel: panels.Panel, rows: Sequence[ModuleRow]) -> dict[str, Any]:
     """What the page shows of one panel: its ledger, its drawings, and the rows that it has."""
 
-    def seen(costs: dict[str, Cost]) -> bool:
-        return not costs or any(s["key"] in costs for s in panel["sides"])
+    def seen(costs: Mapping[str, Cost]) -> bool:
+        return not costs or any(s.key in costs for s in panel["sides"])
 
     return {
         **panel,
         "groups": ledger.groups(panel["sides"]),
         "charts": [_chart(view, c) for c in bars.charts(view, panel["sides"])],
-        "rows": [m for m in rows if seen(m["costs"])],
-        "kinds": [k for k in view["kinds"] if seen(k["costs"])],
+        "rows": [m for m in rows if seen(m.costs)],
+        "kinds": [k for k in view.kinds if seen(k.costs)],
     }
 
 
-def _why(view: View) -> dict[str, Any] | None:
+def _why(view: Comparison) -> dict[str, Any] | None:
     """The counters as text, with a drawing for each side."""
-    found, shown = view.get("counters"), counted.shown(view)
+    found, shown = view.counters, counted.shown(view)
     if found is None or shown is None:
         return None
     drawn = [roofline_plot.drawing(s) for s in found["sides"]]
@@ -205,13 +205,13 @@ def _why(view: View) -> dict[str, Any] | None:
     return {**shown, "sides": sides}
 
 
-def _chart(view: View, chart: bars.Chart) -> dict[str, Any]:
+def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:
     """Bars with their widths in percent of the chart's longest; the names of those too small."""
     sides = [*chart["sides"], *([chart["rest"]] if chart["rest"] else [])]
     # Of the whole step a module has no line: its phases are there.
     found = [(e, chart["sides"]) for e in bars.entries(view, chart["sides"])]
-    found += [(e, [s for s in sides if s["key"] in e["costs"]]) for e in bars.rest(view, chart)]
-    lengths = [[_whole(e["costs"].get(s["key"])) or 0 for s in lines] for e, lines in found]
+    found += [(e, [s for s in sides if s.key in e["costs"]]) for e in bars.rest(view, chart)]
+    lengths = [[_whole(e["costs"].get(s.key)) or 0 for s in lines] for e, lines in found]
     longest = max((ns for row in lengths for ns in row), default=0)
     result: list[dict[str, Any]] = []
     small: list[str] = []
@@ -221,8 +221,8 @@ def _chart(view: View, chart: bars.Chart) -> dict[str, Any]:
             continue
         drawn: list[dict[str, Any]] = []
         for s, whole in zip(lines, row, strict=True):
-            c = e["costs"].get(s["key"])
-            own = (c["own"] or 0) if c else 0
+            c = e["costs"].get(s.key)
+            own = (c.own or 0) if c else 0
             share = 100 / longest if longest else 0
             drawn.append(
                 {"side": s, "cost": c, "own": share * own, "shared": share * (whole - own)}
@@ -239,18 +239,18 @@ def _chart(view: View, chart: bars.Chart) -> dict[str, Any]:
 
 def _whole(c: Cost | None) -> int | None:
     """own + shared, null where own is unknown."""
-    if c is None or c["own"] is None:
+    if c is None or c.own is None:
         return None
-    return c["own"] + (c["shared"] or 0)
+    return c.own + (c.shared or 0)
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:
     """Widths in percent of the side's whole: own, shared."""
     whole = _whole(c)
-    if c is None or not whole or not formatting.known(c["share"]):
+    if c is None or not whole or not formatting.known(c.share):
         return 0.0, 0.0
-    width = min(100.0, 100 * (c["share"] or 0))
-    own = width * (c["own"] or 0) / whole
+    width = min(100.0, 100 * (c.share or 0))
+    own = width * (c.own or 0) / whole
     return round(own, 2), round(width - own, 2)
 
 

@@ -14,7 +14,7 @@ import json
 import math
 from typing import Any
 
-from ..model.comparison import View
+from ..model.comparison import Comparison
 
 COLUMNS = (
     "side",
@@ -44,28 +44,27 @@ COLUMNS = (
 )
 
 
-def render(view: View) -> str:
+def render(view: Comparison) -> str:
     """The layers of a view as CSV. `engine` is the side's backend, `n` the iterations."""
-    sides = {s["key"]: s for s in view["sides"]}
+    sides = {s.key: s for s in view.sides}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for r in view["layers"]:
-        side = sides.get(r["side"])
-        floor: Any = r.get("floor") or {}
+    for r in view.layers:
+        side = sides.get(r.side)
         row: dict[str, Any] = {
-            **r,
-            "source": side["source"] if side else None,
-            "precision": side["precision"] if side else None,
-            "engine": side["backend"] if side else None,
-            "median_ns": r["time"]["median"],
-            "ci_low_ns": r["time"]["low"],
-            "ci_high_ns": r["time"]["high"],
-            "n": r["time"]["n"],
-            "floor_flop": floor.get("flop"),
-            "floor_bytes": floor.get("bytes"),
-            "floor_ns": floor.get("ns"),
-            "over_floor": floor.get("times"),
+            **vars(r),
+            "source": side.source if side else None,
+            "precision": side.precision if side else None,
+            "engine": side.backend if side else None,
+            "median_ns": r.time.median,
+            "ci_low_ns": r.time.low,
+            "ci_high_ns": r.time.high,
+            "n": r.time.n,
+            "floor_flop": r.floor and r.floor.flop,
+            "floor_bytes": r.floor and r.floor.bytes,
+            "floor_ns": r.floor and r.floor.ns,
+            "over_floor": r.floor and r.floor.times,
         }
         writer.writerow([field(row[c]) for c in COLUMNS])
     return out.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")

@@ -5,11 +5,12 @@ Both renderers show the same rows. No number is made here except the words for o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Closure, HostSide, Side
+from ..model.comparison import Check, HostSide, Side
 from . import cells as cells_
 
 CHECKS = {
@@ -60,7 +61,7 @@ class Group(TypedDict):
     rows: list[Row]
 
 
-def groups(sides: list[Side]) -> list[Group]:
+def groups(sides: Sequence[Side]) -> list[Group]:
     """The ledger of these sides; groups in which none has anything are left out, save the
     checks."""
     latency = [
@@ -69,15 +70,15 @@ def groups(sides: list[Side]) -> list[Group]:
     ]
     latency += _device(sides)
     where = [
-        _row("Operations, sum", [_time(s["operation_ns"]) for s in sides], total=True),
-        _row("Unresolved", [_time(s["unresolved_ns"]) for s in sides]),
-        _row("Coverage", [_plain(formatting.percent(s["coverage"])) for s in sides]),
+        _row("Operations, sum", [_time(s.operation_ns) for s in sides], total=True),
+        _row("Unresolved", [_time(s.unresolved_ns) for s in sides]),
+        _row("Coverage", [_plain(formatting.percent(s.coverage)) for s in sides]),
     ]
     result: list[Group] = [
         {"title": "Latency", "note": "median, 95 % interval and count", "rows": latency},
         {"title": "Operations", "note": "median per iteration of self times", "rows": where},
     ]
-    if any(s.get("host") for s in sides):
+    if any(s.host for s in sides):
         result.append({"title": "Host side", "note": HOST_NOTE, "rows": _host(sides)})
     for check in _checks(sides):
         name = CHECKS.get(check) or EXTRA.get(check)
@@ -85,25 +86,25 @@ def groups(sides: list[Side]) -> list[Group]:
         note = NOTES.get(check, "")
         result.append({"title": title, "note": note, "rows": _check(check, sides)})
     precision = [
-        _row("Asked for", [_plain(s["precision"]) for s in sides]),
+        _row("Asked for", [_plain(s.precision) for s in sides]),
         _row("Computed in", [_precisions(s) for s in sides]),
         _row("Verdict", [_asked(s) for s in sides], total=True),
     ]
     if not any(closure(s, PRECISION) for s in sides):
         del precision[-1]
     result.append({"title": "Precision", "note": "by share of time", "rows": precision})
-    if any(s["parity"] for s in sides):
+    if any(s.parity for s in sides):
         result.append({"title": "Accuracy", "note": "on the same input", "rows": _parity(sides)})
     return result
 
 
-def closure(side: Side, check: str) -> Closure | None:
+def closure(side: Side, check: str) -> Check | None:
     """The side's check of that name, or null."""
-    return next((c for c in side["closure"] if c["check"] == check), None)
+    return next((c for c in side.checks if c.name == check), None)
 
 
-def _checks(sides: list[Side]) -> list[str]:
-    found = [c["check"] for s in sides for c in s["closure"] if c["check"] != PRECISION]
+def _checks(sides: Sequence[Side]) -> list[str]:
+    found = [c.name for s in sides for c in s.checks if c.name != PRECISION]
     return list(dict.fromkeys([*CHECKS, *found]))
 
 
@@ -124,53 +125,50 @@ def _time(ns: int | None) -> Cell:
 
 
 def _estimate(side: Side, which: str) -> Cell:
-    e: Any = side[which]  # type: ignore[literal-required]
-    exact = formatting.exact(e["median"])
-    if formatting.known(e["low"]) and formatting.known(e["high"]):
-        exact += f", 95 % {formatting.exact(e['low'])} to {formatting.exact(e['high'])}"
+    e = {"latency": side.latency, "traced": side.traced, "queued": side.queued}[which]
+    if e is None:
+        return _cell(formatting.UNKNOWN)
+    exact = formatting.exact(e.median)
+    if formatting.known(e.low) and formatting.known(e.high):
+        exact += f", 95 % {formatting.exact(e.low)} to {formatting.exact(e.high)}"
     # What is wrong with it is a sentence: see `sentences`.
     faults = lead.unsettled(side, which)
     exact = "; ".join([exact, *faults])
     tone = "none" if faults else ""
-    return _cell(formatting.time(e["median"]), sub=cells_.interval(e), exact=exact, tone=tone)
+    return _cell(formatting.time(e.median), sub=cells_.interval(e), exact=exact, tone=tone)
 
 
-def _check(check: str, sides: list[Side]) -> list[Row]:
+def _check(check: str, sides: Sequence[Side]) -> list[Row]:
     found = [closure(s, check) for s in sides]
-    names = dict.fromkeys(str(t["name"]) for c in found if c for t in c["terms"])
+    names = dict.fromkeys(name for c in found if c for name, _ in c.terms)
     rows = []
     for name in names:
-        values = [
-            next((t["ns"] for t in c["terms"] if str(t["name"]) == name), None) if c else None
-            for c in found
-        ]
+        values = [next((ns for n, ns in c.terms if n == name), None) if c else None for c in found]
         rows.append(_row(formatting.short(name), [_time(v) for v in values]))
     rows.append(_row("Residual", [_residual(c) for c in found]))
     rows.append(_row("Verdict", [_verdict(check, c) for c in found], total=True))
     return rows
 
 
-def _verdict(check: str, c: Closure | None) -> Cell:
+def _verdict(check: str, c: Check | None) -> Cell:
     """A side of one tool alone has nothing to hold against another's: that is no open question."""
     if c is None and check not in CHECKS:
         return _cell(formatting.UNKNOWN)
-    ok = c["ok"] if c else None
+    ok = c.ok if c else None
     return _cell(VERDICTS[ok], tone=TONES[ok])
 
 
-def _residual(c: Closure | None) -> Cell:
-    if c is None or not formatting.known(c["residual_ns"]):
+def _residual(c: Check | None) -> Cell:
+    if c is None or not formatting.known(c.residual_ns):
         return _cell(formatting.UNKNOWN)
-    sub = formatting.percent(c["residual_share"]) if formatting.known(c["residual_share"]) else ""
-    if formatting.known(c["tolerance"]):
-        sub += f"{', ' if sub else ''}allowed {formatting.percent(c['tolerance'])}"
-    return _cell(
-        formatting.time(c["residual_ns"]), sub=sub, exact=formatting.exact(c["residual_ns"])
-    )
+    sub = formatting.percent(c.residual_share) if formatting.known(c.residual_share) else ""
+    if formatting.known(c.tolerance):
+        sub += f"{', ' if sub else ''}allowed {formatting.percent(c.tolerance)}"
+    return _cell(formatting.time(c.residual_ns), sub=sub, exact=formatting.exact(c.residual_ns))
 
 
 def _precisions(side: Side) -> Cell:
-    run = side["precision_run"]
+    run = side.precision_run
     if not run:
         return _cell("unknown")
     text = ", ".join(
@@ -180,10 +178,10 @@ def _precisions(side: Side) -> Cell:
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
     audit = closure(side, PRECISION)
-    if audit is not None and audit["ok"] is not None:
-        wrong = not audit["ok"]  # "unknown" of kernels whose name tells nothing is no verdict
+    if audit is not None and audit.ok is not None:
+        wrong = not audit.ok  # "unknown" of kernels whose name tells nothing is no verdict
     else:
-        asked = {side["precision"], "fp32" if side["precision"] == "tf32" else side["precision"]}
+        asked = {side.precision, "fp32" if side.precision == "tf32" else side.precision}
         wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
     return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
 
@@ -195,12 +193,12 @@ def _asked(side: Side) -> Cell:
     found = closure(side, PRECISION)
     if found is None:
         return _cell(formatting.UNKNOWN)
-    return _cell(_ASKED[found["ok"]], tone=TONES[found["ok"]])
+    return _cell(_ASKED[found.ok], tone=TONES[found.ok])
 
 
-def _device(sides: list[Side]) -> list[Row]:
+def _device(sides: Sequence[Side]) -> list[Row]:
     """What was measured beside the latency; rows that no side has are left out."""
-    about = [s.get("device") or {} for s in sides]
+    about = [s.device or {} for s in sides]
 
     def fact(key: str, unit: str, scale: int = 1) -> list[Cell]:
         values = [a.get(key) for a in about]
@@ -211,14 +209,14 @@ def _device(sides: list[Side]) -> list[Row]:
         return [_cell(f"{t} {unit}" if t != formatting.UNKNOWN else t) for t in shown]
 
     rows = [
-        _row("Queued, device alone", [_queued(s) for s in sides]),
+        _row("Queued, device alone", [_estimate(s, "queued") for s in sides]),
         _row(
             "Waiting for launches",
-            [_plain(formatting.percent(s.get("launch_bound"))) for s in sides],
+            [_plain(formatting.percent(s.launch_bound)) for s in sides],
         ),
         _row(
             "Between two builds",
-            [_plain(formatting.percent(s.get("rebuild_noise"))) for s in sides],
+            [_plain(formatting.percent(s.rebuild_noise)) for s in sides],
         ),
         _row("Throughput, full queue", fact("throughput_per_second", "/s")),
         _row("CUDA graph", [_yes(a.get("cuda_graph")) for a in about]),
@@ -249,9 +247,9 @@ _HOST = {
 _COUNTS = ("launches", "gaps")
 
 
-def _host(sides: list[Side]) -> list[Row]:
+def _host(sides: Sequence[Side]) -> list[Row]:
     """What the host did; the verdict in its last row. Rows that no side has are left out."""
-    about = [s.get("host") for s in sides]
+    about = [s.host for s in sides]
     rows = []
     for key, label in _HOST.items():
         cells = [_host_cell(key, h) for h in about]
@@ -262,31 +260,27 @@ def _host(sides: list[Side]) -> list[Row]:
 
 
 def _host_cell(key: str, host: HostSide | None) -> Cell:
-    found = host["values"].get(key) if host else None
+    found = host.values.get(key) if host else None
     if found is None:
-        missing = (host["missing"].get(key) if host else None) or ""
+        missing = (host.missing.get(key) if host else None) or ""
         return _cell(formatting.UNKNOWN, exact=missing)
     if key in _COUNTS:
-        return _cell(formatting.number(found["median"]))
+        return _cell(formatting.number(found.median))
     return _cell(
-        formatting.time(found["median"]), cells_.interval(found), formatting.exact(found["median"])
+        formatting.time(found.median), cells_.interval(found), formatting.exact(found.median)
     )
 
 
 def _bound(host: HostSide | None) -> Cell:
-    if host is None or host["launch_bound"] is None:
+    if host is None or host.launch_bound is None:
         return _cell(formatting.UNKNOWN)
-    text = "yes" if host["launch_bound"] else "no"
-    share = formatting.percent(host["unprofiled_share"])
-    return _cell(text, f"{share}, {_CAPTURE[host['confirmed']]}", tone=_BOUND[text])
+    text = "yes" if host.launch_bound else "no"
+    share = formatting.percent(host.unprofiled_share)
+    return _cell(text, f"{share}, {_CAPTURE[host.confirmed]}", tone=_BOUND[text])
 
 
 _CAPTURE = {True: "capture agrees", False: "capture does not", None: "capture cannot tell"}
 _BOUND = {"yes": "bad", "no": ""}
-
-
-def _queued(side: Side) -> Cell:
-    return _estimate(side, "queued") if "queued" in side else _cell(formatting.UNKNOWN)
 
 
 def _yes(value: Any) -> Cell:
@@ -314,11 +308,11 @@ _PARITY = {
 }
 
 
-def _parity(sides: list[Side]) -> list[Row]:
-    keys = dict.fromkeys([*_PARITY, *(k for s in sides for k in s["parity"] or {})])
+def _parity(sides: Sequence[Side]) -> list[Row]:
+    keys = dict.fromkeys([*_PARITY, *(k for s in sides for k in s.parity or {})])
     rows = []
     for key in keys:
-        values = [(s["parity"] or {}).get(key) for s in sides]
+        values = [(s.parity or {}).get(key) for s in sides]
         if any(v is not None for v in values):
             rows.append(
                 _row(_PARITY.get(key, formatting.short(key)), [_fact(key, v) for v in values])

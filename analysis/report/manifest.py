@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from .. import formatting
-from ..model.comparison import View
+from ..model.comparison import Comparison
 
 LONG = "run.json"  # in the run directory, beside report/
 PREFIX = 12
@@ -32,9 +32,9 @@ class Short(TypedDict):
     total: int  # facts in the long form
 
 
-def short(view: View) -> Short:
+def short(view: Comparison) -> Short:
     """The short form; lists are empty where the manifest lacks them."""
-    whole = formatting.clean(view["manifest"])
+    whole = formatting.clean(view.manifest)
     rest = {k: v for k, v in whole.items() if k not in _APART}
     facts = [*formatting.flatten(rest), *_machine(whole)] if rest or whole.get("machine") else []
     versions = whole.get("versions")

@@ -13,9 +13,10 @@ from typing import Any
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Cost, Floor, ModuleRow, Side, View
+from ..model.comparison import Comparison, Cost, Floor, ModuleRow, Side
 from . import answer, counted, ledger, manifest, panels, sentences, sweep
 from . import cells as cells_
+from .headline import Sentence
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
@@ -33,12 +34,12 @@ INTERVALS = (
 _MARKUP = "\\`*[]<>&|~#!"
 
 
-def render(view: View) -> str:
+def render(view: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
     parts = [
-        f"# {text(view['title'] or 'Report')}",
-        f"Made by Layerline, {text(formatting.when(view['generated']))}.",
-        _answer(view),
+        f"# {text(view.title or 'Report')}",
+        f"Made by Layerline, {text(formatting.when(view.generated))}.",
+        _answer(view, headline),
         _ledger(view),
         _modules(view),
         _kinds(view),
@@ -103,7 +104,7 @@ def _section(title: str, *parts: str) -> str:
 
 
 def _labels(sides: Sequence[Side]) -> list[str]:
-    return [text(s["label"], 60) for s in sides]
+    return [text(s.label, 60) for s in sides]
 
 
 def _doubted(sides: Sequence[Side]) -> list[str]:
@@ -112,7 +113,7 @@ def _doubted(sides: Sequence[Side]) -> list[str]:
     return [f"? {label}" if lead.doubts(s) else label for label, s in labels]
 
 
-def _panels(view: View, section: str, table: Callable[[list[Side]], str]) -> str:
+def _panels(view: Comparison, section: str, table: Callable[[Sequence[Side]], str]) -> str:
     """A table, or one under a heading for each precision."""
     parts = []
     for p in panels.panels(view):
@@ -122,25 +123,23 @@ def _panels(view: View, section: str, table: Callable[[list[Side]], str]) -> str
     return "\n\n".join(p for p in parts if p)
 
 
-def _label(view: View, key: str) -> str:
-    return text(next((s["label"] for s in view["sides"] if s["key"] == key), key), 60)
+def _label(view: Comparison, key: str) -> str:
+    return text(next((s.label for s in view.sides if s.key == key), key), 60)
 
 
 _TONES = {"good": "✓ ", "bad": "✗ ", "unsure": "? "}
 SENTENCE = 1000  # characters of a headline's sentence; the report's own words and names of modules
 
 
-def _answer(view: View) -> str:
-    if not view["headline"]:
-        nothing = "Nothing was compared." if view["sides"] else "Nothing was measured."
+def _answer(view: Comparison, headline: Sequence[Sentence]) -> str:
+    if not headline:
+        nothing = "Nothing was compared." if view.sides else "Nothing was measured."
         lines = [f"**{nothing}**"]
     else:
-        first, *others = view["headline"]
-        lines = [f"**{_TONES.get(first['tone'], '')}{sentence(first['text'])}**"]
+        first, *others = headline
+        lines = [f"**{_TONES.get(first.tone, '')}{sentence(first.text)}**"]
         if others:
-            lines.append(
-                "\n".join(f"- {_TONES.get(h['tone'], '')}{sentence(h['text'])}" for h in others)
-            )
+            lines.append("\n".join(f"- {_TONES.get(h.tone, '')}{sentence(h.text)}" for h in others))
     rows = answer.comparisons(view)
     if rows:
         head = answer.head(rows)
@@ -148,8 +147,8 @@ def _answer(view: View) -> str:
     return "\n\n".join(lines)
 
 
-def _ledger(view: View) -> str:
-    if not view["sides"]:
+def _ledger(view: Comparison) -> str:
+    if not view.sides:
         return _section("Ledger", "No side was measured.")
     said = sentences.of(view)
     lines = [
@@ -157,11 +156,11 @@ def _ledger(view: View) -> str:
         for s in said
         if not s["tabled"]
     ]
-    checks = [c for s in view["sides"] for c in s["closure"] if c["check"] != ledger.PRECISION]
-    good = sum(c["ok"] is True for c in checks)
+    checks = [c for s in view.sides for c in s.checks if c.name != ledger.PRECISION]
+    good = sum(c.ok is True for c in checks)
     if good:
         lines.append(f"- ✓ {good} checks add up: their rows are below.")
-    notes = {g["title"]: g["note"] for g in ledger.groups(view["sides"]) if g["note"]}
+    notes = {g["title"]: g["note"] for g in ledger.groups(view.sides) if g["note"]}
     how = [f"- **{text(title)}**: {text(note)}." for title, note in notes.items()]
     return _section(
         "Ledger",
@@ -172,7 +171,7 @@ def _ledger(view: View) -> str:
     )
 
 
-def _ledger_table(sides: list[Side]) -> str:
+def _ledger_table(sides: Sequence[Side]) -> str:
     rows = []
     for g in ledger.groups(sides):
         rows.append([f"**{text(g['title'])}**", *[""] * len(sides)])
@@ -191,43 +190,43 @@ _MARK = {"good": "✓ ", "bad": "✗ ", "none": "? ", "": ""}
 def _costs(sides: Sequence[Side], costs: Mapping[str, Cost]) -> list[str]:
     cells = []
     for s in sides:
-        c = costs.get(s["key"])
-        share = f" ({formatting.percent(c['share'])})" if c and formatting.known(c["share"]) else ""
+        c = costs.get(s.key)
+        share = f" ({formatting.percent(c.share)})" if c and formatting.known(c.share) else ""
         cells.append(f"{cells_.cost(c)}{share}")
     return cells
 
 
 def _seen(sides: Sequence[Side], costs: Mapping[str, Cost]) -> bool:
     """Whether a row tells something of these sides; one that nothing ran for stands everywhere."""
-    return not costs or any(s["key"] in costs for s in sides)
+    return not costs or any(s.key in costs for s in sides)
 
 
-def _depth(rows: list[ModuleRow]) -> int:
+def _depth(rows: Sequence[ModuleRow]) -> int:
     """The deepest level at which the rows still fit."""
-    deepest = max((m["depth"] for m in rows), default=0)
+    deepest = max((m.depth for m in rows), default=0)
     for depth in range(deepest, 0, -1):
-        if sum(m["depth"] <= depth for m in rows) <= MODULES_SHOWN:
+        if sum(m.depth <= depth for m in rows) <= MODULES_SHOWN:
             return depth
     return 1
 
 
-def _modules(view: View) -> str:
-    rows = view["modules"]
+def _modules(view: Comparison) -> str:
+    rows = view.modules
     if not rows:
         return _section("Modules", "No module's time is known.")
     depth = _depth(rows)
-    shown = [m for m in rows if m["depth"] <= depth][:MODULES_SHOWN]
+    shown = [m for m in rows if m.depth <= depth][:MODULES_SHOWN]
 
-    def table(sides: list[Side]) -> str:
+    def table(sides: Sequence[Side]) -> str:
         lines = [
-            [_module(m), name(m["module_class"], 40), *_costs(sides, m["costs"])]
+            [_module(m), name(m.module_class, 40), *_costs(sides, m.costs)]
             for m in shown
-            if _seen(sides, m["costs"])
+            if _seen(sides, m.costs)
         ]
         return _table(["module", "class", *_doubted(sides)], lines, range(2, 2 + len(sides)))
 
     left = len(rows) - len(shown)
-    loose = any(lead.doubts(s) for s in view["sides"])
+    loose = any(lead.doubts(s) for s in view.sides)
     notes = [
         formatting.SHARES,
         formatting.MEDIANS,
@@ -247,29 +246,29 @@ def _modules(view: View) -> str:
 
 
 def _module(m: ModuleRow) -> str:
-    indent = "· " * min(m["depth"], 20)
-    label = name(m["name"], 60) if m["name"] else "(model)"
-    if m["kind"] == "block" and len(m["members"]) > 1:
-        label += f" (block of {len(m['members'])})"
-    elif m["kind"] == "row":
+    indent = "· " * min(m.depth, 20)
+    label = name(m.name, 60) if m.name else "(model)"
+    if m.kind == "block" and len(m.members) > 1:
+        label += f" (block of {len(m.members)})"
+    elif m.kind == "row":
         label += " (no module)"
     return f"{indent}{label}"
 
 
-def _kinds(view: View) -> str:
-    if not view["kinds"]:
+def _kinds(view: Comparison) -> str:
+    if not view.kinds:
         return ""
 
-    def table(sides: list[Side]) -> str:
+    def table(sides: Sequence[Side]) -> str:
         rows = [
             [
-                name(k["name"]) if k["name"] else "(model)",
-                name(k["module_class"], 40),
-                f"{k['count']:,}",
-                *_costs(sides, k["costs"]),
+                name(k.name) if k.name else "(model)",
+                name(k.module_class, 40),
+                f"{k.count:,}",
+                *_costs(sides, k.costs),
             ]
-            for k in view["kinds"]
-            if _seen(sides, k["costs"])
+            for k in view.kinds
+            if _seen(sides, k.costs)
         ]
         return _table(["kind", "class", "count", *_doubted(sides)], rows, range(2, 3 + len(sides)))
 
@@ -281,25 +280,25 @@ def _kinds(view: View) -> str:
     )
 
 
-def _layers(view: View) -> str:
-    if not view["layers"]:
+def _layers(view: Comparison) -> str:
+    if not view.layers:
         return _section("Layers", "No engine layers were measured.")
-    ordered = sorted(view["layers"], key=lambda r: -(r["time"]["median"] or 0))
+    ordered = sorted(view.layers, key=lambda r: -(r.time.median or 0))
     rows = [
         [
-            name(r["layer"]),
-            _label(view, r["side"]),
-            name(r["kind"], 40),
-            name(r["rule"], 40),
-            f"{formatting.number(r['calls'])}",
-            formatting.number(r["kernels"]),
-            formatting.time(r["time"]["median"]),
-            cells_.interval(r["time"]),
-            formatting.percent(r["share"]),
-            _floor(r.get("floor")),
-            f"{name(r['precision_in'], 20)} → {name(r['precision_out'], 20)}",
-            name(r["compute_precision"], 20),
-            name(r["tactic"], 40),
+            name(r.layer),
+            _label(view, r.side),
+            name(r.kind, 40),
+            name(r.rule, 40),
+            f"{formatting.number(r.calls)}",
+            formatting.number(r.kernels),
+            formatting.time(r.time.median),
+            cells_.interval(r.time),
+            formatting.percent(r.share),
+            _floor(r.floor),
+            f"{name(r.precision_in, 20)} → {name(r.precision_out, 20)}",
+            name(r.compute_precision, 20),
+            name(r.tactic, 40),
         ]
         for r in ordered[:LAYERS_SHOWN]
     ]
@@ -308,17 +307,17 @@ def _layers(view: View) -> str:
     left = len(ordered) - len(rows)
     return _section(
         "Layers",
-        FLOOR if any(r.get("floor") for r in ordered) else "",
+        FLOOR if any(r.floor for r in ordered) else "",
         _table(head, rows, (4, 5, 6, 7, 8, 9)),
         f"The costliest {len(rows)}; {left:,} more are in layers.csv." if left else "",
     )
 
 
 def _floor(found: Floor | None) -> str:
-    return formatting.ratio(found["times"] if found else None)
+    return formatting.ratio(found.times if found else None)
 
 
-def _counters(view: View) -> str:
+def _counters(view: Comparison) -> str:
     found = counted.shown(view)
     if found is None:
         return ""
@@ -340,7 +339,7 @@ def _counters(view: View) -> str:
     return _section(found["title"], *parts, *(text(u["text"], 600) for u in found["uncounted"]))
 
 
-def _sweep(view: View) -> str:
+def _sweep(view: Comparison) -> str:
     found = sweep.shown(view)
     if found is None:
         return ""
@@ -361,17 +360,17 @@ def _sweep(view: View) -> str:
     )
 
 
-def _unresolved(view: View) -> str:
-    if not view["unresolved"]:
-        return _section("Unresolved", "Nothing is unresolved." if view["sides"] else "")
-    ordered = sorted(view["unresolved"], key=lambda u: -(u["ns"] or 0))
+def _unresolved(view: Comparison) -> str:
+    if not view.unresolved:
+        return _section("Unresolved", "Nothing is unresolved." if view.sides else "")
+    ordered = sorted(view.unresolved, key=lambda u: -(u.ns or 0))
     rows = [
         [
-            name(u["name"]),
-            _label(view, u["side"]),
-            formatting.time(u["ns"]),
-            formatting.percent(u["share"]),
-            text(u["why"], 240),
+            name(u.name),
+            _label(view, u.side),
+            formatting.time(u.ns),
+            formatting.percent(u.share),
+            text(u.why, 240),
         ]
         for u in ordered[:UNRESOLVED_SHOWN]
     ]
@@ -383,32 +382,32 @@ def _unresolved(view: View) -> str:
     )
 
 
-def _comparability(view: View) -> str:
+def _comparability(view: Comparison) -> str:
     title = "What bends the comparison"
-    if not view["comparability"]:
+    if not view.comparability:
         return _section(title, "No difference between the sides is known.")
     rows = [
         [
-            *(text(c[k], 240) for k in ("what", "engine", "eager", "effect")),
-            text(panels.told(view, c["sides"])),
+            *(text(word, 240) for word in (c.what, c.engine, c.eager, c.effect)),
+            text(panels.told(view, c.sides)),
         ]
-        for c in view["comparability"]
+        for c in view.comparability
     ]
     return _section(title, _table(["what", "engine", "eager", "effect", "sides"], rows))
 
 
-def _skipped(view: View) -> str:
-    if not view["skipped"]:
+def _skipped(view: Comparison) -> str:
+    if not view.skipped:
         return ""
     lines = []
-    for s in view["skipped"]:
-        fix = f" To have it: {text(s['fix'], 240)}." if s.get("fix") else ""
-        lines.append(f"- {text(s['what'], 120)}: {text(s['why'], 240)}.{fix}")
+    for s in view.skipped:
+        fix = f" To have it: {text(s.fix, 240)}." if s.fix else ""
+        lines.append(f"- {text(s.what, 120)}: {text(s.why, 240)}.{fix}")
     return _section("Skipped", "\n".join(lines))
 
 
-def _manifest(view: View) -> str:
-    if not view["manifest"]:
+def _manifest(view: Comparison) -> str:
+    if not view.manifest:
         return ""
     found = manifest.short(view)
     rows = [[name(key, 120), name(value, 200)] for key, value in found["facts"]]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from ..model.comparison import Side, View
+from ..model.comparison import Comparison, Side
 
 SIDE_BY_SIDE = 6
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -28,16 +28,16 @@ class Panel(TypedDict):
     note: str
 
 
-def panels(view: View) -> list[Panel]:
+def panels(view: Comparison) -> list[Panel]:
     """The panels, fp32 first; together they hold every side."""
-    sides = view["sides"]
-    found = dict.fromkeys(s["precision"] for s in sides)
+    sides = view.sides
+    found = dict.fromkeys(s.precision for s in sides)
     if len(found) < 2 or len(sides) <= SIDE_BY_SIDE:
         return [{"key": "all", "title": "", "sides": list(sides), "note": ""}]
     result: list[Panel] = []
     keys: set[str] = set()
     for precision in sorted(found, key=_rank):
-        here = [s for s in sides if s["precision"] == precision]
+        here = [s for s in sides if s.precision == precision]
         reference, note = _reference(sides, here)
         key = re.sub(r"[^a-z0-9]+", "-", precision.lower()).strip("-") or "other"
         while key in keys:
@@ -48,10 +48,10 @@ def panels(view: View) -> list[Panel]:
     return result
 
 
-def first(view: View, among: Sequence[Panel]) -> int:
+def first(view: Comparison, among: Sequence[Panel]) -> int:
     """The panel to open with: that of the engine which the first sentence tells."""
-    lead = next((r["under"] for r in view["ratios"] if r.get("lead")), None)
-    return next((i for i, p in enumerate(among) if any(s["key"] == lead for s in p["sides"])), 0)
+    lead = next((r.under for r in view.ratios if r.lead), None)
+    return next((i for i, p in enumerate(among) if any(s.key == lead for s in p["sides"])), 0)
 
 
 def _rank(precision: str) -> tuple[int, str]:
@@ -61,45 +61,45 @@ def _rank(precision: str) -> tuple[int, str]:
 
 def _place(side: Side, precision: str) -> tuple[bool, bool, int]:
     """Engines, eager inference, then training in the order in which it runs."""
-    phase = side["phase"]
+    phase = side.phase
     at = PHASES.index(phase) if phase in PHASES else len(PHASES)
-    return side["side"] != "engine", side["precision"] != precision, at
+    return side.task != "engine", side.precision != precision, at
 
 
-def _reference(sides: list[Side], here: list[Side]) -> tuple[list[Side], str]:
+def _reference(sides: Sequence[Side], here: Sequence[Side]) -> tuple[list[Side], str]:
     """Eager inference in fp32 for engines whose own precision was not measured eagerly: it is
     what their ratio is of."""
-    if not any(s["side"] == "engine" for s in here) or any(_eager(s) for s in here):
+    if not any(s.task == "engine" for s in here) or any(_eager(s) for s in here):
         return [], ""
-    found = [s for s in sides if _eager(s) and s["precision"] == "fp32"][:1]
+    found = [s for s in sides if _eager(s) and s.precision == "fp32"][:1]
     if not found:
         return [], ""
-    return found, f"{found[0]['label']} stands for eager inference, which was not measured here."
+    return found, f"{found[0].label} stands for eager inference, which was not measured here."
 
 
 def _eager(side: Side) -> bool:
-    return side["side"] == "eager" and side["phase"] == "inference"
+    return side.task == "eager" and side.phase == "inference"
 
 
-def told(view: View, keys: Iterable[str] | None) -> str:
+def told(view: Comparison, keys: Iterable[str] | None) -> str:
     """Sides in words: "every side", "every engine", else by label; "" for none."""
     given = list(dict.fromkeys(keys or ()))
-    labels = {s["key"]: s["label"] for s in view["sides"]}
+    labels = {s.key: s.label for s in view.sides}
     if len(labels) > 1 and set(given) >= set(labels):
         return "every side"
-    engines = [s for s in view["sides"] if s["side"] == "engine"]
-    training = [s for s in view["sides"] if s["side"] != "engine" and not _eager(s)]
+    engines = [s for s in view.sides if s.task == "engine"]
+    training = [s for s in view.sides if s.task != "engine" and not _eager(s)]
     groups = {
         "every engine": engines,
-        "every eager inference": [s for s in view["sides"] if _eager(s)],
+        "every eager inference": [s for s in view.sides if _eager(s)],
         "every phase of training": training,
     }
-    for p in dict.fromkeys(s["precision"] for s in view["sides"]):
-        groups[f"the {p} engines"] = [s for s in engines if s["precision"] == p]
-        groups[f"{p} training"] = [s for s in training if s["precision"] == p]
+    for p in dict.fromkeys(s.precision for s in view.sides):
+        groups[f"the {p} engines"] = [s for s in engines if s.precision == p]
+        groups[f"{p} training"] = [s for s in training if s.precision == p]
     words = []
     for word, group in groups.items():
-        members = [s["key"] for s in group]
+        members = [s.key for s in group]
         if len(members) > 1 and set(members) <= set(given):
             words.append(word)
             given = [k for k in given if k not in members]

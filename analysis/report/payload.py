@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Cost, View
+from ..model.comparison import Comparison, Cost
 from . import counted, panels
 
 RULES = {
@@ -32,29 +32,27 @@ FIRST_ROWS = 6
 Counters = dict[tuple[str, str, str], dict[str, Any]]
 
 
-def build(view: View) -> dict[str, Any]:
+def build(view: Comparison) -> dict[str, Any]:
     """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
-    sides = {s["key"]: i for i, s in enumerate(view["sides"])}
+    sides = {s.key: i for i, s in enumerate(view.sides)}
     counters = counted_rows(view)
     layers = _layers(view, sides, counters)
     loose = _nodes(view, layers)
     modules = _modules(view, sides, counters)
     by_path: dict[str, int] = {}
-    for i, m in enumerate(view["modules"]):
-        if m["kind"] == "module":
-            by_path.setdefault(m["path"], i)
+    for i, m in enumerate(view.modules):
+        if m.kind == "module":
+            by_path.setdefault(m.path, i)
     for module, node in loose:
         if modules:
             modules[by_path.get(module or "", 0)]["loose"].append(node)
     shown = panels.panels(view)
     return {
         "sides": [
-            {"label": s["label"], "side": s["side"], "doubt": "; ".join(lead.doubts(s))}
-            for s in view["sides"]
+            {"label": s.label, "side": s.task, "doubt": "; ".join(lead.doubts(s))}
+            for s in view.sides
         ],
-        "panels": [
-            {"key": p["key"], "sides": [sides[s["key"]] for s in p["sides"]]} for p in shown
-        ],
+        "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],
         "first": panels.first(view, shown),
         "modules": modules,
         "layers": layers,
@@ -63,51 +61,53 @@ def build(view: View) -> dict[str, Any]:
     }
 
 
-def _layers(view: View, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
+def _layers(view: Comparison, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
     return [
         {
-            "side": sides.get(r["side"]),
-            "label": None if r["side"] in sides else r["side"],
-            "name": r["layer"],
-            "kind": r["kind"],
-            "rule": r["rule"],
-            "modules": r["modules"],
-            "calls": r["calls"],
-            "kernels": r["kernels"],
-            "time": [r["time"][k] for k in ("median", "low", "high", "n")],
-            "share": _digits(r["share"]),
-            "floor": r.get("floor"),
-            "counters": counters.get((r["side"], "layer", r["layer"])),
-            "in": r["precision_in"],
-            "out": r["precision_out"],
-            "compute": r["compute_precision"],
-            "tactic": r["tactic"],
+            "side": sides.get(r.side),
+            "label": None if r.side in sides else r.side,
+            "name": r.layer,
+            "kind": r.kind,
+            "rule": r.rule,
+            "modules": r.modules,
+            "calls": r.calls,
+            "kernels": r.kernels,
+            "time": [*vars(r.time).values()],
+            "share": _digits(r.share),
+            "floor": vars(r.floor) if r.floor else None,
+            "counters": counters.get((r.side, "layer", r.layer)),
+            "in": r.precision_in,
+            "out": r.precision_out,
+            "compute": r.compute_precision,
+            "tactic": r.tactic,
             "nodes": [],
         }
-        for r in view["layers"]
+        for r in view.layers
     ]
 
 
-def _modules(view: View, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
+def _modules(
+    view: Comparison, sides: Mapping[str, int], counters: Counters
+) -> list[dict[str, Any]]:
     ids: dict[str, int] = {}
-    for i, m in enumerate(view["modules"]):
-        ids.setdefault(m["id"], i)
+    for i, m in enumerate(view.modules):
+        ids.setdefault(m.id, i)
     found: list[dict[str, Any]] = []
-    for i, (m, own) in enumerate(zip(view["modules"], _layers_of_modules(view), strict=True)):
-        parent = ids.get(m["parent"]) if m["parent"] is not None else None
-        is_module = m["kind"] == "module"
+    for i, (m, own) in enumerate(zip(view.modules, _layers_of_modules(view), strict=True)):
+        parent = ids.get(m.parent) if m.parent is not None else None
+        is_module = m.kind == "module"
         found.append(
             {
                 # A parent stands before its children; anything else would be a circle.
                 "parent": parent if parent is not None and parent < i else None,
-                "name": m["name"],
-                "path": m["path"],
-                "cls": m["module_class"],
-                "kind": m["kind"],
-                "members": m["members"],
-                "costs": [_cost(m["costs"].get(key)) for key in sides],
+                "name": m.name,
+                "path": m.path,
+                "cls": m.module_class,
+                "kind": m.kind,
+                "members": m.members,
+                "costs": [_cost(m.costs.get(key)) for key in sides],
                 "counters": [
-                    counters.get((key, "module", m["path"])) if is_module else None for key in sides
+                    counters.get((key, "module", m.path)) if is_module else None for key in sides
                 ]
                 if counters
                 else [],
@@ -118,26 +118,26 @@ def _modules(view: View, sides: Mapping[str, int], counters: Counters) -> list[d
     return found
 
 
-def _layers_of_modules(view: View) -> Iterator[list[int]]:
+def _layers_of_modules(view: Comparison) -> Iterator[list[int]]:
     """The layers of each row of `modules`, by position."""
-    layer_ids = {r["id"]: i for i, r in reversed(list(enumerate(view["layers"])))}
+    layer_ids = {r.id: i for i, r in reversed(list(enumerate(view.layers)))}
     of_module: dict[str, list[int]] = defaultdict(list)
-    for i, r in enumerate(view["layers"]):
-        for path in dict.fromkeys(r["modules"]):
+    for i, r in enumerate(view.layers):
+        for path in dict.fromkeys(r.modules):
             of_module[path].append(i)
     # A module with parts has its own operations in a block below it, and their layers there.
-    in_blocks = {p for m in view["modules"] if m["layers"] for p in m["members"]}
-    for m in view["modules"]:
-        own = [layer_ids[x] for x in m["layers"] if x in layer_ids]
-        if m["kind"] == "module" and m["path"] not in in_blocks:
-            own += of_module.get(m["path"], [])
+    in_blocks = {p for m in view.modules if m.layers for p in m.members}
+    for m in view.modules:
+        own = [layer_ids[x] for x in m.layers if x in layer_ids]
+        if m.kind == "module" and m.path not in in_blocks:
+            own += of_module.get(m.path, [])
         yield list(dict.fromkeys(own))
 
 
-def counted_rows(view: View) -> Counters:
+def counted_rows(view: Comparison) -> Counters:
     """Counters by side, kind (module, layer) and name, those of layers with their kernels."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    counters = view.get("counters")
+    counters = view.counters
     for side in counters["sides"] if counters else ():
         by_id: dict[str, dict[str, Any]] = {}
         for r in side["rows"]:
@@ -169,8 +169,8 @@ def visible_rows(data: dict[str, Any]) -> list[int]:
 def _cost(c: Cost | None) -> list[Any] | None:
     if c is None:
         return None
-    found = [c["own"], c["own_low"], c["own_high"], c["shared"], _digits(c["share"])]
-    return [*found, c.get("upper_low"), c.get("upper_high")] if c["shared"] else found
+    found = [c.own, c.own_low, c.own_high, c.shared, _digits(c.share)]
+    return [*found, c.upper_low, c.upper_high] if c.shared else found
 
 
 def _digits(share: float | None) -> float | None:
@@ -178,28 +178,28 @@ def _digits(share: float | None) -> float | None:
     return float(f"{share:.9g}") if formatting.known(share) else share
 
 
-def _nodes(view: View, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:
+def _nodes(view: Comparison, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:
     """Give each layer its nodes, ``[name, op, status]``; return those that no layer has."""
-    facts = {(n["side"], n["name"]): n for n in view["nodes"]}
+    facts = {(n.side, n.name): n for n in view.nodes}
     claimed: set[tuple[str, str]] = set()
     named: dict[tuple[str, str], int] = {}
-    for i, r in enumerate(view["layers"]):
-        named.setdefault((r["side"], r["layer"]), i)
-        for name in r["nodes"]:
-            n = facts.get((r["side"], name))
-            claimed.add((r["side"], name))
-            layers[i]["nodes"].append([name, n["op"] if n else None, n["status"] if n else None])
+    for i, r in enumerate(view.layers):
+        named.setdefault((r.side, r.layer), i)
+        for name in r.nodes:
+            n = facts.get((r.side, name))
+            claimed.add((r.side, name))
+            layers[i]["nodes"].append([name, n.op if n else None, n.status if n else None])
     loose = []
-    sides = {s["key"]: i for i, s in enumerate(view["sides"])}
+    sides = {s.key: i for i, s in enumerate(view.sides)}
     for key, n in facts.items():
         if key in claimed:
             continue
-        found = named.get((n["side"], n["layer"])) if n["layer"] is not None else None
+        found = named.get((n.side, n.layer)) if n.layer is not None else None
         if found is not None:
-            layers[found]["nodes"].append([n["name"], n["op"], n["status"]])
+            layers[found]["nodes"].append([n.name, n.op, n.status])
         else:
-            node = [n["name"], n["op"], n["status"], sides.get(n["side"])]
-            loose.append((n["module"], node))
+            node = [n.name, n.op, n.status, sides.get(n.side)]
+            loose.append((n.module, node))
     return loose
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Any, TypedDict
 
 from ..comparison import lead
-from ..model.comparison import Side, View
+from ..model.comparison import Comparison, Side
 from . import ledger, panels
 
 HOST = "host side"
@@ -28,35 +28,35 @@ class Said(TypedDict):
     tabled: bool
 
 
-def of(view: View) -> list[Said]:
+def of(view: Comparison) -> list[Said]:
     """What the checks say: those that failed first, then those that could not be made, then the
     host side, then what adds up. What several sides have in common is said once."""
     keys: dict[tuple[str, str, str, bool], list[str]] = {}
 
     def add(side: Side, check: str, text: str, tone: str, *, tabled: bool) -> None:
-        keys.setdefault((tone, check, text, tabled), []).append(side["key"])
+        keys.setdefault((tone, check, text, tabled), []).append(side.key)
 
-    for s in view["sides"]:
+    for s in view.sides:
         doubts = lead.doubts(s)
         if doubts:
             add(s, "latency", f"Not settled: {'; '.join(doubts)}.", "none", tabled=False)
-        for c in s["closure"]:
-            if c["text"]:
+        for c in s.checks:
+            if c.text:
                 add(
                     s,
-                    f"check {c['check']}",
-                    c["text"],
-                    ledger.TONES[c["ok"]],
-                    tabled=c["ok"] is True,
+                    f"check {c.name}",
+                    c.text,
+                    ledger.TONES[c.ok],
+                    tabled=c.ok is True,
                 )
-        for warning in s.get("warned") or ():
+        for warning in s.warned or ():
             add(s, CAPTURE, f"{warning}.", "none", tabled=False)
-        host = s.get("host")
+        host = s.host
         if host:
             # Whether launches bind a side is a fact; a capture that says otherwise is a doubt.
-            differs = host["confirmed"] is False
-            add(s, HOST, host["text"], "bad" if differs else "", tabled=not differs)
-            for what, why in host["missing"].items():
+            differs = host.confirmed is False
+            add(s, HOST, host.text, "bad" if differs else "", tabled=not differs)
+            for what, why in host.missing.items():
                 add(s, HOST, f"{what} is unknown: {why}.", "", tabled=False)
     order = {"bad": 0, "none": 1, "": 2, "good": 3}
     found: list[Said] = [
@@ -101,9 +101,9 @@ def _alike(keys: dict[_Key, list[str]]) -> dict[_Key, list[str]]:
     return found
 
 
-def _told(view: View, keys: list[str], check: str) -> str:
+def _told(view: Comparison, keys: list[str], check: str) -> str:
     """The sides in words; of the host side only those count that were captured by nsys."""
-    hosts = [s["key"] for s in view["sides"] if s.get("host")]
+    hosts = [s.key for s in view.sides if s.host]
     if check == HOST and len(hosts) > 1 and set(keys) == set(hosts):
         return "every side under nsys"
     return panels.told(view, keys)

@@ -14,11 +14,14 @@ own_high_ns, upper_low_ns to upper_high_ns: the 95 % intervals of own, and of ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
-from ..model.comparison import SCHEMA_VERSION, Cost, Side, Sweep, View
+import msgspec
+
+from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
 from . import answer
+from .headline import Sentence
 
 _COUNTED = (
     "sources",
@@ -37,111 +40,111 @@ _BOUND = (
 _PARITY = ("max_abs", "max_rel", "cosine", "top1", "random_weights")
 
 
-def summary(view: View, rebuild_noise: Mapping[str, float | None]) -> dict[str, Any]:
-    """The summary of a view; `rebuild_noise` by side key."""
+def summary(
+    view: Comparison, headline: Sequence[Sentence], not_as_left: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The summary of a comparison; `not_as_left`: files that may not be the run's own."""
     engines, eager = {}, {}
-    for side in view["sides"]:
-        if side["side"] == "engine":
-            engines[f"{side['precision']}.{side['backend']}"] = figures(
-                side, rebuild_noise.get(side["key"])
-            )
+    for side in view.sides:
+        if side.task == "engine":
+            engines[f"{side.precision}.{side.backend}"] = figures(side)
         else:
-            eager[f"{side['precision']}.{side['phase']}"] = figures(
-                side, rebuild_noise.get(side["key"])
-            )
-    return {
+            eager[f"{side.precision}.{side.phase}"] = figures(side)
+    document = {
         "schema_version": SCHEMA_VERSION,
-        "title": view["title"],
-        "generated": view["generated"],
-        "headline": [h["text"] for h in view["headline"]],
+        "title": view.title,
+        "generated": view.generated,
+        "headline": [h.text for h in headline],
         "engines": engines,
         "eager": eager,
-        "ratios": view["ratios"],
+        "ratios": view.ratios,
         "comparisons": answer.comparisons(view),
-        "facts": view["manifest"].get("facts"),
+        "facts": view.manifest.get("facts"),
         "modules": modules(view),
         "kinds": kinds(view),
-        "sweep": sweep_figures(view["sweep"]) if "sweep" in view else None,
+        "sweep": sweep_figures(view.sweep) if view.sweep is not None else None,
         "counters": counters(view),
-        "unusable": [s for s in view["skipped"] if s.get("file")],
+        "unusable": [s for s in view.skipped if s.file],
+        "not_as_left": not_as_left,
     }
+    return cast("dict[str, Any]", msgspec.to_builtins(document))
 
 
-def figures(side: Side, rebuild_noise: float | None) -> dict[str, Any]:
+def figures(side: Side) -> dict[str, Any]:
     """One side's figures."""
-    checks = {c["check"]: c for c in side["closure"]}
-    latency, traced, second = side["latency"], side["traced"], checks.get("ii")
+    checks = {c.name: c for c in side.checks}
+    latency, traced, second = side.latency, side.traced, checks.get("ii")
     return {
-        "key": side["key"],
-        "source": side["source"],
-        "precision": side["precision"],
-        "precision_run": side["precision_run"],
-        "latency_median_ns": latency["median"],
-        "latency_low_ns": latency["low"],
-        "latency_high_ns": latency["high"],
-        "latency_samples": latency["n"],
-        "steadiness": side.get("steadiness"),
-        "phase_shares": side.get("phase_shares"),
-        "rebuild_noise": rebuild_noise,
-        "queued_median_ns": side["queued"]["median"] if "queued" in side else None,
-        "launch_bound": side.get("launch_bound"),
-        "host": side.get("host"),
-        "device": side.get("device") or {},
-        "traced_median_ns": traced["median"],
-        "operation_ns": side["operation_ns"],
-        "coverage": side["coverage"],
-        "unresolved_ns": side["unresolved_ns"],
-        "residual_share": second["residual_share"] if second else None,
+        "key": side.key,
+        "source": side.source,
+        "precision": side.precision,
+        "precision_run": side.precision_run,
+        "latency_median_ns": latency.median,
+        "latency_low_ns": latency.low,
+        "latency_high_ns": latency.high,
+        "latency_samples": latency.n,
+        "steadiness": side.steadiness,
+        "phase_shares": side.phase_shares,
+        "rebuild_noise": side.rebuild_noise,
+        "queued_median_ns": side.queued.median if side.queued is not None else None,
+        "launch_bound": side.launch_bound,
+        "host": side.host,
+        "device": side.device,
+        "traced_median_ns": traced.median,
+        "operation_ns": side.operation_ns,
+        "coverage": side.coverage,
+        "unresolved_ns": side.unresolved_ns,
+        "residual_share": second.residual_share if second else None,
         "closure": {
             name: {
-                "ok": c["ok"],
-                "residual_ns": c["residual_ns"],
-                "residual_share": c["residual_share"],
-                "tolerance": c["tolerance"],
-                "terms": {t["name"]: t["ns"] for t in c["terms"]},
-                "text": c["text"],
+                "ok": c.ok,
+                "residual_ns": c.residual_ns,
+                "residual_share": c.residual_share,
+                "tolerance": c.tolerance,
+                "terms": dict(c.terms),
+                "text": c.text,
             }
             for name, c in checks.items()
         },
-        "parity": None if side["parity"] is None else {k: side["parity"].get(k) for k in _PARITY},
+        "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
 
 
-def modules(view: View) -> dict[str, dict[str, Any]]:
+def modules(view: Comparison) -> dict[str, dict[str, Any]]:
     """Side key -> module path -> own and shared time with the intervals of own, and of both
     together (upper)."""
-    found: dict[str, dict[str, Any]] = {s["key"]: {} for s in view["sides"]}
-    for row in view["modules"]:
-        if row["kind"] == "module":
-            for key, cost in row["costs"].items():
-                found[key][row["path"]] = _cost(cost)
+    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
+    for row in view.modules:
+        if row.kind == "module":
+            for key, cost in row.costs.items():
+                found[key][row.path] = _cost(cost)
     return found
 
 
-def kinds(view: View) -> dict[str, dict[str, Any]]:
+def kinds(view: Comparison) -> dict[str, dict[str, Any]]:
     """Side key -> kind -> the same of the modules of one kind, added up within each iteration."""
-    found: dict[str, dict[str, Any]] = {s["key"]: {} for s in view["sides"]}
-    for kind in view["kinds"]:
-        for key, cost in kind["costs"].items():
-            found[key][kind["name"]] = _cost(cost)
+    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
+    for kind in view.kinds:
+        for key, cost in kind.costs.items():
+            found[key][kind.name] = _cost(cost)
     return found
 
 
 def _cost(cost: Cost) -> dict[str, int | None]:
     return {
-        "own_ns": cost["own"],
-        "own_low_ns": cost["own_low"],
-        "own_high_ns": cost["own_high"],
-        "shared_ns": cost["shared"],
-        "upper_low_ns": cost.get("upper_low"),
-        "upper_high_ns": cost.get("upper_high"),
+        "own_ns": cost.own,
+        "own_low_ns": cost.own_low,
+        "own_high_ns": cost.own_high,
+        "shared_ns": cost.shared,
+        "upper_low_ns": cost.upper_low,
+        "upper_high_ns": cost.upper_high,
     }
 
 
-def counters(view: View) -> dict[str, dict[str, Any]]:
+def counters(view: Comparison) -> dict[str, dict[str, Any]]:
     """Side key -> how much of it was counted, and what bounds each module. A side without
     counters says why, and has no modules."""
-    found = view.get("counters")
+    found = view.counters
     if found is None:
         return {}
     told: dict[str, dict[str, Any]] = {
@@ -165,15 +168,15 @@ def sweep_figures(sweep: Sweep) -> dict[str, Any]:
     return {
         "points": [
             {
-                **{k: v for k, v in p.items() if k not in ("latency", "key", "label")},
-                "latency_median_ns": p["latency"]["median"],
-                "latency_low_ns": p["latency"]["low"],
-                "latency_high_ns": p["latency"]["high"],
-                "latency_samples": p["latency"]["n"],
+                **{k: v for k, v in vars(p).items() if k not in ("latency", "key", "label")},
+                "latency_median_ns": p.latency.median,
+                "latency_low_ns": p.latency.low,
+                "latency_high_ns": p.latency.high,
+                "latency_samples": p.latency.n,
             }
-            for p in sweep["points"]
+            for p in sweep.points
         ],
-        "best": {b["key"]: {k: v for k, v in b.items() if k != "key"} for b in sweep["best"]},
-        "skipped": sweep["skipped"],
-        "remarks": sweep["remarks"],
+        "best": {b.key: {k: v for k, v in vars(b).items() if k != "key"} for b in sweep.best},
+        "skipped": [{"what": s.what, "why": s.why, "fix": s.fix} for s in sweep.skipped],
+        "remarks": sweep.remarks,
     }

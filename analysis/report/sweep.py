@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from .. import formatting
-from ..model.comparison import Sweep, SweepBest, SweepPoint, View
+from ..model.comparison import Comparison, Sweep, SweepBest, SweepPoint
 from . import cells
 
 TITLE = "Batch sweep"
@@ -32,12 +32,12 @@ class Row(TypedDict):
     best: bool
 
 
-def shown(view: View) -> dict[str, Any] | None:
+def shown(view: Comparison) -> dict[str, Any] | None:
     """Head, rows, sentences and notes as text; null where the run has no sweep."""
-    sweep = view.get("sweep")
+    sweep = view.sweep
     if sweep is None:
         return None
-    best = {(b["key"], b["batch"]) for b in sweep["best"]}
+    best = {(b.key, b.batch) for b in sweep.best}
     return {
         "title": TITLE,
         "lead": LEAD,
@@ -46,34 +46,34 @@ def shown(view: View) -> dict[str, Any] | None:
         "rows": [
             {
                 "cells": _cells(p),
-                "source": p["source"],
-                "best": (p["key"], p["batch"]) in best,
+                "source": p.source,
+                "best": (p.key, p.batch) in best,
             }
-            for p in sweep["points"]
+            for p in sweep.points
         ],
-        "sentences": [*(sentence(b) for b in sweep["best"]), *sweep["remarks"]],
+        "sentences": [*(sentence(b) for b in sweep.best), *sweep.remarks],
         "notes": _notes(sweep),
     }
 
 
 def _cells(p: SweepPoint) -> list[str]:
-    latency = p["latency"]
+    latency = p.latency
     interval = cells.interval(latency)
-    if p["target_met"] is False:
+    if p.target_met is False:
         interval += ", wider than asked"
     return [
-        p["label"],
-        f"{p['batch']:,}",
-        formatting.time(latency["median"]),
+        p.label,
+        f"{p.batch:,}",
+        formatting.time(latency.median),
         interval,
-        formatting.time(p["p90_ns"]),
-        formatting.time(p["p99_ns"]),
-        rate(p["sequences_per_second"]),
-        rate(p["tokens_per_second"]),
-        rates(p["tokens_low"], p["tokens_high"]),
-        rate(p["queue_tokens_per_second"]),
-        _bytes(p["memory_bytes"]),
-        p["clock"],
+        formatting.time(p.p90_ns),
+        formatting.time(p.p99_ns),
+        rate(p.sequences_per_second),
+        rate(p.tokens_per_second),
+        rates(p.tokens_low, p.tokens_high),
+        rate(p.queue_tokens_per_second),
+        _bytes(p.memory_bytes),
+        p.clock,
     ]
 
 
@@ -82,14 +82,14 @@ def _bytes(value: int | None) -> str:
 
 
 def _notes(sweep: Sweep) -> list[str]:
-    kinds = dict.fromkeys(p["memory_of"] for p in sweep["points"] if p["memory_of"])
+    kinds = dict.fromkeys(p.memory_of for p in sweep.points if p.memory_of)
     told = []
     for kind in kinds:
-        labels = dict.fromkeys(p["label"] for p in sweep["points"] if p["memory_of"] == kind)
+        labels = dict.fromkeys(p.label for p in sweep.points if p.memory_of == kind)
         told.append(f"Memory of {', '.join(labels)}: {_MEMORY[kind]}.")
-    for s in sweep["skipped"]:
-        fix = f" To have it: {s['fix']}." if s.get("fix") else ""
-        told.append(f"Not measured: {s['what']}: {s['why']}.{fix}")
+    for s in sweep.skipped:
+        fix = f" To have it: {s.fix}." if s.fix else ""
+        told.append(f"Not measured: {s.what}: {s.why}.{fix}")
     return told
 
 
@@ -114,15 +114,15 @@ def rates(low: float | None, high: float | None) -> str:
 
 def sentence(best: SweepBest) -> str:
     """Which batch does the most, and how sure that is."""
-    text = f"{best['label']}: {rate(best['tokens_per_second'])} tokens/s at batch {best['batch']}"
-    interval = rates(best["tokens_low"], best["tokens_high"])
+    text = f"{best.label}: {rate(best.tokens_per_second)} tokens/s at batch {best.batch}"
+    interval = rates(best.tokens_low, best.tokens_high)
     if interval != formatting.UNKNOWN:
         text += f" (95 % interval {interval})"
-    if best["of"] == 1:
+    if best.of == 1:
         return f"{text}, the only batch that was measured."
-    if best["alike"]:
-        others = ", ".join(str(b) for b in best["alike"])
+    if best.alike:
+        others = ", ".join(str(b) for b in best.alike)
         return f"{text}, the most; not distinguishable from batch {others}."
-    if best["last"]:
+    if best.last:
         return f"{text}, the most, and the largest that was measured: a larger one may do more."
-    return f"{text}, the most of {best['of']} batches."
+    return f"{text}, the most of {best.of} batches."

@@ -22,7 +22,7 @@ from ..costs import modules
 from ..counters import launches as launches_
 from ..counters import sums
 from ..counters.launches import Launch
-from ..model.comparison import View
+from ..model.comparison import Comparison
 from ..model.counters import CountedFloor, CountedRow, CountedSide
 from . import roofline, sentence
 from .bound_inputs import HEADLINES, About, Capture, peaks, peaks_source, values_of
@@ -34,7 +34,7 @@ PIPES_SHOWN = 4
 _PARTS_OF = {"shared": ("tensor", "fp64")}
 
 
-def side(capture: Capture, view: View) -> CountedSide:
+def side(capture: Capture, view: Comparison) -> CountedSide:
     """The counters of one side of the view. The view gives shares of time and the label."""
     found = launches_.known(capture.counters)
     about = About(capture, found, view)
@@ -44,7 +44,7 @@ def side(capture: Capture, view: View) -> CountedSide:
     without = Counter(str(x.get("function") or "a kernel") for x in about.uncounted)
     return {
         "key": capture.key,
-        "label": next(s["label"] for s in view["sides"] if s["key"] == capture.key),
+        "label": next(s.label for s in view.sides if s.key == capture.key),
         "sources": sorted(pc.unique(capture.counters["source"]).to_pylist()),
         "device": device.name if device else None,
         "peaks": peaks(about),
@@ -143,8 +143,8 @@ def _module(
     )
     cost = about.costs.get(path)
     share = None
-    if cost is not None and cost["own"] is not None and about.total:
-        share = cost["own"] / about.total
+    if cost is not None and cost.own is not None and about.total:
+        share = cost.own / about.total
     above = path.rpartition(".")[0] if path else None
     while above and above not in shown:
         above = above.rpartition(".")[0]

@@ -16,7 +16,7 @@ from ...core.roofline_metrics import CLOCK, METRICS
 from ..counters import representatives, sums
 from ..counters.launches import Launch
 from ..counters.representatives import Twins
-from ..model.comparison import LayerRow, ModuleRow, View
+from ..model.comparison import Comparison, LayerRow, ModuleRow
 from ..model.layer import MOVEMENT
 from ..model.side import LayerFloor
 from . import devices, roofline
@@ -58,7 +58,7 @@ class Capture:
 class About:
     """What rows are made of."""
 
-    def __init__(self, capture: Capture, found: Sequence[Launch], view: View) -> None:
+    def __init__(self, capture: Capture, found: Sequence[Launch], view: Comparison) -> None:
         self.capture, self.launches = capture, found
         self.device = devices.of_capture(capture.counters)
         self.iterations = max((x.iteration for x in found), default=0) + 1
@@ -68,17 +68,17 @@ class About:
         self.table = _chosen(capture.counters)
         everything = sums.per_layer(self.table, [replace(x, layer="") for x in found])
         self.whole = values_of(everything, "layer", "value").get("", {})
-        self.layers = [r for r in view["layers"] if r["side"] == capture.key]
+        self.layers = [r for r in view.layers if r.side == capture.key]
         self._of: dict[str, list[LayerRow]] = defaultdict(list)
         for r in self.layers:
-            self._of[r["layer"]].append(r)
-        self._by_path = {m["path"]: m for m in view["modules"] if m["kind"] == "module"}
+            self._of[r.layer].append(r)
+        self._by_path = {m.path: m for m in view.modules if m.kind == "module"}
         self._inside: dict[str, list[ModuleRow]] = defaultdict(list)
         for m in self._by_path.values():
-            if m["parent"] is not None:
-                self._inside[m["parent"].removeprefix("module:")].append(m)
-        self.costs = {path: m["costs"].get(capture.key) for path, m in self._by_path.items()}
-        self.total = next(s["operation_ns"] for s in view["sides"] if s["key"] == capture.key)
+            if m.parent is not None:
+                self._inside[m.parent.removeprefix("module:")].append(m)
+        self.costs = {path: m.costs.get(capture.key) for path, m in self._by_path.items()}
+        self.total = next(s.operation_ns for s in view.sides if s.key == capture.key)
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
         self.twins = Twins(capture.counters, planned)
@@ -96,9 +96,9 @@ class About:
         expected: dict[str, float] = defaultdict(float)
         of: dict[str, tuple[str, ...]] = {}
         for r in self.layers:
-            if r["kernels"] and r["time"]["n"] and r["modules"]:
-                expected[r["layer"]] += r["kernels"] / r["time"]["n"]
-                of[r["layer"]] = tuple(r["modules"])
+            if r.kernels and r.time.n and r.modules:
+                expected[r.layer] += r.kernels / r.time.n
+                of[r.layer] = tuple(r.modules)
         have = Counter(x.layer for x in self.launches)
         found: dict[str, tuple[tuple[str, ...], float]] = {
             name: (of[name], number - have[name] / self.iterations)
@@ -113,12 +113,12 @@ class About:
 
     def moves_only(self, label: str) -> bool:
         """Whether a layer does nothing but move data for others."""
-        return {r["kind"] for r in self._of.get(label, ())} == {MOVEMENT}
+        return {r.kind for r in self._of.get(label, ())} == {MOVEMENT}
 
     def share(self, label: str) -> float | None:
         """A layer's share of the side's time, movement under its name too; of a range of an eager
         capture that of its module without the modules inside it, in the phase of the range."""
-        shares = [r["share"] for r in self._of.get(label, ())]
+        shares = [r.share for r in self._of.get(label, ())]
         if not shares:
             return self._share_of_range(label)
         return sum(s or 0 for s in shares) if None not in shares else None
@@ -131,9 +131,9 @@ class About:
         own_phase = "forward" if own_phase == "step" else own_phase
         key = f"{side}/{phase_of_range(label) or own_phase}"
         chosen = [self._by_path.get(of[0]), *self._inside[of[0]]]
-        mine, *below = [m and m["costs"].get(key) for m in chosen]
+        mine, *below = [m and m.costs.get(key) for m in chosen]
         # A module inside it that has no cost ran nothing here, as a dropout in inference.
-        own = [cost["own"] for cost in (mine, *below) if cost]
+        own = [cost.own for cost in (mine, *below) if cost]
         known = [ns for ns in own if ns is not None]
         if not mine or len(known) < len(own):
             return None
