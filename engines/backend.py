@@ -17,8 +17,6 @@ from typing import Any, ClassVar
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-
 # Name: "module:Class", imported when it is used. The order is that of preference.
 BACKENDS: dict[str, str] = {
     "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",

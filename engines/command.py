@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from ..core.capture_names import PRECISIONS
 from ..core.cli.options import FilePath, listed, no_use
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError
 from ..core.files import machine_lock
 from ..core.run import Run, Step, open_run
 from .backend import (
-    PRECISIONS,
     Backend,
     BuildOptions,
     check_options,

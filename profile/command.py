@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..core.capture_names import TORCH_TASKS, Task
 from ..core.cli.options import listed, no_use
 from ..core.cli.progress import log
 from ..core.errors import InputError, ToolMissing
@@ -102,7 +103,7 @@ def profile(
         return
     if force:
         steps.forget(run, what, wanted, backends.choose(backend).name)
-    for part in ("eager", "train"):
+    for part in TORCH_TASKS:
         if part in what:
             _torch_side(run, part, wanted, limits)
     if {"engine", REBUILD, COUNTERS} & {*what}:
@@ -160,7 +161,7 @@ def _show(
     traced: int,
 ) -> None:
     """Print what would run."""
-    lines = [dry_run_.torch_side(w, p) for w in ("eager", "train") if w in what for p in wanted]
+    lines = [dry_run_.torch_side(w, p) for w in TORCH_TASKS if w in what for p in wanted]
     if {"engine", COUNTERS} & {*what}:
         chosen = backends.choose(backend)
         plans = steps.unprofiled(limits, chosen), steps.plan(limits, most=60, seconds=10.0)
@@ -230,7 +231,7 @@ def _accuracy(of: measure.Subject, name: str) -> None:
             facts.update(measure.accuracy(of, reference))
 
 
-def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, Any]) -> None:
+def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, Any]) -> None:
     """The eager model in the precisions that this machine runs; fp32 stands in for the others."""
     from .eager import inference, training
 
@@ -261,7 +262,7 @@ def _torch_side(run: Run, part: str, wanted: Sequence[str], limits: dict[str, An
         _torch_trace(run, part, precision, inputs)
 
 
-def _torch_trace(run: Run, part: str, precision: str, inputs: list[Path]) -> None:
+def _torch_trace(run: Run, part: Task, precision: str, inputs: list[Path]) -> None:
     """The same under nsys where there is a GPU and nsys; otherwise a fact is left."""
     name = f"profile/{part}.{precision}.nsys"
     why = nsys_.why_not(precision, {})

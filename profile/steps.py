@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..core.capture_names import TORCH_TASKS
 from ..core.cli.options import SECONDS, Finite
 from ..core.cli.progress import log
 from ..core.files import machine_lock
@@ -127,7 +128,7 @@ def forget(run: Run, what: Sequence[str], precisions: Sequence[str], backend: st
         stage, _, step = name.partition("/")
         first, _, rest = step.partition(".")
         precision, _, kind = rest.partition(".")
-        if first in ("eager", "train"):
+        if first in TORCH_TASKS:
             mine = first in what and precision in (*precisions, *(["fp32"] * (first == "eager")))
             part = COUNTERS if COUNTERS in kind else first
         else:

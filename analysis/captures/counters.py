@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import nodes
+from ...core.capture_names import EVERY, RANGE, CaptureName
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ...core.nodes import NodeGraph
-from ...core.replay.plan import EVERY, RANGE
 from ...core.run import Run
 from ..counters import launches, representatives
 from ..counters import pieces as pieces_
@@ -96,12 +96,6 @@ def _row(side: SideData, why: str, fix: str, refused: bool) -> Uncounted:
     return {"key": side.key, "label": side.label, "why": why, "fix": fix, "refused": refused}
 
 
-# fp16.tensorrt.ncu-rep, eager.fp16.ncu-rep, train.fp16.ncu.csv; a further part may name a piece.
-_ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
-
-_EAGER = re.compile(r"^(eager|train)\.(\w+)(?:\.[^.]+)*\.(ncu-rep|ncu\.csv)$")
-
-
 class Unplanned(InputError):
     """A capture whose launches are not those of its plan, or are no kernels'."""
 
@@ -136,8 +130,8 @@ def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path
     return [
         own[s]
         for s in sorted(own)
-        if not s.endswith(RANGE)
-        and (s == s.removesuffix(EVERY) or s.removesuffix(EVERY) not in own)
+        if not s.endswith(f".{RANGE}")
+        and (s == s.removesuffix(f".{EVERY}") or s.removesuffix(f".{EVERY}") not in own)
     ]
 
 
@@ -164,12 +158,11 @@ def _combined(run: Run, skipped: list[dict[str, Any]] | None) -> set[str]:
 def foreign(run: Run, capture: Path) -> bool:
     """Whether a capture is of another engine than the run's: it says which one it is of, and the
     engine was built again, or comes from another run."""
-    engine = _ENGINE.match(capture.name)
-    if engine is None:
+    own = CaptureName.parse(capture)
+    if own is None or own.task != "engine" or own.suffix not in (".ncu-rep", ".ncu.csv"):
         return False
-    stem = capture.name.removesuffix(f".{engine[3]}")
-    took = optional(capture.with_name(f"{stem}.ncu.meta.json")).get("inputs")
-    step = run.manifest(f"engines/{engine[1]}.{engine[2]}")
+    took = optional(capture.with_name(f"{own.stem}.ncu.meta.json")).get("inputs")
+    step = run.manifest(f"engines/{own.precision}.{own.backend}")
     built = step.get("outputs") if isinstance(step, dict) else None
     if not isinstance(took, dict) or not isinstance(built, dict):
         return False
@@ -213,7 +206,9 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     """
     parts = []
     if skipped is not None:
-        stems = {representatives.stem(p) or "" for p in run.file("captures").glob(f"*{RANGE}.ncu*")}
+        stems = {
+            representatives.stem(p) or "" for p in run.file("captures").glob(f"*.{RANGE}.ncu*")
+        }
         skipped += [{"what": f"counters of {s}", **_AS_ONE} for s in sorted(stems - {""})]
     for path in captures(run, skipped):
         what = f"counters of {representatives.stem(path)}"
@@ -249,19 +244,18 @@ def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
 
 def _joined(run: Run, capture: Path, read: Artefact) -> pa.Table:
     found = read.main
-    engine, eager = _ENGINE.match(capture.name), _EAGER.match(capture.name)
-    kind = engine or eager
-    if kind:
-        own = EVERY if f"{EVERY}." in capture.name else ""
-        plan = run.file("captures", f"{kind[1]}.{kind[2]}{own}.ncu.plan.json")
+    own = CaptureName.parse(capture)
+    if own is not None:
+        variant = EVERY if EVERY in own.variant else ""
+        plan = replace(own, variant=variant, suffix=".ncu.plan.json").path(run.file("captures"))
         try:
             found = representatives.of_file(read, plan)
         except CheckFailed as e:
             raise Unplanned(e.what, file=capture, fix=e.fix) from None
-    if engine:
-        name = f"{engine[1]}.{engine[2]}"
-        path = nodes_file(run, name, engine[1])
+    if own is not None and own.task == "engine":
+        path = nodes_file(run, own.side, own.precision)
         graph = nodes.load(path) if path.exists() else None
-        return launches.join(found, graph, network_of(run, name), engine[1], f"{name}.engine")
+        network = network_of(run, own.side)
+        return launches.join(found, graph, network, own.precision, f"{own.side}.engine")
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
-    return launches.join(found, NodeGraph(()), None, eager[2] if eager else None)
+    return launches.join(found, NodeGraph(()), None, own.precision if own else None)

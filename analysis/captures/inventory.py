@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
+from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName
 from ...core.files import listing
 from ...core.run import Run
-from ...engines.backend import PRECISIONS
 from ..model.side import Model
 from ..rundir import problems, record
 from ..rundir.files import optional
 from . import captured, eager, engine
-
-_ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.layers\.json$")
-
-_LATENCY = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.latency\.json$")
-
-_EAGER_LATENCY = re.compile(r"^(eager|train)\.(\w+)\.latency\.json$")
-
-_TRACE = re.compile(r"^(eager|train)\.(\w+)\.trace\.json(\.gz)?$")
 
 
 def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
@@ -63,14 +54,13 @@ def _captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
 
 def _lost(run: Run, built: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """What was measured and cannot be shown: a run that was copied in part."""
-    folder = run.file("captures")
     found = [
         {
             "what": f"{captured.BACKENDS.get(backend, backend)} {precision}",
             "why": f"it was measured, but engines/{precision}.{backend}.layers.json is not there",
             "fix": "copy the JSON files of engines/ too, or build the engine again",
         }
-        for precision, backend in _matches(folder, _LATENCY, PRECISIONS, 0)
+        for precision, backend in _engines(run.file("captures"), ".latency.json")
         if (precision, backend) not in built
     ]
     there = traces(run)
@@ -80,27 +70,35 @@ def _lost(run: Run, built: list[tuple[str, str]]) -> list[dict[str, Any]]:
             "why": f"it was measured, but captures/{task}.{precision}.trace.json.gz is not there",
             "fix": "copy the whole of captures/, or measure it again",
         }
-        for task, precision in _matches(folder, _EAGER_LATENCY, ("eager", "train"), 0)
+        for task, precision in _torch(run.file("captures"), ".latency.json")
         if (task, precision) not in there
     ]
 
 
 def engines(run: Run) -> list[tuple[str, str]]:
     """(precision, backend) of every engine that was built, fp32 first."""
-    return _matches(run.file("engines"), _ENGINE, PRECISIONS, 0)
+    return _engines(run.file("engines"), ".layers.json")
 
 
 def traces(run: Run) -> list[tuple[str, str]]:
     """("eager" | "train", precision) of every eager capture, inference first."""
-    return _matches(run.file("captures"), _TRACE, ("eager", "train"), 0)
+    return _torch(run.file("captures"), ".trace.json", ".trace.json.gz")
 
 
-def _matches(
-    folder: Path, pattern: re.Pattern[str], order: tuple[str, ...], by: int
-) -> list[tuple[str, str]]:
-    hits = [m for p in listing(folder) if (m := pattern.match(p.name))]
-    found = {(m[1], m[2]) for m in hits}
-    return sorted(found, key=lambda f: (order.index(f[by]), f))
+def _engines(folder: Path, suffix: str) -> list[tuple[str, str]]:
+    engines = {(n.precision, n.backend) for n in _names(folder, suffix) if n.backend is not None}
+    return sorted(engines, key=lambda e: (PRECISIONS.index(e[0]), e))
+
+
+def _torch(folder: Path, *suffixes: str) -> list[tuple[str, str]]:
+    tasks = {(n.task, n.precision) for n in _names(folder, *suffixes) if n.task in TORCH_TASKS}
+    return sorted(tasks, key=lambda t: (TORCH_TASKS.index(t[0]), t))
+
+
+def _names(folder: Path, *suffixes: str) -> list[CaptureName]:
+    """The files of these suffixes that are of one process."""
+    names = [n for path in listing(folder) if (n := CaptureName.parse(path)) is not None]
+    return [n for n in names if n.suffix in suffixes and n.rank is None]
 
 
 def _left_out(run: Run) -> list[dict[str, Any]]:

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from ...core import nodes as nodes_file
 from ...core import tables
+from ...core.capture_names import PRECISIONS
 from ...core.cli import progress
 from ...core.cli.options import FilePath, no_use
 from ...core.errors import InputError
 from ...core.files import apart, write_json
 from ...core.nodes import NodeGraph
 from ...core.resolve import Network, load_network
-from ...engines.backend import PRECISIONS
 from ..attribution import layer_info
 from ..captures import own_profile
 from ..costs import layers as layers_

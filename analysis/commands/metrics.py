@@ -169,18 +169,18 @@ def roofline(
     capture: Path, by: str, nodes: Path | None, network: Path | None, output: Path | None
 ) -> None:
     """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
+    from ...core.capture_names import CaptureName
     from ...core.files import read_json
     from ..metrics import text
     from ..roofline.floor import in_precision, shapes_of
     from ..roofline.flop import Shapes
-    from ..rundir import provenance
 
     apart(output, capture, nodes, network)
     found = _load(capture)
     _layered(found, by, nodes)
     launches = _launches(found, nodes, network)
     shapes: Shapes | None = None if nodes is None else shapes_of(read_json(nodes))
-    own = provenance.named(capture)
+    own = CaptureName.parse(capture)
     if shapes is not None and own is not None:
         # An export has the nodes of inference: a training step has no floor.
         shapes = None if own.task == "train" else in_precision(shapes, own.precision)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...core.capture_names import CaptureName
 from ...core.cli.options import FilePath
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError
@@ -106,7 +107,7 @@ def timeline(
 
 def _shown(one: Mapping[str, str], wanted: Sequence[str]) -> bool:
     """Whether what is left out would be there: not of a precision that was not asked for."""
-    own = provenance.named(one["file"])
+    own = CaptureName.parse(one["file"])
     return not wanted or own is None or own.precision in wanted
 
 

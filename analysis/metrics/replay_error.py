@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.capture_names import RANGE
 from ...core.errors import InputError
-from ...core.replay.plan import RANGE
 from ..counters import pieces, representatives
 from ..counters.units import base_unit
 from ..readers import registry
@@ -73,7 +73,7 @@ def load(fraction: Path, every: Path) -> tuple[Side, Side]:
         if not path.exists():
             raise InputError("no such file", file=path)
     for path in (fraction, every):
-        if _stem(path).endswith(RANGE):
+        if _stem(path).endswith(f".{RANGE}"):
             raise InputError(
                 "holds ranges that were replayed as one, and no launches to compare",
                 file=path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.capture_names import CaptureName
 from ...core.own_ranges import PREFIX, modules_of_range, phase_of_range
 from ...core.roofline_metrics import CLOCK, METRICS
 from ..counters import representatives, sums
@@ -192,29 +192,22 @@ def peaks(about: About) -> dict[str, float]:
     return found
 
 
-# fp16.tensorrt.ncu-rep, fp16.tensorrt.2.ncu.csv, eager.fp16.ncu-every.ncu-rep
-_STEM = re.compile(r"^(\w+\.[a-z0-9-]+)((?:\.[^.]+)*)\.(?:ncu-rep|ncu\.csv)$")
-
-
-_PART = re.compile(r"^\.\d+$")  # a second report of one capture
-
-
 def by_name(counters: pa.Table | None) -> dict[str, tuple[str, pa.Table]]:
     """By engine or task and precision, the capture that tells most: its stem and its counters."""
     if counters is None:
         return {}
-    stems: dict[str, list[str]] = defaultdict(list)
+    sources_of: dict[CaptureName, list[str]] = defaultdict(list)
     for source in pc.unique(counters["source"]).to_pylist():
-        parts = _STEM.match(source)
-        if parts:
-            extra = "" if _PART.match(parts[2]) else parts[2]
-            stems[parts[1] + extra].append(source)
+        name = CaptureName.parse(source)
+        if name is not None and name.kind == "ncu":
+            second_report = name.variant.isdecimal()
+            whole = replace(name, suffix="", variant="" if second_report else name.variant)
+            sources_of[whole].append(source)
     found: dict[str, tuple[str, pa.Table]] = {}
-    for stem, sources in sorted(stems.items()):
+    for name, sources in sorted(sources_of.items(), key=lambda item: item[0].stem):
         table = counters.filter(pc.is_in(counters["source"], pa.array(sources)))
-        name = ".".join(stem.split(".")[:2])
-        if name not in found or _rank(table) > _rank(found[name][1]):
-            found[name] = (stem, table)
+        if name.side not in found or _rank(table) > _rank(found[name.side][1]):
+            found[name.side] = (name.stem, table)
     return found
 
 

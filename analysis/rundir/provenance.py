@@ -7,15 +7,15 @@ would be believed. What neither its own words nor the records decide is left to 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...core.capture_names import CaptureName
 from ...core.errors import InputError
 from ...core.files import read_json, sha256
 from ...core.run import Run, unchanged
@@ -28,10 +28,6 @@ _OLD = "measure again, or copy captures and engines of one run"
 _EXPORT = "copy export/ again from where the run was made, or export again"
 
 _CAPTURED = ("captures", "engines")
-
-_EAGER = re.compile(r"^(eager|train)\.(fp32|tf32|fp16|bf16)\.")
-
-_ENGINE = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.")
 
 # Fields that name another file of the same capture.
 _FILES = ("source", "trace", "profile", "engine")
@@ -69,31 +65,10 @@ class Foreign(InputError):
     """A file of another precision, task or backend than its name says, or of another run."""
 
 
-class Name(NamedTuple):
-    """What a file's name says that it is of; `task` of eager captures, `backend` of engines."""
-
-    task: str | None
-    precision: str
-    backend: str | None
-
-    def words(self) -> str:
-        """``eager fp16``, ``fp16 tensorrt``."""
-        return " ".join(filter(None, self))
-
-
-def named(path: Path | str) -> Name | None:
-    """What the name of a capture or of a file of an engine says; null where it is of neither."""
-    name = Path(path).name
-    if eager := _EAGER.match(name):
-        return Name(eager[1], eager[2], None)
-    engine = _ENGINE.match(name)
-    return Name(None, engine[1], engine[2]) if engine else None
-
-
 def check(path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where what a JSON file says of itself is not what its name says, or not of the run
     that it lies in."""
-    own = named(path) if path.parent.name in _CAPTURED else None
+    own = CaptureName.parse(path) if path.parent.name in _CAPTURED else None
     if own is not None:
         for field, said, is_so in _words(own, document):
             if not is_so:
@@ -123,15 +98,15 @@ def check_raw(path: Path) -> None:
     run = _run_of(path)
     if run is None or not path.is_file():
         return
-    own, exported = named(path), _exported_from(path)
-    other = None if exported is None else named(exported)
-    if own is not None and other is not None and own != other:
+    own, exported = CaptureName.parse(path), _exported_from(path)
+    other = None if exported is None else CaptureName.parse(exported)
+    if own is not None and other is not None and own.side != other.side:
         what = f"was exported from {exported}, and its name says {own.words()}"
         raise Foreign(what, file=path, fix=_AGAIN)
     _recorded(run, path, None)
 
 
-def _words(own: Name, document: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+def _words(own: CaptureName, document: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
     """Each field that says what the file is of, and whether that is what its name says."""
     for field, expected in (("precision", own.precision), ("backend", own.backend)):
         said = document.get(field)
@@ -142,13 +117,13 @@ def _words(own: Name, document: Mapping[str, Any]) -> Iterator[tuple[str, Any, b
         if said in ("eager", "train"):
             yield field, said, said == own.task
     training = document.get("training")
-    if isinstance(training, bool) and own.task is not None:
+    if isinstance(training, bool) and own.task != "engine":
         yield "training", training, training == (own.task == "train")
     for field in _FILES:
         said = document.get(field)
-        other = named(said) if isinstance(said, str) else None
+        other = CaptureName.parse(said) if isinstance(said, str) else None
         if other is not None:
-            yield field, said, other == own
+            yield field, said, other.side == own.side
 
 
 def _of_this_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
@@ -204,7 +179,7 @@ def _of_this_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:
     model = _model(run)
     if path.name == "sweep.json":
         pairs = {"model": "model"}
-    elif named(path) is not None and path.name.endswith((".meta.json", ".latency.json")):
+    elif CaptureName.parse(path) and path.name.endswith((".meta.json", ".latency.json")):
         pairs = _SIZES
     else:
         return
@@ -258,7 +233,7 @@ def _told(figure: str, value: Any) -> str:
 def _context(run: Run, path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where an engine of TensorRT needs other memory than the run's own: that is a
     property of the engine on its GPU."""
-    own, facts = named(path), document.get("facts")
+    own, facts = CaptureName.parse(path), document.get("facts")
     if own is None or own.backend is None or not isinstance(facts, dict):
         return
     outputs = _manifests(run).get(f"profile/{own.precision}.{own.backend}.outputs") or {}
@@ -283,11 +258,16 @@ def _copied(run: Run, path: Path, name: str) -> str | None:
     for manifest in _manifests(run).values():
         for other, entry in (manifest.get("outputs") or {}).items():
             like = other != name and Path(other).suffix == path.suffix
-            if like and named(other) != named(name) and (entry or {}).get("size") == size:
+            if like and _side(other) != _side(name) and (entry or {}).get("size") == size:
                 found = found or sha256(path)
                 if entry.get("sha256") == found:
                     return str(other)
     return None
+
+
+def _side(name: str) -> str | None:
+    own = CaptureName.parse(name)
+    return None if own is None else own.side
 
 
 def _of_this_engine(run: Run, manifest: Mapping[str, Any]) -> bool:

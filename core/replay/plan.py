@@ -328,9 +328,3 @@ def document(
         "reports": reports,
         "chosen": None if chosen is None else [x.index for x in chosen],
     }
-
-
-EVERY = ".ncu-every"
-
-
-RANGE = ".ncu-range"

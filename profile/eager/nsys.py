@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import machine
+from ...core.capture_names import CaptureName, Task
 from ...core.cli.progress import progress
 from ...core.files import replacing, write_json
 from ...core.run import Run
@@ -42,12 +43,13 @@ def why_not(precision: str, options: dict[str, Any]) -> tuple[str, str] | None:
     return None if reason is None else (reason, "use fp32")
 
 
-def outputs(run: Run, precision: str, task: str) -> list[Path]:
+def outputs(run: Run, precision: str, task: Task) -> list[Path]:
     """The files that `capture` leaves."""
-    return [run.file("captures", f"{task}.{precision}{suffix}") for suffix in SUFFIXES]
+    names = [CaptureName(task, precision, suffix=suffix) for suffix in SUFFIXES]
+    return [name.path(run.file("captures")) for name in names]
 
 
-def capture(run: Run, precision: str, task: str, options: dict[str, Any]) -> dict[str, Any]:
+def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> dict[str, Any]:
     """Capture a few iterations under nsys and export them; gives facts for the manifest.
 
     `options` (all optional): device, threads, seed, learning_rate, warmup, traced (iterations).

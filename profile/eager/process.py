@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ...core.capture_names import CaptureName, Task
 from ...core.cli.progress import progress
 from ...core.errors import CheckFailed, ToolMissing, one_line
 from ...core.files import read_json, write_json
@@ -17,10 +18,10 @@ from ...core.run import Run
 from ...engines.launch import ERRORS
 
 PARTS = {
-    "trace": "trace.json.gz",
-    "latency": "latency.json",
-    "meta": "meta.json",
-    "outputs": "outputs.npz",
+    "trace": ".trace.json.gz",
+    "latency": ".latency.json",
+    "meta": ".meta.json",
+    "outputs": ".outputs.npz",
 }
 
 
@@ -39,16 +40,16 @@ def why_not(precision: str, options: dict[str, Any]) -> str | None:
     return None
 
 
-def files(run: Run, task: str, precision: str) -> dict[str, Path]:
+def files(run: Run, task: Task, precision: str) -> dict[str, Path]:
     """The files of one capture; `task` is ``eager`` or ``train`` (which leaves no outputs)."""
     return {
-        part: run.file("captures", f"{task}.{precision}.{suffix}")
+        part: CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
         for part, suffix in PARTS.items()
         if task == "eager" or part != "outputs"
     }
 
 
-def work(run: Run, task: str, precision: str, options: dict[str, Any]) -> dict[str, Any]:
+def work(run: Run, task: Task, precision: str, options: dict[str, Any]) -> dict[str, Any]:
     """Run the worker; gives its facts. LayerlineError where it failed.
 
     A crash (not enough memory, a fault of a library) is an error with the end of what the worker

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core import machine, run_forms
+from ...core.capture_names import CaptureName
 from ...core.cli.progress import progress
 from ...core.errors import InputError
 from ...core.files import replacing, sha256, sha256_of, write_json
@@ -66,7 +67,8 @@ class Subject:
 
     def capture(self, suffix: str) -> Path:
         """A file of this engine in captures/."""
-        return self.run.file("captures", f"{self.precision}.{self.backend.name}{suffix}")
+        name = CaptureName("engine", self.precision, self.backend.name, suffix)
+        return name.path(self.run.file("captures"))
 
     @property
     def engine(self) -> Path:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.capture_names import EVERY, RANGE
 from ...core.files import read_json
 from ...core.replay import plan as plan_
-from ...core.replay.plan import EVERY, RANGE, Launch, Plan
+from ...core.replay.plan import Launch, Plan
 from ...core.run import Run
 from ...engines import launch
 from ...engines.backend import Worker, inputs_path
@@ -48,11 +49,11 @@ class Target:
 
     def every(self) -> Target:
         """The same with other files: a capture of every launch lies beside the usual one."""
-        return dataclasses.replace(self, stem=self.stem + EVERY)
+        return dataclasses.replace(self, stem=f"{self.stem}.{EVERY}")
 
     def whole(self) -> Target:
         """The same with other files: counters of the iteration as one are no launch's."""
-        return dataclasses.replace(self, stem=self.stem + RANGE)
+        return dataclasses.replace(self, stem=f"{self.stem}.{RANGE}")
 
     def file(self, suffix: str) -> Path:
         """A file of this capture."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import run_forms
+from ...core.capture_names import PRECISIONS, CaptureName
 from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError
 from ...core.files import sha256, write_json
@@ -40,7 +41,6 @@ SCHEMA_VERSION = 1
 FOLDER = "sweep"
 MEMORY = ("device_bytes", "context_bytes", "peak_host_bytes")
 _BATCH = re.compile(r"^batch-([1-9]\d*)$")
-_LATENCY = re.compile(r"^(fp32|tf32|fp16|bf16)\.([a-z][a-z0-9-]*)\.latency$")
 _BUILDER = ("workspace_mib", "timing_cache")
 
 
@@ -95,9 +95,9 @@ def built(run: Run) -> list[tuple[str, str]]:
     for name in run.manifests():
         stage, _, engine_name = name.partition("/")
         precision, _, backend = engine_name.partition(".")
-        if stage == "engines" and precision in backends.PRECISIONS and backend in backends.BACKENDS:
+        if stage == "engines" and precision in PRECISIONS and backend in backends.BACKENDS:
             found.append((precision, backend))
-    return sorted(found, key=lambda f: (backends.PRECISIONS.index(f[0]), f[1]))
+    return sorted(found, key=lambda f: (PRECISIONS.index(f[0]), f[1]))
 
 
 def asked(run: Run, precision: str, backend: Backend) -> Engine:
@@ -220,10 +220,14 @@ def points(run: Run, export: Export) -> list[dict[str, Any]]:
         if not export.at(sub, batch).model_step().valid():
             continue
         for name in sub.manifests():
-            stage, _, rest = name.partition("/")
-            if stage == "profile" and (latency := _LATENCY.match(rest)) and _valid(sub, name):
-                found.append(_point(run, sub, batch, latency[1], latency[2], export.request.seq))
-    order = backends.PRECISIONS.index
+            stage, _, step = name.partition("/")
+            of = CaptureName.parse(f"{step}.json")
+            if stage != "profile" or of is None or of.backend is None or of.kind != "latency":
+                continue
+            if _valid(sub, name):
+                point = _point(run, sub, batch, of.precision, of.backend, export.request.seq)
+                found.append(point)
+    order = PRECISIONS.index
     return sorted(found, key=lambda p: (p["backend"], order(p["precision"]), p["batch"]))
 
 
