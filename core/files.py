@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from .errors import InputError
 
 
@@ -123,8 +125,8 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
     `finite`: NaN and Infinity, which are no JSON but which Python writes, are refused.
     """
     try:
-        data = path.read_bytes()
-        return json.loads(_text(data, path), parse_constant=_no_number if finite else None)
+        text = _text(path.read_bytes(), path)
+        return _parsed(text) if finite else json.loads(text)
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except OSError as e:
@@ -143,6 +145,15 @@ def _text(data: bytes, path: Path) -> str:
     if kind is not None:
         raise InputError(f"is compressed ({kind})", file=path, fix="decompress it")
     return data.decode("utf-8")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        # Python's own parser says better what is wrong, and takes these.
+        json.loads(text, parse_constant=_no_number)
+        raise ValueError("half of a Unicode character, or a number that is too large") from None
 
 
 def _no_number(name: str) -> Any:

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import forms
+from . import documents
 from .errors import InputError
 from .files import read_json
 
@@ -104,37 +104,14 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             file=file,
             fix="export the model again",
         )
-    nodes: list[Node] = []
+    known = {k: v for k, v in document.items() if v is not None}
+    graph = documents.check(known, NodeGraph, file, "export the model again")
     seen: set[str] = set()
-    for i, entry in enumerate(document["nodes"]):
-        try:
-            node = Node(
-                name=_text(entry["name"]),
-                op=_text(entry["op"]),
-                module=_maybe(entry["module"]),
-                inputs=_texts(entry["inputs"]),
-                outputs=_texts(entry["outputs"]),
-                module_class=_maybe(entry.get("module_class")),
-                source=_maybe(entry.get("source")),
-            )
-        except (KeyError, TypeError, forms.Misfit) as e:
-            raise InputError(f"nodes[{i}] lacks or misspells {e}", file=file) from None
+    for i, node in enumerate(graph.nodes):
         if node.name in seen:
             raise InputError(f"nodes[{i}]: the name {node.name} occurs twice", file=file)
         seen.add(node.name)
-        nodes.append(node)
-    try:
-        return NodeGraph(
-            nodes=tuple(nodes),
-            inputs=_texts(document.get("inputs") or []),
-            outputs=_texts(document.get("outputs") or []),
-            initializers=frozenset(_texts(document.get("initializers") or [])),
-            aliases={k: _texts(v) for k, v in (document.get("aliases") or {}).items()},
-        )
-    except (AttributeError, TypeError, forms.Misfit) as e:
-        raise InputError(
-            f"has inputs, outputs, initializers or aliases of another form ({e})", file=file
-        ) from None
+    return graph
 
 
 def load(path: Path) -> NodeGraph:
@@ -146,20 +123,3 @@ def load(path: Path) -> NodeGraph:
             fix=f"make that with `layerline nodes {path}`",
         )
     return parse(read_json(path), path)
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"a list (found {value!r})")
-    return tuple(_text(v) for v in value)
-
-
-def _maybe(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"a string (found {value!r})")
-    forms.text(value, "it")
-    return value

@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from . import run_forms
+from . import documents
 from .cli.progress import log
 from .errors import InputError
 from .files import folder as make_folder
@@ -53,7 +53,7 @@ class Run:
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
             try:
-                one = run_forms.manifest(path)
+                one = documents.manifest(path)
                 found[path.relative_to(root).with_suffix("").as_posix()] = one
             except InputError as e:
                 broken.append(f"{path.relative_to(self.path)} {e.what}")
@@ -67,7 +67,7 @@ class Run:
         """The manifest of the last complete run of a step; null where there is none, or a broken
         one."""
         try:
-            return run_forms.manifest(self.manifest_path(step))
+            return documents.manifest(self.manifest_path(step))
         except InputError:
             return None
 

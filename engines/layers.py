@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core import run_forms
+from ..core import documents
 from ..core.errors import InputError
 from ..core.nodes import NodeGraph
 from ..core.resolve import Network, RawLayer, node_status, resolve
@@ -99,7 +99,7 @@ def document(
 
 def load(path: Path) -> dict[str, Any]:
     """Read a layers.json of ours. Raises InputError for a missing, broken or foreign file."""
-    found = run_forms.read(path)
+    found = documents.read(path)
     version = found.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InputError(

@@ -14,15 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core import documents, tables
 from ...core import nodes as nodes_
-from ...core import tables
 from ...core.cli.progress import log
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.forms import Misfit
 from ...core.resolve import Network, load_network, node_status
 from ...core.run import Run
-from ...core.run_forms import IPROFILER
 from ...engines.layers import load as load_layers
 from ..attribution.onnxruntime import join
 from ..checks import clocks, raw_totals
@@ -176,16 +174,11 @@ def _iprofiler(
 ) -> tuple[pa.Table, dict[str, int]]:
     """Rows of ``{"layers": [names], "iterations": [[ns, ...], ...]}``, joined to the engine's
     layers by name and, for equal names, by which of them it is in execution order."""
-    document = read_json(raw)
-    try:
-        IPROFILER(document, "")
-        names, iterations = document["layers"], document["iterations"]
-        if any(len(times) != len(names) for times in iterations):
-            raise Misfit("an iteration has another number of layers")
-    except Misfit as e:
-        raise InputError(
-            f"is no IProfiler capture ({e})", file=raw, fix="run the profile stage again"
-        ) from None
+    document = documents.check(
+        read_json(raw), documents.LayerTimes, raw, "run the profile stage again",
+        "is no IProfiler capture",
+    )  # fmt: skip
+    names, iterations = document.layers, document.iterations
     known, many, seen = by_label(layers), Counter(names), Counter[str]()
     labels = []
     for name in names:

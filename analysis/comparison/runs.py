@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...core import documents
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.forms import check
-from ...core.run_forms import SUMMARY
 from ...core.stats import median
 from ..model.comparison import SCHEMA_VERSION
 
@@ -250,7 +249,7 @@ def _summary(path: Path) -> Loaded:
             file=path,
             fix="make the report again",
         )
-    check(document, SUMMARY, path, "make the report again")
+    documents.check(document, documents.Summary, path, "make the report again")
     try:
         measures = from_summary(document)
     except (KeyError, TypeError, AttributeError) as e:

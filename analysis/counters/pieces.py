@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from ...core.cli.progress import log
@@ -153,7 +154,7 @@ def _as_read(manifest: Manifest, read: Mapping[str, Artefact], folder: Path) -> 
                     fix=_AGAIN,
                 )
             kernels = printed
-        taken.append(replace(t, kernels=kernels))
+        taken.append(msgspec.structs.replace(t, kernels=kernels))
     expected = manifest.expected
     return replace(
         manifest, taken=taken, expected=None if expected is None else [_bare(k) for k in expected]

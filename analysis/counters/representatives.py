@@ -16,15 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core import documents
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.forms import Misfit
 from ...core.kernel_names import function_name
 from ...core.own_ranges import PHASE
 from ...core.replay import match
 from ...core.replay import plan as plan_
 from ...core.roofline_metrics import BYTES, DURATION, FP16, FP32, SASS, TENSOR
-from ...core.run_forms import PLAN
 from ...core.tables import SCHEMAS
 from ..model.counters import Spread
 from ..readers.base import Artefact
@@ -47,44 +46,12 @@ def of_file(read: Artefact, path: Path) -> pa.Table:
     return spread(read.main, completed(load(path), read.tables["launches"]))
 
 
-_PLANNED = ("index", "function", "kernel", "grid", "block", "layer", "key", "representative")
-
-
 def load(path: Path) -> dict[str, Any]:
     """An ``ncu.plan.json``. InputError where it is none."""
-    found = read_json(path)
-    try:
-        PLAN(found, "")
-        for x in found["launches"]:
-            if not x.keys() >= {*_PLANNED}:
-                raise Misfit(f"a launch lacks {', '.join(sorted({*_PLANNED} - x.keys()))}")
-        _consistent(found)
-    except Misfit as e:
-        raise InputError(
-            f"is no plan of launches ({e})", file=path, fix="capture again, or remove it"
-        ) from None
-    plan: dict[str, Any] = found
+    plan: dict[str, Any] = read_json(path)
+    fix = "capture again, or remove it"
+    documents.check(plan, documents.NcuPlan, path, fix, "is no plan of launches")
     return plan
-
-
-def _consistent(plan: Mapping[str, Any]) -> None:
-    """Misfit where launches share a number, or one is said to be a launch that is not there or that
-    is other work: their counters would be counted twice, or be another's."""
-    keys: dict[int, int] = {}
-    for x in plan["launches"]:
-        if x["index"] in keys:
-            raise Misfit(f"launch {x['index']} is there twice")
-        keys[x["index"]] = x["key"]
-    for x in plan["launches"]:
-        of = x["representative"]
-        if of is not None and keys.get(of) != x["key"]:
-            raise Misfit(f"launch {x['index']} is no work of launch {of}, which represents it")
-    for name, numbers in plan["reports"].items():
-        held = list((numbers or {}).values())
-        if wrong := set(held) - keys.keys():
-            raise Misfit(f"{name} holds launch {min(wrong)}, which is not in it")
-        if len(set(held)) < len(held):
-            raise Misfit(f"two launches of {name} are one of it")
 
 
 def stem(capture: Path) -> str | None:

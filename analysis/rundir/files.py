@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...core import run_forms
+from ...core import documents
 from ...core.errors import InputError
 from . import problems, provenance
 
@@ -18,7 +18,7 @@ COMPRESSION = 20
 def optional(path: Path) -> dict[str, Any]:
     """A JSON object of the form that its name asks for, empty where there is no such file.
 
-    One that is broken, or has values of other types (`core.run_forms`), counts as missing where
+    One that is broken, or has values of other types (`core.documents`), counts as missing where
     such errors are collected (`unusable`); else it is an InputError.
     """
     try:
@@ -34,7 +34,7 @@ def needed(path: Path) -> dict[str, Any]:
     for one that is of something else than its name says, or of another run (`belongs`)."""
     if not path.exists():
         return {}
-    found = run_forms.read(path)
+    found = documents.read(path)
     provenance.check(path, found)
     return found
 

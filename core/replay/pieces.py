@@ -9,13 +9,15 @@ starts a process or reads a report.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
-from .. import forms
+from .. import documents
+from ..documents import Amount, Count
 from ..errors import CheckFailed, InputError
 from ..files import read_json, sha256
 from ..tables import SCHEMAS
@@ -25,24 +27,24 @@ SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"
 _AGAIN = "copy the folder again, or run the same `layerline ncu` again: what is done is kept"
 # A kernel as a sequence shows it: function, grid, block.
-Kernel = tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]
+Kernel = tuple[str, tuple[Count, ...] | None, tuple[Count, ...] | None]
 
 
 @dataclass(frozen=True)
 class Cut:
     """At most so many launches and so many metrics in one run of the program; null is all."""
 
-    launches: int | None
-    metrics: int | None
+    launches: Count | None
+    metrics: Count | None
 
 
 @dataclass(frozen=True)
 class Piece:
     """One run of the program. `skip` launches, then `count` (null: all that follow)."""
 
-    skip: int
-    count: int | None
-    part: int  # of the metrics, from 0
+    skip: Count
+    count: Count | None
+    part: Count  # of the metrics, from 0
     metrics: tuple[str, ...] = ()
 
     @property
@@ -51,22 +53,25 @@ class Piece:
         return f"launches-{self.skip}.part-{self.part}"
 
 
-@dataclass
-class Taken:
+class Taken(msgspec.Struct, forbid_unknown_fields=True):
     """A piece as the manifest has it. `kernels` is null where no report could be read;
     `page_sha256` is of the raw page beside the report, empty where it is not known."""
 
     piece: Piece
     status: str
     capture: str  # the key of the capture that it belongs to
-    file: str = ""
-    sha256: str = ""
-    launches: int = 0
+    file: str
+    sha256: str
+    launches: Count
     kernels: list[Kernel] | None = None
     error: str = ""
-    seconds: float | None = None  # of the whole run of the program
-    profiled_seconds: float | None = None  # of it, between profiler start and stop
+    seconds: Amount | None = None  # of the whole run of the program
+    profiled_seconds: Amount | None = None  # of it, between profiler start and stop
     page_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if self.file in ("", "..") or Path(self.file).name != self.file:
+            raise ValueError(f"file is {self.file!r}, not the name of a file in this folder")
 
     @property
     def page(self) -> str:
@@ -81,7 +86,7 @@ class Manifest:
 
     key: str
     cut: Cut
-    expected: list[Kernel] | None = None
+    expected: list[Kernel] | None
     taken: list[Taken] = field(default_factory=list)
 
     def find(self, piece: Piece) -> Taken | None:
@@ -120,85 +125,26 @@ def load(path: Path) -> Manifest:
         data = read_json(path)
     except InputError as e:
         raise InputError(e.what, file=path, fix=again) from None
-    try:
-        _VERSION(data, "")
-        if (version := data["schema_version"]) != SCHEMA_VERSION:
-            raise InputError(
-                f"has schema version {version}, and {SCHEMA_VERSION} is known",
-                file=path,
-                fix="read it with the Layerline that wrote it, or capture again",
-            )
-        _FORM(data, "")
-        taken = [
-            Taken(**{**t, "piece": _piece(t["piece"]), "kernels": _kernels(t["kernels"])})
-            for t in data["taken"]
-        ]
-        return Manifest(data["key"], Cut(**data["cut"]), _kernels(data["expected"]), taken)
-    except (forms.Misfit, KeyError, TypeError) as e:  # also a key that none of these has
-        raise InputError(f"is no manifest of pieces ({e})", file=path, fix=again) from None
+    documents.check(data, _Version, path, again, _NO_MANIFEST)
+    if (version := data["schema_version"]) != SCHEMA_VERSION:
+        raise InputError(
+            f"has schema version {version}, and {SCHEMA_VERSION} is known",
+            file=path,
+            fix="read it with the Layerline that wrote it, or capture again",
+        )
+    return documents.check(data, Manifest, path, again, _NO_MANIFEST)
 
 
-def _kernel(value: Any, where: str) -> None:
-    size = forms.maybe(forms.each(forms.count))
-    if not isinstance(value, list) or len(value) != 3:
-        raise forms.misfit(where, value, "a function, a grid and a block")
-    for form, one in zip((forms.text, size, size), value, strict=True):
-        form(one, where)
+_NO_MANIFEST = "is no manifest of pieces"
 
 
-def _file(value: Any, where: str) -> None:
-    forms.text(value, where)
-    if value in ("", "..") or Path(value).name != value:
-        raise forms.misfit(where, value, "the name of a file in this folder")
-
-
-_PIECE = forms.entries(
-    {
-        "skip": forms.count,
-        "count": forms.count,
-        "part": forms.count,
-        "metrics": forms.each(forms.text),
-    },
-    needed=("skip", "part", "metrics"),
-)
-_TAKEN = forms.entries(
-    {
-        "piece": _PIECE,
-        "file": _file,
-        "launches": forms.count,
-        "kernels": forms.each(_kernel),
-        **dict.fromkeys(("status", "capture", "sha256", "page_sha256", "error"), forms.text),
-        **dict.fromkeys(("seconds", "profiled_seconds"), forms.number),
-    },
-    needed=("piece", "status", "capture", "file", "sha256", "launches"),
-)
-_VERSION = forms.entries({"schema_version": forms.count}, needed=("schema_version",))
-_FORM = forms.entries(
-    {
-        "key": forms.text,
-        "cut": forms.entries({"launches": forms.count, "metrics": forms.count}),
-        "expected": forms.each(_kernel),
-        "taken": forms.each(_TAKEN),
-    },
-    needed=("key", "cut", "taken"),
-)
-
-
-def _piece(data: Mapping[str, Any]) -> Piece:
-    return Piece(**{**data, "metrics": tuple(data["metrics"])})
-
-
-def _kernels(data: Any) -> list[Kernel] | None:
-    if data is None:
-        return None
-    return [
-        (f, None if g is None else tuple(g), None if b is None else tuple(b)) for f, g, b in data
-    ]
+class _Version(msgspec.Struct):
+    schema_version: Count
 
 
 def as_json(manifest: Manifest) -> dict[str, Any]:
     """For `core.files.write_json`."""
-    return {"schema_version": SCHEMA_VERSION, **asdict(manifest)}
+    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(manifest)}
 
 
 def check(manifest: Manifest, folder: Path) -> None:

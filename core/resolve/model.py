@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from .. import documents
 from ..errors import InputError
 from ..files import read_json
-from ..forms import Misfit, text
 
 # From the most direct evidence to the least.
 RULES = ("name", "index", "boundary", "order", "elimination", "carrier", "unresolved")
@@ -84,7 +86,7 @@ class NetworkLayer:
     """One layer of TensorRT's network before it was built."""
 
     index: int
-    name: str
+    name: str = ""
     kind: str | None = None
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -120,37 +122,20 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
             file=file,
             fix="build the engine again",
         )
+    known = [_known(entry) for entry in document["layers"]]
+    network = documents.check({"layers": known}, _NetworkFile, file, "build the engine again")
     layers: dict[int, NetworkLayer] = {}
-    for i, entry in enumerate(document["layers"]):
-        if not isinstance(entry, dict) or type(entry.get("index")) is not int:
-            raise InputError(f'layers[{i}] has no integer "index"', file=file)
-        index: int = entry["index"]
-        if index in layers:
-            raise InputError(f"layers[{i}]: the index {index} occurs twice", file=file)
-        for key in ("name", "kind", "node"):
-            if entry.get(key) is not None and not _is_text(entry[key]):
-                raise InputError(f'layers[{i}]: "{key}" is not text', file=file)
-        layers[index] = NetworkLayer(
-            index=index,
-            name=entry.get("name") or "",
-            kind=entry.get("kind"),
-            inputs=_names(entry, "inputs", i, file),
-            outputs=_names(entry, "outputs", i, file),
-            node=entry.get("node"),
-        )
+    for i, layer in enumerate(network.layers):
+        if layer.index in layers:
+            raise InputError(f"layers[{i}]: the index {layer.index} occurs twice", file=file)
+        layers[layer.index] = layer
     return Network(layers)
 
 
-def _names(entry: Mapping[str, Any], key: str, i: int, file: str | Path | None) -> tuple[str, ...]:
-    value = entry.get(key) or []
-    if not isinstance(value, list) or not all(map(_is_text, value)):
-        raise InputError(f'layers[{i}]: "{key}" is not a list of names', file=file)
-    return tuple(value)
+class _NetworkFile(msgspec.Struct):
+    layers: list[NetworkLayer]
 
 
-def _is_text(value: Any) -> bool:
-    try:
-        text(value, "")
-    except Misfit:
-        return False
-    return True
+def _known(entry: Any) -> Any:
+    """An entry without what is null."""
+    return {k: v for k, v in entry.items() if v is not None} if isinstance(entry, dict) else entry

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import machine, run_forms
+from ...core import documents, machine
 from ...core.capture_names import CaptureName
 from ...core.cli.progress import progress
 from ...core.errors import InputError
@@ -99,7 +99,7 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
             file=backend.engine(run, precision),
             fix="run the engines stage",
         )
-    record = run_forms.read(path)
+    record = documents.read(path)
     return Subject(run, precision, backend, record)
 
 
@@ -166,7 +166,7 @@ def of_what(of: Subject) -> dict[str, Any]:
 
 def _model(run: Run) -> dict[str, Any]:
     try:
-        return run_forms.read(run.file("export", "model.json"))
+        return documents.read(run.file("export", "model.json"))
     except InputError:
         return {}
 

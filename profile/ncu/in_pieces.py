@@ -155,7 +155,7 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             raise
         except LayerlineError as e:
             if e.what == tool.NO_KERNEL and piece.skip:
-                return Taken(piece, DONE, manifest.key, file=file, launches=0, kernels=[])
+                return Taken(piece, DONE, manifest.key, file, sha256="", launches=0, kernels=[])
             error = e.what
             log(f"{of.stem}: piece {piece.name}, try {attempt}: {e.line()}")
             if "did not end within" in error:
@@ -173,7 +173,7 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             kernels=None if made.seen is None else [kernel_of(s) for s in made.seen],
             page_sha256=_print(made.report),
         )
-    return Taken(piece, FAILED, manifest.key, file=file, error=error)
+    return Taken(piece, FAILED, manifest.key, file, sha256="", launches=0, error=error)
 
 
 def _filters(piece: Piece) -> list[str]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...core import run_forms
+from ...core import documents
 from ...core.capture_names import PRECISIONS, CaptureName
 from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError
@@ -148,7 +148,7 @@ def remarks(run: Run, export: Export) -> list[str]:
         path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
         if p["batch"] == export.request.batch and path.is_file():
             label = f"{p['backend']} {p['precision']}"
-            own = run_forms.read(path).get("summary")
+            own = documents.read(path).get("summary")
             found.append(remark(label, p["batch"], p["summary"], own))
     return [line for line in found if line]
 
@@ -246,10 +246,10 @@ def _point(
     run: Run, sub: Run, batch: int, precision: str, backend: str, sequence: int
 ) -> dict[str, Any]:
     path = sub.file("captures", f"{precision}.{backend}.latency.json")
-    latency = run_forms.read(path)
+    latency = documents.read(path)
     facts = latency.get("facts") or {}
     queued = of_processes(latency.get("queued_ns") or [], sizes(latency, "queued_n"))
-    record = run_forms.read(sub.file("engines", f"{precision}.{backend}.build.json"))
+    record = documents.read(sub.file("engines", f"{precision}.{backend}.build.json"))
     return {
         "batch": batch,
         "sequence": sequence,

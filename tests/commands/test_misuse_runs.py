@@ -165,10 +165,18 @@ def test_a_manifest_that_is_none_makes_its_step_run_again(h100: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"aliases": [1]}, {"aliases": {"a": 5}}, {"inputs": 5}, {"initializers": [[]]}]
+    ("other", "said"),
+    [
+        ({"aliases": [1]}, r"aliases is \[1\], not an object"),
+        ({"aliases": {"a": 5}}, r"aliases\[\.\.\.\] is not a list"),
+        ({"inputs": 5}, "inputs is 5, not a list"),
+        ({"initializers": [[]]}, r"initializers\[0\] is \[\], not text"),
+    ],
 )
-def test_nodes_with_optional_fields_of_another_form_are_refused(other: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"nodes\.json: has inputs, outputs, initializers or"):
+def test_nodes_with_optional_fields_of_another_form_are_refused(
+    other: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=rf"nodes\.json: {said}"):
         nodes.parse({"schema_version": 1, "nodes": [], **other}, "nodes.json")
 
 

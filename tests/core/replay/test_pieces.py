@@ -54,7 +54,7 @@ def test_metrics_are_divided_into_parts() -> None:
 def test_a_killed_piece_is_named(tmp_path: Path) -> None:
     manifest, _ = cut(tmp_path, 3)
     piece = manifest.taken[1].piece
-    manifest.put(Taken(piece, FAILED, "key", "56-0.ncu-rep", error="ended with signal 9"))
+    manifest.put(Taken(piece, FAILED, "key", "56-0.ncu-rep", "", 0, error="ended with signal 9"))
     with pytest.raises(CheckFailed, match=r"56-0\.ncu-rep: this piece failed: ended with signal 9"):
         pieces_.check(manifest, tmp_path)
 
