@@ -55,8 +55,8 @@ def build(
         layers=layer_rows,
         nodes=[_node(s, n) for s in sides for n in s.nodes],
         unresolved=[u for c in columns for u in _unresolved(c)],
-        comparability=comparability,
-        skipped=skipped,
+        comparability=list(comparability),
+        skipped=list(skipped),
         manifest=manifest or {},
     )
 

@@ -126,8 +126,8 @@ def test_the_windows_of_phases_follow_one_another() -> None:
     assert all(of[0].outside == 0 for of in windows.values())
     step = {0: found.facts["steps"][0]["duration_ns"]}
     check = phases_on_device.step_on_device(windows, step)
-    assert check["ok"]
-    assert check["residual_ns"] == step[0] - length
+    assert check.ok
+    assert check.residual_ns == step[0] - length
 
 
 def kernel(phase: str, start: int, duration: int) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def test_operations_that_outlast_the_hosts_phase_count_for_it() -> None:
     windows = phases_on_device.windows(made, PHASES, STEPS)
     assert windows["forward"][0] == phases_on_device.Window(500, 450, 0, 50, 0)
     assert windows["backward"][0] == phases_on_device.Window(450, 450, 0, 0, 0)
-    assert phases_on_device.step_on_device(windows, {0: 951})["residual_ns"] == 1
+    assert phases_on_device.step_on_device(windows, {0: 951}).residual_ns == 1
 
 
 def test_overlapping_kernels_are_busy_once() -> None:
@@ -176,16 +176,16 @@ def test_a_kernel_given_to_the_wrong_phase_does_not_add_up() -> None:
     windows = phases_on_device.windows(made, PHASES, STEPS)
     assert windows["backward"][0].outside == 60
     check = phases_on_device.phase_against_events(windows["backward"], {}, "backward")
-    assert check["ok"] is False
-    assert phases_on_device.phase_against_events(windows["forward"], {}, "forward")["ok"]
+    assert check.ok is False
+    assert phases_on_device.phase_against_events(windows["forward"], {}, "forward").ok
 
 
 def test_events_that_measured_another_time_do_not_add_up() -> None:
     windows = phases_on_device.windows(ops(kernel("forward", 0, 5_000_000)), PHASES[:1], STEPS)
     close = phases_on_device.phase_against_events(windows["forward"], {0: 5_090_000}, "forward")
     far = phases_on_device.phase_against_events(windows["forward"], {0: 6_000_000}, "forward")
-    assert (close["ok"], close["residual_ns"]) == (True, 90_000)
-    assert (far["ok"], far["residual_ns"]) == (False, 1_000_000)
+    assert (close.ok, close.residual_ns) == (True, 90_000)
+    assert (far.ok, far.residual_ns) == (False, 1_000_000)
 
 
 def test_time_before_the_first_launch_is_told_apart() -> None:

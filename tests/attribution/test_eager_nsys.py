@@ -78,7 +78,7 @@ def test_the_same_work_told_by_nsys_goes_to_the_same_modules(tmp_path: Path, nam
     assert by_launch(theirs) == expected
     assert len(expected) > 50
     check = tracer_agreement.agreement(ours, theirs)
-    assert (check["ok"], check["residual_ns"]) == (True, 0)
+    assert (check.ok, check.residual_ns) == (True, 0)
 
 
 def test_names_and_numbers_of_pytorchs_ranges() -> None:
@@ -174,15 +174,15 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     def checks() -> list[list[Any]]:
         sides = eager_.train(run, "fp32").sides
         assert [s.phase for s in sides] == ["forward", "backward", "step"]
-        return [[c for c in s.closure if c["check"] == "sources"] for s in sides]
+        return [[c for c in s.checks if c.name == "sources"] for s in sides]
 
     assert checks() == [[], [], []]
     as_nsys(trace, captures / "train.fp32.sqlite")
-    assert [[c["ok"] for c in found] for found in checks()] == [[True]] * 3
+    assert [[c.ok for c in found] for found in checks()] == [[True]] * 3
     (captures / "train.fp32.sqlite").write_bytes(b"SQLite format 3\x00 and no more")
     for (check,) in checks():
-        assert check["ok"] is None
-        assert "train.fp32.sqlite" in check["text"]
+        assert check.ok is None
+        assert "train.fp32.sqlite" in check.text
     with problems.collecting() as broken:
         checks()
     assert [s["file"] for s in broken.listed(run)] == ["captures/train.fp32.sqlite"]
@@ -202,24 +202,24 @@ def test_two_sources_agree_within_two_percent() -> None:
     """Medians over iterations: 1000 against 1019 and 1021."""
     ours = kernels(("a", 0, 900), ("a", 1, 1000), ("a", 2, 5000))
     close = tracer_agreement.agreement(ours, kernels(("a", 0, 1019)))
-    assert (close["ok"], close["residual_ns"]) == (True, 19)
+    assert (close.ok, close.residual_ns) == (True, 19)
     far = tracer_agreement.agreement(ours, kernels(("a", 0, 1021)))
-    assert (far["ok"], far["residual_ns"]) == (False, 21)
-    assert "1.02 µs" in far["text"]
+    assert (far.ok, far.residual_ns) == (False, 21)
+    assert "1.02 µs" in far.text
 
 
 def test_the_module_that_the_sources_differ_on_is_named() -> None:
     ours = kernels(("a", 0, 600), ("b", 0, 400))
     check = tracer_agreement.agreement(ours, kernels(("a", 0, 400), ("b", 0, 600)))
-    assert check["ok"]  # the same kernel time,
-    assert check["terms"][-1]["ns"] == 200
-    assert "for b, by 200 ns" in check["text"]  # but not in the same place
+    assert check.ok  # the same kernel time,
+    assert check.terms[-1][1] == 200
+    assert "for b, by 200 ns" in check.text  # but not in the same place
 
 
 def test_a_source_without_kernels_is_not_checked() -> None:
     check = tracer_agreement.agreement(kernels(("a", 0, 1)), kernels())
-    assert check["ok"] is None
-    assert "nsys" in check["text"]
+    assert check.ok is None
+    assert "nsys" in check.text
 
 
 def test_without_a_gpu_it_is_skipped_with_a_reason(

@@ -111,19 +111,19 @@ def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
 def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
     (side,) = engine.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
     shown = build.build([side], Model("m"))
-    (seen,) = shown["sides"]
-    assert seen["label"] == "ONNX Runtime CUDA fp16"
-    assert seen["operation_ns"] == 1_250
-    assert seen["unresolved_ns"] == 50
-    assert {r["path"]: r["costs"][side.key]["own"] for r in shown["modules"] if r["path"]} == {
+    (seen,) = shown.sides
+    assert seen.label == "ONNX Runtime CUDA fp16"
+    assert seen.operation_ns == 1_250
+    assert seen.unresolved_ns == 50
+    assert {r.path: r.costs[side.key].own for r in shown.modules if r.path} == {
         "fc": 1_000,
         "ln": 200,
     }
-    assert ("i", True) in [(c["check"], c["ok"]) for c in seen["closure"]]
-    (clocks,) = (c for c in seen["closure"] if c["check"] == "clocks")
+    assert ("i", True) in [(c.name, c.ok) for c in seen.checks]
+    (clocks,) = (c for c in seen.checks if c.name == "clocks")
     # The tightest of four readings: 400 ns before a call and 300 after one.
-    assert clocks["ok"] is None and "joined to within 700 ns" in clocks["text"]
-    assert "1 of 4 operations" in clocks["text"]
+    assert clocks.ok is None and "joined to within 700 ns" in clocks.text
+    assert "1 of 4 operations" in clocks.text
 
 
 def test_readings_that_contradict_each_other_place_nothing(
@@ -135,7 +135,7 @@ def test_readings_that_contradict_each_other_place_nothing(
     assert set(found.ops["layer"].to_pylist()) == {None}
     assert set(found.ops["iteration"].to_pylist()) == {0}  # there was one only
     assert "could not be joined" in capsys.readouterr().err
-    assert [(c["check"], c["ok"]) for c in found.checks] == [("clocks", None)]
+    assert [(c.name, c.ok) for c in found.checks] == [("clocks", None)]
 
 
 def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
@@ -152,7 +152,7 @@ def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
     layers = {"schema_version": 1, "layers": LAYERS, "nodes": []}
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
     (side,) = engine.engine(run, "fp16", "onnxruntime-cuda").sides
-    assert [(c["check"], c["ok"]) for c in side.closure] == [
+    assert [(c.name, c.ok) for c in side.checks] == [
         ("i", True), ("ii", None), ("iii", None),
     ]  # fmt: skip
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import counted_views as views
 import pytest
-
-from layerline.analysis.report import html
+import rendering
 
 pytestmark = pytest.mark.browser
 Show = Callable[..., Any]
@@ -19,7 +18,7 @@ def test_a_layer_opens_to_its_kernel_and_what_bounds_it(show: Show) -> None:
     view = views.counted_view()
     for m in view["modules"]:
         m["layers"] = [r["id"] for r in view["layers"] if r["modules"] == [m["path"]]]
-    page = show(html.render(view)).page
+    page = show(rendering.html(view)).page
     page.locator("#tree-more").click()
     page.locator("#tree-more").click()
     module = page.locator(TREE).filter(has=page.locator('.name[title="h.0.fc"]')).first
@@ -33,7 +32,7 @@ def test_a_layer_opens_to_its_kernel_and_what_bounds_it(show: Show) -> None:
 
 
 def test_layers_sort_by_what_is_reached_of_the_peak(show: Show) -> None:
-    page = show(html.render(views.counted_view())).page
+    page = show(rendering.html(views.counted_view())).page
     heads = page.locator("#layer-table thead th").all_inner_texts()
     at = next(i for i, h in enumerate(heads) if h.startswith("Of peak"))
     page.locator("#layer-table thead th").nth(at).locator("button").click()
@@ -46,7 +45,7 @@ def test_layers_sort_by_what_is_reached_of_the_peak(show: Show) -> None:
 
 
 def test_the_roofline_is_drawn_and_the_page_fits(show: Show) -> None:
-    page = show(html.render(views.counted_view()), color_scheme="dark").page
+    page = show(rendering.html(views.counted_view()), color_scheme="dark").page
     for width in (1280, 390, 320):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -57,6 +56,6 @@ def test_the_roofline_is_drawn_and_the_page_fits(show: Show) -> None:
 
 
 def test_without_javascript_the_section_is_whole(show: Show) -> None:
-    page = show(html.render(views.counted_view()), java_script_enabled=False).page
+    page = show(rendering.html(views.counted_view()), java_script_enabled=False).page
     assert page.locator("#why table tbody tr").count() == 8
     assert page.locator("#why svg circle").count() == 2

@@ -7,8 +7,7 @@ from typing import Any
 
 import precision_views as views
 import pytest
-
-from layerline.analysis.report import html
+import rendering
 
 pytestmark = pytest.mark.browser
 Show = Callable[..., Any]
@@ -41,7 +40,7 @@ def _columns(page: Any) -> dict[str, list[str]]:
 
 
 def test_one_precision_is_shown_at_a_time_everywhere(show: Show) -> None:
-    page = show(html.render(views.three_precisions())).page
+    page = show(rendering.html(views.three_precisions())).page
     for precision in ("fp16", "fp32", "tf32"):
         page.get_by_label(precision, exact=True).check(force=True)
         assert set(map(tuple, _columns(page).values())) == {tuple(_labels(precision))}
@@ -54,7 +53,7 @@ def test_one_precision_is_shown_at_a_time_everywhere(show: Show) -> None:
 
 
 def test_the_switch_is_reached_and_moved_by_keys(show: Show) -> None:
-    page = show(html.render(views.three_precisions())).page
+    page = show(rendering.html(views.three_precisions())).page
     for _ in range(4):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.name") == "precision":
@@ -71,7 +70,7 @@ def test_the_switch_is_reached_and_moved_by_keys(show: Show) -> None:
 
 @pytest.mark.parametrize("section", ["ledger", "where", "modules", "kinds"])
 def test_an_address_leads_to_a_precision_and_a_section(show: Show, section: str) -> None:
-    page = show(html.render(views.three_precisions()), reduced_motion="reduce").page
+    page = show(rendering.html(views.three_precisions()), reduced_motion="reduce").page
     page.evaluate(f"window.location.hash = '{section}-fp16'")
     page.wait_for_function("document.querySelector('#precision input[value=fp16]').checked")
     assert _columns(page)["modules"] == _labels("fp16")
@@ -85,7 +84,7 @@ def test_an_address_leads_to_a_precision_and_a_section(show: Show, section: str)
 
 
 def test_a_page_opened_at_an_address_shows_that_precision(show: Show) -> None:
-    opened = show(html.render(views.three_precisions()))
+    opened = show(rendering.html(views.three_precisions()))
     page = opened.page
     page.goto("about:blank")
     page.goto(f"{opened.url}#ledger-tf32")
@@ -94,7 +93,7 @@ def test_a_page_opened_at_an_address_shows_that_precision(show: Show) -> None:
 
 
 def test_six_columns_fit_without_scrolling_and_the_first_stays(show: Show) -> None:
-    page = show(html.render(views.three_precisions())).page
+    page = show(rendering.html(views.three_precisions())).page
     for width in (1280, 390, 320):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -110,7 +109,7 @@ def test_six_columns_fit_without_scrolling_and_the_first_stays(show: Show) -> No
 
 
 def test_columns_of_another_precision_can_be_added(show: Show) -> None:
-    page = show(html.render(views.three_precisions())).page
+    page = show(rendering.html(views.three_precisions())).page
     page.locator(".columns summary").click()
     page.get_by_label("TensorRT fp16", exact=True).check()
     assert _heads(page, "#tree thead .name") == [*_labels("fp32"), "TensorRT fp16"]
@@ -141,7 +140,7 @@ def test_no_word_and_no_figure_is_broken_in_a_narrow_column(show: Show) -> None:
                 "tactic": "CUDAExecutionProvider",
             }
         )
-    page = show(html.render(view)).page
+    page = show(rendering.html(view)).page
     broken = page.evaluate(
         """() => {
           const found = [];
@@ -165,7 +164,7 @@ def test_no_word_and_no_figure_is_broken_in_a_narrow_column(show: Show) -> None:
 
 
 def test_without_javascript_every_precision_is_there_under_its_name(show: Show) -> None:
-    page = show(html.render(views.three_precisions()), java_script_enabled=False).page
+    page = show(rendering.html(views.three_precisions()), java_script_enabled=False).page
     for section in ("ledger", "modules", "kinds"):
         heads = _heads(page, f"#{section} h3")
         assert heads == ["fp32", "tf32", "fp16"]

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import rendering
 import report_views as views
 
 from layerline.analysis import formatting
-from layerline.analysis.report import cells, html
+from layerline.analysis.model.comparison import Cost, Estimate
+from layerline.analysis.report import cells
 
 pytestmark = pytest.mark.browser
 Show = Callable[..., Any]
@@ -31,7 +33,7 @@ def _row(page: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("which", ["gpt2", "failing", "one_side", "empty", "hostile"])
 def test_the_page_fits_and_is_silent(show: Show, which: str) -> None:
-    page = show(html.render(getattr(views, which)()), color_scheme="dark").page
+    page = show(rendering.html(getattr(views, which)()), color_scheme="dark").page
     for width in (1280, 390, 320):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -39,7 +41,7 @@ def test_the_page_fits_and_is_silent(show: Show, which: str) -> None:
 
 
 def test_a_click_drills_from_the_model_to_a_node(show: Show) -> None:
-    page = show(html.render(views.gpt2(2))).page
+    page = show(rendering.html(views.gpt2(2))).page
     for path in ("transformer.h", "transformer.h.0", "transformer.h.0.mlp"):
         _row(page, path).click()
         assert _row(page, path).get_attribute("aria-expanded") == "true"
@@ -63,7 +65,7 @@ def test_nodes_that_no_layer_runs_are_counted_and_listed(show: Show) -> None:
     for i in range(5):
         lost = {"side": views.FP32, "name": f"lm_head/Cast_{i}", "op": "Cast"}
         view["nodes"].append({**lost, "module": "lm_head", "status": "folded", "layer": None})
-    page = show(html.render(view)).page
+    page = show(rendering.html(view)).page
     _row(page, "lm_head").click()
     group = page.locator(f"{TREE}.group")
     assert "5 nodes that no layer runs" in group.inner_text()
@@ -73,7 +75,7 @@ def test_nodes_that_no_layer_runs_are_counted_and_listed(show: Show) -> None:
 
 
 def test_the_keyboard_alone_walks_the_tree(show: Show) -> None:
-    page = show(html.render(views.gpt2(2))).page
+    page = show(rendering.html(views.gpt2(2))).page
     assert page.locator(f'{TREE}[tabindex="0"]').count() == 1
 
     def focused() -> str:
@@ -106,7 +108,7 @@ def test_the_keyboard_alone_walks_the_tree(show: Show) -> None:
 
 
 def test_a_heading_sorts_siblings_and_leaves_unknown_last(show: Show) -> None:
-    page = show(html.render(views.gpt2(2))).page
+    page = show(rendering.html(views.gpt2(2))).page
     inside = ["wte", "wpe", "drop", "h", "ln_f"]
     assert _names(page)[2:7] == inside
     heading = page.locator("#tree thead th").nth(1)
@@ -125,7 +127,7 @@ def test_a_heading_sorts_siblings_and_leaves_unknown_last(show: Show) -> None:
 
 
 def test_the_filter_opens_the_way_to_what_matches(show: Show) -> None:
-    page = show(html.render(views.gpt2(3))).page
+    page = show(rendering.html(views.gpt2(3))).page
     page.fill("#tree-filter", "C_ATTN")
     names = _names(page)
     assert names.count("c_attn") == 3 and "mlp" not in names and "lm_head" not in names
@@ -137,7 +139,7 @@ def test_the_filter_opens_the_way_to_what_matches(show: Show) -> None:
 
 
 def test_columns_are_chosen(show: Show) -> None:
-    page = show(html.render(views.gpt2(1))).page
+    page = show(rendering.html(views.gpt2(1))).page
     assert page.locator("#tree thead th").count() == 7
     page.get_by_label("Eager fp32 optimizer").uncheck()
     assert page.locator("#tree thead th").count() == 6
@@ -147,7 +149,7 @@ def test_columns_are_chosen(show: Show) -> None:
 
 def test_layers_sort_filter_and_tell_their_nodes(show: Show) -> None:
     view = views.gpt2(12)
-    page = show(html.render(view)).page
+    page = show(rendering.html(view)).page
     rows = page.locator("#layer-table tbody tr")
     assert rows.count() == 40
     first = max(view["layers"], key=lambda r: r["time"]["median"])
@@ -170,7 +172,7 @@ def test_layers_sort_filter_and_tell_their_nodes(show: Show) -> None:
 
 
 def test_a_small_table_sorts_and_returns_to_its_order(show: Show) -> None:
-    page = show(html.render(views.gpt2(2))).page
+    page = show(rendering.html(views.gpt2(2))).page
     table = "#kinds tbody tr"
     before = _names(page, table)
     button = page.locator("#kinds thead th").nth(2).locator("button")
@@ -193,27 +195,28 @@ def test_the_script_writes_numbers_as_the_server_does(show: Show) -> None:
             values.index(ns)
         ]
     view["layers"] = view["layers"][: len(values)]
-    page = show(html.render(view)).page
+    page = show(rendering.html(view)).page
     page.locator("#layer-table thead th").nth(6).locator("button").click()  # ascending
     ordered = sorted(view["layers"], key=lambda r: r["time"]["median"])
     shown = page.locator("#layer-table tbody tr").evaluate_all(CELLS)
     for (*_, time, share, _, _, _, _), row in zip(shown, ordered, strict=True):
         median, sub = time.split("\n")
         assert median == formatting.time(row["time"]["median"])
-        assert sub == cells.interval(row["time"])
+        assert sub == cells.interval(Estimate(**row["time"]))
         assert share == formatting.percent(row["share"])
 
 
 def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> None:
     view = views.gpt2(2)
     eager = next(s for s in view["sides"] if s["key"] == views.EAGER)
-    fault = {"faults": ["has two levels: 50.0 % of samples near 1 ms, 50.0 % near 2 ms"]}
-    eager["traced_steadiness"] = fault
-    page = show(html.render(view)).page
+    fault = "has two levels: 50.0 % of samples near 1 ms, 50.0 % near 2 ms"
+    eager["traced_steadiness"] = views.steadiness(fault)
+    page = show(rendering.html(view)).page
     row = _row(page, "lm_head")
     assert row.locator(".ci").first.is_hidden()
     row.click()
-    cost = next(m for m in view["modules"] if m["path"] == "lm_head")["costs"][eager["key"]]
+    root = next(m for m in view["modules"] if m["path"] == "lm_head")
+    cost = Cost(**root["costs"][eager["key"]])
     at = [s["key"] for s in view["sides"]].index(eager["key"])
     shown = row.locator("td").nth(at).locator(".ci")
     assert shown.is_visible()
@@ -226,12 +229,12 @@ def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> 
     assert shown.is_hidden()
     for table in ("#tree", "#kinds table"):
         (mark,) = page.locator(f"{table} thead .doubt").all()
-        assert mark.get_attribute("title") == f"not settled: while traced it {fault['faults'][0]}"
+        assert mark.get_attribute("title") == f"not settled: while traced it {fault}"
         assert eager["label"] in mark.locator("xpath=ancestor::th").inner_text()
 
 
 def test_first_rows_are_the_same_with_and_without_script(show: Show) -> None:
-    text = html.render(views.gpt2(2))
+    text = rendering.html(views.gpt2(2))
     drawn = show(text).page
     plain = show(text, java_script_enabled=False).page
     table = "#tree tbody tr"
@@ -246,7 +249,7 @@ def test_first_rows_are_the_same_with_and_without_script(show: Show) -> None:
 
 
 def test_hostile_names_are_shown_and_do_not_run(show: Show) -> None:
-    page = show(html.render(views.hostile())).page
+    page = show(rendering.html(views.hostile())).page
     assert page.locator("script").count() == 2 and page.locator("img").count() == 0
     names = _names(page)
     for name in views.HOSTILE[:-1]:
@@ -266,7 +269,7 @@ def test_hostile_names_are_shown_and_do_not_run(show: Show) -> None:
 
 
 def test_a_script_that_slipped_in_would_not_run_and_could_not_call_home(show: Show) -> None:
-    text = html.render(views.gpt2(1)).replace(
+    text = rendering.html(views.gpt2(1)).replace(
         "<main", '<script>window.hacked=1</script><img src="http://example.invalid/x.png"><main', 1
     )
     opened = show(text)
@@ -277,7 +280,7 @@ def test_a_script_that_slipped_in_would_not_run_and_could_not_call_home(show: Sh
 
 
 def test_a_large_model_opens_row_by_row(show: Show) -> None:
-    page = show(html.render(views.gpt2(26))).page
+    page = show(rendering.html(views.gpt2(26))).page
     assert page.locator(TREE).count() < 20
     for _ in range(5):
         page.locator("#tree-more").click()
@@ -292,7 +295,7 @@ def test_a_large_model_opens_row_by_row(show: Show) -> None:
 
 
 def test_on_a_phone_two_sides_are_chosen_and_names_stay_in_view(show: Show) -> None:
-    page = show(html.render(views.gpt2(2)), width=390, has_touch=True).page
+    page = show(rendering.html(views.gpt2(2)), width=390, has_touch=True).page
     assert page.locator("#tree thead th").all_inner_texts()[1:] == [
         "ONNX Runtime fp32",
         "Eager fp32",
@@ -327,13 +330,13 @@ WORST_CONTRAST = """() => {
 
 def test_text_has_enough_contrast_in_light_and_dark(show: Show) -> None:
     for scheme in ("light", "dark"):
-        page = show(html.render(views.failing()), color_scheme=scheme).page
+        page = show(rendering.html(views.failing()), color_scheme=scheme).page
         ratio, where = page.evaluate(WORST_CONTRAST)
         assert 4.5 <= ratio < 99, f"{scheme}: {ratio:.2f} in {where}"
 
 
 def test_print_unfolds_everything(show: Show) -> None:
-    page = show(html.render(views.gpt2(1))).page
+    page = show(rendering.html(views.gpt2(1))).page
     page.emulate_media(media="print")
     assert not page.locator("nav").is_visible() and not page.locator("#tree-filter").is_visible()
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")

@@ -71,11 +71,11 @@ def costs(run: Run, precision: str, backend: str) -> tuple[dict[str, list[float]
     (side,) = engine.engine(run, precision, backend).sides
     shown = build.build([side], Model("m"))
     found = {}
-    for row in shown["modules"]:
-        cost = row["costs"].get(side.key)
-        if cost is not None and row["path"] and row["kind"] == "module":
-            found[row["path"]] = [cost["own"], cost["own"] + cost["shared"]]
-    return found, {c["check"]: c["ok"] for c in shown["sides"][0]["closure"]}
+    for row in shown.modules:
+        cost = row.costs.get(side.key)
+        if cost is not None and row.path and row.kind == "module":
+            found[row.path] = [cost.own, cost.own + cost.shared]
+    return found, {c.name: c.ok for c in shown.sides[0].checks}
 
 
 def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:

@@ -106,8 +106,8 @@ def test_kernel_time_is_that_of_the_capture(run: Run, precision: str, total_ns: 
     database.close()
     assert side.layers is not None
     assert sum(side.layers["total_ns"].to_pylist()) == total_ns
-    first = side.closure[0]
-    assert (first["ok"], first["residual_ns"]) == (True, 0)
+    first = side.checks[0]
+    assert (first.ok, first.residual_ns) == (True, 0)
 
 
 def test_layers_compute_in_what_their_kernels_names_say(run: Run) -> None:
@@ -157,14 +157,14 @@ def test_the_host_needs_longer_to_launch_than_the_device_to_run(run: Run) -> Non
     last one ends 15,750,048 + 2,720. Read off the file with sqlite3."""
     host = engine.engine(run, "fp16", "tensorrt").sides[0].host
     assert host is not None
-    values = {k: v["median"] for k, v in host["values"].items() if v}
+    values = {k: v.median for k, v in host.values.items() if v}
     assert values["launches"] == values["operations"] == 28
     assert values["issue"] == 15_748_016 - 15_444_833
     assert values["span"] == 15_752_768 - 15_498_810
     assert values["busy"] + values["idle"] == values["span"]
-    assert host["values"]["cuBLAS"] is None and "CUBLAS_EVENTS" in host["missing"]["cuBLAS"]
+    assert host.values["cuBLAS"] is None and "CUBLAS_EVENTS" in host.missing["cuBLAS"]
     # Latency 438 us in the trace, and without it most of the time no kernel runs.
-    assert host["launch_bound"] is True and host["confirmed"] is True
+    assert host.launch_bound is True and host.confirmed is True
 
 
 def test_every_layer_of_the_capture_has_its_floor(run: Run) -> None:

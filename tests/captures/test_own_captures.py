@@ -38,8 +38,8 @@ def record(run: Run, step: str, *names: str, **more: Any) -> None:
 def all_used(run: Run, *sides: str) -> bool:
     """Whether these sides are all, and no file is listed as unusable."""
     view = pipeline.analyse(run).view
-    left = [s for s in view["skipped"] if "file" in s]
-    return [s["key"] for s in view["sides"]] == list(sides) and not left
+    left = [s for s in view.skipped if s.file]
+    return [s.key for s in view.sides] == list(sides) and not left
 
 
 def only(run: Run) -> tuple[list[str], dict[str, str]]:
@@ -75,10 +75,10 @@ def test_what_lies_beside_a_capture_and_is_of_another_is_not_used(
     assert "copy" in listed["fix"]
     view = pipeline.analyse(made).view
     if name.endswith("latency.json"):
-        side = next(s for s in view["sides"] if s["side"] in name or s["backend"] in name)
-        assert side["latency"]["median"] is None
+        side = next(s for s in view.sides if s.task in name or s.backend in name)
+        assert side.latency.median is None
     if "accuracy" in name:
-        assert view["sides"][0]["parity"] is None
+        assert view.sides[0].parity is None
 
 
 @pytest.mark.parametrize(

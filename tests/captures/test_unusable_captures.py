@@ -84,8 +84,8 @@ def test_what_lies_beside_a_capture_is_unknown_where_it_cannot_be_read(
 
 def test_a_latency_that_cannot_be_read_is_null_and_the_operations_stay(made: Run) -> None:
     spoil(made.file("captures", "fp16.onnxruntime.latency.json"), "half")
-    engine = pipeline.analyse(made).view["sides"][0]
-    assert engine["latency"]["median"] is None and engine["operation_ns"] == 920_000
+    engine = pipeline.analyse(made).view.sides[0]
+    assert engine.latency.median is None and engine.operation_ns == 920_000
 
 
 @pytest.mark.parametrize("how", ["half", "empty", "another form", "gone"])
@@ -200,9 +200,9 @@ def test_counters_that_cannot_be_read_leave_those_of_other_captures(
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv"):
         counters.counters_of_run(counted)
     result = pipeline.analyse(counted)
-    (listed,) = [s for s in result.view["skipped"] if "file" in s]
-    assert listed["what"] == "counters of fp16.tensorrt"
-    assert listed["file"] == "captures/fp16.tensorrt.ncu.csv"
+    (listed,) = [s for s in result.view.skipped if s.file]
+    assert listed.what == "counters of fp16.tensorrt"
+    assert listed.file == "captures/fp16.tensorrt.ncu.csv"
     sources = set(result.tables["counters"]["source"].to_pylist())
     assert sources == {"fp32.tensorrt.ncu.csv"}
     assert outcome("timeline", counted.path) == 1
@@ -235,11 +235,9 @@ def test_a_page_of_ncu_that_lost_rows_is_unusable_and_not_of_another_plan(
     plan = {"schema_version": 1, "launches": [], "keys": 0, "replayed": 0, "reports": {}}
     write_json(page.with_name("fp16.tensorrt.ncu.plan.json"), {**plan, "chosen": []})
     result = pipeline.analyse(counted)
-    (listed,) = [s for s in result.view["skipped"] if "file" in s]
-    assert (
-        listed["what"] == "counters of fp16.tensorrt" and "copy it again" in listed["fix"].lower()
-    )
-    assert listed["why"].startswith(f"captures/fp16.tensorrt.ncu.csv: {why}")
+    (listed,) = [s for s in result.view.skipped if s.file]
+    assert listed.what == "counters of fp16.tensorrt" and "copy it again" in listed.fix.lower()
+    assert listed.why.startswith(f"captures/fp16.tensorrt.ncu.csv: {why}")
     assert result.tables["counters"]["source"].unique().to_pylist() == ["fp32.tensorrt.ncu.csv"]
     assert outcome("report", "--run", counted.path) == 1
     assert why in capsys.readouterr().err
@@ -254,9 +252,9 @@ def test_numbers_of_mixed_locales_are_said_to_be_unknown(counted: Run) -> None:
             for i, value in enumerate(["0.25", "0,25", "1.234", "1,234"])
         )
     )
-    skipped = pipeline.analyse(counted).view["skipped"]
-    (listed,) = [s for s in skipped if s["what"] == "some counters of fp16.tensorrt"]
-    assert listed["why"].startswith("2 numbers in fp16.tensorrt.ncu.csv") and "file" not in listed
+    skipped = pipeline.analyse(counted).view.skipped
+    (listed,) = [s for s in skipped if s.what == "some counters of fp16.tensorrt"]
+    assert listed.why.startswith("2 numbers in fp16.tensorrt.ncu.csv") and listed.file is None
 
 
 def test_all_that_is_lost_for_want_of_one_file_is_named(tmp_path: Path) -> None:
@@ -320,4 +318,4 @@ def test_engines_and_models_need_not_be_copied_with_a_run(made: Run) -> None:
 
 
 def said(made: Run) -> str:
-    return " ".join(s["why"] for s in pipeline.analyse(made).view["skipped"])
+    return " ".join(s.why for s in pipeline.analyse(made).view.skipped)

@@ -75,64 +75,64 @@ def test_the_residual_is_of_the_same_iteration() -> None:
     found = [Span(i, 9_000_000, 0, 0, 9_000_000) for i in (3, 4, 5)]
     # Joined by number: iteration 4 is the median; positions would pair it with another latency.
     check = span_against_latency(found, {5: 9_900_000, 4: 9_100_000, 3: 9_000_000, 9: 1})
-    assert (check["residual_ns"], check["ok"]) == (100_000, True)
-    assert {t["name"]: t["ns"] for t in check["terms"]}["latency"] == 9_100_000
+    assert (check.residual_ns, check.ok) == (100_000, True)
+    assert dict(check.terms)["latency"] == 9_100_000
 
 
 def test_a_latency_far_beyond_the_span_does_not_add_up() -> None:
     check = span_against_latency([Span(0, 10**9, 0, 0, 10**9)], {0: 2 * 10**9})
-    assert check["ok"] is False
-    assert check["text"].startswith("These numbers do not add up: ")
-    assert check["residual_share"] == 0.5
+    assert check.ok is False
+    assert check.text.startswith("These numbers do not add up: ")
+    assert check.residual_share == 0.5
 
 
 def test_a_span_longer_than_the_latency_does_not_add_up_either() -> None:
     check = span_against_latency([Span(0, 10**9, 0, 0, 10**9)], {0: 9 * 10**8})
-    assert (check["ok"], check["residual_ns"]) == (False, -(10**8))
+    assert (check.ok, check.residual_ns) == (False, -(10**8))
 
 
 def test_without_a_latency_of_the_same_iterations_nothing_is_claimed() -> None:
-    assert span_against_latency([Span(0, 1, 0, 0, 1)], None)["ok"] is None
+    assert span_against_latency([Span(0, 1, 0, 0, 1)], None).ok is None
     check = span_against_latency([Span(0, 1, 0, 0, 1)], {7: 1})
-    assert check["ok"] is None and check["residual_ns"] is None
+    assert check.ok is None and check.residual_ns is None
 
 
 def test_an_operation_counted_twice_or_dropped_fails() -> None:
-    assert counted_once({"node": 1000}, {"node": 1000}, 0)["ok"] is True
-    assert counted_once({"node": 1100}, {"node": 1000})["ok"] is False
-    assert counted_once({"kernel": 1000}, {"kernel": 1000, "memcpy": 50})["ok"] is False
+    assert counted_once({"node": 1000}, {"node": 1000}, 0).ok is True
+    assert counted_once({"node": 1100}, {"node": 1000}).ok is False
+    assert counted_once({"kernel": 1000}, {"kernel": 1000, "memcpy": 50}).ok is False
     twice = counted_once({"node": 1000}, {"node": 1000}, lost_ns=-300)
-    assert (twice["ok"], twice["residual_ns"]) == (False, -300)
-    assert counted_once({"node": 1000}, None)["ok"] is None
+    assert (twice.ok, twice.residual_ns) == (False, -300)
+    assert counted_once({"node": 1000}, None).ok is None
 
 
 def test_one_kinds_surplus_does_not_hide_anothers_loss() -> None:
     check = counted_once({"kernel": 1100, "memcpy": 0}, {"kernel": 1000, "memcpy": 100})
-    assert check["ok"] is False
+    assert check.ok is False
 
 
 def test_phases_of_a_step() -> None:
     steps = {0: 1000, 1: 1000, 2: 1000}
     phases = {"forward": {0: 400, 1: 400, 2: 400}, "backward": {0: 590, 1: 595, 2: 300}}
     check = phases_against_step(steps, phases)
-    assert (check["ok"], check["residual_ns"]) == (True, 10)
-    assert phases_against_step({0: 1000}, {"forward": {0: 900}})["ok"] is False
-    assert phases_against_step({0: 1000}, {})["ok"] is None
+    assert (check.ok, check.residual_ns) == (True, 10)
+    assert phases_against_step({0: 1000}, {"forward": {0: 900}}).ok is False
+    assert phases_against_step({0: 1000}, {}).ok is None
 
 
 def test_operators_longer_than_their_phase_do_not_add_up() -> None:
     good = operators_against_phase({0: 700}, {0: 1000}, "forward")
-    assert good["ok"] is True
-    assert [t["ns"] for t in good["terms"]] == [700, 300, 1000]
-    assert operators_against_phase({0: 1100}, {0: 1000})["ok"] is False
+    assert good.ok is True
+    assert [ns for _, ns in good.terms] == [700, 300, 1000]
+    assert operators_against_phase({0: 1100}, {0: 1000}).ok is False
 
 
 def test_the_profilers_cost() -> None:
     plain = summarise([100, 100, 100])
-    assert profiler_cost(summarise([105]), plain)["ok"] is True
+    assert profiler_cost(summarise([105]), plain).ok is True
     check = profiler_cost(summarise([150]), plain)
-    assert (check["ok"], check["residual_ns"]) == (False, 50)
-    assert profiler_cost(None, plain)["ok"] is None
+    assert (check.ok, check.residual_ns) == (False, 50)
+    assert profiler_cost(None, plain).ok is None
 
 
 def test_raw_onnxruntime_counts_node_executions_in_runs_once(tmp_path: Path) -> None:

@@ -48,12 +48,12 @@ def test_what_was_asked_for_is_held_against_kernels(
     asked: str, kernels: list[tuple[str, int]], ok: bool | None, says: str
 ) -> None:
     found = verdict(asked, *kernels)
-    assert found["ok"] is ok
-    assert says in found["text"]
+    assert found.ok is ok
+    assert says in found.text
 
 
 def test_a_side_that_claims_nothing_makes_no_error() -> None:
-    assert verdict("fp32", (TF32, 1), claims=False)["ok"] is None
+    assert verdict("fp32", (TF32, 1), claims=False).ok is None
 
 
 def test_without_kernels_there_is_no_check() -> None:
@@ -88,9 +88,9 @@ QUEUED = {"latency_ns": [200] * 9, "queued_ns": [100] * 9, "facts": {"cuda_graph
 
 def test_a_queued_trace_is_held_against_queued_inferences() -> None:
     found = latency_.profiler_cost([104] * 9, QUEUED, queued=True)
-    assert (found["ok"], found["residual_ns"]) == (True, 4)
+    assert (found.ok, found.residual_ns) == (True, 4)
     # From idle, the same trace would seem to take half as long as the unprofiled run.
-    assert latency_.profiler_cost([104] * 9, QUEUED, queued=False)["ok"] is False
+    assert latency_.profiler_cost([104] * 9, QUEUED, queued=False).ok is False
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_queued_trace_is_held_against_queued_inferences() -> None:
 )
 def test_unlike_modes_are_not_compared(latency: dict[str, Any], why: str) -> None:
     found = latency_.profiler_cost([104] * 9, latency, queued=True)
-    assert found["ok"] is None and why in found["text"]
+    assert found.ok is None and why in found.text
 
 
 def test_how_launch_bound_an_engine_is() -> None:
@@ -132,8 +132,8 @@ def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -
     ):
         found = latency_.kernels_alone([span(0, busy)], {0: 100}, latency)
         assert found is not None
-        assert (found["check"], found["ok"], found["residual_ns"]) == ("iii", ok, residual)
-        assert sum(t["ns"] for t in found["terms"]) == residual
+        assert (found.name, found.ok, found.residual_ns) == ("iii", ok, residual)
+        assert sum(ns for _, ns in found.terms) == residual
 
 
 def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
@@ -146,9 +146,9 @@ def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
     agree = closure.judged("sources", [], 1, 1000, 0.02, good="the same", bad="not")
     differ = closure.judged("sources", [], 100, 1000, 0.02, good="the same", bad="not")
     (told, _) = latency_.host_slowed(slower, [agree])
-    assert told["ok"] is None and "took 200 % longer" in told["text"]
-    assert told["residual_ns"] == 200  # still shown
+    assert told.ok is None and "took 200 % longer" in told.text
+    assert told.residual_ns == 200  # still shown
     for sources in ([differ], [], [closure.unchecked("sources", "no nsys")]):
         assert latency_.host_slowed(slower, sources)[0] == slower
     fits = latency_.profiler_cost([100] * 9, {"latency_ns": [100] * 9}, queued=False)
-    assert latency_.host_slowed(fits, [agree])[0]["ok"] is True
+    assert latency_.host_slowed(fits, [agree])[0].ok is True

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
-from analysis_examples import node, ops, three_modules, told
+import rendering
+from analysis_examples import node, ops, three_modules
 
 from layerline.analysis.comparison import savings
+from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.layers import of_ops
-from layerline.analysis.model.comparison import View
+from layerline.analysis.model.comparison import Check, Comparison, Kind
 from layerline.analysis.model.side import Model, SideData
 from layerline.analysis.report import headline
+from layerline.analysis.report.headline import Sentence
 
 ENGINE, EAGER = "engine/fp16.ort/inference", "eager/fp32/inference"
 
@@ -68,22 +73,23 @@ def eager(**more: Any) -> SideData:
 
 
 @pytest.fixture
-def view() -> View:
+def view() -> Comparison:
     model = Model("tiny, 1×8", ["", "a", "b", "b.c", "b.d"], {"b.c": "Linear"})
-    return told([engine(), eager()], model, generated="2026-01-01T00:00:00+00:00")
+    return build([engine(), eager()], model, generated="2026-01-01T00:00:00+00:00")
 
 
-def row(view: View, identity: str) -> Any:
-    (found,) = [r for r in view["modules"] if r["id"] == identity]
+def row(view: Comparison, identity: str) -> Any:
+    (found,) = [r for r in view.modules if r.id == identity]
     return found
 
 
-def test_it_is_plain_json(view: View) -> None:
-    assert json.loads(json.dumps(view, allow_nan=False)) == view
+def test_it_is_plain_json(view: Comparison) -> None:
+    plain = msgspec.to_builtins(view)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
 
 
-def test_modules_in_preorder_with_blocks_below_their_common_parent(view: View) -> None:
-    assert [r["id"] for r in view["modules"]] == [
+def test_modules_in_preorder_with_blocks_below_their_common_parent(view: Comparison) -> None:
+    assert [r.id for r in view.modules] == [
         "module:",
         "block:a+b.c",
         "module:a",
@@ -97,84 +103,84 @@ def test_modules_in_preorder_with_blocks_below_their_common_parent(view: View) -
     ]
 
 
-def test_costs_by_hand(view: View) -> None:
-    a = row(view, "module:a")["costs"]
-    assert a[ENGINE]["own"] == 20 and a[ENGINE]["shared"] == 5
-    assert a[ENGINE]["share"] == pytest.approx(25 / 134)  # totals 123, 134, 148
-    assert a[EAGER]["own"] == 40 and a[EAGER]["shared"] == 0
-    whole = row(view, "module:")["costs"]
-    assert (whole[ENGINE]["own"], whole[EAGER]["own"]) == (127, 349)
-    assert row(view, "module:b")["costs"][EAGER]["own"] == 309
+def test_costs_by_hand(view: Comparison) -> None:
+    a = row(view, "module:a").costs
+    assert a[ENGINE].own == 20 and a[ENGINE].shared == 5
+    assert a[ENGINE].share == pytest.approx(25 / 134)  # totals 123, 134, 148
+    assert a[EAGER].own == 40 and a[EAGER].shared == 0
+    whole = row(view, "module:").costs
+    assert (whole[ENGINE].own, whole[EAGER].own) == (127, 349)
+    assert row(view, "module:b").costs[EAGER].own == 309
 
 
-def test_a_block_is_exact_on_both_sides(view: View) -> None:
+def test_a_block_is_exact_on_both_sides(view: Comparison) -> None:
     block = row(view, "block:a+b.c")
-    assert block["members"] == ["a", "b.c"] and block["parent"] == "module:"
+    assert block.members == ["a", "b.c"] and block.parent == "module:"
     # 10+5+100, 20+5+100, 30+5+100; and 40 + 300.
-    assert [(block["costs"][k]["own"], block["costs"][k]["shared"]) for k in (ENGINE, EAGER)] == [
+    assert [(block.costs[k].own, block.costs[k].shared) for k in (ENGINE, EAGER)] == [
         (125, 0),
         (340, 0),
     ]
 
 
-def test_own_operations_of_a_module_with_children_are_a_block(view: View) -> None:
+def test_own_operations_of_a_module_with_children_are_a_block(view: Comparison) -> None:
     own = row(view, "block:b")
-    assert own["name"] == "own operations" and own["members"] == ["b"]
-    assert own["costs"] == {EAGER: {**own["costs"][EAGER], "own": 9}}
+    assert own.name == "own operations" and own.members == ["b"]
+    assert own.costs == {EAGER: replace(own.costs[EAGER], own=9)}
 
 
-def test_a_side_that_ran_nothing_for_a_module_has_no_cost_there(view: View) -> None:
-    assert EAGER not in row(view, "module:b.d")["costs"]
+def test_a_side_that_ran_nothing_for_a_module_has_no_cost_there(view: Comparison) -> None:
+    assert EAGER not in row(view, "module:b.d").costs
 
 
-def test_rows_that_are_no_modules(view: View) -> None:
-    assert row(view, "row:optimizer")["costs"][EAGER]["own"] == 20
-    outside = row(view, "row:outside operators")["costs"][EAGER]
-    assert outside["own"] == 60 and outside["share"] is None
-    lost = row(view, "row:unresolved")["costs"]
-    assert (lost[ENGINE]["own"], lost[EAGER]["own"]) == (7, 2)
+def test_rows_that_are_no_modules(view: Comparison) -> None:
+    assert row(view, "row:optimizer").costs[EAGER].own == 20
+    outside = row(view, "row:outside operators").costs[EAGER]
+    assert outside.own == 60 and outside.share is None
+    lost = row(view, "row:unresolved").costs
+    assert (lost[ENGINE].own, lost[EAGER].own) == (7, 2)
 
 
-def test_unresolved_time_is_named_and_counts_against_coverage(view: View) -> None:
-    by_side = {u["side"]: u for u in view["unresolved"]}
-    assert (by_side[ENGINE]["name"], by_side[ENGINE]["ns"]) == ("?", 7)
-    assert (by_side[EAGER]["name"], by_side[EAGER]["ns"]) == ("noise", 2)
-    engine_side, eager_side = view["sides"]
-    assert engine_side["coverage"] == pytest.approx(1 - 21 / 405)
-    assert engine_side["unresolved_ns"] == 7 and engine_side["operation_ns"] == 134
-    assert eager_side["coverage"] == pytest.approx(1 - 2 / 371)
+def test_unresolved_time_is_named_and_counts_against_coverage(view: Comparison) -> None:
+    by_side = {u.side: u for u in view.unresolved}
+    assert (by_side[ENGINE].name, by_side[ENGINE].ns) == ("?", 7)
+    assert (by_side[EAGER].name, by_side[EAGER].ns) == ("noise", 2)
+    engine_side, eager_side = view.sides
+    assert engine_side.coverage == pytest.approx(1 - 21 / 405)
+    assert engine_side.unresolved_ns == 7 and engine_side.operation_ns == 134
+    assert eager_side.coverage == pytest.approx(1 - 2 / 371)
 
 
-def test_precision_that_ran_is_weighed_by_time(view: View) -> None:
-    run = view["sides"][0]["precision_run"]
+def test_precision_that_ran_is_weighed_by_time(view: Comparison) -> None:
+    run = view.sides[0].precision_run
     # a 60, c 300, 15 + 21 that no layer describes; d (9) is known to compute nothing.
     assert run == {"fp16": 300 / 396, "fp32": 60 / 396, "unknown": 36 / 396}
 
 
-def test_a_leafs_layers_are_those_wholly_or_partly_inside(view: View) -> None:
-    names = {r["id"]: r["layer"] for r in view["layers"]}
-    assert {names[i] for i in row(view, "module:a")["layers"]} == {"a", "a+c"}
-    assert row(view, "module:b")["layers"] == []
+def test_a_leafs_layers_are_those_wholly_or_partly_inside(view: Comparison) -> None:
+    names = {r.id: r.layer for r in view.layers}
+    assert {names[i] for i in row(view, "module:a").layers} == {"a", "a+c"}
+    assert row(view, "module:b").layers == []
     assert [i.partition("#")[0] for i in names] == [ENGINE] * 5
 
 
-def test_ratio_of_latencies_with_an_interval(view: View) -> None:
-    (r,) = view["ratios"]
-    assert (r["over"], r["under"]) == (EAGER, ENGINE)
-    assert r["ratio"] == pytest.approx(452 / 152)  # medians 452.5 and 152.5 rounded to even
-    assert (r["low"], r["high"]) == (450 / 155, 455 / 150)
+def test_ratio_of_latencies_with_an_interval(view: Comparison) -> None:
+    (r,) = view.ratios
+    assert (r.over, r.under) == (EAGER, ENGINE)
+    assert r.ratio == pytest.approx(452 / 152)  # medians 452.5 and 152.5 rounded to even
+    assert (r.low, r.high) == (450 / 155, 455 / 150)
 
 
 def test_the_noise_of_building_is_in_the_interval_of_a_ratio() -> None:
-    view = told([engine(rebuild_noise=0.1), eager()], Model("m"))
-    (r,) = view["ratios"]
+    view = build([engine(rebuild_noise=0.1), eager()], Model("m"))
+    (r,) = view.ratios
     # The engine's 150 to 155 ns become 135 to 170 (155 * 1.1 = 170.5, rounded to even).
-    assert (r["low"], r["high"]) == (450 / 170, 455 / 135)
-    assert view["sides"][0]["latency"]["low"] == 150
+    assert (r.low, r.high) == (450 / 170, 455 / 135)
+    assert view.sides[0].latency.low == 150
 
 
-def test_headline_says_how_much_where_and_how_sure(view: View) -> None:
-    first, second, *_, last = (h["text"] for h in view["headline"])
+def test_headline_says_how_much_where_and_how_sure(view: Comparison) -> None:
+    first, second, *_, last = (h.text for h in rendering.headline(view))
     assert first.startswith("ort fp16 is 2.97× as fast as eager fp32 (152 ns against 452 ns; 95 %")
     # a: 40 - 25; b.c: 300 - 105.
     assert "saves most in b.c (at least 195 ns), a (at least 15 ns)" in second
@@ -183,48 +189,40 @@ def test_headline_says_how_much_where_and_how_sure(view: View) -> None:
 
 def test_headline_is_not_significant_by_accident() -> None:
     noisy = [600, 100, 150, 150, 100, 600]
-    view = told(
+    view = build(
         [engine(latency_ns=noisy), eager(latency_ns=[500, 130, 160, 170, 120, 600])], Model("m")
     )
-    first = view["headline"][0]
-    assert "not distinguishable" in first["text"] and first["tone"] == "neutral"
+    first = rendering.headline(view)[0]
+    assert "not distinguishable" in first.text and first.tone == "neutral"
 
 
 def test_headline_without_an_interval_says_so() -> None:
-    view = told([engine(latency_ns=[100]), eager(latency_ns=[1000])], Model("m"))
-    assert "too few samples" in view["headline"][0]["text"]
+    view = build([engine(latency_ns=[100]), eager(latency_ns=[1000])], Model("m"))
+    assert "too few samples" in rendering.headline(view)[0].text
 
 
 def test_headline_of_a_slower_engine_is_bad_news() -> None:
-    view = told([engine(latency_ns=[900] * 6), eager()], Model("m"))
-    assert "takes 1.99× as long as" in view["headline"][0]["text"]
-    assert view["headline"][0]["tone"] == "bad"
+    view = build([engine(latency_ns=[900] * 6), eager()], Model("m"))
+    assert "takes 1.99× as long as" in rendering.headline(view)[0].text
+    assert rendering.headline(view)[0].tone == "bad"
 
 
 def test_a_check_that_failed_is_in_the_headline() -> None:
-    check: Any = {
-        "check": "i",
-        "terms": [],
-        "residual_ns": 9,
-        "residual_share": 0.5,
-        "tolerance": 0.1,
-        "ok": False,
-        "text": "These numbers do not add up: x.",
-    }
-    view = told([engine(closure=[check]), eager()], Model("m"))
-    where = view["headline"][1]
-    assert where["text"].startswith("As profiled, with checks that failed: ")
-    assert where["tone"] == "neutral"
-    assert view["headline"][-1] == {
-        "text": "These numbers do not add up: operations are not counted once (ort fp16). "
+    check = Check("i", [], 9, 0.5, 0.1, False, "These numbers do not add up: x.")
+    view = build([engine(checks=[check]), eager()], Model("m"))
+    where = rendering.headline(view)[1]
+    assert where.text.startswith("As profiled, with checks that failed: ")
+    assert where.tone == "neutral"
+    assert rendering.headline(view)[-1] == Sentence(
+        text="These numbers do not add up: operations are not counted once (ort fp16). "
         "See the checks.",
-        "tone": "bad",
-    }
+        tone="bad",
+    )
 
 
 def test_nothing_captured_gives_an_empty_view() -> None:
-    view = told([], Model("m"))
-    assert view["modules"] == [] and view["sides"] == []
+    view = build([], Model("m"))
+    assert view.modules == [] and view.sides == []
 
 
 @pytest.mark.parametrize(
@@ -246,10 +244,10 @@ def test_times_for_people(ns: int | None, text: str) -> None:
 
 def test_nested_kinds_are_not_counted_twice() -> None:
     def kind(name: str) -> Any:
-        return {"name": name, "module_class": None, "count": 2, "costs": {}}
+        return Kind(name, None, 2, {})
 
     names = ["h.*", "h.*.attn", "h.*.attn.q", "h.*.mlp", "wte", "enc", "enc.x"]
-    assert [k["name"] for k in savings.disjoint([kind(n) for n in names])] == [
+    assert [k.name for k in savings.disjoint([kind(n) for n in names])] == [
         "h.*.attn",
         "h.*.mlp",
         "wte",

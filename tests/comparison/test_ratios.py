@@ -25,7 +25,7 @@ def test_the_fastest_engine_comes_first_with_all_that_it_is_held_against() -> No
             side("torch", "fp32", 800), side("torch", "fp16", 600),
         ]
     )  # fmt: skip
-    assert [(r["over"], r["under"], r["ratio"]) for r in found] == [
+    assert [(r.over, r.under, r.ratio) for r in found] == [
         ("fp16.torch", "fp16.tensorrt", 6.0),
         ("fp16.onnxruntime-cuda", "fp16.tensorrt", 3.0),
         ("fp32.tensorrt", "fp16.tensorrt", 4.0),
@@ -39,4 +39,4 @@ def test_the_fastest_engine_comes_first_with_all_that_it_is_held_against() -> No
 
 def test_an_engine_without_eager_of_its_precision_is_held_against_fp32() -> None:
     (found,) = ratios([side("tensorrt", "bf16", 100), side("torch", "fp32", 800)])
-    assert (found["over"], found["ratio"]) == ("fp32.torch", 8.0)
+    assert (found.over, found.ratio) == ("fp32.torch", 8.0)

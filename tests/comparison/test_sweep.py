@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import rendering
 from click.testing import CliRunner
 
 from layerline.analysis.captures import sweep as sweep_
 from layerline.analysis.comparison import build
 from layerline.analysis.comparison import sweep as analysis
+from layerline.analysis.model.comparison import Estimate
 from layerline.analysis.model.side import Model
-from layerline.analysis.report import html, markdown
 from layerline.analysis.report.sweep import rate, sentence
 from layerline.core import files
 from layerline.core.errors import InputError, ToolMissing
@@ -51,55 +54,50 @@ def a_document(*points: dict[str, Any], skipped: list[Any] | None = None) -> dic
 
 def test_rates_are_of_the_whole_batch_and_their_interval_is_turned_round() -> None:
     # 4 sequences of 100 tokens in 2 ms: 2000 sequences/s, 200,000 tokens/s.
-    (p,) = sweep_.view(a_document(a_point(4, 2_000_000)), LABELS)["points"]
-    assert p["sequences_per_second"] == pytest.approx(2_000)
-    assert p["tokens_per_second"] == pytest.approx(200_000)
-    assert p["tokens_low"] == pytest.approx(400 / 2.02e-3)
-    assert p["tokens_high"] == pytest.approx(400 / 1.98e-3)
-    assert (p["memory_bytes"], p["memory_of"]) == (2**20, "context_bytes")
-    assert p["queue_tokens_per_second"] is None
-    (p,) = sweep_.view(a_document(a_point(4, 1, throughput_per_second=10.0)), LABELS)["points"]
-    assert p["queue_tokens_per_second"] == 4_000
+    (p,) = sweep_.view(a_document(a_point(4, 2_000_000)), LABELS).points
+    assert p.sequences_per_second == pytest.approx(2_000)
+    assert p.tokens_per_second == pytest.approx(200_000)
+    assert p.tokens_low == pytest.approx(400 / 2.02e-3)
+    assert p.tokens_high == pytest.approx(400 / 1.98e-3)
+    assert (p.memory_bytes, p.memory_of) == (2**20, "context_bytes")
+    assert p.queue_tokens_per_second is None
+    (p,) = sweep_.view(a_document(a_point(4, 1, throughput_per_second=10.0)), LABELS).points
+    assert p.queue_tokens_per_second == 4_000
 
 
 def test_the_best_batch_is_sure_or_said_not_to_be() -> None:
     sure = sweep_.view(
         a_document(a_point(1, 1_000_000), a_point(4, 2_000_000), a_point(8, 5_000_000)), LABELS
     )
-    (best,) = sure["best"]
-    assert (best["batch"], best["alike"], best["last"], best["of"]) == (4, [], False, 3)
+    (best,) = sure.best
+    assert (best.batch, best.alike, best.last, best.of) == (4, [], False, 3)
     assert sentence(best) == (
         "TensorRT fp16: 200 k tokens/s at batch 4 (95 % interval 198 k – 202 k), the most of "
         "3 batches."
     )
     # 8 in 4.04 ms is 198 k tokens/s: its interval reaches that of 200 k.
     close = sweep_.view(a_document(a_point(4, 2_000_000), a_point(8, 4_040_000)), LABELS)
-    assert close["best"][0]["alike"] == [8]
-    assert "not distinguishable from batch 8" in sentence(close["best"][0])
+    assert close.best[0].alike == [8]
+    assert "not distinguishable from batch 8" in sentence(close.best[0])
     growing = sweep_.view(a_document(a_point(1, 1_000_000), a_point(4, 2_000_000)), LABELS)
-    assert "a larger one may do more" in sentence(growing["best"][0])
+    assert "a larger one may do more" in sentence(growing.best[0])
     alone = sweep_.view(a_document(a_point(4, 2_000_000)), LABELS)
-    assert "the only batch" in sentence(alone["best"][0])
+    assert "the only batch" in sentence(alone.best[0])
 
 
 def test_points_without_an_interval_are_never_surely_below() -> None:
     few = {"n": 2, "median": 9_000_000, "low": None, "high": None, "p90": 1, "p99": 1}
     found = sweep_.view(a_document(a_point(1, 1_000_000), a_point(2, 0, summary=few)), LABELS)
-    assert found["best"][0]["alike"] == [2]
+    assert found.best[0].alike == [2]
     nothing = sweep_.view(a_document(a_point(1, 0, summary=None)), LABELS)
-    assert nothing["best"] == []
-    assert nothing["points"][0]["tokens_per_second"] is None
+    assert nothing.best == []
+    assert nothing.points[0].tokens_per_second is None
 
 
 def a_side(low: int, high: int, **more: Any) -> Any:
-    latency = {"median": (low + high) // 2, "low": low, "high": high, "n": 20}
-    return {
-        "side": "engine",
-        "precision": "fp16",
-        "backend": "tensorrt",
-        "latency": latency,
-        **more,
-    }
+    latency = Estimate((low + high) // 2, low, high, 20)
+    about = {"task": "engine", "precision": "fp16", "backend": "tensorrt", "latency": latency}
+    return SimpleNamespace(**about | more)
 
 
 def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
@@ -116,12 +114,12 @@ def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
     assert analysis.beside(found, [own], 2, 100) == []  # the run's batch was not swept
     assert analysis.beside(found, [own], 1, 99) == []  # another sequence length
     assert analysis.beside(found, [a_side(1, 2, backend="onnxruntime")], 1, 100) == []
-    unknown = {"median": 1, "low": None, "high": None, "n": 2}
+    unknown = Estimate(1, None, None, 2)
     assert analysis.beside(found, [a_side(1, 2, latency=unknown)], 1, 100) == []
-    found["remarks"] = [said]
+    found = replace(found, remarks=[said])
     shown = build.build([], Model("m"))
-    shown["sweep"] = found
-    for rendered in (markdown.render(shown), html.render(shown)):
+    shown = replace(shown, sweep=found)
+    for rendered in (rendering.markdown(shown), rendering.html(shown)):
         assert "steady from one process to the next; the sweep and the run compare" in rendered
 
 
@@ -155,9 +153,9 @@ def test_both_reports_show_it_and_escape_what_failed() -> None:
     skipped = [{"what": "fp16 tensorrt at batch 64", "why": "<b>out|of memory", "fix": None}]
     found = sweep_.view(a_document(a_point(4, 2_000_000), skipped=skipped), LABELS)
     shown = build.build([], Model("m"))
-    assert "Batch sweep" not in markdown.render(shown) + html.render(shown)
-    shown["sweep"] = found
-    text, page = markdown.render(shown), html.render(shown)
+    assert "Batch sweep" not in rendering.markdown(shown) + rendering.html(shown)
+    shown = replace(shown, sweep=found)
+    text, page = rendering.markdown(shown), rendering.html(shown)
     for rendered in (text, page):
         assert "Batch sweep" in rendered
         assert "200 k" in rendered

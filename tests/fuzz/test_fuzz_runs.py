@@ -12,13 +12,12 @@ from typing import Any
 
 import json_mutations as mutations
 import pytest
+import rendering
 from click.testing import CliRunner
 
 from layerline.analysis import pipeline
 from layerline.analysis.checks import raw_totals
 from layerline.analysis.readers.nsys import host
-from layerline.analysis.report import markdown
-from layerline.analysis.report.summary_json import summary
 from layerline.core.cli.command import cli
 from layerline.core.errors import LayerlineError
 from layerline.core.files import write_json
@@ -149,9 +148,9 @@ def _kept(function: Any) -> Any:
 def figures(run: Run) -> Any:
     """The summary of a run; the report is written as text too."""
     result = pipeline.analyse(run)
-    markdown.render(result.view).encode()
+    rendering.markdown(result.view).encode()
     json.dumps(result.record, allow_nan=False).encode()
-    made = summary(result.view, result.rebuild_noise)
+    made = rendering.summary(result.view)
     return json.loads(json.dumps(made, allow_nan=False))
 
 

@@ -186,11 +186,11 @@ def test_eager_captures_have_the_same_block(tmp_path: Path) -> None:
     path = made.write(tmp_path / "eager.sqlite")
     ops = eager_nsys.read(path, {"precision": "fp32"}).main
     found = capture_.block(capture_.read(path, {}), ops, [1000] * 7)
-    assert found is not None and found["iterations"] == 3
-    medians = {k: v["median"] for k, v in found["values"].items() if v}
+    assert found is not None and found.iterations == 3
+    medians = {k: v.median for k, v in found.values.items() if v}
     assert (medians["issue"], medians["launch"]) == (505, 10)
     assert (medians["busy"], medians["idle"], medians["idle_for_host"]) == (100, 350, 255)
-    assert (found["unprofiled_share"], found["unprofiled_source"]) == (pytest.approx(0.9), "busy")
+    assert (found.unprofiled_share, found.unprofiled_source) == (pytest.approx(0.9), "busy")
 
 
 def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
@@ -225,17 +225,17 @@ def test_the_verdict_and_what_it_rests_on(
     host = host_.read(capture(tmp_path))
     found = capture_.block(host, operations(), latency, queued)
     assert found is not None
-    assert found["traced_share"] == pytest.approx(2 / 3)
-    assert found["unprofiled_share"] == (None if share is None else pytest.approx(share))
-    assert found["unprofiled_source"] == source
-    assert (found["launch_bound"], found["confirmed"]) == (is_bound, confirmed)
+    assert found.traced_share == pytest.approx(2 / 3)
+    assert found.unprofiled_share == (None if share is None else pytest.approx(share))
+    assert found.unprofiled_source == source
+    assert (found.launch_bound, found.confirmed) == (is_bound, confirmed)
 
 
 def test_a_capture_that_does_not_show_why_is_said_to(tmp_path: Path) -> None:
     """Issued in 60 ns, busy for 60: yet the unprofiled device waits for half of the latency."""
     made = calls.Measured([0], {"issue": [60], "busy": [60], "launches": [2]})
     found = launch_bound.describe(made, 0.5, [100] * 9)
-    assert (found["launch_bound"], found["confirmed"]) == (True, False)
-    assert "does not show why" in found["text"]
+    assert (found.launch_bound, found.confirmed) == (True, False)
+    assert "does not show why" in found.text
     graph = launch_bound.describe(made, 0.5, [100] * 9, cuda_graph=True)
-    assert graph["confirmed"] is None and "CUDA graph" in graph["text"]
+    assert graph.confirmed is None and "CUDA graph" in graph.text

@@ -18,7 +18,7 @@ import h100_tiny
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from analysis_examples import told
+import rendering
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,10 +26,10 @@ from paths import DATA
 
 from layerline.analysis.captures import counters
 from layerline.analysis.captures import engine as engine_
+from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
 from layerline.analysis.model.side import Model
-from layerline.analysis.report import counted, counters_csv, html, markdown, roofline_plot
-from layerline.analysis.report.summary_json import summary
+from layerline.analysis.report import counted, counters_csv, roofline_plot
 from layerline.analysis.roofline import bound
 from layerline.core import nodes
 from layerline.core.cli.command import cli
@@ -44,7 +44,7 @@ from layerline.profile.ncu.tool import Options
 
 
 def rows(capture: bound.Capture | None = None, view: Any = None) -> dict[tuple[str, str], Any]:
-    side = bound.side(capture or views.capture(), view or views.view())
+    side = bound.side(capture or views.capture(), rendering.comparison(view or views.view()))
     return {(r["kind"], r["name"]): r for r in side["rows"]}
 
 
@@ -95,7 +95,7 @@ def test_launches_that_were_given_counters_are_told_apart() -> None:
     given = found["layer", "h_1_ln/Norm"]
     assert (given["launches"], given["measured"], given["bound"]) == (1, 0, "memory")
     assert (found["module", "h.1"]["launches"], found["module", "h.1"]["measured"]) == (3, 1)
-    side = bound.side(views.capture(), views.view())
+    side = bound.side(views.capture(), rendering.comparison(views.view()))
     assert (side["launches"], side["measured"], side["uncounted"]) == (6, 4, 0)
     assert any("2 were given those of a launch" in f for f in counted.facts(side))
 
@@ -116,7 +116,7 @@ def of_eager(
         cost = module["costs"][views.KEY]
         there = () if module["path"] == without else phases
         module["costs"] = {f"eager/fp16/{phase}": cost for phase in there}
-    made = bound.side(bound.Capture(key, counted_table), view)
+    made = bound.side(bound.Capture(key, counted_table), rendering.comparison(view))
     return {r["name"]: r["share"] for r in made["rows"] if r["kind"] == "layer"}
 
 
@@ -159,7 +159,7 @@ def test_twins_that_were_both_measured_tell_their_spread() -> None:
     # Of the module's 10.5 us (the twins' mean), 20 and 2 us: what is small speaks for little.
     module = found["module", "h.1"]["spread"]
     assert module["relative"] == pytest.approx(1 / 32.5) and module["launches"] == 2
-    side = bound.side(views.capture(), views.view())
+    side = bound.side(views.capture(), rendering.comparison(views.view()))
     assert side["spread"]["relative"] == pytest.approx(2 / 65)
     assert side["widest"] == spread
     assert any("of a single kind by at most 9.5 %" in f for f in counted.facts(side))
@@ -174,7 +174,7 @@ def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
 
 def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
     """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
-    said = counted.costliest(bound.side(views.capture(), views.view()))
+    said = counted.costliest(bound.side(views.capture(), rendering.comparison(views.view())))
     assert [name for name, _, _ in said] == ["h.*.ln", "h.*.fc"]
     (_, share, text), (_, _, second) = said
     assert share == "64.3 %, 2 of them"
@@ -186,12 +186,17 @@ def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
 def test_what_no_side_has_measured_has_no_column() -> None:
     names = {"ipc": "sm__inst_executed.avg.per_cycle_active"}
     whole = views.view()
-    whole["counters"] = {"sides": [bound.side(views.capture(), whole)], "uncounted": []}
-    there = counted.shown(whole)
+    whole["counters"] = {
+        "sides": [bound.side(views.capture(), rendering.comparison(whole))],
+        "uncounted": [],
+    }
+    there = counted.shown(rendering.comparison(whole))
     whole["counters"]["sides"] = [
-        bound.side(views.capture(views.counters((names["ipc"],))), views.view())
+        bound.side(
+            views.capture(views.counters((names["ipc"],))), rendering.comparison(views.view())
+        )
     ]
-    without = counted.shown(whole)
+    without = counted.shown(rendering.comparison(whole))
     assert there is not None and without is not None
     assert [h for h in there["head"] if h not in without["head"]] == ["IPC"]
     (side,) = without["sides"]
@@ -219,7 +224,9 @@ def test_without_bytes_nothing_is_said_of_memory() -> None:
     assert add["bound"] is None and add["shares"]["memory"] is None and add["bytes"] is None
     assert "unknown" in add["text"] and "memory" in add["text"]
     assert product["bound"] == "tensor" and "bytes" not in product["text"]
-    side = bound.side(views.capture(views.counters(left_out=(BYTES,))), views.view())
+    side = bound.side(
+        views.capture(views.counters(left_out=(BYTES,))), rendering.comparison(views.view())
+    )
     assert side["missing"] == [BYTES]
     assert any(BYTES in f and "--roofline" in f for f in counted.facts(side))
 
@@ -231,23 +238,25 @@ def test_a_layer_with_a_kernel_that_was_not_counted_is_unknown() -> None:
     assert row["flop"] is None and row["bound"] is None and row["times_bytes"] is None
     assert "1 of its 2 kernels have no counters" in row["text"]
     assert "6 of its 12 kernels have no counters" in found["module", ""]["text"]
-    side = bound.side(views.capture(), views.view(kernels=2))
+    side = bound.side(views.capture(), rendering.comparison(views.view(kernels=2)))
     assert any("6 more kernels of an iteration were not captured" in f for f in counted.facts(side))
     assert found["kernel", "gemm"]["flop"] == 2.56e9  # that one is known
 
 
 def test_compute_peaks_are_those_at_the_clock_that_ran() -> None:
-    side = bound.side(views.capture(), views.view())
+    side = bound.side(views.capture(), rendering.comparison(views.view()))
     assert side["peaks"] == pytest.approx(
         {"memory": 1e12, "fp32": 25.6e12, "tensor fp16": 409.6e12}
     )
-    without = bound.side(views.capture(views.counters(left_out=(CLOCK,))), views.view())
+    without = bound.side(
+        views.capture(views.counters(left_out=(CLOCK,))), rendering.comparison(views.view())
+    )
     assert "lowered" in (side["peaks_source"] or "")
     assert "lowered" not in (without["peaks_source"] or "")
 
 
 def test_the_drawing_puts_roofs_and_points_where_they_belong() -> None:
-    drawn = roofline_plot.drawing(bound.side(views.capture(), views.view()))
+    drawn = roofline_plot.drawing(bound.side(views.capture(), rendering.comparison(views.view())))
     assert drawn is not None
     # Two products have FLOP; both stand under the tensor roof, and right of its ridge (409.6).
     points = drawn["points"]
@@ -263,15 +272,15 @@ def test_the_drawing_puts_roofs_and_points_where_they_belong() -> None:
 
 def test_every_renderer_shows_it() -> None:
     view: Any = views.counted_view()
-    page, text = html.render(view), markdown.render(view)
+    page, text = rendering.html(view), rendering.markdown(view)
     for shown in (page, text):
         assert "Why it costs that" in shown and "replayed one at a time" in shown
         assert "62.5" in shown and "TensorRT fp32" in shown and "run ncu as root" in shown
     assert '<circle class="b-tensor"' in page
-    found = summary(view, {})["counters"]
+    found = rendering.summary(view)["counters"]
     assert found[views.KEY]["modules"]["h.0.fc"]["bound"] == "tensor"
     assert found["engine/fp32.tensorrt/inference"]["why"].endswith("(ERR_NVGPUCTRPERM)")
-    lines = list(csv.DictReader(io.StringIO(counters_csv.render(view))))
+    lines = list(csv.DictReader(io.StringIO(counters_csv.render(rendering.comparison(view)))))
     assert len(lines) == 8 + 6 + 6  # modules, layers, kernels
     row = next(x for x in lines if x["name"] == "h_0_fc/Gemm")
     assert float(row["share_tensor"]) == pytest.approx(0.625) and row["bound"] == "tensor"
@@ -282,17 +291,17 @@ def test_every_renderer_shows_it() -> None:
 
 def test_a_kernels_name_is_text_and_nothing_else() -> None:
     view: Any = views.counted_view(kernel="</script><script>window.hacked=1</script>")
-    page = html.render(view)
+    page = rendering.html(view)
     assert "<script>window.hacked" not in page and "window.hacked" in page
 
 
 def test_no_counters_says_nothing_and_breaks_nothing() -> None:
     view: Any = views.view()
-    assert counted.shown(view) is None
-    assert "Why it costs that" not in html.render(view)
-    assert "Why it costs that" not in markdown.render(view)
-    assert counters_csv.render(view).count("\n") == 1
-    assert summary(view, {})["counters"] == {}
+    assert counted.shown(rendering.comparison(view)) is None
+    assert "Why it costs that" not in rendering.html(view)
+    assert "Why it costs that" not in rendering.markdown(view)
+    assert counters_csv.render(rendering.comparison(view)).count("\n") == 1
+    assert rendering.summary(view)["counters"] == {}
 
 
 @settings(max_examples=15, deadline=None)
@@ -302,7 +311,9 @@ def test_whatever_was_counted_parents_come_first_and_nothing_is_counted_twice(
 ) -> None:
     table = views.counters()
     keep = [layer in kept for layer in table["layer"].to_pylist()]
-    side = bound.side(views.capture(table.filter(pa.array(keep))), views.view())
+    side = bound.side(
+        views.capture(table.filter(pa.array(keep))), rendering.comparison(views.view())
+    )
     seen: set[str] = set()
     for r in side["rows"]:
         assert r["parent"] is None or r["parent"] in seen
@@ -326,7 +337,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
     )
     named = pa.array(["fp32.tensorrt.ncu.csv"] * len(joined))
     at = joined.column_names.index("source")
-    return h100, sides, told(sides, Model("tiny")), joined.set_column(at, "source", named)
+    return h100, sides, build(sides, Model("tiny")), joined.set_column(at, "source", named)
 
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
@@ -424,7 +435,7 @@ def test_an_eager_module_with_a_launch_that_was_not_counted_is_unknown() -> None
     view = views.view()
     view["layers"] = []
     about = bound.Capture(views.KEY, table, {}, {"launches": planned + extra}, "base")
-    side = bound.side(about, view)
+    side = bound.side(about, rendering.comparison(view))
     found = {(r["kind"], r["name"]): r for r in side["rows"]}
     assert "1 of its 2 kernels have no counters" in found["module", "h.0.fc"]["text"]
     assert found["module", "h.0.fc"]["flop"] is None

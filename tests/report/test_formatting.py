@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.analysis import formatting
+from layerline.analysis.model.comparison import Cost
 from layerline.analysis.report import cells
 
 
@@ -66,7 +67,7 @@ def test_a_range_names_its_unit_once(low: Any, high: Any, text: str) -> None:
 
 
 def _cost(own: Any, shared: Any) -> Any:
-    return {"own": own, "own_low": None, "own_high": None, "shared": shared, "share": None}
+    return Cost(own, None, None, shared, None)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from analysis_examples import node, ops, told
+import rendering
+from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +16,11 @@ from layerline.analysis import formatting
 from layerline.analysis.checks import latency as latency_
 from layerline.analysis.commands.report import _comparisons
 from layerline.analysis.comparison import lead, savings
+from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.iterations import phase_shares
-from layerline.analysis.model.comparison import View
+from layerline.analysis.model.comparison import Comparison, Cost, Difference, Place
 from layerline.analysis.model.side import Model, SideData
-from layerline.analysis.report import answer, html, markdown
-from layerline.analysis.report.summary_json import summary
+from layerline.analysis.report import answer
 
 US = 1_000
 TIMES = [100, 101, 99, 100, 102, 98, 100, 101]  # no trend, interval [98, 102] at eight samples
@@ -47,12 +49,12 @@ def a_side(name: str, precision: str, latency: int, **more: Any) -> SideData:
     return SideData(**{**facts, **more})
 
 
-def made(*sides: SideData) -> View:
-    return told(list(sides), Model("m", ["", "attn", "mlp"]))
+def made(*sides: SideData) -> Comparison:
+    return build(list(sides), Model("m", ["", "attn", "mlp"]))
 
 
-def texts(view: View) -> list[str]:
-    return [h["text"] for h in view["headline"]]
+def texts(view: Comparison) -> list[str]:
+    return [h.text for h in rendering.headline(view)]
 
 
 def test_the_fastest_engine_against_eager_of_its_precision_leads() -> None:
@@ -81,18 +83,18 @@ def test_the_fastest_engine_against_eager_of_its_precision_leads() -> None:
 def test_savings_have_intervals_and_those_that_may_be_zero_are_not_told() -> None:
     eager = a_side("eager", "fp32", 9_000, costs={"attn": 500, "mlp": 300})
     view = made(eager, a_side("TensorRT", "fp32", 4_000, costs={"attn": 200, "mlp": 290}))
-    (ratio,) = view["ratios"]
-    (saved,) = ratio["saves"]
+    (ratio,) = view.ratios
+    (saved,) = ratio.saves
     # Ends of the interval of eight: 98 and 102 hundredths. 500 to 200: 490 - 204 and 510 - 196.
-    assert saved == {
-        "name": "attn",
-        "ns": 300 * US,
-        "at_least_ns": 300 * US,
-        "low_ns": 286 * US,
-        "high_ns": 314 * US,
-    }
+    assert saved == Place(
+        name="attn",
+        ns=300 * US,
+        at_least_ns=300 * US,
+        low_ns=286 * US,
+        high_ns=314 * US,
+    )
     # 300 to 290: 294 - 295.8 is below zero, so nothing is said of it.
-    assert (ratio["loses"], ratio["undecided"]) == ([], 1)
+    assert (ratio.loses, ratio.undecided) == ([], 1)
     assert texts(view)[1] == (
         "Operation time per iteration: TensorRT fp32 saves most in attn (300 µs, 286 to 314 µs); "
         "95 % intervals; of one more kind the interval contains zero: not distinguishable."
@@ -103,9 +105,9 @@ def test_savings_have_intervals_and_those_that_may_be_zero_are_not_told() -> Non
 def test_a_loss_is_a_saving_the_other_way_round() -> None:
     eager = a_side("eager", "fp32", 9_000, costs={"attn": 100})
     view = made(eager, a_side("TensorRT", "fp32", 4_000, costs={"attn": 400}))
-    (lost,) = view["ratios"][0]["loses"]
+    (lost,) = view.ratios[0].loses
     # 400 to 100: 392 - 102 and 408 - 98.
-    assert (lost["name"], lost["ns"], lost["low_ns"], lost["high_ns"]) == (
+    assert (lost.name, lost.ns, lost.low_ns, lost.high_ns) == (
         "attn", 300 * US, 290 * US, 310 * US
     )  # fmt: skip
     assert "loses most in attn (300 µs, 290 to 310 µs)" in texts(view)[1]
@@ -114,17 +116,16 @@ def test_a_loss_is_a_saving_the_other_way_round() -> None:
 def cost(own: int, shared: int = 0, spread: int | None = 10) -> Any:
     ends = (None, None) if spread is None else (own - spread, own + spread)
     upper = (None, None) if spread is None else (own + shared - spread, own + shared + spread)
-    return {"own": own, "own_low": ends[0], "own_high": ends[1], "shared": shared, "share": None,
-            "upper_low": upper[0], "upper_high": upper[1]}  # fmt: skip
+    return Cost(own, *ends, shared, None, *upper)
 
 
 def test_shared_layers_and_noise_both_widen_a_saving() -> None:
     # 1000 - (400 to 700): 300 to 600 of the medians, 20 more to either side by the noise.
     place = savings.between("x", cost(1000), cost(400, 300))
-    assert (place["ns"], place["at_least_ns"]) == (None, 300)
-    assert (place["low_ns"], place["high_ns"]) == (280, 620)
+    assert (place.ns, place.at_least_ns) == (None, 300)
+    assert (place.low_ns, place.high_ns) == (280, 620)
     place = savings.between("x", cost(1000, spread=None), cost(400, 300))
-    assert (place["at_least_ns"], place["low_ns"], place["high_ns"]) == (300, None, None)
+    assert (place.at_least_ns, place.low_ns, place.high_ns) == (300, None, None)
 
 
 @given(st.tuples(*[st.integers(0, 10**6)] * 4), st.integers(0, 1000))
@@ -132,8 +133,8 @@ def test_a_saving_is_never_told_both_ways(values: tuple[int, ...], spread: int) 
     a, b = cost(values[0], values[1], spread), cost(values[2], values[3], spread)
     less, more = savings.between("x", a, b), savings.between("x", b, a)
     assert not (savings.sure(less) > 0 and savings.sure(more) > 0)
-    assert less["low_ns"] == -(more["high_ns"] or 0)
-    assert (less["low_ns"] or 0) <= less["at_least_ns"] <= (less["high_ns"] or 0)
+    assert less.low_ns == -(more.high_ns or 0)
+    assert (less.low_ns or 0) <= less.at_least_ns <= (less.high_ns or 0)
 
 
 def test_too_few_iterations_to_be_sure_of_a_saving_are_said() -> None:
@@ -143,7 +144,7 @@ def test_too_few_iterations_to_be_sure_of_a_saving_are_said() -> None:
 
     view = made(short(a_side("eager", "fp32", 9_000)), short(a_side("TensorRT", "fp32", 4_000)))
     assert texts(view)[1].endswith("attn (200 ns); too few iterations to say how sure.")
-    assert view["headline"][1]["tone"] == "neutral"
+    assert rendering.headline(view)[1].tone == "neutral"
     assert answer.comparisons(view)[0]["saves"] == "attn 200 ns, no interval"
 
 
@@ -151,37 +152,37 @@ def test_an_engine_that_computed_nothing_in_its_precision_is_no_win() -> None:
     half = a_side("CPU", "fp16", 7_000, precision_run={"fp32": 0.999, "int64": 0.001})
     view = made(a_side("eager", "fp32", 9_000), a_side("CPU", "fp32", 4_000), half)
     assert texts(view)[0].startswith("CPU fp32 is 2.25× as fast as eager fp32")
-    (said,) = [h for h in view["headline"] if h["text"].startswith("CPU fp16")]
-    assert said["tone"] == "bad"
-    assert said["text"] == (
+    (said,) = [h for h in rendering.headline(view) if h.text.startswith("CPU fp16")]
+    assert said.tone == "bad"
+    assert said.text == (
         "CPU fp16: nothing was computed in fp16 (by time, 99.9 % fp32); it is 1.29× as fast as "
         "eager fp32 and 0.57× as fast as CPU fp32."
     )
     note = "nothing was computed in fp16"
     assert [r["note"] for r in answer.comparisons(view)] == ["", note, note]
     # Alone it leads, and the same sentence says so.
-    first = made(a_side("eager", "fp32", 9_000), half)["headline"][0]
-    assert first["tone"] == "neutral"
-    assert first["text"].endswith(", but nothing was computed in fp16 (by time, 99.9 % fp32).")
+    first = rendering.headline(made(a_side("eager", "fp32", 9_000), half))[0]
+    assert first.tone == "neutral"
+    assert first.text.endswith(", but nothing was computed in fp16 (by time, 99.9 % fp32).")
 
 
 def test_an_engine_that_computed_little_in_its_precision_is_no_win_either() -> None:
     half = a_side("CPU", "fp16", 7_000, precision_run={"fp32": 0.9991, "fp16": 0.0009})
-    first = made(a_side("eager", "fp32", 9_000), half)["headline"][0]
-    assert first["tone"] == "neutral"
-    assert first["text"].endswith(", but only 0.09 % was computed in fp16 (by time, 99.9 % fp32).")
+    first = rendering.headline(made(a_side("eager", "fp32", 9_000), half))[0]
+    assert first.tone == "neutral"
+    assert first.text.endswith(", but only 0.09 % was computed in fp16 (by time, 99.9 % fp32).")
     mixed = a_side("CPU", "fp16", 7_000, precision_run={"fp32": 0.3, "fp16": 0.5, "unknown": 0.2})
     view = made(a_side("eager", "fp32", 9_000), mixed)
-    assert view["headline"][0]["tone"] == "good"
+    assert rendering.headline(view)[0].tone == "good"
     assert "CPU fp16 was asked for fp16 and computed, by time, 30.0 % fp32." in texts(view)
 
 
 def test_a_failed_third_check_says_in_which_direction() -> None:
     slow, fast = (
-        {**latency_.cost([traced] * 9, [100] * 9), "residual_ns": 1} for traced in (385, 29)
+        replace(latency_.cost([traced] * 9, [100] * 9), residual_ns=1) for traced in (385, 29)
     )
     view = made(
-        a_side("eager", "fp32", 9_000, closure=[fast]), a_side("CPU", "fp32", 1, closure=[slow])
+        a_side("eager", "fp32", 9_000, checks=[fast]), a_side("CPU", "fp32", 1, checks=[slow])
     )
     assert texts(view)[-1] == (
         "These numbers do not add up: the profiled and the unprofiled run differ (eager fp32 by "
@@ -203,19 +204,19 @@ ALTERNATING = [12_000_000, 150_000_000] * 4
 def test_a_series_that_has_not_settled_is_marked_in_the_sentence_and_in_the_ledger() -> None:
     restless = a_side("eager", "fp32", 0, latency_ns=ALTERNATING)
     view = made(restless, a_side("TensorRT", "fp32", 1_000))
-    first = view["headline"][0]
-    assert first["tone"] == "unsure"
+    first = rendering.headline(view)[0]
+    assert first.tone == "unsure"
     assert (
         "; not settled: eager fp32 has two levels: 50.0 % of samples near 12.0 ms, 50.0 % near "
-        "150 ms)." in first["text"]
+        "150 ms)." in first.text
     )
     assert answer.comparisons(view)[0]["note"] == "not settled: eager fp32"
-    written = markdown.render(view)
+    written = rendering.markdown(view)
     assert "**? TensorRT fp32 is" in written
     ledger = written.split("## Ledger")[1]
     (line,) = [row for row in ledger.splitlines() if row.startswith("| Unprofiled")]
     assert "? 81.0 ms" in line and "has two levels" in ledger
-    assert 'class="tone-unsure"' in html.render(view)
+    assert 'class="tone-unsure"' in rendering.html(view)
 
 
 def test_other_series_that_have_not_settled_have_one_sentence() -> None:
@@ -224,9 +225,9 @@ def test_other_series_that_have_not_settled_have_one_sentence() -> None:
         a_side("eager", "fp16", 8_000),
         a_side("TensorRT", "fp16", 1_000),
     )
-    (said,) = [h for h in view["headline"] if h["text"].startswith("Latencies that have not")]
-    assert said["tone"] == "unsure"
-    assert "eager fp32 has two levels" in said["text"]
+    (said,) = [h for h in rendering.headline(view) if h.text.startswith("Latencies that have not")]
+    assert said.tone == "unsure"
+    assert "eager fp32 has two levels" in said.text
 
 
 def test_an_engine_that_is_slower_has_its_sentence() -> None:
@@ -235,8 +236,10 @@ def test_an_engine_that_is_slower_has_its_sentence() -> None:
         a_side("TensorRT", "fp32", 3_000),
         a_side("CPU", "fp32", 18_000),
     )
-    (said,) = [h for h in view["headline"] if h["text"].startswith("CPU fp32 takes 2.00× as long")]
-    assert said["tone"] == "bad"
+    (said,) = [
+        h for h in rendering.headline(view) if h.text.startswith("CPU fp32 takes 2.00× as long")
+    ]
+    assert said.tone == "bad"
 
 
 def test_an_engine_with_wrong_outputs_does_not_lead_and_is_told() -> None:
@@ -249,8 +252,8 @@ def test_an_engine_with_wrong_outputs_does_not_lead_and_is_told() -> None:
         a_side("CPU", "fp32", 5_000, parity={**parity, "cosine": 0.4}),
     )
     assert texts(view)[0].startswith("TensorRT fp32 is 3.00×")
-    wrong = [h for h in view["headline"] if "does not compute what eager does" in h["text"]]
-    assert [(h["text"], h["tone"]) for h in wrong] == [
+    wrong = [h for h in rendering.headline(view) if "does not compute what eager does" in h.text]
+    assert [(h.text, h.tone) for h in wrong] == [
         ("TensorRT fp16 does not compute what eager does: 7 values are NaN or infinite.", "bad"),
         ("CPU fp32 does not compute what eager does: cosine 0.4.", "bad"),
     ]
@@ -347,7 +350,7 @@ def test_summary_and_terminal_have_the_table(monkeypatch: pytest.MonkeyPatch) ->
         a_side("TensorRT", "fp32", 4_000),
         a_side("CPU", "fp32", 5_000),
     )
-    written = summary(view, {})
+    written = rendering.summary(view)
     assert written["ratios"][0]["over"] == "eager/fp32.torch/inference"
     assert written["engines"]["fp32.tensorrt"]["steadiness"]["settled"] is True
     monkeypatch.setenv("COLUMNS", "200")
@@ -357,24 +360,23 @@ def test_summary_and_terminal_have_the_table(monkeypatch: pytest.MonkeyPatch) ->
     assert lines[1].startswith("2.25× as fast  TensorRT fp32  eager fp32  2.16× – 2.34×  attn 286")
     monkeypatch.setenv("COLUMNS", "60")
     assert not any("attn" in line for line in _comparisons(written["comparisons"]))
-    for text in (markdown.render(view), html.render(view)):
+    for text in (rendering.markdown(view), rendering.html(view)):
         assert "saves most in" in text and "attn 286 – 314" in text.replace("\u00a0", " ")
 
 
 def test_without_any_comparison_each_whole_side_stands_alone() -> None:
     view = made(a_side("TensorRT", "fp32", 4_000))
     assert texts(view)[0] == "TensorRT fp32 takes 4.00 ms (95 % interval 3.92 ms to 4.08 ms)."
-    assert lead.mark_lead([], view["sides"]) == []
+    assert lead.mark_lead([], view.sides) == []
 
 
 def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
-    row = {"what": "busy machine", "engine": "–", "eager": "load 5.1 on 2 CPUs", "effect": "",
-           "sides": ["eager/fp32.torch/inference"]}  # fmt: skip
+    row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32.torch/inference"])
     said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
-    view = told(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
-    assert [h["tone"] for h in view["headline"] if h["text"].endswith(said)] == ["unsure"]
+    view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    assert [h.tone for h in rendering.headline(view) if h.text.endswith(said)] == ["unsure"]
     quiet = [a_side("eager", "fp32", 9_000), sides[1]]
-    view = told(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = build(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert not any(said in t for t in texts(view))

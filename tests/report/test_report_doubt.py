@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import rendering
 import report_views as views
-from analysis_examples import node, ops, told
+from analysis_examples import node, ops
 
 from layerline.analysis import formatting
 from layerline.analysis.captures import eager as eager_
 from layerline.analysis.comparison import lead
-from layerline.analysis.model.comparison import View
+from layerline.analysis.comparison.build import build
+from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model, SideData
-from layerline.analysis.report import answer, cells, headline, html, ledger, markdown, payload
-from layerline.analysis.report.summary_json import summary
+from layerline.analysis.report import answer, cells, headline, ledger, payload
 from layerline.core.files import write_json
 from layerline.core.run import open_run
 
@@ -48,8 +50,8 @@ def a_side(key: str, label: str, phase: str, latency: list[int], **more: Any) ->
     return SideData(**{**facts, **more})
 
 
-def made(*sides: SideData) -> View:
-    return told(list(sides), Model("m", ["", "mlp"]))
+def made(*sides: SideData) -> Comparison:
+    return build(list(sides), Model("m", ["", "mlp"]))
 
 
 def steady(ns: int) -> list[int]:
@@ -87,16 +89,16 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
     write_json(run.file("captures", "train.fp32.latency.json"), latency)
     sides = {s.phase: s for s in eager_.train(run, "fp32").sides}
     assert {p: s.target for p, s in sides.items()} == dict.fromkeys(sides, 0.1)
-    view = told(list(sides.values()), Model("m", ["", "a"]))
-    faults = {s["phase"]: lead.unsettled(s) for s in view["sides"]}
+    view = build(list(sides.values()), Model("m", ["", "a"]))
+    faults = {s.phase: lead.unsettled(s) for s in view.sides}
     assert "has an interval wider than asked" in faults["forward"][-1]
     assert faults["backward"] == faults["step"] == []
     # In the ledger, in its sentences, in the headline and over the modules' column.
-    text = markdown.render(view)
+    text = rendering.markdown(view)
     assert "? 49.5 ms (44.0 – 56.0 ms, n 10)" in text
     assert "- ? eager fp32 forward, latency: Not settled: it has an interval wider" in text
-    (said,) = [h for h in view["headline"] if h["text"].startswith("Latencies that have not")]
-    assert "eager fp32 forward has an interval wider than asked" in said["text"]
+    (said,) = [h for h in rendering.headline(view) if h.text.startswith("Latencies that have not")]
+    assert "eager fp32 forward has an interval wider than asked" in said.text
     head = next(x for x in text.split("## Modules")[1].splitlines() if x.startswith("| module"))
     assert "? eager fp32 forward" in head and "? eager fp32 backward" not in head
 
@@ -104,7 +106,7 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
 def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
     traced = dict(enumerate([10 * MS, 30 * MS] * 5))
     side = a_side("eager/fp32/step", "eager fp32 step", "step", steady(9 * MS), traced_ns=traced)
-    (shown,) = made(side)["sides"]
+    (shown,) = made(side).sides
     rows = {r["label"]: r["cells"][0] for r in ledger.groups([shown])[0]["rows"]}
     assert rows["Unprofiled"]["tone"] == "" and rows["Traced"]["tone"] == "none"
     (said,) = lead.doubts(shown)
@@ -115,12 +117,12 @@ def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
 
 def test_the_sentence_of_a_step_that_has_not_settled_says_so() -> None:
     side = a_side("eager/fp32/step", "eager fp32 step", "step", [10 * MS, 90 * MS] * 5)
-    (said,) = [h for h in made(side)["headline"] if "shares of operation time" in h["text"]]
-    assert said["tone"] == headline.UNSURE
-    assert said["text"].startswith("eager fp32 step takes 50.0 ms (not settled); shares")
+    (said,) = [h for h in rendering.headline(made(side)) if "shares of operation time" in h.text]
+    assert said.tone == headline.UNSURE
+    assert said.text.startswith("eager fp32 step takes 50.0 ms (not settled); shares")
 
 
-def _alike(**more: Any) -> View:
+def _alike(**more: Any) -> Comparison:
     """Eager 8 ms ± 2 %, an engine 7 to 10 ms that computed little in its precision."""
     eager = a_side("eager/fp16/inference", "eager fp16", "inference", steady(8 * MS))
     other = [8 * MS, 7 * MS, 10 * MS, 9 * MS, 7 * MS, 10 * MS, 8 * MS, 9 * MS]
@@ -131,14 +133,14 @@ def _alike(**more: Any) -> View:
 
 def test_a_ratio_whose_interval_holds_one_is_never_shown_as_a_difference() -> None:
     view = _alike(precision_run={"fp32": 0.96, "fp16": 0.04})
-    (ratio,) = [r for r in view["ratios"] if r["under"].startswith("engine/fp16.cpu")]
-    assert ratio["low"] < 1 < ratio["high"]
-    (said,) = [h["text"] for h in view["headline"] if h["text"].startswith("CPU fp16: only")]
+    (ratio,) = [r for r in view.ratios if r.under.startswith("engine/fp16.cpu")]
+    assert ratio.low < 1 < ratio.high
+    (said,) = [h.text for h in rendering.headline(view) if h.text.startswith("CPU fp16: only")]
     assert "it is not distinguishable from eager fp16 (ratio 0.94×, 95 % interval " in said
     assert "as fast" not in said
     (row,) = [r for r in answer.comparisons(view) if r["side"] == "CPU fp16"]
     assert row["note"].startswith("not distinguishable; only 4.0 % was computed in fp16")
-    page = html.render(view)
+    page = rendering.html(view)
     card = page.split('<dl class="figures">')[1].split("</dl>")[0]
     figure = next(f for f in card.split("<div") if "CPU fp16" in f)
     assert "not distinguishable</span>" in figure and "from eager fp16" in figure
@@ -151,7 +153,7 @@ def test_a_ratio_whose_interval_holds_one_is_never_shown_as_a_difference() -> No
 )
 def test_alike_is_told_by_the_interval(ratio: Any, alike: bool) -> None:
     low, high = ratio
-    found: Any = {"over": "a", "under": "b", "ratio": 0.68, "low": low, "high": high}
+    found = Ratio(over="a", under="b", ratio=0.68, low=low, high=high)
     assert lead.alike(found) is alike
 
 
@@ -167,7 +169,7 @@ def test_a_sentence_is_never_cut_within_a_word() -> None:
 
 def test_the_tables_tell_what_can_be_read_across_and_where_intervals_are() -> None:
     view = views.gpt2(2)
-    both = markdown.render(view), html.render(view)
+    both = rendering.markdown(view), rendering.html(view)
     for note in (formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING):
         assert all(text.count(note.replace("'", "&#39;")) + text.count(note) for text in both)
     assert "`own_low_ns` to `own_high_ns`" in both[0]
@@ -181,9 +183,9 @@ def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
     )
     labels = pa.array(["unresolved"] * len(table))
     side = a_side("engine/fp32.x/inference", "E fp32", "inference", [], ops=table, labels=labels)
-    view = told([side], Model("m", ["", "mlp", "attn"]))
+    view = build([side], Model("m", ["", "mlp", "attn"]))
     # The ends of eight: 98 and 102; own 98 to 102 µs, with half as much that is shared 147 to 153.
-    found = summary(view, {})["modules"][side.key]["mlp"]
+    found = rendering.summary(view)["modules"][side.key]["mlp"]
     assert found == {
         "own_ns": 100_000,
         "own_low_ns": 98_000,
@@ -192,11 +194,11 @@ def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
         "upper_low_ns": 147_000,
         "upper_high_ns": 153_000,
     }
-    assert summary(view, {})["kinds"][side.key]["mlp"] == found
-    row = next(m for m in view["modules"] if m["path"] == "mlp")
+    assert rendering.summary(view)["kinds"][side.key]["mlp"] == found
+    row = next(m for m in view.modules if m.path == "mlp")
     text = "95 %: own 98.0 – 102 µs, with shared 147 – 153 µs"
-    assert cells.cost_interval(row["costs"][side.key]) == text
-    page = html.render(view).replace("\N{NO-BREAK SPACE}", " ")
+    assert cells.cost_interval(row.costs[side.key]) == text
+    page = rendering.html(view).replace("\N{NO-BREAK SPACE}", " ")
     assert f'<small class="ci">{text}</small>' in page
-    few = {**row["costs"][side.key], "own_low": None, "own_high": None}
-    assert cells.cost_interval(few) == "no interval" and cells.cost_interval(None) == ""  # type: ignore[arg-type]
+    few = replace(row.costs[side.key], own_low=None, own_high=None)
+    assert cells.cost_interval(few) == "no interval" and cells.cost_interval(None) == ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rendering
 import report_views as views
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,19 +61,19 @@ def _data(page: _Page) -> Any:
 
 @pytest.mark.parametrize("which", ALL)
 def test_the_page_refers_to_nothing_outside_itself(which: str) -> None:
-    page = _Page(html.render(getattr(views, which)()))
+    page = _Page(rendering.html(getattr(views, which)()))
     for tag, attributes in page.tags:
         assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
         for key, value in attributes.items():
             assert not key.startswith("on")
             if key in {"src", "href", "action", "srcset", "data", "xlink:href"}:
                 assert key == "href" and (value or "").startswith("#")
-    assert "url(" not in html.render(views.empty())
+    assert "url(" not in rendering.html(views.empty())
 
 
 @pytest.mark.parametrize("which", ALL)
 def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
-    page = _Page(html.render(getattr(views, which)()))
+    page = _Page(rendering.html(getattr(views, which)()))
     policy = next(
         a["content"] or ""
         for t, a in page.tags
@@ -89,7 +90,7 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
 def test_every_part_of_the_script_is_in_the_page_once():
     parts = {p.name for p in Path(html.__file__).parent.glob("*.js")}
     assert parts == {f"page.{name}.js" for name in html.SCRIPTS}
-    (script,) = (text for kind, text in _Page(html.render(views.gpt2())).scripts if not kind)
+    (script,) = (text for kind, text in _Page(rendering.html(views.gpt2())).scripts if not kind)
     for name in parts:
         part = Path(html.__file__).with_name(name).read_text(encoding="utf-8")
         assert script.count(part) == 1, name
@@ -98,7 +99,7 @@ def test_every_part_of_the_script_is_in_the_page_once():
 @pytest.mark.parametrize("which", ALL)
 def test_embedded_json_cannot_end_its_script(which: str) -> None:
     view = getattr(views, which)()
-    text = html.embedded(payload.build(view))
+    text = html.embedded(payload.build(rendering.comparison(view)))
     assert text.isascii()
     assert not set("<>&") & set(text)
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -136,17 +137,17 @@ def test_hostile_names_add_no_element() -> None:
 
     def tags(view: Any) -> list[str]:
         # A break opportunity after a dot or slash is the one element a name may bring.
-        return [t for t, _ in _Page(html.render(view)).tags if t != "wbr"]
+        return [t for t, _ in _Page(rendering.html(view)).tags if t != "wbr"]
 
     assert tags(evil) == tags(tame(plain))
-    text = html.render(evil)
+    text = rendering.html(evil)
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800]", text)
     text.encode("utf-8")
 
 
 def test_without_script_the_answer_the_ledger_and_the_first_modules_are_there() -> None:
     view = views.gpt2()
-    page = _Page(html.render(view))
+    page = _Page(rendering.html(view))
     for h in view["headline"]:
         assert h["text"] in page.sections["answer"]
     assert "1.62×" in page.sections["answer"] and "95 %: 1.58× – 1.66×" in page.sections["answer"]
@@ -164,7 +165,7 @@ def test_without_script_the_answer_the_ledger_and_the_first_modules_are_there() 
 
 def test_a_check_that_fails_is_said_first_and_in_words() -> None:
     view = views.failing()
-    page = _Page(html.render(view))
+    page = _Page(rendering.html(view))
     assert "1 does not add up, 2 not checked" in page.sections["answer"]
     assert "interval unknown" in page.sections["answer"]
     said = page.sections["ledger"]
@@ -178,43 +179,45 @@ def test_unknown_is_never_zero() -> None:
     view = views.one_side()
     view["sides"][0]["latency"] = {"median": None, "low": None, "high": None, "n": 0}
     view["sides"][0]["operation_ns"] = view["sides"][0]["coverage"] = None
-    groups = {g["title"]: g["rows"] for g in ledger.groups(view["sides"])}
+    groups = {g["title"]: g["rows"] for g in ledger.groups(rendering.comparison(view).sides)}
     assert groups["Latency"][0]["cells"][0]["text"] == "–"
     assert [r["cells"][0]["text"] for r in groups["Operations"]][0::2] == ["–", "–"]
 
 
 def test_the_ledger_says_when_another_precision_ran() -> None:
     rows = next(
-        g["rows"] for g in ledger.groups(views.gpt2(1)["sides"]) if g["title"] == "Precision"
+        g["rows"]
+        for g in ledger.groups(rendering.comparison(views.gpt2(1)).sides)
+        if g["title"] == "Precision"
     )
     assert [c["tone"] for c in rows[1]["cells"]] == ["", "bad", "", "", "", ""]
 
 
 def test_one_side_has_no_ratio_and_an_empty_view_still_renders() -> None:
-    page = _Page(html.render(views.one_side()))
+    page = _Page(rendering.html(views.one_side()))
     assert "Nothing was compared" in page.sections["answer"]
     assert "as fast" not in page.sections["answer"]
-    page = _Page(html.render(views.empty()))
+    page = _Page(rendering.html(views.empty()))
     assert "Nothing was measured" in page.sections["answer"]
     assert "No engine layers were measured." in page.sections["layers"]
 
 
 def test_bars_do_not_count_anything_twice_and_leave_little_out() -> None:
-    view = views.gpt2()
-    entries = bars.entries(view, view["sides"])
+    view = rendering.comparison(views.gpt2())
+    entries = bars.entries(view, view.sides)
     names = [e["name"] for e in entries]
     assert 2 < len(names) <= bars.ROOM
     for a in names:
         for b in names:
             assert a == b or not b.startswith(f"{a}.")
-    whole = view["modules"][0]["costs"][views.BACKWARD]["own"]
-    drawn = sum(e["costs"][views.BACKWARD]["own"] for e in entries)
+    whole = view.modules[0].costs[views.BACKWARD].own
+    drawn = sum(e["costs"][views.BACKWARD].own for e in entries)
     assert 0.8 * whole < drawn <= whole
 
 
 def test_every_node_and_layer_of_the_view_is_in_the_data() -> None:
     view = views.gpt2(2)
-    data = _data(_Page(html.render(view)))
+    data = _data(_Page(rendering.html(view)))
     carried = sum(len(r["nodes"]) for r in data["layers"])
     loose = sum(len(m["loose"]) for m in data["modules"])
     assert carried + loose == len(view["nodes"]) and loose > 0
@@ -226,7 +229,7 @@ def test_a_node_of_an_unknown_module_is_kept_under_the_model() -> None:
     view = views.one_side()
     lost = {"side": views.FP32, "name": "lost", "op": "Cast", "module": None}
     view["nodes"].append({**lost, "status": "missing", "layer": None})
-    data = payload.build(view)
+    data = payload.build(rendering.comparison(view))
     assert ["lost", "Cast", "missing", 0] in data["modules"][0]["loose"]
 
 
@@ -234,6 +237,6 @@ def test_a_parent_that_comes_later_or_is_missing_makes_a_root_and_no_circle() ->
     view = views.one_side()
     view["modules"][1]["parent"] = view["modules"][2]["id"]
     view["modules"][3]["parent"] = "nowhere"
-    data = payload.build(view)
+    data = payload.build(rendering.comparison(view))
     assert data["modules"][1]["parent"] is None and data["modules"][3]["parent"] is None
     assert {1, 3} <= set(payload.visible_rows(data))

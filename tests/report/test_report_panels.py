@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import precision_views as views
+import rendering
 import report_views
 
 from layerline.analysis.report import (
@@ -13,7 +14,6 @@ from layerline.analysis.report import (
     html,
     ledger,
     manifest,
-    markdown,
     panels,
     payload,
     sentences,
@@ -34,32 +34,32 @@ def _cells(table: str, first: str) -> list[str]:
 
 
 def test_each_precision_has_its_engines_then_eager_then_training() -> None:
-    found = panels.panels(views.three_precisions())
+    found = panels.panels(rendering.comparison(views.three_precisions()))
     assert [p["title"] for p in found] == ["fp32", "tf32", "fp16"]
     for p in found:
-        assert [s["key"] for s in p["sides"]] == [views.key(p["title"], k) for k in KINDS]
+        assert [s.key for s in p["sides"]] == [views.key(p["title"], k) for k in KINDS]
         assert p["note"] == ""
 
 
 def test_six_sides_stand_beside_each_other_whatever_their_precision() -> None:
-    (only,) = panels.panels(report_views.gpt2(1))
+    (only,) = panels.panels(rendering.comparison(report_views.gpt2(1)))
     assert len(only["sides"]) == 6 and only["title"] == ""
-    text = markdown.render(report_views.gpt2(1))
-    assert "### Ledger" not in text and 'id="precision"' not in html.render(report_views.gpt2(1))
+    text = rendering.markdown(report_views.gpt2(1))
+    assert "### Ledger" not in text and 'id="precision"' not in rendering.html(report_views.gpt2(1))
 
 
 def test_an_engine_without_eager_of_its_precision_stands_beside_fp32_and_it_is_said() -> None:
     view = views.three_precisions()
     gone = {views.key("fp16", k) for k in ("inference", "forward", "backward", "step")}
     view["sides"] = [s for s in view["sides"] if s["key"] not in gone]
-    half = panels.panels(view)[2]
-    assert [s["label"] for s in half["sides"]] == [
+    half = panels.panels(rendering.comparison(view))[2]
+    assert [s.label for s in half["sides"]] == [
         "ONNX Runtime CUDA fp16",
         "TensorRT fp16",
         "eager fp32",
     ]
     assert half["note"] == "eager fp32 stands for eager inference, which was not measured here."
-    assert half["note"] in markdown.render(view) and half["note"] in html.render(view)
+    assert half["note"] in rendering.markdown(view) and half["note"] in rendering.html(view)
 
 
 def test_odd_precisions_have_distinct_keys_that_an_id_can_hold() -> None:
@@ -69,12 +69,12 @@ def test_odd_precisions_have_distinct_keys_that_an_id_can_hold() -> None:
             s["precision"] = "<b> x"
         elif s["precision"] == "fp16":
             s["precision"] = "b x"
-    assert [p["key"] for p in panels.panels(view)] == ["fp32", "b-x", "b-x-2"]
-    assert "<b> x" not in html.render(view)
+    assert [p["key"] for p in panels.panels(rendering.comparison(view))] == ["fp32", "b-x", "b-x-2"]
+    assert "<b> x" not in rendering.html(view)
 
 
 def test_markdown_has_a_ledger_modules_and_kinds_per_precision() -> None:
-    found = _sections(markdown.render(views.three_precisions()))
+    found = _sections(rendering.markdown(views.three_precisions()))
     for section in ("Ledger", "Modules", "Kinds"):
         assert [h for h in found if h.startswith(f"{section},")] == [
             f"{section}, {p}" for p in ("fp32", "tf32", "fp16")
@@ -95,14 +95,14 @@ def test_markdown_has_a_ledger_modules_and_kinds_per_precision() -> None:
 
 
 def test_markdown_has_no_row_of_five_hundred_characters() -> None:
-    assert max(map(len, markdown.render(views.three_precisions()).split("\n"))) < 330
+    assert max(map(len, rendering.markdown(views.three_precisions()).split("\n"))) < 330
 
 
 def test_every_side_of_the_view_is_in_some_panel_of_the_page() -> None:
     view = views.three_precisions()
-    shown = payload.build(view)["panels"]
+    shown = payload.build(rendering.comparison(view))["panels"]
     assert sorted(i for p in shown for i in p["sides"]) == list(range(18))
-    text = html.render(view)
+    text = rendering.html(view)
     for section in ("ledger", "where", "modules", "kinds"):
         for p in views.PRECISIONS:
             assert text.count(f'id="{section}-{p}"') == 1
@@ -110,9 +110,9 @@ def test_every_side_of_the_view_is_in_some_panel_of_the_page() -> None:
 
 def test_what_is_wrong_comes_first_and_what_adds_up_is_counted() -> None:
     view = views.three_precisions()
-    broken = view["sides"][4]["closure"][1]  # TensorRT tf32
+    broken = view["sides"][4]["checks"][1]  # TensorRT tf32
     broken |= {"ok": False, "text": "These numbers do not add up: 1 µs is missing."}
-    lead = _sections(markdown.render(view))["Ledger"]
+    lead = _sections(rendering.markdown(view))["Ledger"]
     lines = [x for x in lead.split("\n") if x.startswith("- ")]
     assert lines[0] == (
         "- ✗ TensorRT tf32, check ii: These numbers do not add up: 1 µs is missing."
@@ -120,29 +120,37 @@ def test_what_is_wrong_comes_first_and_what_adds_up_is_counted() -> None:
     # 18 sides pass check i, all but one check ii, the 6 engines check iii.
     assert "- ✓ 41 checks add up: their rows are below." in lines
     assert "counted once." not in lead
-    said = sentences.of(view)
+    said = sentences.of(rendering.comparison(view))
     assert [s["tone"] for s in said][:2] == ["bad", "none"] and said[-1]["tone"] == "good"
 
 
 def test_what_every_side_lacks_is_said_once() -> None:
     view = views.three_precisions()
-    text = markdown.render(view)
+    text = rendering.markdown(view)
     assert text.count("nsys could not trace it") == 1
     assert "- every side under nsys, host side: cuDNN is unknown: nsys could not" in text
-    page = html.render(view)
+    page = rendering.html(view)
     assert page.count("cuBLAS is unknown: asked for; nsys recorded no call into cuBLAS.") == 1
     view["sides"][0]["host"]["missing"] = {"cuBLAS": "not traced (--trace=cuda)"}
-    once = [s for s in sentences.of(view) if "cuBLAS is unknown: not traced" in s["text"]]
+    once = [
+        s
+        for s in sentences.of(rendering.comparison(view))
+        if "cuBLAS is unknown: not traced" in s["text"]
+    ]
     assert [s["sides"] for s in once] == ["ONNX Runtime CUDA fp32"]
 
 
 def test_sentences_that_differ_in_one_number_are_one_with_its_range() -> None:
     view = views.three_precisions()
     for s, share in zip(
-        [s for s in view["sides"] if s["side"] == "eager"], range(90, 210, 10), strict=True
+        [s for s in view["sides"] if s["task"] == "eager"], range(90, 210, 10), strict=True
     ):
-        s["closure"][2]["text"] = f"The profiled run took {share} % longer."
-    (found,) = [s for s in sentences.of(view) if s["check"] == "check iii" and s["tone"] == "none"]
+        s["checks"][2]["text"] = f"The profiled run took {share} % longer."
+    (found,) = [
+        s
+        for s in sentences.of(rendering.comparison(view))
+        if s["check"] == "check iii" and s["tone"] == "none"
+    ]
     assert found["text"] == "The profiled run took 90 to 200 % longer."
     assert found["sides"] == "every eager inference, every phase of training"
 
@@ -151,22 +159,23 @@ def test_sides_are_named_by_what_they_have_in_common() -> None:
     view = views.three_precisions()
     keys = [s["key"] for s in view["sides"]]
     engines = [k for k in keys if k.startswith("engine")]
-    assert panels.told(view, keys) == "every side"
-    assert panels.told(view, engines) == "every engine"
-    assert panels.told(view, [*engines[1:], "nowhere"]) == (
+    assert panels.told(rendering.comparison(view), keys) == "every side"
+    assert panels.told(rendering.comparison(view), engines) == "every engine"
+    assert panels.told(rendering.comparison(view), [*engines[1:], "nowhere"]) == (
         "the tf32 engines, the fp16 engines, TensorRT fp32, nowhere"
     )
-    assert panels.told(view, [views.key("fp16", k) for k in ("forward", "backward", "step")]) == (
-        "fp16 training"
-    )
-    assert panels.told(view, None) == ""
+    assert panels.told(
+        rendering.comparison(view), [views.key("fp16", k) for k in ("forward", "backward", "step")]
+    ) == ("fp16 training")
+    assert panels.told(rendering.comparison(view), None) == ""
 
 
 def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
     view = views.three_precisions()
-    (half,) = [p for p in panels.panels(view) if p["key"] == "fp16"]
-    inference, training = (html._chart(view, c) for c in bars.charts(view, half["sides"]))
-    assert [s["label"] for s in inference["sides"]] == [
+    whole = rendering.comparison(view)
+    (half,) = [p for p in panels.panels(whole) if p["key"] == "fp16"]
+    inference, training = (html._chart(whole, c) for c in bars.charts(whole, half["sides"]))
+    assert [s.label for s in inference["sides"]] == [
         "ONNX Runtime CUDA fp16",
         "TensorRT fp16",
         "eager fp16",
@@ -175,7 +184,7 @@ def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
     assert max(d["own"] for b in inference["bars"] for d in b["lines"]) == 100
     assert [b["name"] for b in training["bars"]] == ["a", "b", "optimizer"]
     widths = {
-        b["name"]: {d["side"]["phase"]: round(d["own"], 1) for d in b["lines"]}
+        b["name"]: {d["side"].phase: round(d["own"], 1) for d in b["lines"]}
         for b in training["bars"]
     }
     # Of 200 µs: a is 10 and 200, b 5 and 100, the optimizer 100.
@@ -189,33 +198,35 @@ def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
 def test_the_ledger_says_that_columns_of_check_ii_are_iterations_of_their_own() -> None:
     view = views.three_precisions()
     note = next(
-        g["note"] for g in ledger.groups(view["sides"]) if g["title"].startswith("Check ii:")
+        g["note"]
+        for g in ledger.groups(rendering.comparison(view).sides)
+        if g["title"].startswith("Check ii:")
     )
     assert "each column is one iteration" in note and "different iterations" in note
-    assert note in markdown.render(view) and note in html.render(view)
+    assert note in rendering.markdown(view) and note in rendering.html(view)
 
 
 def test_medians_that_do_not_add_up_are_said_at_the_tables() -> None:
     view = views.three_precisions()
     sentence = "rows need not add up exactly to the row above"
-    assert _sections(markdown.render(view))["Modules"].count(sentence) == 1
-    assert html.render(view).count(sentence) == 1
+    assert _sections(rendering.markdown(view))["Modules"].count(sentence) == 1
+    assert rendering.html(view).count(sentence) == 1
 
 
 def test_the_manifest_is_short_and_names_the_long_one() -> None:
     view = views.three_precisions()
-    text = _sections(markdown.render(view))["Manifest"]
+    text = _sections(rendering.markdown(view))["Manifest"]
     assert "| `export/fp32.onnx` | `0123456789ab` |" in text and "0123456789abc" not in text
     assert "`run.json`" in text and "`2.13.0`" in text and "`Example CPU`" in text
     assert text.count("`layerline profile`") == 1 and "options" not in text.split("\n| ")[1]
     # One model, two facts of the machine and one null, a version, 50 steps of 3 facts, a file.
-    assert manifest.short(view)["total"] == 156
+    assert manifest.short(rendering.comparison(view))["total"] == 156
     assert "156 facts" in text
 
 
 def test_a_manifest_of_another_shape_is_written_as_far_as_it_goes() -> None:
     def short(value: dict[str, Any]) -> manifest.Short:
-        return manifest.short({**report_views.empty(), "manifest": value})  # type: ignore[typeddict-item]
+        return manifest.short(rendering.comparison({**report_views.empty(), "manifest": value}))
 
     assert short({"steps": "none", "files": [1], "machine": 5})["files"] == []
     assert short({"files": {"a": {"bytes": 3}, "b": None}})["files"] == [
@@ -231,12 +242,12 @@ def test_the_page_opens_with_the_precision_that_the_first_sentence_tells() -> No
         {"over": views.key("fp16", "inference"), "under": views.key("fp16", "tensorrt"),
          "ratio": 7.05, "low": 4.8, "high": 8.5, "lead": True}
     ]  # fmt: skip
-    radios = re.findall(r'value="(\w+)"( checked)?', html.render(view))
+    radios = re.findall(r'value="(\w+)"( checked)?', rendering.html(view))
     assert [r for r in radios if r[0] in ("fp32", "tf32", "fp16")] == [
         ("fp32", ""),
         ("tf32", ""),
         ("fp16", " checked"),
     ]
-    assert payload.build(view)["first"] == 2
+    assert payload.build(rendering.comparison(view))["first"] == 2
     del view["ratios"][0]["lead"]
-    assert payload.build(view)["first"] == 0
+    assert payload.build(rendering.comparison(view))["first"] == 0

@@ -9,6 +9,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+import rendering
 import report_views as views
 from markdown_it import MarkdownIt
 
@@ -25,7 +26,7 @@ def _tokens(text: str) -> list[Any]:
 @pytest.mark.parametrize("which", ALL)
 def test_markdown_has_no_markup_from_names(which: str) -> None:
     kinds = set()
-    for token in _tokens(markdown.render(getattr(views, which)())):
+    for token in _tokens(rendering.markdown(getattr(views, which)())):
         kinds.add(token.type)
         kinds |= {t.type for t in token.children or []}
     assert not kinds & {
@@ -45,14 +46,14 @@ def test_markdown_has_no_markup_from_names(which: str) -> None:
 @pytest.mark.parametrize("which", ALL)
 def test_every_row_of_a_markdown_table_has_all_its_cells(which: str) -> None:
     width, cells, rows = 0, 0, 0
-    for line in markdown.render(getattr(views, which)()).split("\n"):
+    for line in rendering.markdown(getattr(views, which)()).split("\n"):
         if line.startswith("|"):
             bars = line.replace("\\|", "").count("|")
             width = width or bars
             assert bars == width, line
         else:
             width = 0
-    for token in _tokens(markdown.render(getattr(views, which)())):
+    for token in _tokens(rendering.markdown(getattr(views, which)())):
         rows += token.type == "tr_open"
         cells += token.type in ("td_open", "th_open")
     assert (rows == 0) == (cells == 0)
@@ -71,22 +72,22 @@ def test_a_hostile_name_reads_as_itself() -> None:
 
 def test_markdown_says_the_answer_first_and_what_it_left_out() -> None:
     view = views.gpt2(48)
-    text = markdown.render(view)
+    text = rendering.markdown(view)
     assert text.index(view["headline"][0]["text"]) < text.index("## Ledger")
     assert "deeper rows are in index.html" in text
     assert f"{len(view['layers']) - markdown.LAYERS_SHOWN:,} more are in layers.csv" in text
-    assert "4.91 – 5.03 ms, n 120" in markdown.render(views.gpt2())
+    assert "4.91 – 5.03 ms, n 120" in rendering.markdown(views.gpt2())
     assert "? not checked" in text
 
 
 def test_markdown_of_a_failed_check() -> None:
-    text = markdown.render(views.failing())
+    text = rendering.markdown(views.failing())
     assert "✗ does not add up" in text and "✗ ONNX Runtime fp32, check ii: 900 µs" in text
 
 
 def test_csv_keeps_names_lists_and_unknowns() -> None:
     view = views.hostile()
-    text = layers_csv.render(view)
+    text = layers_csv.render(rendering.comparison(view))
     text.encode("utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert tuple(rows[0]) == layers_csv.COLUMNS
@@ -100,6 +101,6 @@ def test_csv_keeps_names_lists_and_unknowns() -> None:
 
 def test_csv_has_integer_nanoseconds() -> None:
     view = views.gpt2(1)
-    rows = list(csv.DictReader(io.StringIO(layers_csv.render(view))))
+    rows = list(csv.DictReader(io.StringIO(layers_csv.render(rendering.comparison(view)))))
     assert [int(r["median_ns"]) for r in rows] == [r["time"]["median"] for r in view["layers"]]
     assert len(rows) == len(view["layers"])

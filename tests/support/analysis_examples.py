@@ -6,8 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from layerline.analysis.comparison.build import build
-from layerline.analysis.report import headline
 from layerline.core import tables
 
 
@@ -49,10 +47,3 @@ def three_modules() -> pa.Table:
         node("d", ["b.d"], [1, 2, 6]),
         node("?", None, [7, 7, 7]),
     )
-
-
-def told(sides: Any, model: Any, **about: Any) -> Any:
-    """The view of these sides with its headline, as the report has it."""
-    view = build(sides, model, **about)
-    view["headline"] = headline.sentences(view)
-    return view

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import rendering
 import report_views as views
 
 from layerline.analysis.model.side import LayerFloor
@@ -157,7 +158,7 @@ def counted_view(kernel: str | None = None) -> dict[str, Any]:
     """The view with its counters, and an engine that has none."""
     found = view()
     found["counters"] = {
-        "sides": [bound.side(capture(counters(kernel=kernel)), found)],
+        "sides": [bound.side(capture(counters(kernel=kernel)), rendering.comparison(found))],
         "uncounted": [
             {
                 "key": "engine/fp32.tensorrt/inference",

@@ -58,7 +58,7 @@ def _side(precision: str, kind: str) -> dict[str, Any]:
         precision_run={precision: 0.75, "unknown": 0.25},
     )
     if not engine:
-        made["closure"][2] |= {"ok": None, "text": "The profiled run took 25 % longer."}
+        made["checks"][2] |= {"ok": None, "text": "The profiled run took 25 % longer."}
     made["host"] = {
         "iterations": 6,
         "values": {"issue": views.estimate(5 * u), "launches": views.estimate(7)},

@@ -56,6 +56,12 @@ def cost(own: int | None, shared: int | None = 0, total: int | None = None) -> d
     }
 
 
+def steadiness(*faults: str) -> dict[str, Any]:
+    """A series of which this is wrong."""
+    known = {"n": 40, "effective": 40, "width": 0.01, "target": None, "drift": None, "levels": []}
+    return {**known, "p10_ns": 1, "p90_ns": 2, "faults": list(faults), "settled": not faults}
+
+
 def check(
     name: str,
     terms: list[tuple[str, int]],
@@ -66,8 +72,8 @@ def check(
 ) -> dict[str, Any]:
     whole = abs(terms[-1][1]) if terms else 0
     return {
-        "check": name,
-        "terms": [{"name": n, "ns": ns} for n, ns in terms],
+        "name": name,
+        "terms": [[n, ns] for n, ns in terms],
         "residual_ns": residual,
         "residual_share": residual / whole if residual is not None and whole else None,
         "tolerance": tolerance,
@@ -87,7 +93,7 @@ def side(
 ) -> dict[str, Any]:
     gaps = None if latency is None else latency - operations
     traced = None if latency is None else round(latency * 1.03)
-    closure = [
+    checks = [
         check(
             "i",
             [("rows", operations * 40), ("raw capture", operations * 40)],
@@ -98,7 +104,7 @@ def side(
         ),
     ]
     if latency is not None and gaps is not None and traced is not None:
-        closure += [
+        checks += [
             check(
                 "ii",
                 [
@@ -122,10 +128,10 @@ def side(
             ),
         ]
     else:
-        closure.append(check("iii", [], None, None, None, "Not measured without the profiler."))
+        checks.append(check("iii", [], None, None, None, "Not measured without the profiler."))
     return {
         "key": key,
-        "side": key.split("/")[0],
+        "task": key.split("/")[0],
         "label": label,
         "precision": precision,
         "precision_run": {"fp32": 1.0},
@@ -137,7 +143,7 @@ def side(
         "coverage": 0.991,
         "operation_ns": operations,
         "unresolved_ns": round(operations * 0.009),
-        "closure": closure,
+        "checks": checks,
         "parity": None,
         **more,
     }
@@ -449,7 +455,6 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
 
     first, second = times(EAGER, FP32), times(EAGER, FP16)
     return {
-        "schema_version": 1,
         "title": f"gpt2, {blocks} blocks, 1×128",
         "generated": "2026-11-28T01:02:03+00:00",
         "headline": [
@@ -542,14 +547,14 @@ def failing() -> dict[str, Any]:
         {"text": "These numbers do not add up: see the ledger.", "tone": "bad"},
         *view["headline"][:1],
     ]
-    closure = view["sides"][0]["closure"]
-    closure[1].update(
+    checks = view["sides"][0]["checks"]
+    checks[1].update(
         ok=False,
         residual_ns=900_000,
         residual_share=0.21,
         text="900 µs of the latency is in no operation, gap or overlap.",
     )
-    closure[2].update(
+    checks[2].update(
         ok=None, residual_ns=None, residual_share=None, text="There is no unprofiled latency."
     )
     view["sides"][0]["latency"] = estimate(None)
@@ -575,7 +580,6 @@ def empty() -> dict[str, Any]:
     lists = ["headline", "sides", "ratios", "modules", "kinds", "layers", "nodes"]
     lists += ["unresolved", "comparability", "skipped"]
     return {
-        "schema_version": 1,
         "title": "",
         "generated": "2026-11-28T01:02:03+00:00",
         **{name: [] for name in lists},
@@ -589,8 +593,8 @@ def hostile() -> dict[str, Any]:
     key = HOSTILE[1]
     one = view["sides"][0]
     one.update(key=key, label=HOSTILE[0], source=HOSTILE[2], precision_run={HOSTILE[3]: 1.0})
-    one["closure"][0]["terms"][0]["name"] = HOSTILE[0]
-    one["closure"][0]["text"] = HOSTILE[1]
+    one["checks"][0]["terms"][0][0] = HOSTILE[0]
+    one["checks"][0]["text"] = HOSTILE[1]
     one["parity"] = {"max_abs": float("nan"), "cosine": float("inf"), "reference": HOSTILE[0]}
     other = {**copy.deepcopy(one), "key": "__proto__", "label": "constructor"}
     view["sides"].append(other)

@@ -11,9 +11,9 @@ from typing import Any
 
 import paths
 import pytest
+import rendering
 
 from layerline.analysis import pipeline
-from layerline.analysis.report import html, markdown
 from layerline.core.cli.command import main
 from layerline.core.files import write_json
 from layerline.core.run import Run
@@ -105,8 +105,8 @@ def outcome(*arguments: object) -> int:
 def shown(run: Run) -> tuple[list[str], list[dict[str, Any]]]:
     """The keys of the sides, and what is listed of files; both reports can be written."""
     view = pipeline.analyse(run).view
-    assert "Skipped" in markdown.render(view) and html.render(view)
-    return [s["key"] for s in view["sides"]], [s for s in view["skipped"] if "file" in s]
+    assert "Skipped" in rendering.markdown(view) and rendering.html(view)
+    return [s.key for s in view.sides], [vars(s) for s in view.skipped if s.file]
 
 
 def tiny_counters() -> bytes:
