@@ -111,7 +111,10 @@ def test_nodes_json_of_another_version_or_shape_is_refused():
         ([], 'no "nodes" list'),
         ({"schema_version": 2, "nodes": []}, "schema version 2"),
         ({"schema_version": 1, "nodes": [good, good]}, "occurs twice"),
-        ({"schema_version": 1, "nodes": [{**good, "inputs": [1]}]}, r"nodes\[0\]\.inputs\[0\] is 1"),
+        (
+            {"schema_version": 1, "nodes": [{**good, "inputs": [1]}]},
+            r"nodes\[0\]\.inputs\[0\] is 1",
+        ),
         ({"schema_version": 1, "nodes": [{"name": "a"}]}, r"nodes\[0\]"),
     ]:
         with pytest.raises(InputError, match=message):

@@ -128,7 +128,12 @@ def test_a_page_in_another_encoding_is_the_same_page(run: Run, encoding: str) ->
         ("taken", "launches", -28, r"taken\[1\]\.launches is -28"),
         ("taken", "launches", True, r"taken\[1\]\.launches is True"),
         ("taken", "page_sha256", 4, r"taken\[1\]\.page_sha256 is 4"),
-        ("taken", "kernels", [["k", 1]], r"taken\[1\]\.kernels\[0\] is \['k', 1\], not a list of length 3"),
+        (
+            "taken",
+            "kernels",
+            [["k", 1]],
+            r"taken\[1\]\.kernels\[0\] is \['k', 1\], not a list of length 3",
+        ),
         ("taken", "new", 1, r"taken\[1\]: Object contains unknown field `new`"),
         ("piece", "part", "0", r"taken\[1\]\.piece\.part is '0'"),
         ("piece", "part", None, r"taken\[1\]\.piece\.part is None"),
