@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ...core import nodes as nodes_file
-from ...core.cli.options import FilePath, Finite, names
+from ...core.cli.options import FilePath, names
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import apart, folder, write_text
@@ -191,37 +191,6 @@ def roofline(
     _tell_coverage(found, launches, nodes)
     for line in text.roofline_lines(found, table, _terminal()):
         click.echo(one_line(line))
-
-
-@metrics.command()
-@click.argument("fraction", type=_PATH)
-@click.argument("every", type=_PATH)
-@click.option(
-    "--limit",
-    type=Finite(min=0),
-    default=0.1,
-    show_default=True,
-    help="Name the layers whose counters differ by more.",
-)
-@click.option("--all", "whole", is_flag=True, help="Print every metric and layer, names whole.")
-@click.option("-o", "--output", type=_PATH, help="Write the numbers as JSON.")
-def compare(fraction: Path, every: Path, limit: float, whole: bool, output: Path | None) -> None:
-    """What a capture at the FRACTION saved against one of EVERY launch, and how far it is off.
-
-    Both are captures of one run: fp16.tensorrt.ncu-rep and fp16.tensorrt.ncu-every.ncu-rep, say.
-    """
-    from ...core.files import write_json
-    from ..metrics import replay_error, replay_error_text
-
-    apart(output, fraction, every)
-    sides = replay_error.load(fraction, every)
-    for side in sides:
-        _tell(side.name, side.notes)
-    found = replay_error.comparison(*sides, limit)
-    if output is not None:
-        write_json(output, found)
-    for line in replay_error_text.text(found, every=whole, width=_terminal()):
-        click.echo(line)
 
 
 def _load(capture: Path, asked: tuple[str, ...] | list[str] = ()) -> Any:

@@ -62,6 +62,9 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
     if [ "${COUNTERS:-1}" = 1 ]; then
       step 900 "${layerline[@]}" ncu "${of[@]}" --clock-control none --roofline
       step 900 "${layerline[@]}" ncu "${of[@]}" --clock-control none --roofline --every
+      step 120 "${PYTHON:-python3}" -P "$here/tests/gpu/fraction.py" \
+        "$run/captures/$p.tensorrt.ncu.csv" "$run/captures/$p.tensorrt.ncu-every.ncu.csv"
+      cp "$out/last.log" "$out/$name/fraction.$p.txt"
       keep "$name"
     fi
     step 300 "${layerline[@]}" report --run "$run"
@@ -84,7 +87,7 @@ counters() { # more counters of the run of gpt2
   rm -f "$runs/train-every"/captures/*.ncu*
   step 600 "${layerline[@]}" ncu "${of[@]/$gpt2/$runs/train-every}" --what train --every \
     --metrics smsp__inst_executed.sum --metrics dram__bytes.sum
-  step 120 "${PYTHON:-python3}" -P "$here/tests/gpu/fraction_of_training.py" "$runs/train-every" fp16
+  step 120 "${PYTHON:-python3}" -P "$here/tests/gpu/fraction.py" --train "$runs/train-every" fp16
   cp "$out/last.log" "$out/fraction_of_training.txt"
   step 300 bash "$here/tests/gpu/ncu_counts.sh"
   cp "$out/last.log" "$out/ncu_counts.txt"

@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fraction
 import paths
 import pytest
 
 from layerline.analysis.captures.counters import counters_of_run
 from layerline.analysis.commands.layers import read_layers
-from layerline.analysis.metrics import replay_error
 from layerline.core import nodes
 from layerline.core.run import open_run
 
@@ -85,16 +85,17 @@ def test_blocks_of_one_model_cost_alike(layers: list[dict[str, Any]]) -> None:
 
 
 def test_a_fifth_of_the_launches_tells_what_all_of_them_do(captures: Path) -> None:
-    ours, theirs = replay_error.load(
+    values = fraction.of_captures(
         captures / "fp16.tensorrt.ncu.csv", captures / "fp16.tensorrt.ncu-every.ncu.csv"
     )
-    found = replay_error.comparison(ours, theirs)
-    assert (found["replayed"], found["launches"], found["layers"]) == (34, 172, 172)
-    assert found["differences"]["median"] < 0.02
+    given = values.groupby("launch")["given"].any()
+    layers = fraction.layers(values)
+    assert ((~given).sum(), len(given), values["layer"].nunique()) == (34, 172, 172)
+    assert layers["apart"].median() < 0.02
     # What both measured differs as much: it is the noise of replaying.
-    assert found["noise"]["median"] > 0.5 * found["given"]["median"]
-    work = "sm__ops_path_tensor_src_fp16.sum"
-    assert found["metrics"][work]["worst"]["relative"] == 0
+    noise, others = (layers[layers["given"] == g]["apart"].median() for g in (False, True))
+    assert noise > 0.5 * others
+    assert layers.loc["sm__ops_path_tensor_src_fp16.sum", "apart"].max() == 0
 
 
 def test_counted_products_are_those_of_the_model(captures: Path) -> None:

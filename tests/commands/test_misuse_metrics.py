@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 import struct
 from pathlib import Path
 
+import fraction
 import pytest
 from click.testing import CliRunner, Result
 from paths import DATA
@@ -46,34 +46,9 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "fp16.tensorrt.ncu.csv", tmp_path / "fp16.tensorrt.ncu-every.ncu.csv"
 
 
-def cut(page: Path, rows: int) -> None:
-    """Leave a header, the units and so many launches, as a copy that broke off may."""
-    page.write_text("".join(page.read_text().splitlines(keepends=True)[: rows + 2]))
-
-
-def test_captures_in_the_wrong_order_are_refused(pair: tuple[Path, Path]) -> None:
-    assert "name the capture at the fraction first" in refused("compare", pair[1], pair[0])
-    plan = pair[0].with_name("fp16.tensorrt.ncu.plan.json")
-    shutil.copy(plan, pair[1].with_name("fp16.tensorrt.ncu-every.ncu.plan.json"))
-    assert "ncu.csv: is no capture of every launch" in refused("compare", pair[1], pair[0])
-
-
-def test_a_capture_is_not_compared_with_itself(pair: tuple[Path, Path]) -> None:
-    assert "is compared with itself" in refused("compare", pair[0], pair[0])
-
-
-@pytest.mark.parametrize(("which", "rows"), [(0, 18), (1, 58)])
-def test_a_page_that_lost_launches_is_not_compared(
-    pair: tuple[Path, Path], which: int, rows: int
-) -> None:
-    cut(pair[which], rows)
-    assert f"{pair[which].name}: holds {rows} launches" in refused("compare", *pair)
-
-
 def test_units_are_brought_together_before_they_are_compared(pair: tuple[Path, Path]) -> None:
     """The same numbers in another multiple of their unit differ by nothing more than before."""
-    before, after = (pair[0].with_name(n) for n in ("before.json", "after.json"))
-    assert run("compare", *pair, "-o", before).exit_code == 0
+    before = fraction.layers(fraction.of_captures(*pair))["apart"].loc[TIME]
     lines = pair[1].read_text().split("\n")
     units = lines[1].split('","')
     at = lines[0].split('","').index(TIME) - len(units)  # from the end: ranges look like cells
@@ -83,25 +58,15 @@ def test_units_are_brought_together_before_they_are_compared(pair: tuple[Path, P
         cells[at] = "ms" if number == 1 else repr(float(cells[at].replace(",", "")) / 1000)
         lines[number] = '","'.join(cells)
     pair[1].write_text("\n".join(lines))
-    assert run("compare", *pair, "-o", after).exit_code == 0
-    told = [json.loads(p.read_text())["metrics"][TIME]["median"] for p in (before, after)]
-    assert told[0] == pytest.approx(told[1])
+    after = fraction.layers(fraction.of_captures(*pair))["apart"].loc[TIME]
+    assert len(after) == 172
+    assert after.to_list() == pytest.approx(before.to_list())
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '{"launches": [5], "reports": {}}'])
 def test_a_plan_that_is_none_is_named(pair: tuple[Path, Path], content: str) -> None:
     pair[0].with_name("fp16.tensorrt.ncu.plan.json").write_text(content)
-    assert "fp16.tensorrt.ncu.plan.json: is no plan of launches" in refused("compare", *pair)
-    assert "is no plan of launches" in refused("explain", pair[0])
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", None])
-def test_a_capture_that_does_not_say_how_it_was_taken_is_refused(
-    pair: tuple[Path, Path], content: str | None
-) -> None:
-    meta = pair[1].with_name("fp16.tensorrt.ncu-every.ncu.meta.json")
-    meta.unlink() if content is None else meta.write_text(content)
-    assert meta.name in refused("compare", *pair)
+    assert "fp16.tensorrt.ncu.plan.json: is no plan of launches" in refused("explain", pair[0])
 
 
 def test_a_capture_at_the_fraction_says_so_beside_its_sums(pair: tuple[Path, Path]) -> None:
@@ -110,7 +75,7 @@ def test_a_capture_at_the_fraction_says_so_beside_its_sums(pair: tuple[Path, Pat
     assert "were not replayed" not in run("attribute", pair[1], "-m", TIME).output
 
 
-@pytest.mark.parametrize("command", ["attribute", "roofline", "overlay", "compare"])
+@pytest.mark.parametrize("command", ["attribute", "roofline", "overlay"])
 def test_no_command_writes_over_what_it_reads(pair: tuple[Path, Path], command: str) -> None:
     source = pair[0].with_name("fp16.tensorrt.svg")
     shutil.copy(pair[0], source)
@@ -119,7 +84,6 @@ def test_no_command_writes_over_what_it_reads(pair: tuple[Path, Path], command: 
         "attribute": [source, "-m", TIME],
         "roofline": [source],
         "overlay": [source, "-m", TIME, "-m", "dram__bytes.sum"],
-        "compare": [source, pair[1]],
     }[command]
     assert "is to be read and written" in refused(command, *given, "-o", source)
     assert source.read_bytes() == before
@@ -183,11 +147,6 @@ def test_metrics_can_be_listed_and_errors_say_how() -> None:
 def test_a_network_without_nodes_is_not_ignored(tmp_path: Path) -> None:
     told = refused("attribute", PAGE, "-m", TIME, "--network", tmp_path / "network.json")
     assert "give --nodes too" in told
-
-
-@pytest.mark.parametrize("limit", ["nan", "inf", "-1"])
-def test_a_limit_is_a_number(pair: tuple[Path, Path], limit: str) -> None:
-    assert "Invalid value for '--limit'" in refused("compare", *pair, "--limit", limit)
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.9, 0.99999])

@@ -76,28 +76,6 @@ def test_layers_and_modules_of_a_range_are_refused(
     assert "of no layer and no module; leave out --by and --nodes" in found.exception.line()
 
 
-def test_a_range_is_compared_with_nothing(tmp_path: Path) -> None:
-    path, other = tmp_path / "fp16.tensorrt.ncu-range.ncu.csv", tmp_path / "fp16.tensorrt.ncu.csv"
-    shutil.copy(PAGE, path)
-    shutil.copy(KERNELS, other)
-    for pair in ((path, other), (other, path)):
-        found = call("compare", *pair)
-        assert isinstance(found.exception, InputError)
-        assert "ncu-range.ncu.csv: holds ranges" in found.exception.line()
-
-
-def test_captures_of_one_name_in_two_runs_are_not_one_capture(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        shutil.copy(KERNELS, tmp_path / name / "fp16.tensorrt.ncu.csv")
-    a, b = (tmp_path / name / "fp16.tensorrt.ncu.csv" for name in ("a", "b"))
-    assert "no .ncu.plan.json" in str(call("compare", a, b).exception)
-    assert "is compared with itself" in str(call("compare", a, a).exception)
-    assert "is compared with itself" in str(
-        call("compare", a, tmp_path / "b" / ".." / "a" / a.name).exception
-    )
-
-
 # --- in a run -----------------------------------------------------------------------------------
 
 
