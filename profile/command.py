@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,29 +36,7 @@ def _what(
     return (*chosen, REBUILD) if REBUILD in found else chosen
 
 
-class _WithCounters(click.Command):
-    """A command with one of its own: ``profile ncu`` is ``ncu``, and takes its options."""
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """The context of `ncu` where that is the first argument."""
-        if args[:1] != [COUNTERS]:
-            return super().make_context(info_name, args, parent, **extra)
-        module = importlib.import_module("layerline.profile.ncu.command")
-        command: click.Command = module.ncu
-        return command.make_context(f"{info_name} {COUNTERS}", args[1:], parent, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command whose context it is."""
-        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
-
-
-@click.command(cls=_WithCounters)
+@click.command()
 @engine_options
 @click.option(
     "--what",
@@ -92,9 +69,8 @@ def profile(
 
     Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
     beside a build or another measurement. What is still valid is not measured again, but with
-    --force: on a machine that has become idle, say.
-
-    `layerline profile ncu` measures hardware counters alone, with options of its own.
+    --force: on a machine that has become idle, say. `layerline ncu` measures hardware counters
+    alone, with options of its own.
     """
     _check_limits(what, backend)
     run = open_run(path)

@@ -84,11 +84,9 @@ def _uncounted(run: Run, side: SideData, name: str) -> Uncounted:
     if any(run.file("captures").glob(f"{name}.*ncu-rep")):
         fix = "make this machine read them, see under Skipped"
         return _row(side, "its ncu capture holds no counters that can be read here", fix, False)
-    what = {"step": " --what train"}.get(
-        side.phase, "" if side.side == "engine" else " --what eager"
-    )
+    of = {"step": " --of train"}.get(side.phase, "" if side.side == "engine" else " --of eager")
     backend = f" --backend {side.backend}" if side.side == "engine" else ""
-    fix = f"layerline ncu --run RUN{what} --precision {side.precision}{backend} --roofline"
+    fix = f"layerline ncu --run RUN{of} --precision {side.precision}{backend} --roofline"
     return _row(side, "no hardware counters were captured", fix, False)
 
 
@@ -188,7 +186,7 @@ def left_out(run: Run) -> list[dict[str, str]]:
             "what": f"counters of {stem}",
             "why": "they are of another engine than the run's (it was built again since, or they "
             "come from another run)",
-            "fix": "measure them again with `layerline profile ncu`",
+            "fix": "measure them again with `layerline ncu`",
             "file": f"captures/{stem}.ncu.meta.json",
         }
         for stem in sorted(stems)

@@ -79,13 +79,13 @@ measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
 counters() { # more counters of the run of gpt2
   local of=(--run "$gpt2" --precision fp16 --clock-control none) what pieces
   for what in eager train; do
-    step 600 "${layerline[@]}" ncu "${of[@]}" --roofline --what $what
+    step 600 "${layerline[@]}" ncu "${of[@]}" --roofline --of $what
   done
   keep gpt2-1x512
   # Every launch of a training step by two counters, against what the fraction would say.
   rm -rf "$runs/train-every"; cp -al "$gpt2" "$runs/train-every"
   rm -f "$runs/train-every"/captures/*.ncu*
-  step 600 "${layerline[@]}" ncu "${of[@]/$gpt2/$runs/train-every}" --what train --every \
+  step 600 "${layerline[@]}" ncu "${of[@]/$gpt2/$runs/train-every}" --of train --every \
     --metrics smsp__inst_executed.sum --metrics dram__bytes.sum
   step 120 "${PYTHON:-python3}" -P "$here/tests/gpu/fraction.py" --train "$runs/train-every" fp16
   cp "$out/last.log" "$out/fraction_of_training.txt"

@@ -1,5 +1,4 @@
-"""`layerline profile ncu`, also `layerline ncu`: hardware counters of a run's engines, of its eager
-model, of its training."""
+"""`layerline ncu`: hardware counters of a run's engines, of its eager model, of its training."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ..engine import measure as measure_
 from . import capture, in_pieces, target, tool
 from .target import Target
 
-WHAT = ("engine", "eager", "train")
+WORK = ("engine", "eager", "train")
 
 
 def _metrics(
@@ -51,7 +50,14 @@ def _given(
     help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
 )
 @click.option("--backend", default="tensorrt", show_default=True, help="Whose engine.")
-@click.option("--what", type=click.Choice(WHAT), default="engine", show_default=True)
+@click.option(
+    "--of",
+    "work",
+    type=click.Choice(WORK),
+    default="engine",
+    show_default=True,
+    help="Whose kernels.",
+)
 @click.option(
     "--section",
     "sections",
@@ -103,7 +109,7 @@ def ncu(
     path: Path | None,
     wanted: tuple[str, ...],
     backend: str,
-    what: str,
+    work: str,
     query: bool,
     every: bool,
     batch_launches: int | None,
@@ -125,16 +131,16 @@ def ncu(
         return
     if path is None:
         raise click.UsageError("Missing option '--run'.")
-    if what != "engine":
-        no_use(["backend"], f"with --what {what}, which has no engine")
+    if work != "engine":
+        no_use(["backend"], f"with --of {work}, which has no engine")
     options = _options(asked)
     if passes and not options.metrics:
         raise click.UsageError("--passes divides --metrics, and there are none")
     _of_ranges(options, every=every, cut=batch_launches)
     run = open_run(path)
-    targets = _engines(run, wanted, backend) if what == "engine" else _torch(run, wanted, what)
+    targets = _engines(run, wanted, backend) if work == "engine" else _torch(run, wanted, work)
     if not dry_run:
-        _able(what, backend)
+        _able(work, backend)
     for of in targets:
         if dry_run:
             click.echo(shown(of, options, every=every or bool(batch_launches or passes)))
@@ -143,9 +149,9 @@ def ncu(
         elif batch_launches or passes:
             cut = pieces_.Cut(batch_launches, passes)
             pieces = _kept_as(of, options, every=True)
-            work = functools.partial(in_pieces.capture, pieces, options, cut, timeout=timeout)
+            capturing = functools.partial(in_pieces.capture, pieces, options, cut, timeout=timeout)
             kept = {"cut": vars(cut)}, [".ncu.batches/manifest.json", ".ncu.meta.json"]
-            measure(pieces, options, *kept, work)
+            measure(pieces, options, *kept, capturing)
         else:
             measure_one(of, options, every=every, timeout=timeout)
 
@@ -180,14 +186,14 @@ def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
     return [target.engine_target(measure_.subject(run, p, chosen)) for p in wanted]
 
 
-def _torch(run: Run, wanted: tuple[str, ...], what: str) -> list[Target]:
-    return [target.torch_target(run, what, precision) for precision in wanted]
+def _torch(run: Run, wanted: tuple[str, ...], work: str) -> list[Target]:
+    return [target.torch_target(run, work, precision) for precision in wanted]
 
 
-def _able(what: str, backend: str) -> None:
+def _able(work: str, backend: str) -> None:
     """ToolMissing where this machine cannot capture."""
     tool.command()
-    if what == "engine":
+    if work == "engine":
         backends.require(backends.choose(backend))
     elif not cuda_usable():
         raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")

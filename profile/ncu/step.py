@@ -60,7 +60,7 @@ def counters(
         if by_name:
             raise
         log(f"{name}: {e.line()}")
-        why = (e.what, e.fix or "run `layerline profile ncu`")
+        why = (e.what, e.fix or "run `layerline ncu`")
         _skip(of, name, why)
         return why if isinstance(e, ToolMissing) else None
     return None

@@ -123,8 +123,8 @@ def test_a_compute_capability_is_a_number(given: str, run: Path) -> None:
         ("profile --what ncu --target 0.02", "--target"),
         ("ncu --query --every", "--every"),
         ("ncu --query --dry-run", "--dry-run"),
-        ("profile ncu --query --metrics a", "--metrics"),
-        ("ncu --what eager --backend onnxruntime", "--backend"),
+        ("ncu --query --metrics a", "--metrics"),
+        ("ncu --of eager --backend onnxruntime", "--backend"),
         ("ncu --passes 2", "--passes"),
     ],
 )  # fmt: skip

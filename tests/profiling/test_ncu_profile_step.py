@@ -1,4 +1,4 @@
-"""Counters as a part of `layerline profile`, and `profile ncu`."""
+"""Counters as a part of `layerline profile`, and `layerline ncu`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,6 @@ from layerline.profile.ncu import step, target, tool
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return make(tmp_path, monkeypatch)
-
-
-def test_profile_ncu_is_ncu(fake: Fake) -> None:
-    runner, run = CliRunner(), str(fake.target.run.path)
-    for command in (["ncu"], ["profile", "ncu"]):
-        done = runner.invoke(cli, [*command, "--query", "--run", run])
-        assert done.output.startswith("1 metrics in"), done.output
-    # Its options are its own, its usage errors too; the group's stay what they were.
-    assert "--batch-launches" in runner.invoke(cli, ["profile", "ncu", "--help"]).output
-    assert "--trace-iterations" in runner.invoke(cli, ["profile", "--help"]).output
-    assert runner.invoke(cli, ["profile"]).exit_code == 2
 
 
 def subject(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -128,7 +117,7 @@ def test_a_dry_run_needs_no_ncu_and_no_gpu(fake: Fake, monkeypatch: pytest.Monke
     model = fake.target.run.file("export", "model.json")
     model.parent.mkdir(exist_ok=True)
     model.write_text('{"name": "m"}')
-    command = ["ncu", "--run", str(fake.target.run.path), "--precision", "fp32", "--what", "eager"]
+    command = ["ncu", "--run", str(fake.target.run.path), "--precision", "fp32", "--of", "eager"]
     shown = CliRunner().invoke(cli, [*command, "--dry-run"])
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("no-such-ncu --nvtx --profile-from-start off --section Compute")
