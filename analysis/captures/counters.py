@@ -94,6 +94,9 @@ def _row(side: SideData, why: str, fix: str, refused: bool) -> Uncounted:
     return {"key": side.key, "label": side.label, "why": why, "fix": fix, "refused": refused}
 
 
+_CAPTURES = (".ncu-rep", ".ncu.csv", pieces_.FOLDER)
+
+
 class Unplanned(InputError):
     """A capture whose launches are not those of its plan, or are no kernels'."""
 
@@ -104,17 +107,15 @@ _AS_ONE = {
 }
 
 
-def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path]:
+def captures(run: Run) -> list[Path]:
     """The ncu captures of a run; of a report and the CSV made of it, the report where it can be
     read (its values are not rounded).
 
-    Pieces that were not put together yet are, into the CSV that one capture would have left; where
-    they cannot be, that capture is left out as `counters_of_run` has it. Of two captures of one
-    engine, one of every launch and one at the fraction, the latter counts. Counters of an iteration
-    as one (range replay) are of no layer and left to `layerline metrics`.
+    A capture in pieces is their folder. Of two captures of one engine, one of every launch and one
+    at the fraction, the latter counts. Counters of an iteration as one (range replay) are of no
+    layer and left to `layerline metrics`.
     """
     folder = run.file("captures")
-    broken = _combined(run, skipped)
     found: dict[str, Path] = {}
     kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
     if importlib.util.find_spec("ncu_report") is None:
@@ -122,8 +123,11 @@ def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path
     for pattern, suffix in kinds:
         for path in sorted(folder.glob(pattern)):
             stem = path.name.removesuffix(suffix)
-            if not stem.startswith(".") and stem not in broken:
+            if not stem.startswith("."):
                 found[stem] = path
+    for pieces in sorted(folder.glob(f"*{pieces_.FOLDER}")):
+        if pieces_.in_use(pieces):
+            found[pieces.name.removesuffix(pieces_.FOLDER)] = pieces
     own = {s: path for s, path in found.items() if not foreign(run, path)}
     return [
         own[s]
@@ -133,31 +137,11 @@ def captures(run: Run, skipped: list[dict[str, Any]] | None = None) -> list[Path
     ]
 
 
-def _combined(run: Run, skipped: list[dict[str, Any]] | None) -> set[str]:
-    """Put pieces together where that is due; gives the captures whose pieces cannot be."""
-    broken = set()
-    for pieces in sorted(run.file("captures").glob("*.ncu.batches")):
-        stem, whole = pieces.name.removesuffix(".ncu.batches"), pieces.with_suffix(".csv")
-        try:
-            if not foreign(run, whole) and pieces_.due(pieces, whole):
-                pieces_.combine(pieces, whole)
-        except ToolMissing as e:
-            if skipped is None:
-                raise
-            skipped.append({"what": f"counters of {stem}", "why": e.what, "fix": e.fix or ""})
-            broken.add(stem)
-        except LayerlineError as e:
-            if not problems.note(e, f"counters of {stem}"):
-                raise
-            broken.add(stem)
-    return broken
-
-
 def foreign(run: Run, capture: Path) -> bool:
     """Whether a capture is of another engine than the run's: it says which one it is of, and the
     engine was built again, or comes from another run."""
     own = CaptureName.parse(capture)
-    if own is None or own.task != "engine" or own.suffix not in (".ncu-rep", ".ncu.csv"):
+    if own is None or own.task != "engine" or own.suffix not in _CAPTURES:
         return False
     took = optional(capture.with_name(f"{own.stem}.ncu.meta.json")).get("inputs")
     step = run.manifest(f"engines/{own.precision}.{own.backend}")
@@ -174,11 +158,9 @@ def foreign(run: Run, capture: Path) -> bool:
 def left_out(run: Run) -> list[dict[str, str]]:
     """The captures of other engines: what, why, the fix and the file that tells, as reports list
     what cannot be used."""
-    found = [*run.file("captures").glob("*.ncu*")]
-    found += [p.with_suffix(".csv") for p in found if p.name.endswith(".ncu.batches")]
     stems = {
         stem
-        for path in found
+        for path in run.file("captures").glob("*.ncu*")
         if (stem := representatives.stem(path)) and not stem.startswith(".") and foreign(run, path)
     }
     return [
@@ -199,8 +181,8 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
     without that list it is an InputError. So do numbers that are unknown in a capture. One that
     cannot be used, or that has lost launches, is left out where such errors are collected
-    (`unusable`), else an InputError. ToolMissing where a report cannot be read for
-    want of ncu-report and has no CSV beside it.
+    (`unusable`), else an InputError or CheckFailed. ToolMissing where a report cannot be read for
+    want of ncu-report and has no CSV beside it; of one in pieces, it goes to `skipped` too.
     """
     parts = []
     if skipped is not None:
@@ -208,12 +190,12 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             representatives.stem(p) or "" for p in run.file("captures").glob(f"*.{RANGE}.ncu*")
         }
         skipped += [{"what": f"counters of {s}", **_AS_ONE} for s in sorted(stems - {""})]
-    for path in captures(run, skipped):
+    for path in captures(run):
         what = f"counters of {representatives.stem(path)}"
         try:
             provenance.check_raw(path)
             describing(path.with_name(f"{representatives.stem(path)}.ncu.meta.json"))
-            read = registry.read(path)
+            read = pieces_.read(path) if path.name.endswith(pieces_.FOLDER) else registry.read(path)
             if (lost := pieces_.missing(read, path)) is not None:
                 raise lost
             if of_ranges(read.tables["launches"]):
@@ -221,11 +203,11 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             parts.append(_joined(run, path, read))
             if skipped is not None and page.UNTOLD in read.facts:
                 skipped.append(_untold(what, path, read))
-        except Unplanned as e:
-            if skipped is None:
+        except (Unplanned, ToolMissing) as e:
+            if skipped is None or (isinstance(e, ToolMissing) and not path.is_dir()):
                 raise
             skipped.append({"what": what, "why": e.what, "fix": e.fix or ""})
-        except InputError as e:
+        except LayerlineError as e:
             if not problems.note(e, what):
                 raise
     return pa.concat_tables(parts) if parts else None

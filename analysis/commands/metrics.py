@@ -30,7 +30,8 @@ _network = click.option("--network", type=_PATH, help="network.json of the engin
 def metrics() -> None:
     """Counters of an Nsight Compute capture as files, charts and text.
 
-    CAPTURE is a report (.ncu-rep), ncu's CSV, or a run's tables/counters.parquet.
+    CAPTURE is a report (.ncu-rep), ncu's CSV, a capture in pieces (.ncu.batches), or a run's
+    tables/counters.parquet.
     """
 
 

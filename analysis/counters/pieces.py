@@ -1,101 +1,163 @@
-"""The pieces of a long ncu capture as one table, and as the raw page that ncu would print.
+"""The pieces of a long ncu capture as one capture, and what a capture lacks.
 
 `core/replay/pieces.py` says which pieces there are and whether they fit; here they are read.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from ...core.cli.progress import log
 from ...core.errors import CheckFailed, InputError, ToolMissing
-from ...core.files import sha256, write_text
+from ...core.files import sha256
 from ...core.kernel_names import function_name
 from ...core.replay import pieces
 from ...core.replay.pieces import Kernel, Manifest, Taken
+from ...core.tables import SCHEMAS
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page, report
-from ..readers.ncu.tables import KERNEL
 from ..rundir.files import optional
 from . import representatives
 from .representatives import size
 from .units import base_unit
 
+KIND = "ncu-pieces"
+FOLDER = ".ncu.batches"
 MANIFEST = "manifest.json"
 
 _AGAIN = "copy the folder again, or capture again"
 
-_LAUNCH = (
-    "ID",
-    "Process ID",
-    "Process Name",
-    "Host Name",
-    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-    "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
-    "Kernel Name",
-    "Context",
-    "Stream",
-    "Block Size",
-    "Grid Size",
-    "Device",
-    "CC",
-)
+
+def in_use(folder: Path) -> bool:
+    """Whether a capture is the one in `folder`: not one in one piece beside it that is newer, and
+    not one that was only begun."""
+    if not folder.is_dir():
+        return True
+    stem, manifest = folder.name.removesuffix(FOLDER), folder / MANIFEST
+    paths = [folder.with_name(stem + suffix) for suffix in (".ncu-rep", ".ncu.csv")]
+    in_one = [p.stat().st_mtime_ns for p in paths if p.exists()]
+    if manifest.is_file():
+        return all(taken < manifest.stat().st_mtime_ns for taken in in_one)
+    return not in_one and any(f.suffix in (".csv", ".ncu-rep") for f in folder.iterdir())
 
 
-def combine(folder: Path, output: Path) -> dict[str, Any]:
-    """Check and recombine the pieces in `folder`; writes the raw page to `output`; gives facts.
+def read(folder: Path) -> Artefact:
+    """The pieces in `folder` as one capture: the tables `counters` and `launches`.
 
     Kernels that the manifest does not know (no report could be read where it was captured), or that
     come from a page whose report is not there, are held against the nsys capture's here.
-    CheckFailed, InputError where pieces do not fit (`ncu_batches.check`); ToolMissing where they
-    cannot be read here.
-    """
-    manifest = pieces.load(folder / MANIFEST)
-    pieces.check(manifest, folder)
-    _all_there(manifest, folder)
-    printed = {t.page_sha256 for t in manifest.taken if t.page_sha256}
-    for other in pieces.changed(manifest, folder):
-        if sha256(other) in printed:
-            raise CheckFailed("is the page of another piece", file=other, fix=_AGAIN)
-        where = f"{folder.name}/{other.name}"
-        log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
-    read = {t.file: _read(folder, t) for t in manifest.taken if t.launches}
-    pieces.check_sequences(_as_read(manifest, read, folder), folder)
-    tables = {file: found.tables["counters"] for file, found in read.items()}
-    whole = pieces.recombine(manifest, tables, output.name)
-    launches = []
-    for t in manifest.taken:
-        if t.piece.part == 0 and t.launches:
-            rows = read[t.file].tables["launches"].sort_by("launch").to_pylist()
-            launches += [{**row, "launch": t.piece.skip + i} for i, row in enumerate(rows)]
-    write_text(output, raw_page(whole, launches))
-    return {"launches": len(launches), "metrics": len(set(whole["metric"].to_pylist()))}
-
-
-def due(folder: Path, output: Path) -> bool:
-    """Whether the pieces in `folder` are to be put together: there is no `output`, or it is older
-    than the manifest (a newer capture was copied over the folder).
-
-    CheckFailed where there are pieces without a manifest, which alone says what they are.
-    InputError where the folder is none.
+    CheckFailed, InputError where pieces do not fit (`core.replay.pieces.check`); ToolMissing where
+    they cannot be read here.
     """
     if not folder.is_dir():
         raise InputError("is no folder of pieces", file=folder, fix="remove it, and capture again")
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
-        if output.exists() or not any(f.suffix in (".csv", ".ncu-rep") for f in folder.iterdir()):
-            return False
+    if not (folder / MANIFEST).is_file():
         raise CheckFailed("holds pieces and no manifest.json", file=folder, fix=_AGAIN)
-    return not output.exists() or output.stat().st_mtime_ns < manifest.stat().st_mtime_ns
+    manifest = pieces.load(folder / MANIFEST)
+    pieces.check(manifest, folder)
+    _all_there(manifest, folder)
+    _changed(manifest, folder)
+    taken = [t for t in manifest.taken if t.launches]
+    artefacts = {t.file: _read(folder, t) for t in taken}
+    pieces.check_sequences(_as_read(manifest, artefacts, folder), folder)
+    counters = {file: artefact.tables["counters"] for file, artefact in artefacts.items()}
+    launches = [
+        _renumbered(artefacts[t.file].tables["launches"], t, folder.name)
+        for t in taken
+        if t.piece.part == 0
+    ]
+    tables = {
+        "counters": recombine(manifest, counters, folder.name),
+        "launches": pa.concat_tables(launches).sort_by("launch"),
+    }
+    notes = dict.fromkeys(note for artefact in artefacts.values() for note in artefact.notes)
+    return Artefact(KIND, tables, {"pieces": len(taken)}, list(notes))
+
+
+def _changed(manifest: Manifest, folder: Path) -> None:
+    """Say which pages without their report are not as they were captured: they may have been
+    scrubbed. CheckFailed where one is the page of another piece."""
+    printed = {t.page_sha256 for t in manifest.taken if t.page_sha256}
+    for t in manifest.taken:
+        own = folder / t.page
+        if not t.launches or not t.page_sha256 or (folder / t.file).is_file() or not own.is_file():
+            continue
+        digest = sha256(own)
+        if digest == t.page_sha256:
+            continue
+        if digest in printed:
+            raise CheckFailed("is the page of another piece", file=own, fix=_AGAIN)
+        where = f"{folder.name}/{own.name}"
+        log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
+
+
+def recombine(manifest: Manifest, tables: Mapping[str, pa.Table], source: str) -> pa.Table:
+    """One `counters` table of the tables of all pieces, by their files' names in the manifest.
+
+    `launch` becomes the launch's number in the whole, `pass` the part of the metrics it came
+    from, `source` the name given. A metric that several parts have (ncu adds launch attributes to
+    each) is taken from the first. Rows are in the order of launch, then of metrics as they came.
+    `check` the manifest first. InputError where a table has other launches.
+    """
+    at = SCHEMAS["counters"].get_field_index("pass")
+    counted: set[tuple[int, str]] = set()
+    parts = []
+    for t in manifest.taken:  # part after part
+        if not t.launches:
+            continue
+        rows = _renumbered(tables[t.file], t, source)
+        keys = list(zip(rows["launch"].to_pylist(), rows["metric"].to_pylist(), strict=True))
+        rows = rows.set_column(at, "pass", pa.repeat(pa.scalar(t.piece.part), len(rows)))
+        parts.append(rows.filter(pa.array([k not in counted for k in keys], pa.bool_())))
+        counted.update(keys)
+    order = [("launch", "ascending"), ("pass", "ascending")]
+    return _comparable(pa.concat_tables(parts).sort_by(order))
+
+
+def _renumbered(table: pa.Table, taken: Taken, source: str) -> pa.Table:
+    """The rows of a piece by the launches' numbers in the whole."""
+    numbers = sorted(set(table["launch"].to_pylist()))
+    if len(numbers) != taken.launches:
+        raise InputError(
+            f"has {len(numbers)} launches, the manifest says {taken.launches}", file=taken.file
+        )
+    places = {number: taken.piece.skip + i for i, number in enumerate(numbers)}
+    launch = pa.array([places[n] for n in table["launch"].to_pylist()], pa.int64())
+    columns = {"launch": launch, "source": pa.repeat(pa.scalar(source), len(table))}
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    return table
+
+
+def _comparable(counters: pa.Table) -> pa.Table:
+    """A metric in its base unit where pieces print it in several (Kbyte, Mbyte). InputError where
+    these are of different dimensions."""
+    units: dict[str, set[str]] = defaultdict(set)
+    for row in counters.group_by(["metric", "unit"]).aggregate([]).to_pylist():
+        if row["unit"]:
+            units[row["metric"]].add(row["unit"])
+    several = {metric: of for metric, of in units.items() if len(of) > 1}
+    for metric, of in several.items():
+        if len({base_unit(unit)[1] for unit in of}) > 1:
+            raise InputError(
+                f"pieces give {metric} in units that cannot be compared ({', '.join(sorted(of))})",
+                fix="print the pages again: ncu --import REPORT --csv --page raw",
+            )
+    if not several:
+        return counters
+    rows = counters.to_pylist()
+    for row in rows:
+        if row["metric"] in several:
+            factor, row["unit"] = base_unit(row["unit"])
+            row["value"] = None if row["value"] is None else row["value"] * factor
+    return pa.Table.from_pylist(rows, schema=counters.schema)
 
 
 def _all_there(manifest: Manifest, folder: Path) -> None:
@@ -164,93 +226,6 @@ def _as_read(manifest: Manifest, read: Mapping[str, Artefact], folder: Path) -> 
 def _bare(kernel: Kernel) -> Kernel:
     function, grid, block = kernel
     return (function_name(function), grid, block)
-
-
-def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:
-    """Counters in the form of ``ncu --csv --page raw``: a header, a row of units, a row a launch.
-
-    `launches`: rows of the readers' table `launches` with the numbers that `counters` has. Values
-    have all their digits and no separators of thousands. What is not known is empty; the process
-    and the device, which the form needs, are 0 then.
-    """
-    values: dict[int, dict[str, str]] = {}
-    rows = counters.select(["launch", "metric", "unit", "value", "text"]).to_pylist()
-    units = _units(rows)
-    for row in rows:
-        text = row["text"]
-        if row["value"] is not None:
-            other = row["unit"] is not None and row["unit"] != units[row["metric"]]
-            factor = base_unit(row["unit"])[0] if other else 1.0
-            text = _number(row["value"] * factor)
-        values.setdefault(row["launch"], {})[row["metric"]] = text or ""
-    metrics = sorted(units)
-    made = io.StringIO()
-    writer = csv.writer(made, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerow([*_LAUNCH, *metrics])
-    writer.writerow([*("" for _ in _LAUNCH), *(units[m] or "" for m in metrics)])
-    for launch in launches:
-        own = values.get(launch["launch"], {})
-        writer.writerow([*_columns(launch), *(own.get(m, "") for m in metrics)])
-    return made.getvalue()
-
-
-def _units(rows: list[dict[str, Any]]) -> dict[str, str | None]:
-    """The unit of each metric's column: the one that all its rows have, else their base unit
-    (pages of two pieces may have other multiples, Kbyte and Mbyte)."""
-    found: dict[str, dict[str, None]] = {}
-    for row in rows:
-        of = found.setdefault(row["metric"], {})
-        if row["unit"]:
-            of[row["unit"]] = None
-    units: dict[str, str | None] = {}
-    for metric, of in found.items():
-        base = {base_unit(u)[1] for u in of}
-        if len(base) > 1:
-            said = ", ".join(of)
-            raise InputError(
-                f"pieces give {metric} in units that cannot be compared ({said})",
-                fix="print the pages again: ncu --import REPORT --csv --page raw",
-            )
-        units[metric] = next(iter(of), None) if len(of) < 2 else base.pop()
-    return units
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-
-
-def _columns(launch: dict[str, Any]) -> list[Any]:
-    domains = launch["range_domains"] or []
-    ranges = launch["ranges"] or []
-    push_pop = "  ".join(
-        f'"{_domain(d)}:{n}{_PAYLOAD}{n}"' for d, n in zip(domains, ranges, strict=True)
-    )
-    start_end = "  ".join(
-        f'"<default domain>:{n}{_PAYLOAD}{n}"' for n in launch["start_end_ranges"] or []
-    )
-    return [
-        launch["launch"],
-        launch["process"] or 0,
-        launch["process_name"] or "",
-        "",
-        f"0  {push_pop} " if push_pop else "",
-        f"0  {start_end} " if start_end else "",
-        launch["kernel"],
-        launch["context"] or 0,
-        launch["stream"] or 0 if launch.get("workload") in (KERNEL, None) else "n/a",
-        launch["block"],
-        launch["grid"],
-        launch["device"] or 0,
-        launch["compute_capability"] or "",
-    ]
-
-
-# The message says where a name ends that holds a colon.
-_PAYLOAD = ":none:none:none:none:ASCII:"
-
-
-def _domain(name: str | None) -> str:
-    return name or "<default domain>"
 
 
 AGAIN = "copy it again, or capture again"

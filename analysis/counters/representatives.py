@@ -55,8 +55,9 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def stem(capture: Path) -> str | None:
-    """The name that a report or its page shares with what lies beside it; null for other files."""
-    for suffix in (".ncu-rep", ".ncu.csv"):
+    """The name that a report, its page or a folder of pieces shares with what lies beside it; null
+    for other files."""
+    for suffix in (".ncu-rep", ".ncu.csv", ".ncu.batches"):
         if capture.name.endswith(suffix):
             return capture.name.removesuffix(suffix)
     return None

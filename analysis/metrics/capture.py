@@ -25,7 +25,6 @@ from ..roofline.devices import Device
 _LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 
 
-PIECES = ".ncu.batches"
 _PIECE = "one piece of a capture; what the others hold is in no sum here"
 
 
@@ -54,7 +53,8 @@ class Capture:
 
 
 def load(path: Path, asked: Iterable[str] = ()) -> Capture:
-    """A report, ncu's CSV, or the counters.parquet of a run with a single ncu capture.
+    """A report, ncu's CSV, a folder of pieces or its manifest, or the counters.parquet of a run
+    with a single ncu capture.
 
     Metrics of one name are told apart by section; `asked` as in `counters_sections.told_apart`.
     InputError for other kinds of files.
@@ -69,15 +69,8 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
                 fix="name one of these files instead",
             )
         return Capture(str(sources[0]), counters, devices.of_capture(counters))
-    _no_pieces(path)
-    reader = registry.identify(path)
-    if not reader.KIND.startswith("ncu-"):
-        raise InputError(
-            f"is of kind {reader.KIND}, which has no counters",
-            file=path,
-            fix="name an ncu capture (.ncu-rep, or .csv of ncu --csv)",
-        )
-    found = registry.read(path)
+    path = path.parent if path.name == pieces.MANIFEST else path
+    found = pieces.read(path) if path.name.endswith(pieces.FOLDER) else _read(path)
     rules = found.tables.get("rules")
     lost = pieces.missing(found, path)
     ranges = of_ranges(found.tables["launches"])
@@ -99,20 +92,19 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
     )
 
 
-def _is_piece(path: Path) -> bool:
-    return path.absolute().parent.name.endswith(PIECES)
-
-
-def _no_pieces(path: Path) -> None:
-    """InputError where a folder of pieces is named, or its manifest."""
-    folder = path.parent if path.name == pieces.MANIFEST else path
-    if folder.name.endswith(PIECES):
-        stem = folder.name.removesuffix(PIECES)
+def _read(path: Path) -> Artefact:
+    reader = registry.identify(path)
+    if not reader.KIND.startswith("ncu-"):
         raise InputError(
-            "is of a capture in pieces",
+            f"is of kind {reader.KIND}, which has no counters",
             file=path,
-            fix=f"name {stem}.ncu.csv beside the folder, which `layerline report` makes of them",
+            fix="name an ncu capture (.ncu-rep, or .csv of ncu --csv)",
         )
+    return registry.read(path)
+
+
+def _is_piece(path: Path) -> bool:
+    return path.absolute().parent.name.endswith(pieces.FOLDER)
 
 
 def _partly(

@@ -1,4 +1,4 @@
-"""A long ncu capture in pieces: what each piece takes, and one table of all pieces again.
+"""A long ncu capture in pieces: what each piece takes, and whether all of them fit.
 
 A piece is one run of the program: some launches (``--launch-skip``, ``--launch-count``) and some
 metrics. The manifest says for every piece what it took, its file with its hash, and the sequence
@@ -8,19 +8,17 @@ starts a process or reads a report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from .. import documents
 from ..documents import Amount, Count
 from ..errors import CheckFailed, InputError
 from ..files import read_json, sha256
-from ..tables import SCHEMAS
 from .match import Seen
 
 SCHEMA_VERSION = 1
@@ -169,18 +167,11 @@ def check(manifest: Manifest, folder: Path) -> None:
         if not where.is_file() and not page.is_file():
             raise CheckFailed("this piece is missing", file=where, fix=_AGAIN)
         if not where.is_file():
-            continue  # a page alone may have been scrubbed: see `changed`
+            continue  # a page alone may have been scrubbed: analysis says so
         for path, digest in ((where, t.sha256), (page, t.page_sha256)):
             if digest and path.is_file() and sha256(path) != digest:
                 raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
     check_sequences(manifest, folder)
-
-
-def changed(manifest: Manifest, folder: Path) -> list[Path]:
-    """The pages without their report that are not as they were captured: scrubbed, or others."""
-    taken = [t for t in manifest.taken if t.launches and not (folder / t.file).is_file()]
-    pages = [(folder / t.page, t) for t in taken]
-    return [p for p, t in pages if p.is_file() and (t.page_sha256 or "") not in ("", sha256(p))]
 
 
 def check_sequences(manifest: Manifest, folder: Path) -> None:
@@ -235,41 +226,3 @@ def _agree(
             file=folder,
             fix="the program did not do the same work again; capture again",
         )
-
-
-def recombine(manifest: Manifest, tables: Mapping[str, pa.Table], source: str) -> pa.Table:
-    """One `counters` table of the tables of all pieces, by their files' names in the manifest.
-
-    `launch` becomes the launch's number in the whole, `pass` the part of the metrics it came
-    from, `source` the name given. A metric that several parts have (ncu adds launch attributes to
-    each) is taken from the first. Rows are in the order of launch, then of metrics as they came.
-    `check` the manifest first. InputError where a table is missing or has other launches.
-    """
-    schema = SCHEMAS["counters"]
-    pieces = []
-    for t in manifest.taken:
-        if not t.launches:
-            continue
-        if t.file not in tables:
-            raise InputError("this piece was not read", file=t.file)
-        table = tables[t.file]
-        numbers = sorted(set(table["launch"].to_pylist()))
-        if len(numbers) != t.launches:
-            raise InputError(
-                f"has {len(numbers)} launches, the manifest says {t.launches}", file=t.file
-            )
-        places = {number: t.piece.skip + i for i, number in enumerate(numbers)}
-        launch = [places[n] for n in table["launch"].to_pylist()]
-        table = table.set_column(schema.get_field_index("launch"), "launch", pa.array(launch))
-        part = pa.array([t.piece.part] * len(table), pa.int64())
-        pieces.append(table.set_column(schema.get_field_index("pass"), "pass", part))
-    whole = pa.concat_tables(pieces).to_pylist()
-    seen: set[tuple[int, str]] = set()
-    rows = []
-    for row in whole:  # in the order of parts: the manifest is sorted
-        key = (row["launch"], row["metric"])
-        if key not in seen or row["section"] is not None:
-            seen.add(key)
-            rows.append({**row, "source": source})
-    rows.sort(key=lambda row: (row["launch"], row["pass"]))
-    return pa.Table.from_pylist(rows, schema=schema)

@@ -7,7 +7,9 @@ import shutil
 import struct
 from pathlib import Path
 
+import counter_pieces
 import fraction
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from paths import DATA
@@ -16,6 +18,7 @@ from layerline.analysis.commands.metrics import metrics
 from layerline.analysis.counters import pieces
 from layerline.analysis.readers.ncu import report, report_blocks
 from layerline.core.errors import InputError
+from layerline.core.replay import pieces as pieces_
 from layerline.core.tables import table, write_parquet
 
 REPORT = DATA / "ncu" / "two_kernels.ncu-rep"
@@ -171,21 +174,24 @@ def test_nothing_is_said_of_a_report_that_is_built_otherwise(tmp_path: Path) -> 
     assert report_blocks.results(path) is None
 
 
-def test_pieces_in_other_multiples_of_a_unit_are_put_together_in_its_base(tmp_path: Path) -> None:
-    rows = [
-        {"source": "a", "kernel": "k", "launch": n, "metric": "m.sum", "unit": unit, "value": v}
-        for n, (unit, v) in enumerate([("Kbyte", 2.0), ("Mbyte", 3.0)])
-    ]
-    launches = [
-        dict.fromkeys(("range_domains", "ranges", "start_end_ranges", "process", "process_name",
-                       "context", "stream", "device", "compute_capability"))
-        | {"launch": n, "kernel": "k", "block": "(1, 1, 1)", "grid": "(1, 1, 1)"}
-        for n in range(2)
+def pieces_of(*units: str) -> tuple[pieces_.Manifest, dict[str, pa.Table]]:
+    """Pieces of a launch each, which print a metric in these units."""
+    manifest, tables = pieces_.Manifest("key", pieces_.Cut(1, None), None), {}
+    for n, unit in enumerate(units):
+        file = f"{n}.ncu-rep"
+        row = {"source": file, "kernel": "k", "launch": 0, "metric": "m.sum", "unit": unit}
+        tables[file] = table("counters", [{**row, "value": n + 2.0}])
+        manifest.put(pieces_.Taken(pieces_.Piece(n, 1, 0), "done", "key", file, "", 1))
+    return manifest, tables
+
+
+def test_pieces_in_other_multiples_of_a_unit_are_put_together_in_its_base() -> None:
+    rows = pieces.recombine(*pieces_of("Kbyte", "Mbyte"), "a").to_pylist()
+    assert [(r["launch"], r["unit"], r["value"]) for r in rows] == [
+        (0, "byte", 2000), (1, "byte", 3000000),
     ]  # fmt: skip
-    header, units, *values = pieces.raw_page(table("counters", rows), launches).splitlines()
-    at = header.split(",").index('"m.sum"')
-    column = [line.split('","')[at].strip('"') for line in (units, *values)]
-    assert column == ["byte", "2000", "3000000"]
+    with pytest.raises(InputError, match=r"m\.sum in units that cannot be compared \(byte, ns\)"):
+        pieces.recombine(*pieces_of("byte", "ns"), "a")
 
 
 @pytest.mark.parametrize("command", ["extract", "plot"])
@@ -213,8 +219,16 @@ def test_one_piece_of_a_capture_says_that_it_is_one(tmp_path: Path) -> None:
     assert "It is one piece of a capture" in run("list", piece).stderr
     (folder / "manifest.json").write_text("{}")
     for named in (folder, folder / "manifest.json"):
-        told = refused("list", named)
-        assert "is of a capture in pieces; name fp16.tensorrt.ncu-every.ncu.csv beside" in told
+        assert "manifest.json: is no manifest of pieces" in refused("list", named)
+
+
+def test_a_capture_in_pieces_is_one_capture(tmp_path: Path) -> None:
+    folder = tmp_path / "fp32.tensorrt.ncu-every.ncu.batches"
+    folder.mkdir()
+    counter_pieces.pages(folder, 3)
+    whole = [run("list", named).stdout for named in (folder, folder / "manifest.json")]
+    assert whole[0] == whole[1]
+    assert f"{TIME}\tns\t84" in whole[0]
 
 
 def test_a_second_metric_is_not_silently_the_only_one() -> None:

@@ -191,10 +191,10 @@ def test_a_list_of_metrics_makes_no_run_of_a_misspelt_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ncu_fake.make(tmp_path, monkeypatch)
-    told = refused("profile", "ncu", "--query", "--run", tmp_path / "rum")
+    told = refused("ncu", "--query", "--run", tmp_path / "rum")
     assert "rum: no such run directory" in told and not (tmp_path / "rum").exists()
     (tmp_path / "run" / "captures" / "ncu-metrics.txt").mkdir()
-    told = refused("profile", "ncu", "--query", "--run", tmp_path / "run")
+    told = refused("ncu", "--query", "--run", tmp_path / "run")
     assert "ncu-metrics.txt: is a folder, not a file" in told
 
 
@@ -221,7 +221,7 @@ def test_a_piece_of_another_capture_is_taken_again(pieces: ncu_fake.Fake) -> Non
     document["taken"][1]["capture"] = "another"
     write_json(manifest, document)
     with pytest.raises(CheckFailed, match=r"of another capture; copy .* or run the same"):
-        counters.captures(pieces.target.run)
+        counters.counters_of_run(pieces.target.run)
     calls = len(pieces.calls())
     assert take(pieces)["launches"] == 6  # what the error said to do
     assert len(pieces.calls()) == calls + 1

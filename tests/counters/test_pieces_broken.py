@@ -14,8 +14,7 @@ import pytest
 from counter_pieces import TOTAL, pages
 
 from layerline.analysis.captures import counters as counters_
-from layerline.analysis.counters import pieces as pieces_
-from layerline.analysis.readers import registry
+from layerline.analysis.roofline.bound_inputs import by_name
 from layerline.analysis.rundir import problems
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
@@ -53,9 +52,10 @@ def edit(run: Run, change: Callable[[Any], None]) -> None:
 
 
 def refused(run: Run, error: type[Exception], match: str) -> None:
+    before = sorted(run.file("captures").rglob("*"))
     with pytest.raises(error, match=match):
-        counters_.captures(run)
-    assert not run.file("captures", f"{STEM}.ncu.csv").exists()
+        counters_.counters_of_run(run)
+    assert sorted(run.file("captures").rglob("*")) == before
 
 
 def lines(path: Path, change: Callable[[list[str]], list[str]]) -> None:
@@ -107,12 +107,10 @@ def test_a_number_without_its_unit_is_not_given_the_unit_of_other_pieces(run: Ru
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig", "latin-1"])
 def test_a_page_in_another_encoding_is_the_same_page(run: Run, encoding: str) -> None:
-    (path,) = counters_.captures(run)
-    before = path.read_text()
-    path.unlink()
+    before = counters_.counters_of_run(run)
+    assert before is not None
     page(run).write_bytes(page(run).read_text().encode(encoding))
-    counters_.captures(run)
-    assert path.read_text() == before
+    assert counters_.counters_of_run(run) == before
 
 
 # --- the manifest -------------------------------------------------------------------------------
@@ -192,33 +190,29 @@ def test_broken_pieces_do_not_take_other_captures_with_them(run: Run) -> None:
     assert "this piece is missing" in listed["why"]
 
 
-def test_pieces_that_were_copied_over_older_ones_are_put_together_again(run: Run) -> None:
-    (whole,) = counters_.captures(run)
-    first = whole.read_text()
-    whole.write_text("of an older capture")
-    counters_.captures(run)
-    assert whole.read_text() == "of an older capture"  # newer than the manifest: it stays
+def test_of_pieces_and_a_capture_in_one_the_later_counts(run: Run) -> None:
+    assert counters_.captures(run) == [folder_of(run)]
+    whole = run.file("captures", f"{STEM}.ncu.csv")
+    whole.write_text((DATA / "two_kernels.raw.csv").read_text())
+    assert counters_.captures(run) == [whole]
     later = whole.stat().st_mtime_ns + 1
     os.utime(folder_of(run) / "manifest.json", ns=(later, later))
-    counters_.captures(run)
-    assert whole.read_text() == first
-    later = whole.stat().st_mtime_ns + 1
-    os.utime(folder_of(run) / "manifest.json", ns=(later, later))
+    assert counters_.captures(run) == [folder_of(run)]
     page(run).unlink()
-    with problems.collecting():  # what is left of the older one does not stand for it
-        assert counters_.captures(run) == []
+    with problems.collecting() as kept:  # what is left of the older one does not stand for it
+        assert counters_.counters_of_run(run) is None
+    assert "this piece is missing" in kept.listed(run)[0]["why"]
 
 
-def test_a_name_with_a_colon_is_whole_again_in_the_page_of_all_pieces(run: Run) -> None:
-    row = {**dict.fromkeys(registry.read(page(run)).tables["launches"].column_names), "launch": 0}
-    row |= {"kernel": "k", "block": "(1, 1, 1)", "grid": "(2, 1, 1)", "compute_capability": "9.0"}
-    row |= {"ranges": ["a:none:b", "c:int32"], "range_domains": ["TensorRT", "TensorRT"]}
-    counters = registry.read(page(run)).main
-    path = run.path / "x.csv"
-    path.write_text(pieces_.raw_page(counters.slice(0, 1), [row]))
-    back = registry.read(path).tables["launches"].to_pylist()[0]
-    assert back["ranges"] == ["a:none:b", "c:int32"]
-    assert back["range_domains"] == ["TensorRT", "TensorRT"]
+def test_a_report_of_the_run_reads_pieces_and_leaves_captures_as_they_are(run: Run) -> None:
+    before = sorted(run.file("captures").rglob("*"))
+    found = counters_.counters_of_run(run)
+    assert found is not None
+    assert set(found["source"].to_pylist()) == {f"{STEM}.ncu.batches"}
+    assert len(set(found["launch"].to_pylist())) == TOTAL
+    assert set(found["engine"].to_pylist()) == {"fp32.tensorrt.engine"}
+    assert sorted(run.file("captures").rglob("*")) == before
+    assert list(by_name(found)) == ["fp32.tensorrt"]
 
 
 def test_pieces_without_their_manifest_are_not_passed_over(run: Run) -> None:
@@ -233,8 +227,8 @@ def test_pieces_without_their_manifest_are_not_passed_over(run: Run) -> None:
 def test_a_file_in_the_place_of_a_folder_of_pieces_is_named(run: Run) -> None:
     run.file("captures", "fp16.tensorrt.ncu.batches").write_text("mine")
     with problems.collecting() as kept:
-        (found,) = counters_.captures(run)
-    assert found.name == f"{STEM}.ncu.csv"
+        found = counters_.counters_of_run(run)
+    assert found is not None and set(found["source"].to_pylist()) == {f"{STEM}.ncu.batches"}
     (listed,) = kept.listed(run)
     assert listed["what"] == "counters of fp16.tensorrt"
     assert listed["why"].endswith("fp16.tensorrt.ncu.batches: is no folder of pieces")

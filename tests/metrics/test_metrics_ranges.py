@@ -14,13 +14,13 @@ from click.testing import CliRunner, Result
 
 from layerline.analysis.captures import counters
 from layerline.analysis.commands.metrics import metrics
-from layerline.analysis.counters import pieces
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.ncu import report
 from layerline.analysis.readers.ncu.tables import AS_ONE
 from layerline.analysis.rundir import problems
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
+from layerline.core.replay import pieces
 from layerline.core.run import Run, open_run
 
 PAGE = paths.DATA / "ncu" / "h100_range.raw.csv"
@@ -108,10 +108,15 @@ def test_a_range_under_the_name_of_a_capture_of_kernels_is_left_out(run: Run) ->
     assert kept.errors == []
 
 
-def test_the_page_of_all_pieces_still_says_that_a_row_is_a_range(tmp_path: Path) -> None:
-    found = registry.read(PAGE)
-    page = pieces.raw_page(found.main, found.tables["launches"].to_pylist())
-    (tmp_path / "x.ncu-range.ncu.csv").write_text(page)
-    back = registry.read(tmp_path / "x.ncu-range.ncu.csv")
-    assert back.tables["launches"]["workload"].to_pylist() == ["range"]
-    assert AS_ONE in back.notes
+def test_pieces_of_ranges_still_say_that_a_row_is_a_range(tmp_path: Path) -> None:
+    folder = tmp_path / "fp16.tensorrt.ncu-range.ncu.batches"
+    folder.mkdir()
+    shutil.copy(PAGE, folder / "a.csv")
+    taken = pieces.Taken(pieces.Piece(0, None, 0), pieces.DONE, "key", "a.ncu-rep", "", 1)
+    write_json(
+        folder / "manifest.json",
+        pieces.as_json(pieces.Manifest("key", pieces.Cut(1, None), None, [taken])),
+    )
+    found = call("attribute", folder, "-m", DURATION)
+    assert f"# {AS_ONE}" in found.stdout
+    assert "capture: fp16.tensorrt.ncu-range.ncu.batches" in found.stdout

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from ncu_fake import THREE, Fake, capture, make, reports
 
-from layerline.analysis.captures.counters import captures
+from layerline.analysis.captures.counters import captures, counters_of_run
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from layerline.core.replay.match import Seen
 from layerline.core.replay.pieces import Cut, load
@@ -105,9 +105,9 @@ def test_a_piece_that_died_is_tried_again_and_the_pieces_become_one(
     facts = batched(fake, monkeypatch)
     assert (facts["pieces"], facts["launches"]) == (2, 6)
     assert [c.count("--launch-skip") for c in fake.calls()] == [0, 1, 1]
-    assert captures(fake.target.run) == [fake.target.file(".ncu.csv")]
-    rows = fake.target.file(".ncu.csv").read_text().splitlines()
-    assert [r.split(",")[0] for r in rows] == ['"ID"', '""', *(f'"{n}"' for n in range(6))]
+    assert captures(fake.target.run) == [fake.target.file(".ncu.batches")]
+    found = counters_of_run(fake.target.run)
+    assert found is not None and set(found["launch"].to_pylist()) == set(range(6))
 
 
 def test_what_is_done_is_not_done_again(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
+from typing import Any
 
 import paths
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from layerline.analysis.counters import pieces as pieces__
-from layerline.analysis.readers.ncu.tables import LAUNCHES
 from layerline.core.files import sha256, write_json
 from layerline.core.replay import pieces as pieces_
 from layerline.core.replay.pieces import DONE, Cut, Manifest, Piece, Taken
@@ -49,14 +50,33 @@ def cut(folder: Path, pieces: int) -> tuple[Manifest, dict[str, pa.Table]]:
     return manifest, tables
 
 
+def raw_page(counters: pa.Table, launches: list[dict[str, Any]]) -> str:
+    """Counters in the form of ``ncu --csv --page raw``: a header, units, a row a launch."""
+    rows = counters.select(["launch", "metric", "unit", "value", "text"]).to_pylist()
+    cells = {
+        (r["launch"], r["metric"]): r["text"] or "" if r["value"] is None else repr(r["value"])
+        for r in rows
+    }
+    units = {r["metric"]: r["unit"] or "" for r in rows}
+    head = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream",
+            "Block Size", "Grid Size", "Device", "CC"]  # fmt: skip
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*head, *units])
+    writer.writerow(["" for _ in head] + list(units.values()))
+    for x in launches:
+        about = [x["launch"], 0, "p", "", x["kernel"], 1, x.get("stream", 7), x["block"], x["grid"]]
+        writer.writerow([*about, 0, "9.0", *(cells.get((x["launch"], m), "") for m in units)])
+    return text.getvalue()
+
+
 def pages(folder: Path, pieces: int) -> Manifest:
     """The pieces as the pages that ncu printed of them, their reports left behind."""
     manifest, tables = cut(folder, pieces)
     for t in manifest.taken:
         rows = tables[t.file].group_by(["launch", "kernel"]).aggregate([]).to_pylist()
-        nothing = dict.fromkeys(LAUNCHES.names)
-        launches = [{**nothing, **row, "block": "(1, 1, 1)", "grid": "(2, 1, 1)"} for row in rows]
-        (folder / t.page).write_text(pieces__.raw_page(tables[t.file], launches))
+        launches = [{**row, "block": "(1, 1, 1)", "grid": "(2, 1, 1)"} for row in rows]
+        (folder / t.page).write_text(raw_page(tables[t.file], launches))
         (folder / t.file).unlink()
         t.page_sha256 = sha256(folder / t.page)
         t.kernels = None  # no report could be read where it was captured

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import paths
 import pyarrow as pa
 import pytest
 from counter_pieces import TOTAL, cut, pages, real
 
 from layerline.analysis.counters import pieces as pieces__
-from layerline.analysis.readers import registry
 from layerline.core.errors import CheckFailed
 from layerline.core.files import sha256, write_json
 from layerline.core.replay import pieces as pieces_
@@ -27,9 +25,9 @@ def test_pieces_recombine_to_the_table_they_were_cut_from(tmp_path: Path, pieces
     manifest, tables = cut(tmp_path, pieces)
     assert len(tables) == pieces
     pieces_.check(manifest, tmp_path)
-    found = pieces_.recombine(manifest, tables, "whole")
+    found = pieces__.recombine(manifest, tables, "whole")
     one, whole = cut(tmp_path, 1)
-    assert found == pieces_.recombine(one, whole, "whole")
+    assert found == pieces__.recombine(one, whole, "whole")
     assert plain(found) == plain(real())
 
 
@@ -43,7 +41,7 @@ def test_parts_of_the_metrics_are_merged_by_launch(tmp_path: Path) -> None:
         second = Piece(t.piece.skip, t.piece.count, 1)
         manifest.put(Taken(second, DONE, "key", path.name, sha256(path), t.launches, t.kernels))
     pieces_.check(manifest, tmp_path)
-    assert plain(pieces_.recombine(manifest, tables, "x")) == plain(real())
+    assert plain(pieces__.recombine(manifest, tables, "x")) == plain(real())
 
 
 def test_metrics_are_divided_into_parts() -> None:
@@ -101,38 +99,19 @@ def test_a_manifest_survives_its_file(tmp_path: Path) -> None:
     assert pieces_.load(tmp_path / "manifest.json") == manifest
 
 
-def test_the_raw_page_is_read_back_with_the_same_counters_and_layers(tmp_path: Path) -> None:
-    raw = paths.DATA / "ncu" / "two_kernels.ncu-rep"
-    found = registry.read(raw)
-    page = pieces__.raw_page(found.main, found.tables["launches"].to_pylist())
-    lines = page.splitlines()
-    assert lines[0].startswith('"ID","Process ID"') and lines[1].startswith('"","",')
-    (tmp_path / "x.ncu.csv").write_text(page)
-    back = registry.read(tmp_path / "x.ncu.csv")
-    ours = {
-        (r["launch"], r["metric"]): r["value"]
-        for r in found.main.to_pylist()
-        if r["value"] is not None
-    }
-    theirs = {(r["launch"], r["metric"]): r["value"] for r in back.main.to_pylist()}
-    assert len(ours) > 100
-    assert {k: theirs[k] for k in ours} == ours
-    layers = [r["layer"] for r in found.tables["launches"].to_pylist()]
-    assert [r["layer"] for r in back.tables["launches"].to_pylist()] == layers
-
-
 @pytest.mark.parametrize("pieces", [1, 3, 7])
 def test_pages_alone_recombine_where_the_reports_were_left_behind(
     tmp_path: Path, pieces: int
 ) -> None:
     pages(tmp_path, pieces)
-    said = pieces__.combine(tmp_path, tmp_path / "whole.csv")
-    assert said["launches"] == TOTAL
+    whole = pieces__.read(tmp_path)
+    assert whole.tables["launches"]["launch"].to_pylist() == list(range(TOTAL))
     ours = {(r["launch"], r["metric"]): r["value"] for r in real().to_pylist()}
-    back = registry.read(tmp_path / "whole.csv").main.to_pylist()
-    theirs = {(r["launch"], r["metric"]): r["value"] for r in back}
-    assert {k for k, v in theirs.items() if v is not None} >= {k for k in ours if ours[k]}
-    assert all(theirs[k] == pytest.approx(v, rel=1e-12) for k, v in ours.items() if v is not None)
+    theirs = {(r["launch"], r["metric"]): r["value"] for r in whole.main.to_pylist()}
+    assert {k: v for k, v in theirs.items() if v is not None} == {
+        k: v for k, v in ours.items() if v is not None
+    }
+    assert set(whole.main["source"].to_pylist()) == {tmp_path.name}
 
 
 def test_a_page_with_other_kernels_than_nsys_saw_is_refused(tmp_path: Path) -> None:
@@ -143,13 +122,12 @@ def test_a_page_with_other_kernels_than_nsys_saw_is_refused(tmp_path: Path) -> N
     first.write_text(two)
     second.write_text(one)
     with pytest.raises(CheckFailed, match="is the page of another piece"):
-        pieces__.combine(tmp_path, tmp_path / "whole.csv")
+        pieces__.read(tmp_path)
     for t in manifest.taken:
         t.page_sha256 = ""  # as older captures have it
     write_json(tmp_path / "manifest.json", pieces_.as_json(manifest))
     with pytest.raises(CheckFailed, match="the sequences of kernels disagree: launch"):
-        pieces__.combine(tmp_path, tmp_path / "whole.csv")
-    assert not (tmp_path / "whole.csv").exists()
+        pieces__.read(tmp_path)
 
 
 def test_a_page_that_was_changed_is_refused_beside_its_report_and_told_without(
@@ -158,10 +136,10 @@ def test_a_page_that_was_changed_is_refused_beside_its_report_and_told_without(
     manifest = pages(tmp_path, 3)
     page = tmp_path / manifest.taken[1].page
     page.write_text(page.read_text() + "\n")
-    pieces__.combine(tmp_path, tmp_path / "whole.csv")
+    pieces__.read(tmp_path)
     assert f"{page.name} is not as it was captured" in capsys.readouterr().err
     report = tmp_path / manifest.taken[1].file
     report.write_text("28")
     assert sha256(report) == manifest.taken[1].sha256
     with pytest.raises(CheckFailed, match=rf"{page.name}: this is not the piece"):
-        pieces__.combine(tmp_path, tmp_path / "whole.csv")
+        pieces__.read(tmp_path)
