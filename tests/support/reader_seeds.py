@@ -116,13 +116,12 @@ _NSYS_STATS = (
     "Processing [a.sqlite] with [/opt/reports/nvtx_sum.py]... \n"
     "SKIPPED: a.sqlite does not contain NV Tools Extension (NVTX) data.\n"
 )
-_NSYS_STATS_COLUMNS = (
+_NSYS_STATS_TSV = (
     "Hello\nRunning [/opt/reports/nvtxsum.py a.sqlite]... SKIPPED: no NVTX data.\n\n"
-    "[2/2] Executing 'gpukernsum' stats report\n\nCUDA Kernel Statistics:\n\n"
-    " Time(%)  Total Time (ns)  Average    Name  \n"
-    " -------  ---------------  -------  --------\n"
-    "    99,5            1.200    600,0  a<int> b\n"
-    "     0,5                6      6,0  c…      \n"
+    "[2/2] Executing 'gpukernsum' stats report\n\n"
+    "Time(%)\tTotal Time (ns)\tAverage\tName\n"
+    "99.5\t1200\t600.0\ta<int> b\n"
+    "0.5\t6\t6.0\tc\n"
 )
 _NSYS_TABLES: dict[str, list[dict[str, object]]] = {
     "StringIds": [{"id": 1, "value": "kernel"}, {"id": 2, "value": "cudaLaunchKernel_v7000"}],
@@ -191,7 +190,7 @@ SEEDS: dict[str, list[Callable[[Path], Path]]] = {
     ],
     "nsys.sqlite": [_nsys_sqlite],
     "nsys.parquet": [_nsys_parquet],
-    "nsys.stats": [_file("a.csv", _NSYS_STATS), _file("a.txt", _NSYS_STATS_COLUMNS)],
+    "nsys.stats": [_file("a.csv", _NSYS_STATS), _file("a.txt", _NSYS_STATS_TSV)],
 }
 
 Mutation = tuple[str, int, int, bytes]
