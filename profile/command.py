@@ -146,7 +146,7 @@ def _show(
             if "engine" in what:
                 lines += dry_run_.engine(subject, *plans, traced)
             if COUNTERS in what and _counts(chosen, what):
-                lines.append(step_.shown(subject))
+                lines.append(step_.command_lines(subject))
     if REBUILD in what:
         lines.append("# rebuild: the engines stage again in RUN/rebuild, and latency of both")
     click.echo("\n".join(lines))

@@ -38,7 +38,7 @@ REFUSED = "ERR_NVGPUCTRPERM"
 def load(
     run: Run, sides: Sequence[SideData], counters: pa.Table | None, view: Comparison
 ) -> Counted | None:
-    """The counters of every side that runs kernels; null where none does."""
+    """The counters of every side that runs kernels; None where none does."""
     captures = by_name(counters)
     found: Counted = {"sides": [], "uncounted": []}
     for side in sides:
@@ -176,7 +176,7 @@ def left_out(run: Run) -> list[dict[str, str]]:
 
 
 def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa.Table | None:
-    """The `counters` table of all ncu captures of a run, null where there are none.
+    """The `counters` table of all ncu captures of a run, None where there are none.
 
     A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
     without that list it is an InputError. So do numbers that are unknown in a capture. One that

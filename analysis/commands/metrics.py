@@ -42,9 +42,9 @@ def list_(capture: Path, static: bool) -> None:
     """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
     from ..metrics import series
 
-    found = _load(capture)
-    known = series.every(found.counters, found.name, static=static)
-    for one in series.series(found.counters, known, found.name):
+    loaded = _load(capture)
+    known = series.every(loaded.counters, loaded.name, static=static)
+    for one in series.series(loaded.counters, known, loaded.name):
         click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
 
 
@@ -60,9 +60,9 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
     """
     from ..metrics import series
 
-    found = _load(capture, chosen)
-    wanted = chosen or series.every(found.counters, found.name, static=static)
-    paths = series.write_all(series.numbers(found.counters, wanted, found.name), output)
+    loaded = _load(capture, chosen)
+    wanted = chosen or series.every(loaded.counters, loaded.name, static=static)
+    paths = series.write_all(series.numbers(loaded.counters, wanted, loaded.name), output)
     log(f"{len(paths)} metrics in {output}")
 
 
@@ -77,16 +77,16 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
     """Draw one chart per metric over the kernels of the capture."""
     from ..metrics import plots, series
 
-    found = _load(capture, chosen)
-    known = chosen or series.every(found.counters, found.name)
+    loaded = _load(capture, chosen)
+    known = chosen or series.every(loaded.counters, loaded.name)
     # Sizes of launches are charts only where there is nothing else, or they are named.
     wanted = chosen or [m for m in known if not m.startswith("launch__")] or known
-    drawn = series.numbers(found.counters, wanted, found.name)
+    drawn = series.numbers(loaded.counters, wanted, loaded.name)
     paths = series.paths([one.metric for one in drawn], output, f".{suffix}")
     folder(output)
     with progress(f"drawing {len(wanted)} charts"):
         for one, path in zip(drawn, paths, strict=True):
-            plots.plot(one, found, path)
+            plots.plot(one, loaded, path)
     log(f"{len(wanted)} charts in {output}")
 
 
@@ -100,8 +100,8 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
 
     plots.check(output)
     apart(output, capture)
-    found = _load(capture, chosen)
-    plots.overlay(series.numbers(found.counters, chosen, found.name), found, output)
+    loaded = _load(capture, chosen)
+    plots.overlay(series.numbers(loaded.counters, chosen, loaded.name), loaded, output)
     log(f"{output}")
 
 
@@ -129,17 +129,17 @@ def attribute(
         raise click.UsageError(f"one metric at a time: {chosen[0]} or {chosen[1]}")
     metric = chosen[0]
     apart(output, capture, nodes, network)
-    found = _load(capture, [metric])
-    _layered(found, by, nodes)
-    launches = _launches(found, nodes, network)
-    made = text.attribute(found, metric, launches, by)
-    _tell_coverage(found, launches, nodes)
+    loaded = _load(capture, [metric])
+    _layered(loaded, by, nodes)
+    launches = _launches(loaded, nodes, network)
+    listing = text.attribute(loaded, metric, launches, by)
+    _tell_coverage(loaded, launches, nodes)
     if output is not None:
-        write_text(output, made)
+        write_text(output, listing)
     elif (width := _terminal()) is None:
-        click.echo(made, nl=False)
+        click.echo(listing, nl=False)
     else:
-        for line in made.splitlines():
+        for line in listing.splitlines():
             click.echo(text.narrowed(line, width))
 
 
@@ -177,20 +177,20 @@ def roofline(
     from ..roofline.flop import Shapes
 
     apart(output, capture, nodes, network)
-    found = _load(capture)
-    _layered(found, by, nodes)
-    launches = _launches(found, nodes, network)
+    loaded = _load(capture)
+    _layered(loaded, by, nodes)
+    launches = _launches(loaded, nodes, network)
     shapes: Shapes | None = None if nodes is None else shapes_of(read_json(nodes))
     own = CaptureName.parse(capture)
     if shapes is not None and own is not None:
         # An export has the nodes of inference: a training step has no floor.
         shapes = None if own.task == "train" else in_precision(shapes, own.precision)
     graph = None if nodes is None else nodes_file.load(nodes)
-    table = text.roofline_table(found, launches, by, graph, shapes)
+    table = text.roofline_table(loaded, launches, by, graph, shapes)
     if output is not None:
         text.write_table(output, table)
-    _tell_coverage(found, launches, nodes)
-    for line in text.roofline_lines(found, table, _terminal()):
+    _tell_coverage(loaded, launches, nodes)
+    for line in text.roofline_lines(loaded, table, _terminal()):
         click.echo(one_line(line))
 
 
@@ -199,9 +199,9 @@ def _load(capture: Path, asked: tuple[str, ...] | list[str] = ()) -> Any:
     else is to be said of it, is logged."""
     from ..metrics import capture as capture_
 
-    found = capture_.load(capture, asked)
-    _tell(found.name, found.notes)
-    return found
+    loaded = capture_.load(capture, asked)
+    _tell(loaded.name, loaded.notes)
+    return loaded
 
 
 def _tell(name: str, notes: Iterable[str]) -> None:
@@ -210,42 +210,42 @@ def _tell(name: str, notes: Iterable[str]) -> None:
 
 
 def _terminal() -> int | None:
-    """Characters in a line of the terminal; null where standard output is none."""
+    """Characters in a line of the terminal; None where standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _tell_coverage(found: Any, launches: Any, nodes: Path | None) -> None:
+def _tell_coverage(capture: Any, launches: Any, nodes: Path | None) -> None:
     """Warn where the modules of much of the time are not known."""
     from ..attribution.resolution import FITS
     from ..metrics import text
 
-    lacking = text.coverage(found, launches)
+    lacking = text.coverage(capture, launches)
     if lacking is not None:
         log(f"warning: {lacking}" + (f"; {FITS}" if nodes else ""))
 
 
-def _layered(found: Any, by: str, nodes: Path | None) -> None:
+def _layered(capture: Any, by: str, nodes: Path | None) -> None:
     """InputError where modules or nodes are asked for of ranges that were replayed as one."""
-    if found.ranges and (by == "module" or nodes is not None):
+    if capture.ranges and (by == "module" or nodes is not None):
         raise InputError(
             "holds ranges that were replayed as one, of no layer and no module",
-            file=found.name,
+            file=capture.name,
             fix="leave out --by and --nodes, or capture kernels (no --replay-mode range)",
         )
 
 
-def _launches(found: Any, nodes: Path | None, network: Path | None) -> Any:
+def _launches(capture: Any, nodes: Path | None, network: Path | None) -> Any:
     from ...core.own_ranges import modules_of_range
     from ..counters import launches
 
     if nodes is None:
         if network is not None:
             raise InputError("is of no use without nodes", file=network, fix="give --nodes too")
-        return launches.known(found.counters)
+        return launches.of_table(capture.counters)
     graph = nodes_file.load(nodes)
-    made = launches.launches(
-        found.counters, graph, None if network is None else load_network(network)
+    joined = launches.launches(
+        capture.counters, graph, None if network is None else load_network(network)
     )
-    if not any(launch.nodes or modules_of_range(launch.layer) for launch in made):
-        log(f"{nodes}: no layer of {found.name} is one of its nodes; is it of this engine?")
-    return made
+    if not any(launch.nodes or modules_of_range(launch.layer) for launch in joined):
+        log(f"{nodes}: no layer of {capture.name} is one of its nodes; is it of this engine?")
+    return joined

@@ -7,7 +7,7 @@ A capture holds no ids of ranges, so what nsys tells by identity is found here b
 - a capture that repeats itself at least twice is that many iterations (the smallest period of
   layer and kernel names), else it is one;
 - equal names within an iteration are told apart by their occurrence (label ``name #2``), the
-  same labels as those of an nsys capture (`nsys_ops`).
+  same labels as those of an nsys capture (`readers.nsys.ops`).
 
 Eager captures: ``layerline/module/PATH`` ranges are the module itself (rule ``range``), and
 ``layerline/phase/backward/PATH`` is backward's work of it, as a plan knows it (rule ``sequence``).
@@ -40,7 +40,7 @@ _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch. `layer` is the label of the `layers` table; `iteration` counts from 0;
-    `nodes`, `modules` and `rule` are null where no graph was given, or nothing is known."""
+    `nodes`, `modules` and `rule` are None where no graph was given, or nothing is known."""
 
     launch: int
     kernel: str
@@ -63,19 +63,19 @@ def launches(
     # Without engine ranges equal blocks of a model would look like iterations.
     named = any(r != NO_LAYER and not r.startswith(PREFIX) for r in ranges)
     period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(ids)
-    found, executions = _label(ids.tolist(), ranges, kernels, period)
+    labelled, executions = _label(ids.tolist(), ranges, kernels, period)
     if graph is None:
-        return [_eager(x) if modules_of_range(x.layer) else x for x in found]
+        return [_eager(x) if modules_of_range(x.layer) else x for x in labelled]
     known = _resolved(executions, graph, network)
-    return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in found]
+    return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in labelled]
 
 
-def known(counters: pa.Table) -> list[Launch]:
+def of_table(counters: pa.Table) -> list[Launch]:
     """The launches of a capture with what its table says already: of a joined one the layers,
     nodes and modules, of one that was only read the labels."""
-    found = launches(counters)
+    in_order = launches(counters)
     if not pc.any(pc.is_valid(counters["rule"])).as_py():
-        return found
+        return in_order
     _, first = np.unique(counters["launch"].to_numpy(), return_index=True)
     columns = ["launch", "layer", "nodes", "modules", "rule"]
     rows = {r["launch"]: r for r in counters.select(columns).take(pa.array(first)).to_pylist()}
@@ -87,7 +87,7 @@ def known(counters: pa.Table) -> list[Launch]:
             modules=_tuple(rows[x.launch]["modules"]),
             rule=rows[x.launch]["rule"],
         )
-        for x in found
+        for x in in_order
     ]
 
 
@@ -102,14 +102,14 @@ def join(
 
     Rows and values stay as they are. `precision` and `engine` are written where given.
     """
-    found = launches(counters, graph, network)
-    ids = np.asarray([x.launch for x in found], np.int64)
+    joined = launches(counters, graph, network)
+    ids = np.asarray([x.launch for x in joined], np.int64)
     index = pa.array(np.searchsorted(ids, counters["launch"].to_numpy()))
     columns: dict[str, Any] = {
-        "layer": [x.layer for x in found],
-        "nodes": [None if x.nodes is None else list(x.nodes) for x in found],
-        "modules": [None if x.modules is None else list(x.modules) for x in found],
-        "rule": [x.rule for x in found],
+        "layer": [x.layer for x in joined],
+        "nodes": [None if x.nodes is None else list(x.nodes) for x in joined],
+        "modules": [None if x.modules is None else list(x.modules) for x in joined],
+        "rule": [x.rule for x in joined],
     }
     schema = SCHEMAS["counters"]
     for name, values in columns.items():
@@ -161,25 +161,25 @@ def _label(
         places.append((name, max(0, seen[name] - 1), i // period if period else 0))
         before = name
     several = {name for name, occurrence, _ in places if occurrence}
-    found = []
+    labelled = []
     executions: dict[str, tuple[str, str, int]] = {}
     for number, kernel, (name, occurrence, iteration) in zip(ids, kernels, places, strict=True):
         label = f"{name} #{occurrence + 1}" if name in several else name
-        found.append(Launch(number, kernel, label, iteration))
+        labelled.append(Launch(number, kernel, label, iteration))
         if name not in own:
             executions.setdefault(label, (label, name, occurrence))
-    return found, list(executions.values())
+    return labelled, list(executions.values())
 
 
 def _resolved(
     executions: list[tuple[str, str, int]], graph: NodeGraph, network: Network | None
 ) -> dict[str, dict[str, Any]]:
     raw = [RawLayer(name=name, occurrence=occurrence) for _, name, occurrence in executions]
-    found = {}
+    resolution_of = {}
     for (label, _, _), what in zip(executions, resolve(raw, graph, network), strict=True):
         row = filled(what)
-        found[label] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return found
+        resolution_of[label] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return resolution_of
 
 
 def _eager(launch: Launch) -> Launch:

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from ...core.cli.progress import log
@@ -162,9 +162,9 @@ def _comparable(counters: pa.Table) -> pa.Table:
 
 def _all_there(manifest: Manifest, folder: Path) -> None:
     """CheckFailed where the meta file beside the folder has a piece that the manifest lacks."""
-    told = optional(folder.with_suffix(".meta.json")).get("pieces")
+    captured = optional(folder.with_suffix(".meta.json")).get("pieces")
     known = {t.piece.name for t in manifest.taken}
-    for one in told if isinstance(told, list) else []:
+    for one in captured if isinstance(captured, list) else []:
         name = one.get("name") if isinstance(one, dict) else None
         if name is not None and name not in known:
             raise CheckFailed(
@@ -180,22 +180,22 @@ def _read(folder: Path, taken: Taken) -> Artefact:
     path, printed = folder / taken.file, folder / taken.page
     chosen = path if path.is_file() else printed
     try:
-        found = registry.read(chosen)
+        artefact = registry.read(chosen)
     except ToolMissing:
         if not printed.is_file():
             raise
-        chosen, found = printed, registry.read(printed)
-    if (lost := missing(found, chosen)) is not None:
-        raise lost
-    if (held := len(found.tables["launches"])) != taken.launches:
-        raise fewer(chosen, held, taken.launches)
-    if untold := found.facts.get(page.UNTOLD):
+        chosen, artefact = printed, registry.read(printed)
+    if (loss := missing(artefact, chosen)) is not None:
+        raise loss
+    if (held := len(artefact.tables["launches"])) != taken.launches:
+        raise _fewer(chosen, held, taken.launches)
+    if untold := artefact.facts.get(page.UNTOLD):
         raise InputError(
             f"has {untold} numbers whose decimal sign or unit cannot be told",
             file=chosen,
             fix="copy it again, or print it again: ncu --import REPORT --csv --page raw",
         )
-    return found
+    return artefact
 
 
 def _as_read(manifest: Manifest, read: Mapping[str, Artefact], folder: Path) -> Manifest:
@@ -231,45 +231,43 @@ def _bare(kernel: Kernel) -> Kernel:
 AGAIN = "copy it again, or capture again"
 
 
-def captured(meta: Mapping[str, Any]) -> int | None:
-    """The launches that all reports of a capture hold, by its meta file; null where that does not
-    say."""
-    # Of pieces, `replayed` counts a launch once for each part of the metrics.
-    of = meta.get("launches") if "pieces" in meta else meta.get("replayed") or meta.get("planned")
-    return of if isinstance(of, int) and not isinstance(of, bool) else None
-
-
-def captured_in(capture: Path) -> int | None:
-    """As `captured`, for one report or its page; null where the capture has several reports."""
-    stem = representatives.stem(capture)
-    if stem is None:
-        return None
-    meta = optional(capture.with_name(f"{stem}.ncu.meta.json"))
-    several = "pieces" not in meta and len(meta.get("reports") or ()) > 1
-    return None if several else captured(meta)
-
-
 def missing(read: Artefact, capture: Path) -> InputError | None:
-    """What is to be said of a capture that lacks launches; null where nothing tells that it does.
+    """What is to be said of a capture that lacks launches; None where nothing tells that it does.
 
-    Errors of a meta file that cannot be read are as `run_files.optional` has them.
+    Errors of a meta file that cannot be read are as `rundir.files.optional` has them.
     """
-    held, told = len(read.tables["launches"]), captured_in(capture)
+    held, captured = len(read.tables["launches"]), _captured(capture)
     if read.facts.get(page.CUT_SHORT):
-        after = f" after {held} of {told} launches" if told is not None and told > held else ""
+        after = f" after {held} of {captured} launches" if captured and captured > held else ""
         return InputError(f"is cut short{after}", file=capture, fix=AGAIN)
     if left := read.facts.get(page.LEFT_OUT):
         rows = "a row" if left == 1 else f"{left} rows"
         return InputError(f"has {rows} that cannot be read", file=capture, fix=AGAIN)
-    if told is None or held >= told:
+    if captured is None or held >= captured:
         return None
-    return fewer(capture, held, told)
+    return _fewer(capture, held, captured)
 
 
-def fewer(capture: Path, held: int, told: int) -> InputError:
+def _captured(capture: Path) -> int | None:
+    """The launches of one report or its page by its meta file; None where that does not say, and
+    where the capture has several reports."""
+    stem = representatives.stem(capture)
+    if stem is None:
+        return None
+    meta = optional(capture.with_name(f"{stem}.ncu.meta.json"))
+    if "pieces" in meta:  # `replayed` counts a launch once for each part of the metrics
+        launches = meta.get("launches")
+    elif len(meta.get("reports") or ()) > 1:
+        return None
+    else:
+        launches = meta.get("replayed") or meta.get("planned")
+    return launches if isinstance(launches, int) and not isinstance(launches, bool) else None
+
+
+def _fewer(capture: Path, held: int, captured: int) -> InputError:
     """The error of a capture with fewer launches than when it was taken, or with more."""
     return InputError(
-        f"holds {held} launches, and {told} were captured",
+        f"holds {held} launches, and {captured} were captured",
         file=capture,
         fix=f"is it whole? {AGAIN[0].upper()}{AGAIN[1:]}",
     )

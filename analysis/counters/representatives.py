@@ -43,7 +43,7 @@ def of_file(read: Artefact, path: Path) -> pa.Table:
     """
     if not path.exists():
         return read.main
-    return spread(read.main, completed(load(path), read.tables["launches"]))
+    return for_every_launch(read.main, matched(load(path), read.tables["launches"]))
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def stem(capture: Path) -> str | None:
-    """The name that a report, its page or a folder of pieces shares with what lies beside it; null
+    """The name that a report, its page or a folder of pieces shares with what lies beside it; None
     for other files."""
     for suffix in (".ncu-rep", ".ncu.csv", ".ncu.batches"):
         if capture.name.endswith(suffix):
@@ -64,24 +64,24 @@ def stem(capture: Path) -> str | None:
 
 
 def plan_beside(capture: Path) -> dict[str, Any] | None:
-    """The plan that lies beside a capture, null where there is none."""
+    """The plan that lies beside a capture, None where there is none."""
     path = capture.with_name(f"{stem(capture)}.ncu.plan.json")
     return load(path) if stem(capture) is not None and path.exists() else None
 
 
-def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
+def matched(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
     """The plan with the launches of a report matched, where they are not yet.
 
     InputError where the report lacks launches that it had when the plan was written.
     """
     rows = launches.to_pylist()
     source = rows[0]["source"]
-    for name, told in plan["reports"].items():
+    for name, planned_of in plan["reports"].items():
         if source in (name, _page(name)):
-            lost = {int(n) for n in told} - {r["launch"] for r in rows}
-            if lost:
+            lacking = {int(n) for n in planned_of} - {r["launch"] for r in rows}
+            if lacking:
                 raise InputError(
-                    f"holds {len(rows)} launches; {len(lost)} that its plan names are missing",
+                    f"holds {len(rows)} launches; {len(lacking)} that its plan names are missing",
                     file=source,
                     fix="is it whole? Copy it again, or capture again",
                 )
@@ -94,17 +94,16 @@ def completed(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
         for r in rows
     ]
     bare = [dataclasses.replace(x, function=function_name(x.function)) for x in planned]
-    told = plan.get("chosen")
+    chosen = plan.get("chosen")
     # Null is every launch; a plan that does not say is of an older capture.
-    every = len(seen) == len(planned) or ("chosen" in plan and told is None)
-    if every or told is None:
-        found = match.match(bare, seen, every=every)
+    every = len(seen) == len(planned) or ("chosen" in plan and chosen is None)
+    if every or chosen is None:
+        index_of = match.match(bare, seen, every=every)
     else:
-        chosen = [x for x in bare if x.index in set(told)]
-        found = match.found_in(bare, chosen, seen)
+        index_of = match.planned_of(bare, [x for x in bare if x.index in set(chosen)], seen)
     known = {name: {int(n): i for n, i in of.items()} for name, of in plan["reports"].items()}
-    whole = plan_.document(planned, {**known, source: found})
-    return {**whole, "chosen": told}
+    whole = plan_.document(planned, {**known, source: index_of})
+    return {**whole, "chosen": chosen}
 
 
 def _launch(row: Mapping[str, Any]) -> plan_.Launch:
@@ -118,7 +117,7 @@ def size(text: str | None) -> tuple[int, ...] | None:
     return None if text is None else tuple(int(n) for n in text.strip("()").split(","))
 
 
-def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
+def for_every_launch(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     """The `counters` table with a row for every launch of the plan that has counters.
 
     `launch` becomes the launch's index in the plan. A launch that was not replayed is given the
@@ -139,19 +138,21 @@ def spread(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     of = np.repeat(np.arange(len(planned)), count)
     within = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
     itself = (given == index)[of]
-    found = measured.take(pa.array(order[np.repeat(begin, count) + within]))
-    found = found.set_column(_LAUNCH, "launch", pa.array(index[of]))
-    found = found.set_column(_OF, "representative_of", pa.array(given[of], mask=itself))
+    rows = measured.take(pa.array(order[np.repeat(begin, count) + within]))
+    rows = rows.set_column(_LAUNCH, "launch", pa.array(index[of]))
+    rows = rows.set_column(_OF, "representative_of", pa.array(given[of], mask=itself))
     labels = [label(x) for x in planned]
     # What a capture says of a launch itself stays, but for what only the plan knows.
-    told = np.array([n != x["layer"] for n, x in zip(labels, planned, strict=True)], np.bool_)[of]
+    relabelled = np.array(
+        [n != x["layer"] for n, x in zip(labels, planned, strict=True)], np.bool_
+    )[of]
     columns = (("kernel", [x["kernel"] for x in planned], itself),
-               ("layer", labels, itself & ~told))  # fmt: skip
+               ("layer", labels, itself & ~relabelled))  # fmt: skip
     for name, values, keep in columns:
         own = pa.array(values, pa.string()).take(pa.array(of))
-        where = found.column_names.index(name)
-        found = found.set_column(where, name, pc.if_else(keep, found[name], own))
-    return found
+        where = rows.column_names.index(name)
+        rows = rows.set_column(where, name, pc.if_else(keep, rows[name], own))
+    return rows
 
 
 def label(launch: Mapping[str, Any]) -> str | None:
@@ -168,7 +169,7 @@ def _indexed(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     """The rows of the plan's reports, by the plan's numbers of launches."""
     reports = plan["reports"]
     # A page that ncu printed of a report has its launches.
-    names = {**reports, **{_page(name): found for name, found in reports.items()}}
+    names = {**reports, **{_page(name): rows for name, rows in reports.items()}}
     keep, launch = [], []
     pairs = zip(counters["source"].to_pylist(), counters["launch"].to_pylist(), strict=True)
     for row, (source, number) in enumerate(pairs):
@@ -181,20 +182,20 @@ def _indexed(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
             )
         keep.append(row)
         launch.append(index)
-    found = counters.take(pa.array(keep, pa.int64()))
-    return found.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
+    rows = counters.take(pa.array(keep, pa.int64()))
+    return rows.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
 
 
 def _page(report: str) -> str:
     return report.removesuffix(".ncu-rep") + ".ncu.csv"
 
 
-# What twins are compared by; other metrics say how a kernel ran, not how much it did.
+# What launches of one kind are compared by; other metrics say how a kernel ran, not how much.
 METRICS = (DURATION, BYTES, *(m for groups in TENSOR.values() for g in groups for m in g),
            *(SASS.format(op) for op in (*FP32, *FP16)))  # fmt: skip
 
 
-class Twins:
+class SameWork:
     """The measured launches of each kind of work of one capture's joined `counters`.
 
     `launches`: those of the plan, with `index` and `key` (the kind); none without a plan.
@@ -202,7 +203,7 @@ class Twins:
 
     def __init__(self, counters: pa.Table, launches: Sequence[Mapping[str, Any]]) -> None:
         self._key = {x["index"]: x["key"] for x in launches}
-        # By metric: the value of each launch, and of each kind with twins its width, mean, number.
+        # By metric: the value of each launch; of each kind with several, width, mean and number.
         self._values: dict[str, dict[int, float]] = defaultdict(dict)
         self._kinds: dict[str, dict[int, tuple[float, float, int]]] = defaultdict(dict)
         rows = counters.filter(pc.is_in(counters["metric"], pa.array(METRICS)))
@@ -221,29 +222,29 @@ class Twins:
                 self._kinds[metric][key] = (width, sum(of.values()) / len(of), len(of))
 
     def of(self, launches: Iterable[int]) -> Spread | None:
-        """The spread of a row that is these launches, of the metric where it is widest; null where
-        none of them has a twin."""
+        """The spread of a row that is these launches, of the metric where it is widest; None where
+        none of them is of a kind that was measured twice."""
         numbers = list(launches)
         metrics = (m for m in METRICS if m in self._kinds)
-        found = [s for m in metrics if (s := self._of(m, numbers)) is not None]
-        return max(found, key=lambda s: s["relative"] or 0, default=None)
+        differences = [s for m in metrics if (s := self._of(m, numbers)) is not None]
+        return max(differences, key=lambda s: s["relative"] or 0, default=None)
 
     def widest(self) -> Spread | None:
         """The kind of work whose measured launches are furthest apart."""
         kinds = {k for of in self._kinds.values() for k in of}
         alone = {self._key[n]: n for of in self._values.values() for n in of}
-        found = [s for k in sorted(kinds) if (s := self.of([alone[k]])) is not None]
-        return max(found, key=lambda s: s["relative"] or 0, default=None)
+        differences = [s for k in sorted(kinds) if (s := self.of([alone[k]])) is not None]
+        return max(differences, key=lambda s: s["relative"] or 0, default=None)
 
     def _of(self, metric: str, launches: Sequence[int]) -> Spread | None:
         values, kinds = self._values[metric], self._kinds[metric]
         known = [n for n in launches if n in values]
-        twins = [kinds[self._key[n]] for n in known if self._key[n] in kinds]
-        if not twins:
+        repeated = [kinds[self._key[n]] for n in known if self._key[n] in kinds]
+        if not repeated:
             return None
-        wide = sum(width for width, _, _ in twins)
+        wide = sum(width for width, _, _ in repeated)
         alone = sum(abs(values[n]) for n in known if self._key[n] not in kinds)
-        total = alone + sum(abs(mean) for _, mean, _ in twins)
+        total = alone + sum(abs(mean) for _, mean, _ in repeated)
         relative = wide / total if total else 0.0 if not wide else None
         number = sum(kinds[k][2] for k in {self._key[n] for n in known} if k in kinds)
         return {"relative": relative, "metric": metric, "launches": number}

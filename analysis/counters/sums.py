@@ -50,23 +50,23 @@ PER_MODULE = pa.schema(
 )
 
 
-def per_layer(counters: pa.Table, found: list[Launch]) -> pa.Table:
+def per_layer(counters: pa.Table, launches: list[Launch]) -> pa.Table:
     """The metrics of each layer of one capture, in execution order (`PER_LAYER`).
 
-    `counters` as read or joined, `found` its launches. A layer that lacks a value, or for a mean
+    `counters` as read or joined, with its `launches`. A layer that lacks a value, or for a mean
     a duration, in any of its launches has a null value, as has a metric without a rule where there
     is more than one launch in an iteration: of one launch the value is the layer's.
     """
     if not len(counters):
         return PER_LAYER.empty_table()
-    made = _of_iterations(_values(counters, found))
-    groups = made.groupby(["place", "metric"], sort=True)
+    by_iteration = _of_iterations(_values(counters, launches))
+    groups = by_iteration.groupby(["place", "metric"], sort=True)
     whole = groups["value"].agg(["median", "min", "max", "size", "count"])
     # One iteration without a value leaves the layer without one.
     whole.loc[whole["count"] < whole["size"], ["median", "min", "max"]] = np.nan
     kernels, unit, how = (groups[c].first() for c in ("kernels", "unit", "rule"))
-    layers = list(dict.fromkeys(x.layer for x in found))
-    modules = {x.layer: x.modules for x in found}
+    layers = list(dict.fromkeys(x.layer for x in launches))
+    modules = {x.layer: x.modules for x in launches}
     places = whole.index.get_level_values(0)
     return pa.table(
         {
@@ -151,7 +151,7 @@ class _Grid:
 
 
 def _grid(layers: pa.Table, chosen: list[str]) -> _Grid | None:
-    """The chosen layers' metrics that have a rule for several layers; null where none has."""
+    """The chosen layers' metrics that have a rule for several layers; None where none has."""
     frame = layers.to_pandas()
     frame = frame[frame["rule"].isin([SUM, MEAN])]
     if frame.empty:
@@ -195,14 +195,14 @@ def durations(counters: pa.Table) -> dict[int, float]:
     }
 
 
-def _values(counters: pa.Table, found: list[Launch]) -> pd.DataFrame:
+def _values(counters: pa.Table, launches: list[Launch]) -> pd.DataFrame:
     """One row per launch and metric, in base units, with the launch's place and duration."""
-    places = {layer: i for i, layer in enumerate(dict.fromkeys(x.layer for x in found))}
+    places = {layer: i for i, layer in enumerate(dict.fromkeys(x.layer for x in launches))}
     about = pd.DataFrame(
         {
-            "launch": [x.launch for x in found],
-            "place": [places[x.layer] for x in found],
-            "iteration": [x.iteration for x in found],
+            "launch": [x.launch for x in launches],
+            "place": [places[x.layer] for x in launches],
+            "iteration": [x.iteration for x in launches],
         }
     )
     rows = counters.select(["launch", "metric", "unit", "value"]).to_pandas()
@@ -223,7 +223,7 @@ def _of_iterations(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(weighted=rows["value"] * rows["weight"])
     keys = ["place", "metric", "iteration"]
     groups = rows.groupby(keys, sort=True)
-    made = groups.agg(
+    frame = groups.agg(
         unit=("unit", "first"),
         rule=("rule", "first"),
         kernels=("value", "size"),
@@ -235,16 +235,18 @@ def _of_iterations(rows: pd.DataFrame) -> pd.DataFrame:
         low=("value", "min"),
         high=("value", "max"),
     )
-    complete = made["known"] == made["kernels"]
-    same = complete & (made["low"] == made["high"])
-    timed = complete & (made["timed"] == made["kernels"]) & (made["weight"] > 0)
-    value = pd.Series(np.nan, index=made.index)
-    value = value.mask((made["rule"] == SUM) & complete, made["total"])
-    mean = (made["weighted"] / made["weight"].where(made["weight"] > 0)).where(~same, made["low"])
-    value = value.mask((made["rule"] == MEAN) & (timed | same), mean)
-    alone = made["rule"].isna() & (made["kernels"] == 1)
-    value = value.mask(((made["rule"] == CONSTANT) | alone) & same, made["low"])
-    return made.assign(value=value).reset_index()
+    complete = frame["known"] == frame["kernels"]
+    same = complete & (frame["low"] == frame["high"])
+    timed = complete & (frame["timed"] == frame["kernels"]) & (frame["weight"] > 0)
+    value = pd.Series(np.nan, index=frame.index)
+    value = value.mask((frame["rule"] == SUM) & complete, frame["total"])
+    mean = (frame["weighted"] / frame["weight"].where(frame["weight"] > 0)).where(
+        ~same, frame["low"]
+    )
+    value = value.mask((frame["rule"] == MEAN) & (timed | same), mean)
+    alone = frame["rule"].isna() & (frame["kernels"] == 1)
+    value = value.mask(((frame["rule"] == CONSTANT) | alone) & same, frame["low"])
+    return frame.assign(value=value).reset_index()
 
 
 def _together(values: Any, time: Any, is_sum: Any) -> Any:

@@ -57,7 +57,7 @@ _CONSTANTS = (
 _METRIC = re.compile(r"\w__\w|\.(sum|avg|min|max|ratio|pct|max_rate)\b")
 
 # Labels of details pages by what they stand for in ncu's .section files; without the section that
-# `counters_sections` adds.
+# `by_section` adds.
 _SECTION = re.compile(r" \([^()]*\)\Z")
 
 _PRINTED_SUMS = re.compile(
@@ -80,7 +80,7 @@ _PRINTED_MEANS = re.compile(
 def base_unit(unit: str | None) -> tuple[float, str | None]:
     """Factor and name of the base unit: ``Kbyte`` is (1000, byte), ``us`` is (1000, ns),
     ``Gbyte/second`` is (1e9, byte/s), ``cycle/nsecond`` is (1e9, cycle/s), ``Ghz`` is (1e9, Hz).
-    Null stays null; what is not known keeps its spelling and the factor 1.
+    None stays None; what is not known keeps its spelling and the factor 1.
 
     Prefixes are decimal, as ncu's are (ncu --print-units).
     """
@@ -104,7 +104,7 @@ def base_unit(unit: str | None) -> tuple[float, str | None]:
 
 
 def rule(metric: str, unit: str | None) -> str | None:
-    """How the values of several launches become one; null where no rule is known to be right.
+    """How the values of several launches become one; None where no rule is known to be right.
 
     - counts, bytes, cycles and time (``.sum`` and ``.avg`` without submetric): sum. An average
       over units adds up over launches; a minimum or maximum over units does not.
@@ -165,7 +165,7 @@ _IDENTIFIERS = {
 }
 
 
-def told_apart(counters: pa.Table, asked: Iterable[str] = ()) -> pa.Table:
+def by_section(counters: pa.Table, asked: Iterable[str] = ()) -> pa.Table:
     """A `counters` table where ``NAME`` is ``NAME (SECTION)`` if sections print it in units of
     different dimensions; all other rows as they are. SECTION is the section's identifier, or the
     name that was printed where that is not known.
@@ -185,16 +185,18 @@ def told_apart(counters: pa.Table, asked: Iterable[str] = ()) -> pa.Table:
     places: dict[str, set[str]] = {}
     for row in pairs:
         places.setdefault(row["metric"], set()).add(_identifier(row["section"]))
-    several = {m for m, found in units.items() if len(found) > 1 and len(places.get(m, ())) > 1}
-    made = counters
+    several = {
+        m for m, dimensions in units.items() if len(dimensions) > 1 and len(places.get(m, ())) > 1
+    }
+    table = counters
     for row in pairs:
         name = named(row["metric"], row["section"])
         if row["metric"] in several:
-            made = _renamed(made, _rows(made, row), name)
+            table = _renamed(table, _rows(table, row), name)
         elif name in wanted:
-            added = made.filter(_rows(made, row))
-            made = pa.concat_tables([made, _renamed(added, _rows(added, row), name)])
-    return made
+            added = table.filter(_rows(table, row))
+            table = pa.concat_tables([table, _renamed(added, _rows(added, row), name)])
+    return table
 
 
 def named(metric: str, section: str) -> str:
@@ -207,8 +209,8 @@ def _identifier(section: str) -> str:
 
 
 def _distinct(counters: pa.Table, columns: list[str]) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = counters.group_by(columns).aggregate([]).to_pylist()
-    return found
+    rows: list[dict[str, str]] = counters.group_by(columns).aggregate([]).to_pylist()
+    return rows
 
 
 def _rows(counters: pa.Table, of: dict[str, str]) -> pa.Array:

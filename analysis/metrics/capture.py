@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,10 +19,6 @@ from ..readers.base import Artefact
 from ..readers.ncu.tables import AS_ONE, of_ranges
 from ..roofline import devices
 from ..roofline.devices import Device
-
-# ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
-_LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
-
 
 _PIECE = "one piece of a capture; what the others hold is in no sum here"
 
@@ -56,11 +51,11 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
     """A report, ncu's CSV, a folder of pieces or its manifest, or the counters.parquet of a run
     with a single ncu capture.
 
-    Metrics of one name are told apart by section; `asked` as in `counters_sections.told_apart`.
+    Metrics of one name are told apart by section; `asked` as in `units.by_section`.
     InputError for other kinds of files.
     """
     if path.suffix == ".parquet":
-        counters = units.told_apart(read_parquet(path, "counters"), asked)
+        counters = units.by_section(read_parquet(path, "counters"), asked)
         sources = counters["source"].unique().to_pylist()
         if len(sources) != 1:
             raise InputError(
@@ -70,25 +65,25 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
             )
         return Capture(str(sources[0]), counters, devices.of_capture(counters))
     path = path.parent if path.name == pieces.MANIFEST else path
-    found = pieces.read(path) if path.name.endswith(pieces.FOLDER) else _read(path)
-    rules = found.tables.get("rules")
-    lost = pieces.missing(found, path)
-    ranges = of_ranges(found.tables["launches"])
+    artefact = pieces.read(path) if path.name.endswith(pieces.FOLDER) else _read(path)
+    rules = artefact.tables.get("rules")
+    loss = pieces.missing(artefact, path)
+    ranges = of_ranges(artefact.tables["launches"])
     plan = representatives.plan_beside(path)
     return Capture(
         path.name,
-        units.told_apart(found.main, asked),
-        devices.of_capture(found.main),
-        _phases(found.tables["launches"]),
+        units.by_section(artefact.main, asked),
+        devices.of_capture(artefact.main),
+        _phases(artefact.tables["launches"]),
         [] if rules is None else rules.to_pylist(),
-        AS_ONE if ranges and lost is None else _partly(path, found, lost, plan),
+        AS_ONE if ranges and loss is None else _partly(path, artefact, loss, plan),
         (
-            *found.notes,
-            *([f"It {lost.what}; {lost.fix}."] if lost else []),
+            *artefact.notes,
+            *([f"It {loss.what}; {loss.fix}."] if loss else []),
             *([f"It is {_PIECE}."] if _is_piece(path) else []),
         ),
         ranges,
-        _incomplete(found, plan),
+        _incomplete(artefact, plan),
     )
 
 
@@ -108,16 +103,16 @@ def _is_piece(path: Path) -> bool:
 
 
 def _partly(
-    path: Path, found: Artefact, lost: InputError | None, plan: Mapping[str, Any] | None
+    path: Path, artefact: Artefact, loss: InputError | None, plan: Mapping[str, Any] | None
 ) -> str | None:
     """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
-    held = len(found.tables["launches"])
+    held = len(artefact.tables["launches"])
     if _is_piece(path):
         return f"{held} launches: {_PIECE}"
     whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
-    if lost is not None:
+    if loss is not None:
         of = f" of {whole}" if whole else ""
-        return f"{held}{of} launches: the file {lost.what}; what it lacks is in no sum here"
+        return f"{held}{of} launches: the file {loss.what}; what it lacks is in no sum here"
     if whole is None:
         return None
     return (
@@ -126,25 +121,20 @@ def _partly(
     )
 
 
-def _incomplete(found: Artefact, plan: Mapping[str, Any] | None) -> frozenset[str]:
+def _incomplete(artefact: Artefact, plan: Mapping[str, Any] | None) -> frozenset[str]:
     if plan is None:
         return frozenset()
-    held = Counter(found.tables["launches"]["layer"].to_pylist())
+    held = Counter(artefact.tables["launches"]["layer"].to_pylist())
     planned = Counter(launch["layer"] for launch in plan["launches"])
     return frozenset(layer for layer, n in planned.items() if layer and n > held[layer])
 
 
-def plain(text: str) -> str:
-    """A rule's text without ncu's links."""
-    return _LINK.sub(lambda m: m[2] if m[1] == "url" else m[3], text)
-
-
 def _phases(launches: pa.Table) -> dict[int, str]:
     """By launch. A phase is a start/end range: it holds for the autograd engine's threads too."""
-    found = {}
+    phase_of = {}
     columns = ["launch", "ranges", "start_end_ranges"]
     for row in launches.select(columns).to_pylist():
         for name in (*(row["ranges"] or ()), *(row["start_end_ranges"] or ())):
             if name.startswith(PHASE):
-                found[row["launch"]] = name.removeprefix(PHASE)
-    return found
+                phase_of[row["launch"]] = name.removeprefix(PHASE)
+    return phase_of

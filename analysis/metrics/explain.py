@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,8 +10,11 @@ import numpy as np
 
 from ..readers.ncu.tables import AS_ONE
 from . import meanings
-from .capture import Capture, plain
+from .capture import Capture
 from .series import Series, names, series
+
+# ncu's rules link to sections and pages: @section:SchedulerStats:Scheduler Statistics@.
+_LINK = re.compile(r"@(\w+):([^:@]*):([^@]*)@")
 
 
 def of_names(metrics: Sequence[str]) -> Iterator[str]:
@@ -28,12 +32,12 @@ def of_capture(capture: Capture, metrics: Sequence[str] = ()) -> Iterator[str]:
     """
     if capture.ranges:
         yield AS_ONE
-    told = metrics or [m for m in names(capture.counters) if _telling(m)]
-    for one in series(capture.counters, told, capture.name):
+    chosen = metrics or [m for m in names(capture.counters) if _telling(m)]
+    for one in series(capture.counters, chosen, capture.name):
         yield one.metric
         yield from _what(one.metric)
         yield from _values(one, capture.rows)
-    left = len(names(capture.counters)) - len(told)
+    left = len(names(capture.counters)) - len(chosen)
     if not metrics and left:
         yield f"{left} more metrics: name them with --metric"
     yield from _rules(capture)
@@ -48,14 +52,14 @@ def _telling(metric: str) -> bool:
 
 
 def _what(metric: str) -> Iterator[str]:
-    found = meanings.meaning(metric)
-    if found is None:
+    meaning = meanings.meaning(metric)
+    if meaning is None:
         yield "  no explanation here; `ncu --query-metrics` has NVIDIA's one line"
     else:
-        yield f"  {found.text} [{found.section}]"
-    said = meanings.spelled(metric)
-    if said:
-        yield f"  this one: {said}"
+        yield f"  {meaning.text} [{meaning.section}]"
+    spelling = meanings.spelled(metric)
+    if spelling:
+        yield f"  this one: {spelling}"
 
 
 def _values(one: Series, rows: str) -> Iterator[str]:
@@ -69,15 +73,21 @@ def _values(one: Series, rows: str) -> Iterator[str]:
         f"  here: median {np.median(values):.4g}{unit}, {values.min():.4g} to "
         f"{values.max():.4g}, {len(values)} of {len(one.value)} {rows}"
     )
-    said = Counter(meanings.judgement(one.metric, one.unit, float(v)) for v in values)
-    for text, count in said.most_common():
+    judgements = Counter(meanings.judgement(one.metric, one.unit, float(v)) for v in values)
+    for text, count in judgements.most_common():
         if text is not None:
             yield f"  {count} {rows}: {text}"
 
 
+def _words_of(link: re.Match[str]) -> str:
+    return link[2] if link[1] == "url" else link[3]
+
+
 def _rules(capture: Capture) -> Iterator[str]:
     counted = Counter(
-        (r["rule"], plain(r["text"])) for r in capture.rules if r["text"] and r["rule"]
+        (r["rule"], _LINK.sub(_words_of, r["text"]))
+        for r in capture.rules
+        if r["text"] and r["rule"]
     )
     if counted:
         yield "What ncu's rules said"

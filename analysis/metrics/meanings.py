@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 @dataclass(frozen=True)
 class Meaning:
     """`section`: ncu's section that collects it; `low` and `high`: what a value below `limits[0]`
-    or above `limits[1]` suggests. Null limits: no judgement by the value alone."""
+    or above `limits[1]` suggests. No limits: no judgement by the value alone."""
 
     section: str
     text: str
@@ -229,41 +229,41 @@ _ROLLUPS = {
 
 
 def meaning(metric: str) -> Meaning | None:
-    """What is known of a metric; null for one that is not in the dictionary."""
-    for pattern, found in _MEANINGS:
+    """What is known of a metric; None for one that is not in the dictionary."""
+    for pattern, known in _MEANINGS:
         match = re.match(pattern, metric)
         if match is None:
             continue
         if "pipe" in match.re.groupindex:
             pipe = _PIPES.get(match["pipe"])
-            return None if pipe is None else replace(found, text=f"Pipeline {pipe}")
+            return None if pipe is None else replace(known, text=f"Pipeline {pipe}")
         if "op" in match.re.groupindex:
             op = _TENSOR_OPS.get(match["op"])
-            return None if op is None else replace(found, text=f"Tensor cores, {op}")
-        return found
+            return None if op is None else replace(known, text=f"Tensor cores, {op}")
+        return known
     return None
 
 
 def spelled(metric: str) -> str:
     """What the rollup and submetric of a name say, e.g. "mean of the units, per second"."""
     parts = metric.split(".")[1:]
-    said = [_ROLLUPS[p] for p in parts[:1] if p in _ROLLUPS]
-    said += [text for name, text in _SUBMETRICS if name in parts[1:]]
-    return ", ".join(said)
+    words = [_ROLLUPS[p] for p in parts[:1] if p in _ROLLUPS]
+    words += [text for name, text in _SUBMETRICS if name in parts[1:]]
+    return ", ".join(words)
 
 
 def judgement(metric: str, unit: str | None, value: float) -> str | None:
-    """What a value suggests; null where the metric's value alone says nothing.
+    """What a value suggests; None where the metric's value alone says nothing.
 
     Limits in percent apply to percentages only, those of rates and waves to their own unit.
     """
-    found = meaning(metric)
-    if found is None or found.limits is None:
+    known = meaning(metric)
+    if known is None or known.limits is None:
         return None
     ratio = metric.startswith(("launch__waves", "sm__inst_executed.avg.per_cycle"))
     if not ratio and unit != "%":
         return None
-    low, high = found.limits
+    low, high = known.limits
     if value < low:
-        return found.low
-    return found.high if value > high else "between: one of several limits"
+        return known.low
+    return known.high if value > high else "between: one of several limits"

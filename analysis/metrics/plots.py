@@ -38,8 +38,8 @@ _MIB = 1 << 20
 
 def plot(one: Series, capture: Capture, path: Path) -> None:
     """One metric over the capture's kernel time. ToolMissing without matplotlib."""
-    said = spelled(one.metric)
-    title = f"{one.metric}\n({said})" if said else one.metric
+    spelling = spelled(one.metric)
+    title = f"{one.metric}\n({spelling})" if spelling else one.metric
     _draw([one], capture, path, title=title, log=False)
 
 

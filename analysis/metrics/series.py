@@ -48,15 +48,15 @@ class Series:
 def names(counters: pa.Table, *, static: bool = False) -> list[str]:
     """The metrics of a capture that are numbers, sorted; with `static` those of device and tool."""
     numbers = counters.filter(pc.is_valid(counters["value"]))
-    found = sorted(numbers["metric"].unique().to_pylist())
-    return [m for m in found if static or not m.startswith(STATIC)]
+    metrics = sorted(numbers["metric"].unique().to_pylist())
+    return [m for m in metrics if static or not m.startswith(STATIC)]
 
 
 def every(counters: pa.Table, file: str, *, static: bool = False) -> list[str]:
     """`names`; InputError, about `file`, where there is none: what the file holds instead."""
-    found = names(counters, static=static)
-    if found:
-        return found
+    metrics = names(counters, static=static)
+    if metrics:
+        return metrics
     if not static and (left := names(counters, static=True)):
         raise InputError(
             f"holds only attributes of the device and of the tool ({len(left)} of them)",
@@ -76,13 +76,13 @@ def every(counters: pa.Table, file: str, *, static: bool = False) -> list[str]:
 def numbers(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
     """The series of the metrics named. InputError also where one has no number at all: there is
     nothing to draw or to compute with."""
-    found = series(counters, metrics, file)
-    for one in found:
+    several = series(counters, metrics, file)
+    for one in several:
         if not one.known:
             raise InputError(
                 f"has no number of {one.metric}, in any launch", file=file, fix="name another"
             )
-    return found
+    return several
 
 
 def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
@@ -96,7 +96,7 @@ def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) 
     columns = (chosen[c].to_pylist() for c in ("metric", "launch", "value", "unit"))
     for metric, launch, value, unit in zip(*columns, strict=True):
         rows.setdefault(metric, []).append((launch, value, unit))
-    found = []
+    several = []
     for metric in metrics:
         if metric not in rows:
             raise InputError(f"has no metric {metric}", file=file, fix=near(metric, counters))
@@ -108,9 +108,11 @@ def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) 
                 values[np.searchsorted(ids, launch)] = value * factor
                 units.add(base)
         if len(units) > 1:
-            said = ", ".join(sorted(str(u) for u in units))
-            raise InputError(f"gives {metric} in units that cannot be compared ({said})", file=file)
-        found.append(
+            listed = ", ".join(sorted(str(u) for u in units))
+            raise InputError(
+                f"gives {metric} in units that cannot be compared ({listed})", file=file
+            )
+        several.append(
             Series(
                 metric,
                 units.pop() if units else None,
@@ -121,7 +123,7 @@ def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) 
                 tuple(a["kernel"] or "" for a in about),
             )
         )
-    return found
+    return several
 
 
 def file_name(metric: str) -> str:
@@ -145,9 +147,9 @@ def write(one: Series, path: Path) -> None:
 
 def paths(metrics: Sequence[str], folder: Path, suffix: str) -> list[Path]:
     """A file in `folder` per metric; InputError, naming both, where two would share one."""
-    found: dict[str, str] = {}
+    metric_of: dict[str, str] = {}
     for metric in metrics:
-        other = found.setdefault(file_name(metric), metric)
+        other = metric_of.setdefault(file_name(metric), metric)
         if other != metric:
             raise InputError(
                 f"{other} and {metric} would be one file there",
@@ -157,11 +159,11 @@ def paths(metrics: Sequence[str], folder: Path, suffix: str) -> list[Path]:
     return [folder / f"{file_name(metric)}{suffix}" for metric in metrics]
 
 
-def write_all(found: Sequence[Series], folder: Path) -> list[Path]:
+def write_all(several: Sequence[Series], folder: Path) -> list[Path]:
     """One file per series; InputError where two metrics would share a name."""
-    named = paths([one.metric for one in found], folder, ".npz")
+    named = paths([one.metric for one in several], folder, ".npz")
     make_folder(folder)
-    for one, path in zip(found, named, strict=True):
+    for one, path in zip(several, named, strict=True):
         write(one, path)
     return named
 

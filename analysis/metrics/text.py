@@ -56,8 +56,8 @@ def attribute(capture: Capture, metric: str, launches: Sequence[Launch], by: str
             lines.append("\t".join([*values, str(r["kernels"]), modules, one_line(r["layer"])]))
     else:
         lines.append("# own\tshared\town_layers\tshared_layers\tmodule")
-        made = _modules(capture, layers)
-        for r in made.filter(pc.equal(made["metric"], metric)).to_pylist():
+        by_module = _modules(capture, layers)
+        for r in by_module.filter(pc.equal(by_module["metric"], metric)).to_pylist():
             counts = [str(r["own_layers"]), str(r["shared_layers"])]
             name = one_line(r["module"]) or "(the model)"
             lines.append("\t".join([_number(r["own"]), _number(r["shared"]), *counts, name]))
@@ -76,7 +76,7 @@ def roofline_table(
     layers = sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
         kernels = sums.module_kernels(layers)
-        made = roofline.of_modules(_modules(capture, layers), capture.device, kernels)
+        table = roofline.of_modules(_modules(capture, layers), capture.device, kernels)
     else:
         floors = {}
         if graph is not None and shapes is not None:
@@ -85,32 +85,32 @@ def roofline_table(
                 floors = {**floors, **of_ranges(graph, shapes)}
         # Some of a layer's kernels took less than all of its work needs.
         floors = {k: v for k, v in floors.items() if k not in capture.incomplete}
-        made = roofline.of_layers(layers, capture.device, floors)
-    if not len(made):
+        table = roofline.of_layers(layers, capture.device, floors)
+    if not len(table):
         raise InputError(
             "has none of the metrics of a roofline, not even "
             f"{DURATION} (is it a details page, or another section?)",
             file=capture.name,
             fix="measure them with `layerline ncu --roofline`, and write the raw page",
         )
-    return made
+    return table
 
 
 def _modules(capture: Capture, layers: pa.Table) -> pa.Table:
     """The metrics per module, and those of the layers without one last: with the whole model's they
     are all there is. InputError where no launch has a module: the table would say nothing."""
-    made = sums.per_module(layers)
-    if not len(made):
+    by_module = sums.per_module(layers)
+    if not len(by_module):
         raise InputError(
             "has no launch whose module is known",
             file=capture.name,
             fix="give --nodes, the nodes.json of the model that the engine was built from",
         )
-    return pa.concat_tables([made, sums.unresolved(layers)])
+    return pa.concat_tables([by_module, sums.unresolved(layers)])
 
 
 def coverage(capture: Capture, launches: Sequence[Launch]) -> str | None:
-    """What is to be said where modules are known in part; null where `ENOUGH` of the time has its
+    """What is to be said where modules are known in part; None where `ENOUGH` of the time has its
     modules, or nothing has one (then no module is asked for, or it is an error)."""
     known = [bool(x.modules) for x in launches]
     times = sums.durations(capture.counters)

@@ -36,7 +36,7 @@ _PARTS_OF = {"shared": ("tensor", "fp64")}
 
 def side(capture: Capture, view: Comparison) -> CountedSide:
     """The counters of one side of the view. The view gives shares of time and the label."""
-    found = launches_.known(capture.counters)
+    found = launches_.of_table(capture.counters)
     about = About(capture, found, view)
     rows = _rows(about)
     device = about.device

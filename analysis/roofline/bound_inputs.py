@@ -15,7 +15,7 @@ from ...core.own_ranges import PREFIX, modules_of_range, phase_of_range
 from ...core.roofline_metrics import CLOCK, METRICS
 from ..counters import representatives, sums
 from ..counters.launches import Launch
-from ..counters.representatives import Twins
+from ..counters.representatives import SameWork
 from ..model.comparison import Comparison, LayerRow, ModuleRow
 from ..model.layer import MOVEMENT
 from ..model.side import LayerFloor
@@ -81,7 +81,7 @@ class About:
         self.total = next(s.operation_ns for s in view.sides if s.key == capture.key)
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
-        self.twins = Twins(capture.counters, planned)
+        self.twins = SameWork(capture.counters, planned)
         self.uncounted = [x for x in planned if x["index"] not in have]
         self.lacking = self._lacking()
 

@@ -18,7 +18,7 @@ _PREFIX = "device__attribute_"
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU's sizes and peak rates; null is unknown. FLOP/s and bytes/s.
+    """A GPU's sizes and peak rates; None is unknown. FLOP/s and bytes/s.
 
     `tensor` by precision (tf32, fp16, bf16). `fp16` is that of the ordinary cores. `source` says
     where the numbers are from.
@@ -75,7 +75,7 @@ _SHEETS: tuple[tuple[str, str, int, int, int, float, float | None, float], ...] 
 
 
 def of_capture(counters: pa.Table) -> Device | None:
-    """The device of a capture's first launch; null where it names none.
+    """The device of a capture's first launch; None where it names none.
 
     ncu writes the attributes into every raw page and report; a details page has none.
     """
@@ -147,7 +147,7 @@ def of_attributes(name: str, attributes: Mapping[str, float]) -> Device:
 
 
 def of_name(name: str) -> Device | None:
-    """A device by (part of) its marketing name, from NVIDIA's data sheets; null if not listed."""
+    """A device by (part of) its marketing name, from NVIDIA's data sheets; None if not listed."""
     words = f" {name.replace('-', ' ')} ".casefold()
     for part, capability, sms, l2, bandwidth, fp32, tf32, fp16 in _SHEETS:
         if f" {part.replace('-', ' ')} ".casefold() in words:

@@ -10,7 +10,7 @@ FLOP, with a multiply-add as two:
   LayerNormalization, GroupNormalization and InstanceNormalization 8 (mean, difference, square,
   variance, product, scale, shift, with the sums), RMSNormalization 4, BatchNormalization 2;
 - elementwise operators and reductions 1 an element, whatever the function; moving data none;
-- any other operator: unknown, null.
+- any other operator: unknown, None.
 
 The first two lines are exact (ONNX operator specification, https://onnx.ai/onnx/operators/); the
 counts per element are a convention.
@@ -63,7 +63,7 @@ PRODUCTS = frozenset(["MatMul", "Gemm", "Conv", "ConvTranspose", "Attention"])
 
 
 def flop(node: Node, shapes: Shapes) -> float | None:
-    """FLOP of one node; null for an operator or a shape that is not known, and for a node with
+    """FLOP of one node; None for an operator or a shape that is not known, and for a node with
     fewer inputs, outputs or dimensions than its operator has."""
     try:
         return _flop(node, shapes)
@@ -88,7 +88,7 @@ def _flop(node: Node, shapes: Shapes) -> float | None:
 
 
 def product(node: Node, shapes: Shapes) -> float | None:
-    """FLOP of the products alone; null as in `flop`."""
+    """FLOP of the products alone; None as in `flop`."""
     try:
         return _product(node, shapes)
     except IndexError:
@@ -103,8 +103,8 @@ def _product(node: Node, shapes: Shapes) -> float | None:
         return 2.0 * math.prod(out[1]) * first[1][-1]
     if node.op == "Attention":
         keys = _keys(node, shapes)
-        made = math.prod(first[1]) + math.prod(out[1])
-        return None if keys is None else 2.0 * made * keys
+        elements = math.prod(first[1]) + math.prod(out[1])
+        return None if keys is None else 2.0 * elements * keys
     if node.op in ("Conv", "ConvTranspose"):
         weight = shapes.get(node.inputs[1])
         if weight is None:
@@ -123,14 +123,14 @@ def _bias(node: Node, out: float | None) -> float | None:
 
 def _keys(node: Node, shapes: Shapes) -> int | None:
     """Number of keys that an Attention node looks at: (batch, [heads,] keys, size), and a cache."""
-    found = 0
+    keys = 0
     for i in (1, 4):  # K, past_key
         if i < len(node.inputs) and node.inputs[i]:
             known = shapes.get(node.inputs[i])
             if known is None:
                 return None
-            found += known[1][-2]
-    return found
+            keys += known[1][-2]
+    return keys
 
 
 def _softmax(node: Node, shapes: Shapes) -> float | None:
@@ -143,9 +143,9 @@ def _softmax(node: Node, shapes: Shapes) -> float | None:
 
 
 def added(values: Iterable[float | None]) -> float | None:
-    """The sum; null where one of them is."""
-    found = list(values)
-    return None if any(v is None for v in found) else float(sum(v for v in found if v))
+    """The sum; None where one of them is."""
+    terms = list(values)
+    return None if any(v is None for v in terms) else float(sum(v for v in terms if v))
 
 
 def _elements(tensor: str, shapes: Shapes) -> float | None:

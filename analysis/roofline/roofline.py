@@ -11,7 +11,7 @@ measured: under load a GPU lowers it, and ncu may lock it.
 - else `launch`, if its kernels last less than `SHORT_NS` each: starting and draining the grid is
   then most of it; else `latency`.
 
-It is null where a share is unknown that could decide. The duration is that of ncu's replayed,
+It is None where a share is unknown that could decide. The duration is that of ncu's replayed,
 serialised kernels. Counts: https://docs.nvidia.com/nsight-compute/ProfilingGuide/#roofline-charts
 """
 
@@ -60,7 +60,7 @@ TABLE = pa.schema(
 
 @dataclass(frozen=True)
 class Work:
-    """What was measured of one layer or module; null is not measured."""
+    """What was measured of one layer or module; None is not measured."""
 
     duration_ns: float | None
     bytes: float | None
@@ -140,7 +140,7 @@ def row(name: str, done: Work, device: Device | None, floor: Floor | None = None
 def of_layers(
     layers: pa.Table, device: Device | None, floors: Mapping[str, Floor | None] | None = None
 ) -> pa.Table:
-    """`TABLE` of the layers of `counters_sums.per_layer`; `floors` by label."""
+    """`TABLE` of the layers of `sums.per_layer`; `floors` by label."""
     values: dict[str, dict[str, float | None]] = {}
     kernels: dict[str, int] = {}
     for r in _measured(layers):
@@ -156,8 +156,8 @@ def of_layers(
 def of_modules(
     modules: pa.Table, device: Device | None, kernels: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """`TABLE` of what runs wholly inside each module (`counters_sums.per_module`, `own`).
-    `kernels`: launches by module (`counters_sums.module_kernels`); without, none is launch-bound.
+    """`TABLE` of what runs wholly inside each module (`sums.per_module`, `own`).
+    `kernels`: launches by module (`sums.module_kernels`); without, none is launch-bound.
 
     Modules without a layer of their own are left out: they share all that they run.
     """
@@ -203,11 +203,11 @@ def _bound(done: Work, shares: Mapping[str, float | None]) -> tuple[str | None, 
         return top, f"{percent(known[top])} of its time at the peak of {top}"
     if unknown:
         return None, f"not measured: {', '.join(unknown)}"
-    said = ", ".join(f"{k} {percent(v)}" for k, v in known.items())
+    each = ", ".join(f"{k} {percent(v)}" for k, v in known.items())
     if done.kernels and done.duration_ns and done.duration_ns / done.kernels < SHORT_NS:
         mean = done.duration_ns / done.kernels / 1e3
-        return "launch", f"{mean:.1f} us a kernel; no resource near its peak ({said})"
-    return "latency", f"no resource near its peak ({said})"
+        return "launch", f"{mean:.1f} us a kernel; no resource near its peak ({each})"
+    return "latency", f"no resource near its peak ({each})"
 
 
 def _over(amount: float | None, rate: float | None) -> float | None:
@@ -217,5 +217,5 @@ def _over(amount: float | None, rate: float | None) -> float | None:
 
 
 def _sum(values: Any) -> float | None:
-    found = list(values)
-    return None if any(v is None for v in found) else float(sum(found))
+    terms = list(values)
+    return None if any(v is None for v in terms) else float(sum(terms))

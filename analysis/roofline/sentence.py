@@ -22,12 +22,12 @@ def sentence(row: Mapping[str, Any]) -> str:
 def _bound(row: Mapping[str, Any]) -> str:
     bound, shares = row["bound"], row["shares"]
     if bound is None:
-        said = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
+        unknown = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
         busy = next(iter(row["pipes"].items()), None)
         return (
-            f"{said}; busiest pipe: {busy[0]}, {formatting.percent(busy[1] / 100)}"
+            f"{unknown}; busiest pipe: {busy[0]}, {formatting.percent(busy[1] / 100)}"
             if busy
-            else said
+            else unknown
         )
     if bound in PEAKS:
         return f"{bound}-bound, {formatting.percent(shares[bound])} of {PEAKS[bound]}"
@@ -39,20 +39,20 @@ def _bound(row: Mapping[str, Any]) -> str:
 
 
 def _against(row: Mapping[str, Any]) -> list[str]:
-    found = []
+    parts = []
     times = row["times_bytes"]
     if times is not None:
         if times > 1 + CLOSE:
-            found.append(f"moves {formatting.ratio(times)} the bytes it must")
+            parts.append(f"moves {formatting.ratio(times)} the bytes it must")
         elif times < 1 - CLOSE:
             moved = formatting.ratio(times)
-            found.append(f"moves {moved} the bytes of its tensors, the rest stays in caches")
+            parts.append(f"moves {moved} the bytes of its tensors, the rest stays in caches")
         else:
-            found.append("moves the bytes it must")
+            parts.append("moves the bytes it must")
     elif row["bytes"] is not None and row["kind"] != "kernel":
-        found.append("the bytes it must move are unknown")
+        parts.append("the bytes it must move are unknown")
     # Fewer are no news: special functions and integers are not counted as FLOP.
     times = row["times_flop"]
     if times is not None and times > 1 + CLOSE:
-        found.append(f"computes {formatting.ratio(times)} the FLOP of its nodes")
-    return found
+        parts.append(f"computes {formatting.ratio(times)} the FLOP of its nodes")
+    return parts

@@ -71,7 +71,7 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
         ]
     return [
         (x.launch, (x.layer, kernel_names.function_name(x.kernel)))
-        for x in launches.known(part)
+        for x in launches.of_table(part)
         if not x.iteration
     ]
 

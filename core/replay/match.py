@@ -38,22 +38,22 @@ _WAYS: tuple[Way, ...] = (by_function, _by_configuration)
 def _readings(launches: Sequence[Launch], chosen: Sequence[Launch]) -> Iterator[list[Launch]]:
     """What a capture may hold that was told to choose these: in each way to count, of a plan
     that was made for either way; then these as they are."""
-    names, told = {x.function for x in chosen}, {x.index for x in chosen}
+    names, indices = {x.function for x in chosen}, {x.index for x in chosen}
     for counted in _WAYS:
         for planned in _WAYS:
             pairs = zip(launches, invocations(launches, planned), strict=True)
-            numbers = {n for x, n in pairs if x.index in told}
-            if {x.index for x in choose(launches, names, numbers, planned)} == told:
+            numbers = {n for x, n in pairs if x.index in indices}
+            if {x.index for x in choose(launches, names, numbers, planned)} == indices:
                 yield choose(launches, names, numbers, counted)
     yield list(chosen)
 
 
-def found_in(
+def planned_of(
     launches: Sequence[Launch], chosen: Sequence[Launch] | None, seen: Sequence[Seen]
 ) -> dict[int, int]:
     """The index of the planned launch of each launch in a report: number there -> index.
 
-    `chosen` are those that ncu was told; null is every one. Where the report is this sequence, or
+    `chosen` are those that ncu was told; None is every one. Where the report is this sequence, or
     that of the same names and invocation numbers counted in another way, its order tells equal
     launches apart. Where it is another, layers of an engine still do (`match`); launches that only
     their place tells apart do not: CheckFailed.
@@ -97,7 +97,7 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
     waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for launch in launches:
         waiting[identity(launch)].append(launch.index)
-    found: dict[int, int] = {}
+    index_of: dict[int, int] = {}
     used: Counter[tuple[Any, ...]] = Counter()
     for s in seen:
         planned = waiting.get(identity(s), [])
@@ -110,9 +110,9 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
                 fix="capture both again, with nothing else changed",
             )
         used[identity(s)] += 1
-        found[s.number] = planned[at]
+        index_of[s.number] = planned[at]
     if every:
-        _sequence(launches, seen, found)
+        _sequence(launches, seen, index_of)
     kind_of = kinds(launches)
     for alike, count in used.items():
         if count < len(waiting[alike]) and len({kind_of[i] for i in waiting[alike]}) > 1:
@@ -121,12 +121,12 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
                 f"{alike[1]}, and which of its kinds of work these are cannot be told",
                 fix="capture again with --every",
             )
-    return found
+    return index_of
 
 
-def _sequence(launches: Sequence[Launch], seen: Sequence[Seen], found: dict[int, int]) -> None:
+def _sequence(launches: Sequence[Launch], seen: Sequence[Seen], index_of: dict[int, int]) -> None:
     for position, launch in enumerate(launches):
-        if position >= len(seen) or found[seen[position].number] != launch.index:
+        if position >= len(seen) or index_of[seen[position].number] != launch.index:
             was = seen[position].function if position < len(seen) else "nothing"
             raise CheckFailed(
                 f"launch {position} was {launch.function} under nsys and {was} under ncu",

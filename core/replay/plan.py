@@ -10,7 +10,7 @@ ncu chooses launches with ``--kernel-id context:stream:regex:NAME:INVOCATION``. 
 counted in the profiler's range per function name, whatever grid, block and shared memory are (seen
 with ncu 2025.3.1 on Hopper; its manual names these too), and one expression serves for all names.
 So the plan is a set of names and a set of invocation numbers, and what was really captured is
-matched to the plan afterwards (`ncu_match`).
+matched to the plan afterwards (`match`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Launch:
     """One kernel launch of an iteration, in the order of launching.
 
     `function` is the name without its parameters; `grid`, `block` as (x, y, z); shared memory in
-    bytes; `duration_ns` is nsys's. `layer` is the innermost range, null where it is not known.
+    bytes; `duration_ns` is nsys's. `layer` is the innermost range, None where it is not known.
     """
 
     index: int
@@ -83,7 +83,7 @@ def kinds(launches: Sequence[Launch]) -> Kinds:
     members: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
     for launch in launches:
         members[launch.key].append(launch)
-    found: Kinds = {}
+    kind_of: Kinds = {}
     for key, equal in members.items():
         times = [x.duration_ns for x in equal if x.duration_ns is not None]
         low, high = (min(times), max(times)) if times else (0, 0)
@@ -92,8 +92,8 @@ def kinds(launches: Sequence[Launch]) -> Kinds:
             own = launch.layer if launch.place is None else launch.place
             if own == key[-1]:  # no block's, or no module's: each is its own
                 own = f"#{launch.index}"
-            found[launch.index] = (*key, own) if apart else key
-    return found
+            kind_of[launch.index] = (*key, own) if apart else key
+    return kind_of
 
 
 @dataclass(frozen=True)
@@ -212,14 +212,14 @@ class _Cover:
 
     def more(self, function: str, number: int) -> int:
         """Launches that are chosen in addition with this name and this number."""
-        found = 0
+        count = 0
         if number not in self.invocations:
             counts = self._of_number[number]
-            found += sum(n for f, n in counts.items() if f in self.functions)
+            count += sum(n for f, n in counts.items() if f in self.functions)
         if function not in self.functions:
             wanted = {*self.invocations, number}
-            found += sum(n for i, n in self._of_function[function].items() if i in wanted)
-        return found
+            count += sum(n for i, n in self._of_function[function].items() if i in wanted)
+        return count
 
     def add(self, function: str, number: int) -> None:
         self.size += self.more(function, number)
@@ -270,15 +270,15 @@ def missing(launches: Sequence[Launch], measured: Iterable[int]) -> list[Launch]
     """One launch of each kind of work that none of the measured launches is."""
     kind_of = kinds(launches)
     have = {kind_of[i] for i in measured}
-    found: dict[tuple[Any, ...], Launch] = {}
+    lacking: dict[tuple[Any, ...], Launch] = {}
     for launch in launches:
         if kind_of[launch.index] not in have:
-            found.setdefault(kind_of[launch.index], launch)
-    return list(found.values())
+            lacking.setdefault(kind_of[launch.index], launch)
+    return list(lacking.values())
 
 
 def _nearest(launch: Launch, measured: Sequence[Launch]) -> int | None:
-    """The first of the measured launches whose duration is nearest; null without one."""
+    """The first of the measured launches whose duration is nearest; None without one."""
 
     def apart(x: Launch) -> int:
         return abs((x.duration_ns or 0) - (launch.duration_ns or 0))
@@ -292,7 +292,7 @@ def document(
     chosen: Sequence[Launch] | None = None,
 ) -> dict[str, Any]:
     """``ncu.plan.json``. `measured`: for each report, its launch numbers -> planned index.
-    `chosen`: the launches that ncu was told, null for every one.
+    `chosen`: the launches that ncu was told, None for every one.
 
     Every launch has the number of its kind (`key`), whether it was `measured`, and the index of
     the launch whose counters it is given (`representative`, its own where it was measured; null
@@ -301,7 +301,7 @@ def document(
     """
     kind_of = kinds(launches)
     numbers: dict[tuple[Any, ...], int] = {}
-    done = {i for found in measured.values() for i in found.values()}
+    done = {i for index_of in measured.values() for i in index_of.values()}
     counted: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
     for launch in launches:
         kind = kind_of[launch.index]
@@ -319,7 +319,9 @@ def document(
         }
         for x in launches
     ]
-    reports = {name: {str(n): i for n, i in found.items()} for name, found in measured.items()}
+    reports = {
+        name: {str(n): i for n, i in index_of.items()} for name, index_of in measured.items()
+    }
     return {
         "schema_version": SCHEMA_VERSION,
         "launches": rows,

@@ -72,14 +72,14 @@ def once(
             answer = _call(of, of.job(warmup), before, output, timeout)
         seconds = time.perf_counter() - started
         written = tool_.check(output, answer.get("said", ""))
-        launches = tool_.profiled(tool_.said(output))
-        with replacing(report) as made:
-            made.write_bytes(written.read_bytes())
-    shown = tool_.prefix(tool, options, Path("NAME"), filters)
+        launches = tool_.profiled(tool_.messages(output))
+        with replacing(report) as temporary:
+            temporary.write_bytes(written.read_bytes())
+    command = tool_.prefix(tool, options, Path("NAME"), filters)
     seen = launches_.of_report(report)
     launches = launches if seen is None else len(seen)
     facts = answer.get("facts", {})
-    return Capture(report, seen, launches, seconds, shown, _profiled(answer, facts), facts)
+    return Capture(report, seen, launches, seconds, command, _profiled(answer, facts), facts)
 
 
 def _profiled(answer: dict[str, Any], facts: dict[str, Any]) -> float | None:
@@ -101,7 +101,7 @@ def _call(
             fix="end it with sudo kill, and give a longer --timeout",
         ) from None
     except LayerlineError as e:
-        text = tool_.said(output)
+        text = tool_.messages(output)
         tool_.refuse(text + e.what)
         last = tool_.last_kernel(text)
         if last is None:
@@ -167,7 +167,7 @@ def _parts(
     of: Target, options: tool_.Options, plan: Plan | None, *, every: bool, timeout: float
 ) -> tuple[list[Capture], list[Launch] | None]:
     """The capture, and a second one by kernel names where the first missed a kind of work; with
-    the launches that it was to hold, null for every one."""
+    the launches that it was to hold, None for every one."""
     report = of.file(".ncu-rep")
     for old in (".2.ncu-rep", ".2.ncu.csv", ".ncu.csv", ".ncu.plan.json"):  # of an earlier capture
         of.file(old).unlink(missing_ok=True)
@@ -188,13 +188,13 @@ def _parts(
     if first.seen is None:
         return _unread(of, whole, first, chosen)
     try:
-        found = match.found_in(plan.launches, chosen, first.seen)
+        index_of = match.planned_of(plan.launches, chosen, first.seen)
     except CheckFailed as e:
         if not of.torch:
             return [first], chosen  # said by the caller, when the capture is safe
         log(f"{of.stem}: {e.what}")
         return _every(of, whole)
-    lacking = plan_.missing(plan.launches, found.values())
+    lacking = plan_.missing(plan.launches, index_of.values())
     if not lacking:
         return [first], chosen
     if of.torch:  # a second capture's launches could not be told apart by layers
@@ -231,26 +231,26 @@ def _by_names(
     """All launches of the plan's kernels, whatever their number."""
     names = set(plan.functions)
     log("all launches of the same kernels are replayed instead")
-    made = whole(plan_.names_filter(names), report)
-    return [made], [x for x in plan.launches if x.function in names]
+    taken = whole(plan_.names_filter(names), report)
+    return [taken], [x for x in plan.launches if x.function in names]
 
 
 def _matched(
     parts: list[Capture], plan: Plan | None, chosen: list[Launch] | None
 ) -> tuple[dict[str, dict[int, int]], CheckFailed | None]:
     """Of each report that can be read, its launches in the plan; and what does not fit."""
-    found: dict[str, dict[int, int]] = {}
+    index_of: dict[str, dict[int, int]] = {}
     for number, part in enumerate(parts):
         if plan is None or part.seen is None:
             continue
         try:
             if number:  # by names: which launches these were is told by their layers
-                found[part.report.name] = match.match(plan.launches, part.seen, every=False)
+                index_of[part.report.name] = match.match(plan.launches, part.seen, every=False)
             else:
-                found[part.report.name] = match.found_in(plan.launches, chosen, part.seen)
+                index_of[part.report.name] = match.planned_of(plan.launches, chosen, part.seen)
         except CheckFailed as e:
             return {}, CheckFailed(e.what, file=part.report, fix=e.fix)
-    return found, None
+    return index_of, None
 
 
 def _counted(part: Capture, page: str | None) -> int:

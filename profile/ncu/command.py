@@ -143,7 +143,7 @@ def ncu(
         _able(work, backend)
     for of in targets:
         if dry_run:
-            click.echo(shown(of, options, every=every or bool(batch_launches or passes)))
+            click.echo(command_line(of, options, every=every or bool(batch_launches or passes)))
             if most := _most(batch_launches, passes):
                 click.echo(f"# in pieces, each a run of its own with {most}")
         elif batch_launches or passes:
@@ -159,8 +159,8 @@ def ncu(
 def _most(launches: int | None, metrics: int | None) -> str:
     """What a piece has at most, as text; empty where the work is not cut."""
     parts = {"launches": launches, "metrics": metrics}
-    found = " and ".join(f"{most} {what}" for what, most in parts.items() if most)
-    return found and f"at most {found}"
+    limits = " and ".join(f"{most} {what}" for what, most in parts.items() if most)
+    return limits and f"at most {limits}"
 
 
 def _kept_as(of: Target, options: tool.Options, *, every: bool) -> Target:
@@ -226,7 +226,7 @@ def _query(path: Path | None, timeout: float) -> None:
     click.echo(f"{count} metrics in {file}")
 
 
-def shown(of: Target, options: tool.Options, *, every: bool) -> str:
+def command_line(of: Target, options: tool.Options, *, every: bool) -> str:
     """The command as text, with the worker's job."""
     of = _kept_as(of, options, every=every)
     plan = None if every or options.filtered else of.plan()

@@ -112,15 +112,15 @@ def _split(text: str) -> tuple[str, int | None]:
 def _numbered(ranges: list[_Range]) -> list[_Range]:
     """The ranges by start; the engine's around a node has the number of the node's just inside,
     for its own text has none in PyTorch 2.11."""
-    found = sorted(ranges, key=lambda r: (r.thread, r.start, -r.end))
-    for i, (outer, inner) in enumerate(itertools.pairwise(found)):
+    ordered = sorted(ranges, key=lambda r: (r.thread, r.start, -r.end))
+    for i, (outer, inner) in enumerate(itertools.pairwise(ordered)):
         if not outer.text.startswith(torch_ranges.EVALUATE) or inner.thread != outer.thread:
             continue
         name, number = torch_ranges.split(outer.text)
         within = _split(inner.text)[1]
         if inner.end <= outer.end and number is None and within is not None:
-            found[i] = replace(outer, text=f"{name}, seq = {within}")
-    return sorted(found, key=lambda r: (r.start, -r.end))
+            ordered[i] = replace(outer, text=f"{name}, seq = {within}")
+    return sorted(ordered, key=lambda r: (r.start, -r.end))
 
 
 def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Range]]:
@@ -128,7 +128,7 @@ def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Rang
     by_thread: dict[int, list[_Range]] = defaultdict(list)
     for r in sorted(ranges, key=lambda r: (r.start, -r.end)):
         by_thread[r.thread].append(r)
-    found: list[list[_Range]] = [[] for _ in times]
+    stack_of: list[list[_Range]] = [[] for _ in times]
     stacks: dict[int, list[_Range]] = defaultdict(list)
     position: dict[int, int] = defaultdict(int)
     for i in sorted(range(len(times)), key=lambda i: times[i]):
@@ -142,8 +142,8 @@ def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Rang
             position[thread] += 1
         while stack and stack[-1].end < at:
             stack.pop()
-        found[i] = list(stack)
-    return found
+        stack_of[i] = list(stack)
+    return stack_of
 
 
 def _forwards(ranges: list[_Range], thread: int) -> dict[int, list[tuple[int, str]]]:
@@ -158,8 +158,8 @@ def _forwards(ranges: list[_Range], thread: int) -> dict[int, list[tuple[int, st
     stacks = _open(
         [r for r in ranges if r.text.startswith(MODULE)], [(r.start, r.thread) for r, _ in numbered]
     )
-    found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    modules_of: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for (r, number), stack in zip(numbered, stacks, strict=True):
         if stack:
-            found[number].append((r.start, stack[-1].text.removeprefix(MODULE)))
-    return found
+            modules_of[number].append((r.start, stack[-1].text.removeprefix(MODULE)))
+    return modules_of

@@ -143,7 +143,7 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
     error = ""
     for attempt in range(1, TRIES + 1):
         try:
-            made = once(
+            taken = once(
                 of,
                 chosen,
                 _filters(piece),
@@ -166,19 +166,19 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             DONE,
             manifest.key,
             file=file,
-            sha256=sha256(made.report),
-            launches=made.launches,
-            seconds=round(made.seconds, 3),
-            profiled_seconds=made.profiled_seconds,
-            kernels=None if made.seen is None else [kernel_of(s) for s in made.seen],
-            page_sha256=_print(made.report),
+            sha256=sha256(taken.report),
+            launches=taken.launches,
+            seconds=round(taken.seconds, 3),
+            profiled_seconds=taken.profiled_seconds,
+            kernels=None if taken.seen is None else [kernel_of(s) for s in taken.seen],
+            page_sha256=_print(taken.report),
         )
     return Taken(piece, FAILED, manifest.key, file, sha256="", launches=0, error=error)
 
 
 def _filters(piece: Piece) -> list[str]:
-    found = ["--launch-skip", str(piece.skip)] if piece.skip else []
-    return found + (["--launch-count", str(piece.count)] if piece.count else [])
+    arguments = ["--launch-skip", str(piece.skip)] if piece.skip else []
+    return arguments + (["--launch-count", str(piece.count)] if piece.count else [])
 
 
 def _print(report: Path) -> str:

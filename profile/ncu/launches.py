@@ -109,7 +109,7 @@ class _Layers:
 
 
 def _library() -> Any:
-    """`ncu_report`: the package, or the one that Nsight Compute brings; null without either."""
+    """`ncu_report`: the package, or the one that Nsight Compute brings; None without either."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("ncu_report")
     tool = next((shutil.which(a) for a in reversed(tool_.command()) if shutil.which(a)), None)
@@ -124,7 +124,7 @@ def _library() -> Any:
 
 
 def of_report(path: Path) -> list[Seen] | None:
-    """The launches of a report in order; null where no ncu_report is here to read it."""
+    """The launches of a report in order; None where no ncu_report is here to read it."""
     library = _library()
     if library is None:
         return None

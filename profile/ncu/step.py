@@ -16,17 +16,17 @@ INSTALL = "install Nsight Compute, or name it with NCU=…"
 
 
 def why_not() -> tuple[str, str] | None:
-    """Why no counters are read here, with what to do; null where it can be tried."""
-    found = tool.missing()
-    if found is not None:
-        return found.what, found.fix or INSTALL
+    """Why no counters are read here, with what to do; None where it can be tried."""
+    missing = tool.missing()
+    if missing is not None:
+        return missing.what, missing.fix or INSTALL
     if not cuda_usable():
         return "ncu reads the counters of NVIDIA GPUs, and there is none", "use a GPU"
     return None
 
 
 def _untold(of: Subject) -> tuple[str, str] | None:
-    """Why this engine's launches are not told apart, or null."""
+    """Why this engine's launches are not told apart, or None."""
     if of.capture(".sqlite").exists():
         return None
     return "no nsys capture tells its launches", "profile it where nsys is installed"
@@ -35,7 +35,7 @@ def _untold(of: Subject) -> tuple[str, str] | None:
 def counters(
     of: Subject, *, by_name: bool, refused: tuple[str, str] | None
 ) -> tuple[str, str] | None:
-    """Capture an engine's counters at the fraction; gives why they were refused, or null.
+    """Capture an engine's counters at the fraction; gives why they were refused, or None.
 
     A capture that is there and valid with whatever options stays. What is missing is left as a
     fact and the rest goes on, unless the user asked for counters `by_name`: LayerlineError then.
@@ -66,12 +66,12 @@ def counters(
     return None
 
 
-def shown(of: Subject) -> str:
+def command_lines(of: Subject) -> str:
     """The command, or why there is none, for ``--dry-run``."""
     why = why_not()
     if why is not None:
         return f"# counters are not read: {why[0]}"
-    line = command.shown(target_.engine_target(of), OPTIONS, every=False)
+    line = command.command_line(target_.engine_target(of), OPTIONS, every=False)
     if _untold(of) is None:
         return line
     return "# of equal launches one or two, by --kernel-id from the nsys capture:\n" + line

@@ -60,12 +60,12 @@ class Target:
         return self.run.file("captures", self.stem + suffix)
 
     def plan(self) -> Plan | None:
-        """What to replay, by the run's nsys capture; null where there is none."""
+        """What to replay, by the run's nsys capture; None where there is none."""
         launches = self.launches()
         return None if launches is None else plan_.plan(launches)
 
     def launches(self) -> list[Launch] | None:
-        """The launches of one iteration by the run's nsys capture; null where there is none."""
+        """The launches of one iteration by the run's nsys capture; None where there is none."""
         if self.sqlite is None or not self.sqlite.exists():
             return None
         if not self.torch:

@@ -78,21 +78,21 @@ class Options:
         sections = self.sections
         if not (sections or self.sets or self.metrics):
             sections = (DEFAULT_SECTION,)
-        found = [x for s in sections for x in ("--section", s)]
-        found += [x for s in self.sets for x in ("--set", s)]
+        given = [x for s in sections for x in ("--section", s)]
+        given += [x for s in self.sets for x in ("--set", s)]
         metrics = dict.fromkeys((*self.metrics, *(ROOFLINE if self.roofline else ())))
         if metrics:
-            found += ["--metrics", ",".join(metrics)]
+            given += ["--metrics", ",".join(metrics)]
         if self.replay_mode:
-            found += ["--replay-mode", self.replay_mode]
+            given += ["--replay-mode", self.replay_mode]
         if self.replay_mode == "application":
             # Grids may differ between runs of the application; names and their order do not.
-            found += ["--app-replay-match", "name"]
+            given += ["--app-replay-match", "name"]
         if self.cache_control:
-            found += ["--cache-control", self.cache_control]
+            given += ["--cache-control", self.cache_control]
         # Said always: what ncu does without it changed from base to boost between its versions.
-        found += ["--clock-control", self.clock_control or CLOCKS]
-        return found + [x for n in self.nvtx_include for x in ("--nvtx-include", n)]
+        given += ["--clock-control", self.clock_control or CLOCKS]
+        return given + [x for n in self.nvtx_include for x in ("--nvtx-include", n)]
 
 
 def command() -> list[str]:
@@ -106,17 +106,17 @@ def command() -> list[str]:
         raise InputError(
             "the current directory no longer exists", fix="cd to one that does"
         ) from None
-    found = words("NCU", "ncu")
-    if shutil.which(found[0]) is None:
+    argv = words("NCU", "ncu")
+    if shutil.which(argv[0]) is None:
         raise ToolMissing(
-            f"{found[0]} is not on the PATH",
+            f"{argv[0]} is not on the PATH",
             fix="install Nsight Compute, or name it with NCU=…",
         )
-    return found
+    return argv
 
 
 def missing() -> ToolMissing | None:
-    """Why no counters can be read here, or null as far as can be told without trying."""
+    """Why no counters can be read here, or None as far as can be told without trying."""
     try:
         command()
     except ToolMissing as e:
@@ -158,7 +158,7 @@ def report_of(output: Path) -> Path:
     return output.with_name(output.name + ".ncu-rep")
 
 
-def said(output: Path) -> str:
+def messages(output: Path) -> str:
     """What ncu said in a capture; empty where it said nothing or could not."""
     try:
         return log_of(output).read_text(errors="replace")
@@ -167,9 +167,9 @@ def said(output: Path) -> str:
 
 
 def last_kernel(text: str) -> str | None:
-    """The kernel that ncu began last, by its progress lines, or null."""
-    found = _PROFILING.findall(text)
-    return f'"{found[-1][0]}", number {found[-1][1]}' if found else None
+    """The kernel that ncu began last, by its progress lines, or None."""
+    kernels = _PROFILING.findall(text)
+    return f'"{kernels[-1][0]}", number {kernels[-1][1]}' if kernels else None
 
 
 def profiled(text: str) -> int:
@@ -183,7 +183,7 @@ def check(output: Path, also: str = "") -> Path:
     ToolMissing with the remedy where counters are forbidden or ncu failed; InputError where it
     ran and no kernel fitted.
     """
-    text = said(output) + "\n" + also
+    text = messages(output) + "\n" + also
     refuse(text)
     report = report_of(output)
     if report.exists():
@@ -211,13 +211,13 @@ def _why(text: str) -> str:
 def write_csv(report: Path, csv: Path) -> None:
     """NVIDIA's own raw page of a report, units row and all. ToolMissing where ncu cannot."""
     asked = [*command(), "--import", str(report), "--csv", "--page", "raw"]
-    with replacing(csv) as made:
+    with replacing(csv) as temporary:
         done = subprocess.run(asked, capture_output=True, check=False)
         text = done.stdout.decode(errors="replace")
         if done.returncode or '"ID"' not in text:
             reason = _why(done.stderr.decode(errors="replace") or text)
             raise ToolMissing(f"ncu cannot print it: {reason}", file=report)
-        made.write_bytes(done.stdout)
+        temporary.write_bytes(done.stdout)
 
 
 def query(path: Path, timeout: float) -> int:
@@ -238,6 +238,6 @@ def query(path: Path, timeout: float) -> int:
             f"ncu lists no metrics: {_why(done.stderr + done.stdout)}",
             fix="see that `ncu --query-metrics` works, and what NCU=… names",
         )
-    with replacing(path) as made:
-        made.write_text(done.stdout)
+    with replacing(path) as temporary:
+        temporary.write_text(done.stdout)
     return len(lines)

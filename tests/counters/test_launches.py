@@ -69,7 +69,7 @@ def test_joining_changes_no_value(capture, engine):
     for column in ("launch", "metric", "unit", "value", "kernel"):
         assert joined[column].equals(capture[column])
     assert joined["modules"].null_count == 0
-    assert launches_.known(joined) == launches_.launches(capture, *engine)
+    assert launches_.of_table(joined) == launches_.launches(capture, *engine)
 
 
 def test_modules_add_up_to_the_whole_capture(capture, engine):

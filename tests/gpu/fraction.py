@@ -44,11 +44,11 @@ def of_captures(fraction: Path, every: Path) -> pd.DataFrame:
     if plan is None:
         sys.exit(f"error: {fraction} has no plan beside it; name the capture at the fraction first")
     ours, truth = registry.read(fraction), registry.read(every)
-    at_fraction = representatives.completed(plan, ours.tables["launches"])
+    at_fraction = representatives.matched(plan, ours.tables["launches"])
     bare = {**plan, "reports": {}, "chosen": None}
-    in_full = representatives.completed(bare, truth.tables["launches"])
-    left = _values(representatives.spread(ours.main, at_fraction))
-    right = _values(representatives.spread(truth.main, in_full))
+    in_full = representatives.matched(bare, truth.tables["launches"])
+    left = _values(representatives.for_every_launch(ours.main, at_fraction))
+    right = _values(representatives.for_every_launch(truth.main, in_full))
     left["given"] = left.pop("representative_of").notna()
     return left.rename(columns={"value": "ours"}).join(right["value"].rename("truth"), how="inner")
 

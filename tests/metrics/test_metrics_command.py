@@ -312,7 +312,7 @@ def test_an_eager_captures_ranges_are_its_modules_and_what_was_not_replayed_is_s
                   "memory_clock_rate": 3_201_000, "global_memory_bus_width": 6016}  # fmt: skip
     device = devices.of_attributes("NVIDIA H200", attributes)
     capture = capture_.Capture("a", table("counters", rows), device, partly="3 of 9 launches")
-    launches = launches_.known(capture.counters)
+    launches = launches_.of_table(capture.counters)
     lines = text.attribute(capture, TIME, launches, "module").splitlines()
     # h.0 with what is inside it, h.0.fc, and backward, whose modules this capture does not name.
     assert [x.split("\t")[0] for x in lines if x.endswith(("h.0", "h.0.fc"))] == ["7", "4"]

@@ -197,11 +197,11 @@ def seen(launches: list[plan_.Launch]) -> list[Seen]:
 
 def test_launches_that_only_their_place_tells_apart_are_told_by_their_order(sqlite: Path) -> None:
     plan = plan_.plan(eager_launches.of_nsys(sqlite))
-    found = match.found_in(plan.launches, plan.chosen, seen(plan.chosen))
+    found = match.planned_of(plan.launches, plan.chosen, seen(plan.chosen))
     assert list(found.values()) == [x.index for x in plan.chosen]
     # One launch fewer could be any of them: the rest must not be given other modules' counters.
     with pytest.raises(CheckFailed, match="that are not the"):
-        match.found_in(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
+        match.planned_of(plan.launches, plan.chosen, seen(plan.chosen[:-1]))
 
 
 def test_the_target_of_a_training_step_takes_the_runs_eager_capture(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def counted(sqlite: Path, chosen: set[int]) -> tuple[dict[str, Any], pa.Table]:
         }
         for i in sorted(chosen)
     ]  # fmt: skip
-    return plan, representatives.spread(tables.table("counters", rows), plan)
+    return plan, representatives.for_every_launch(tables.table("counters", rows), plan)
 
 
 def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_module_has_the_counters_of_its_backward_too(sqlite: Path) -> None:
     # Given ones: the last block's mlp, whose backward comes first.
     assert rows[back]["modules"] == [f"h.{BLOCKS - 1}.mlp"]
     assert rows[back]["representative_of"] == first and last - 1 not in rows
-    of = sums.per_module(sums.per_layer(joined, launches_.known(joined)))
+    of = sums.per_module(sums.per_layer(joined, launches_.of_table(joined)))
     bytes_of = {r["module"]: r["own"] for r in of.to_pylist()}
     assert bytes_of["h.0.mlp"] == 2.0**2 + 2.0**3 + 2.0**first + 2.0**other
     # attn was not measured in any block: it has no row, of zero least of all.

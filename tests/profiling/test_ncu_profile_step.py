@@ -87,7 +87,7 @@ def test_without_ncu_counters_are_skipped_with_the_remedy(
     monkeypatch.setenv("NCU", "no-such-ncu")
     assert step.counters(of, by_name=False, refused=None) is not None
     assert "install Nsight Compute" in capsys.readouterr().err
-    assert "not read: no-such-ncu is not on the PATH" in step.shown(of)
+    assert "not read: no-such-ncu is not on the PATH" in step.command_lines(of)
 
 
 def test_files_that_root_left_become_the_users(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_a_dry_run_shows_the_command_before_there_is_a_capture_under_nsys(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = subject(fake, monkeypatch)
-    assert "--kernel-id" in step.shown(of)
+    assert "--kernel-id" in step.command_lines(of)
     fake.target.file(".sqlite").unlink()
-    first, command, *_ = step.shown(of).splitlines()
+    first, command, *_ = step.command_lines(of).splitlines()
     assert first.startswith("# of equal launches") and "--section" in command
     assert step.counters(of, by_name=False, refused=None) is None  # the next engine is tried
     assert fake.calls() == []

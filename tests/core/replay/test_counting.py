@@ -94,7 +94,7 @@ def seen(launches: list[Launch]) -> list[Seen]:
 def test_a_plan_made_for_counting_by_grid_is_matched_to_what_ncu_took_of_it() -> None:
     """Invocation 1 of each grid is launches 0 and 2; ncu took the first launch alone."""
     of = [TWO_GRIDS[0], TWO_GRIDS[2]]
-    found = match.found_in(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
+    found = match.planned_of(TWO_GRIDS, of, seen([TWO_GRIDS[0]]))
     assert found == {0: 0}
     # What was not captured has no counters, and is given none of other work.
     rows = plan_.document(TWO_GRIDS, {"r": found}, of)["launches"]
@@ -109,7 +109,7 @@ def test_an_ncu_that_counts_by_grid_is_told_by_its_order_and_what_lacks_is_repla
     plan = plan_.Plan(tuple(launches), ("fill",), (1, 3))
     assert [x.index for x in plan.chosen] == [0, 2]
     by_grid = [launches[i] for i in (0, 1, 4)]
-    assert match.found_in(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
+    assert match.planned_of(launches, plan.chosen, seen(by_grid)) == {0: 0, 1: 1, 2: 4}
     reports(monkeypatch, by_grid, launches)
     eager(fake, monkeypatch, launches, plan)
     first, second = fake.calls()

@@ -9,7 +9,7 @@ import pytest
 from paths import DATA
 
 from layerline.analysis.counters import representatives
-from layerline.analysis.counters.representatives import Twins
+from layerline.analysis.counters.representatives import SameWork
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.replay import match
 from layerline.core.replay import plan as plan_
@@ -151,7 +151,7 @@ def counters(launches: list[int], metric: str = "m") -> pa.Table:
 
 def test_counters_reach_every_launch_of_the_same_work_and_say_whose_they_are() -> None:
     plan = plan_.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
-    found = representatives.spread(counters([0, 1, 4]), plan).to_pylist()
+    found = representatives.for_every_launch(counters([0, 1, 4]), plan).to_pylist()
     by = {row["launch"]: row for row in found}
     assert sorted(by) == [x.index for x in MODEL if x.kernel == "gemm"]
     assert (by[0]["value"], by[0]["representative_of"]) == (10.0, None)
@@ -164,8 +164,8 @@ def test_counters_reach_every_launch_of_the_same_work_and_say_whose_they_are() -
 
 def test_the_spread_of_representatives_is_theirs_alone() -> None:
     plan = plan_.document(MODEL, {"a.ncu-rep": {0: 0, 1: 1, 2: 4}})
-    table = representatives.spread(counters([0, 1, 4], "dram__bytes.sum"), plan)
-    twins = Twins(table, plan["launches"])
+    table = representatives.for_every_launch(counters([0, 1, 4], "dram__bytes.sum"), plan)
+    twins = SameWork(table, plan["launches"])
     # 10 of launch 0 and 14 of launch 4; what others were given of launch 0 is no twin of its own.
     for one in (twins.of([0]), twins.of([4]), twins.widest()):
         assert one is not None and one["launches"] == 2
@@ -183,6 +183,6 @@ def test_a_capture_that_was_not_matched_where_it_was_made_is_matched_later(chose
          "layer": MODEL[i].layer, "grid": "(2, 2, 1)", "block": "(128, 1, 1)"}
         for n, i in enumerate([0, 1, 4])
     ]  # fmt: skip
-    found = representatives.completed(plan, pa.Table.from_pylist(rows))
+    found = representatives.matched(plan, pa.Table.from_pylist(rows))
     assert found["reports"] == {"a.ncu-rep": {"0": 0, "1": 1, "2": 4}}
     assert found["launches"][44]["representative"] == 0
