@@ -40,7 +40,7 @@ def load(
 ) -> Counted | None:
     """The counters of every side that runs kernels; None where none does."""
     captures = by_name(counters)
-    found: Counted = {"sides": [], "uncounted": []}
+    counted: Counted = {"sides": [], "uncounted": []}
     for side in sides:
         if side.phase not in ("inference", "step"):
             continue
@@ -51,10 +51,10 @@ def load(
             plan = plan_of(run.file("captures"), stem)
             clocks = meta.get("clock_control")
             capture = bound.Capture(side.key, table, _floors(run, side), plan, clocks)
-            found["sides"].append(bound.side(capture, view))
+            counted["sides"].append(bound.side(capture, view))
         elif _runs_kernels(side):
-            found["uncounted"].append(_uncounted(run, side, name))
-    return found if found["sides"] or found["uncounted"] else None
+            counted["uncounted"].append(_uncounted(run, side, name))
+    return counted if counted["sides"] or counted["uncounted"] else None
 
 
 def _floors(run: Run, side: SideData) -> Mapping[str, LayerFloor]:
@@ -78,8 +78,8 @@ def _uncounted(run: Run, side: SideData, name: str) -> Uncounted:
     # Also of a capture of every launch.
     refusals = sorted(run.file("captures").glob(f"{name}.*ncu.refused.json"))
     if refusals:
-        told = optional(refusals[0])
-        why, fix = str(told.get("why") or "ncu was refused"), str(told.get("fix") or "")
+        refusal = optional(refusals[0])
+        why, fix = str(refusal.get("why") or "ncu was refused"), str(refusal.get("fix") or "")
         return _row(side, why, fix, REFUSED in why)
     if any(run.file("captures").glob(f"{name}.*ncu-rep")):
         fix = "make this machine read them, see under Skipped"
@@ -116,7 +116,7 @@ def captures(run: Run) -> list[Path]:
     layer and left to `layerline metrics`.
     """
     folder = run.file("captures")
-    found: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     kinds = [("*.ncu.csv", ".ncu.csv"), ("*.ncu-rep", ".ncu-rep")]
     if importlib.util.find_spec("ncu_report") is None:
         kinds.reverse()
@@ -124,11 +124,11 @@ def captures(run: Run) -> list[Path]:
         for path in sorted(folder.glob(pattern)):
             stem = path.name.removesuffix(suffix)
             if not stem.startswith("."):
-                found[stem] = path
+                path_of[stem] = path
     for pieces in sorted(folder.glob(f"*{pieces_.FOLDER}")):
         if pieces_.in_use(pieces):
-            found[pieces.name.removesuffix(pieces_.FOLDER)] = pieces
-    own = {s: path for s, path in found.items() if not foreign(run, path)}
+            path_of[pieces.name.removesuffix(pieces_.FOLDER)] = pieces
+    own = {s: path for s, path in path_of.items() if not foreign(run, path)}
     return [
         own[s]
         for s in sorted(own)
@@ -149,9 +149,9 @@ def foreign(run: Run, capture: Path) -> bool:
     if not isinstance(took, dict) or not isinstance(built, dict):
         return False
     for name, of in built.items():
-        told = took.get(Path(name).name)
-        if Path(name).suffix in (".engine", ".onnx") and isinstance(of, dict) and told is not None:
-            return bool(of.get("sha256") != told)
+        digest = took.get(Path(name).name) if Path(name).suffix in (".engine", ".onnx") else None
+        if isinstance(of, dict) and digest is not None:
+            return bool(of.get("sha256") != digest)
     return False
 
 
@@ -181,8 +181,8 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
     A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
     without that list it is an InputError. So do numbers that are unknown in a capture. One that
     cannot be used, or that has lost launches, is left out where such errors are collected
-    (`unusable`), else an InputError or CheckFailed. ToolMissing where a report cannot be read for
-    want of ncu-report and has no CSV beside it; of one in pieces, it goes to `skipped` too.
+    (`rundir.problems`), else an InputError or CheckFailed. ToolMissing where a report cannot be
+    read for want of ncu-report and has no CSV beside it; of one in pieces, it goes to `skipped`.
     """
     parts = []
     if skipped is not None:
@@ -196,8 +196,8 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             provenance.check_raw(path)
             describing(path.with_name(f"{representatives.stem(path)}.ncu.meta.json"))
             read = pieces_.read(path) if path.name.endswith(pieces_.FOLDER) else registry.read(path)
-            if (lost := pieces_.missing(read, path)) is not None:
-                raise lost
+            if (loss := pieces_.missing(read, path)) is not None:
+                raise loss
             if of_ranges(read.tables["launches"]):
                 raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
             parts.append(_joined(run, path, read))
@@ -223,19 +223,19 @@ def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
 
 
 def _joined(run: Run, capture: Path, read: Artefact) -> pa.Table:
-    found = read.main
+    counters = read.main
     own = CaptureName.parse(capture)
     if own is not None:
         variant = EVERY if EVERY in own.variant else ""
         plan = replace(own, variant=variant, suffix=".ncu.plan.json").path(run.file("captures"))
         try:
-            found = representatives.of_file(read, plan)
+            counters = representatives.of_file(read, plan)
         except CheckFailed as e:
             raise Unplanned(e.what, file=capture, fix=e.fix) from None
     if own is not None and own.task == "engine":
         path = nodes_file(run, own.side, own.precision)
         graph = nodes.load(path) if path.exists() else None
         network = network_of(run, own.side)
-        return launches.join(found, graph, network, own.precision, f"{own.side}.engine")
+        return launches.join(counters, graph, network, own.precision, f"{own.side}.engine")
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
-    return launches.join(found, NodeGraph(()), None, own.precision if own else None)
+    return launches.join(counters, NodeGraph(()), None, own.precision if own else None)

@@ -30,7 +30,7 @@ Kernel = tuple[str, tuple[Count, ...] | None, tuple[Count, ...] | None]
 
 @dataclass(frozen=True)
 class Cut:
-    """At most so many launches and so many metrics in one run of the program; null is all."""
+    """At most so many launches and so many metrics in one run of the program; None is all."""
 
     launches: Count | None
     metrics: Count | None
@@ -38,7 +38,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Piece:
-    """One run of the program. `skip` launches, then `count` (null: all that follow)."""
+    """One run of the program. `skip` launches, then `count` (None: all that follow)."""
 
     skip: Count
     count: Count | None
@@ -52,7 +52,7 @@ class Piece:
 
 
 class Taken(msgspec.Struct, forbid_unknown_fields=True):
-    """A piece as the manifest has it. `kernels` is null where no report could be read;
+    """A piece as the manifest has it. `kernels` is None where no report could be read;
     `page_sha256` is of the raw page beside the report, empty where it is not known."""
 
     piece: Piece
@@ -80,7 +80,7 @@ class Taken(msgspec.Struct, forbid_unknown_fields=True):
 @dataclass
 class Manifest:
     """All pieces of one capture. `key`: hash of the engine, the options and the cut. `expected`:
-    the kernels of one iteration by nsys, null where they are not known."""
+    the kernels of one iteration by nsys, None where they are not known."""
 
     key: str
     cut: Cut
