@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..engines.command import engine_options
 from . import dry_run as dry_run_
 from . import nsys, steps
 from .eager import nsys as nsys_
+from .eager import process
 from .engine import measure, rebuild, trace
 from .ncu import step as step_
 from .steps import COUNTERS, REBUILD
@@ -209,9 +211,6 @@ def _accuracy(of: measure.Subject, name: str) -> None:
 
 def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, Any]) -> None:
     """The eager model in the precisions that this machine runs; fp32 stands in for the others."""
-    from .eager import inference, training
-
-    module = {"eager": inference, "train": training}[part]
     options: dict[str, Any] = {"target": limits["target"]}
     if limits["seconds"]:
         options["seconds"] = limits["seconds"]
@@ -220,21 +219,20 @@ def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, A
         options["iterations"] = {"min": min(6, most), "max": most}
     able: dict[str, None] = {}
     for precision in wanted:
-        why = module.why_not(precision, options)
+        why = process.why_not(precision, options)
         if why is None:
             able[precision] = None
         else:
             able["fp32"] = None
-            label = "eager" if part == "eager" else "training in"
-            steps.skip(run, f"profile/{part}.{precision}", f"{label} {precision}", why, "use a GPU")
+            what = f"{process.LABELS[part]} {precision}"
+            steps.skip(run, f"profile/{part}.{precision}", what, why, "use a GPU")
     if part == "eager":
         able["fp32"] = None  # the reference that engines are compared with
     inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
     for precision in able:
-        step = Step(
-            run, f"profile/{part}.{precision}", options, inputs, module.outputs(run, precision)
-        )
-        steps.perform(step, lambda p=precision: module.capture(run, p, options) or {})  # type: ignore[misc]
+        outputs = list(process.files(run, part, precision).values())
+        step = Step(run, f"profile/{part}.{precision}", options, inputs, outputs)
+        steps.perform(step, partial(process.capture, run, part, precision, options))
         _torch_trace(run, part, precision, inputs)
 
 

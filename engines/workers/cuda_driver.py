@@ -128,6 +128,16 @@ def bus_id(device: int = 0) -> str | None:
         return None
 
 
+def driver_version() -> str | None:
+    """The newest CUDA that the driver serves, e.g. "13.0"; None without a driver."""
+    version = c_int()
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(byref(version))
+    except OSError:
+        return None
+    return None if failed else f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
 def memory(device: int = 0) -> tuple[int, int] | None:
     """Free and all bytes of the GPU's memory; null without a GPU, or where the driver cannot say.
 
@@ -157,12 +167,10 @@ class Cuda(_Device):
         """Name, memory and the attributes of the device; driver version as 'major.minor'."""
         name = ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", name, c_int(256), self._device)
-        version = c_int()
-        self._call("cuDriverGetVersion", byref(version))
         facts: dict[str, Any] = {
             "name": name.value.decode(),
             "memory_bytes": self.total(),
-            "cuda_driver": f"{version.value // 1000}.{version.value % 1000 // 10}",
+            "cuda_driver": driver_version(),
         }
         for key, attribute in _ATTRIBUTES.items():
             value = c_int()

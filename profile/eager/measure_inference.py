@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core import machine
 from ...core.errors import CheckFailed
-from ...core.files import replacing, write_json
+from ...core.files import replacing
+from ...engines.workers.cuda_driver import Cuda, CudaError, NoDriver
+from ...engines.workers.stream_clock import StreamClock
 from . import hooks
-from .queued import queued
-from .setup import Repeats, Subject, float_outputs, of_what, prepare, profiling, repeat, watched
+from .setup import Repeats, Subject, float_outputs, prepare, profile, repeat, watched, write_results
 
 DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0, settle=1.0)
 # Milliseconds each, and the host's noise comes in bursts: a few alike in a row prove little.
 FEWEST_ON_DEVICE = 50
 PROFILED = 7
+QUEUED = 30
+WAITS = "the model waits for the device, or launches more than the queue holds"
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -35,33 +38,30 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             measured |= _device_alone(subject)
         iterations = int(job["options"].get("profiled", PROFILED))
         with replacing(files["trace"]) as path:
-            classes = _profiled(subject, iterations, path)
-        outputs = {k: v.float().cpu().numpy() for k, v in float_outputs(_forward(subject)).items()}
+            classes = profile(subject, iterations, path, lambda: forward(subject))
+        tensors = float_outputs(subject.model(**subject.batch()))
+        outputs = {k: v.float().cpu().numpy() for k, v in tensors.items()}
     if not outputs:
         raise CheckFailed("the model returns no floating tensor", file=job["model"])
     with replacing(files["outputs"]) as path, path.open("wb") as f:
         np.savez(f, **outputs)
-    measured |= {"schema_version": 1, "source": files["latency"].name}
-    measured |= {**of_what(subject), **gpu.as_facts()}
-    write_json(files["latency"], measured)
-    meta = subject.facts | {
-        "schema_version": 1,
-        "trace": files["trace"].name,
+    profiled = {
         "iterations": iterations,
         "phases": ["inference"],
         "modules": classes,
-        "aliases": hooks.aliases(subject.model),
         "outputs": {k: list(v.shape) for k, v in outputs.items()},
         "finite": bool(all(np.isfinite(v).all() for v in outputs.values())),
-        **gpu.as_meta(),
     }
-    meta["machine"]["after"] = machine.state()
-    write_json(files["meta"], meta)
-    return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
+    return write_results(subject, gpu, files, measured, profiled)
 
 
-def _forward(subject: Subject) -> Any:
-    return subject.model(**subject.batch())
+def forward(subject: Subject, range_of: hooks.RangeOf = hooks.record_function) -> None:
+    """One inference with the ranges of its phases, ended by waiting for the device."""
+    with hooks.phase("data", range_of):
+        batch = subject.batch()
+    with hooks.phase("inference", range_of):
+        subject.model(**batch)
+        subject.synchronize()
 
 
 def _timed(subject: Subject) -> int:
@@ -79,21 +79,29 @@ def _device_alone(subject: Subject) -> dict[str, Any]:
     if subject.device.type != "cuda":
         return {}
     batch = subject.batch()
-    found, why = queued(lambda: subject.model(**batch))
-    return {"queued_ns": found} if found else {"queued_missing": why}
+    times, why = queued(lambda: subject.model(**batch))
+    return {"queued_ns": times} if times else {"queued_missing": why}
 
 
-def _profiled(subject: Subject, iterations: int, path: Path) -> dict[str, str]:
-    with (
-        hooks.module_ranges(subject.model) as classes,
-        profiling(subject, iterations, path) as step,
-    ):
-        for number in range(-1, iterations):
-            with hooks.iteration(number):
-                with hooks.phase("data"):
-                    batch = subject.batch()
-                with hooks.phase("inference"):
-                    subject.model(**batch)
-                    subject.synchronize()
-            step()
-    return classes
+def queued(work: Callable[[], Any], count: int = QUEUED) -> tuple[list[int], str | None]:
+    """Device nanoseconds of `count` calls of `work`, each queued whole before it began; or why not.
+
+    Eager PyTorch launches each kernel when Python reaches it; a small model's latency is mostly
+    that. Queued behind a closed gate, the same work shows the device's share, as `queued_ns` of an
+    engine does. Not where `work` waits for the device itself, or puts more on the stream than a
+    launch queue holds (about a thousand launches): the gate then opens by itself.
+    """
+    stream = torch.cuda.current_stream().cuda_stream
+    times: list[int] = []
+    try:
+        cuda = Cuda(torch.cuda.current_device())
+        clock = StreamClock(cuda, stream)
+        for _ in range(count):
+            cuda.synchronize(stream)
+            ns = clock.queued(work)
+            if ns is None:
+                return [], WAITS
+            times.append(ns)
+    except (CudaError, NoDriver) as e:
+        return [], str(e)
+    return times, None

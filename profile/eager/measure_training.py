@@ -11,18 +11,16 @@ The loss depends on what the model is for, and the meta file says which it was:
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...core import machine
 from ...core.errors import CheckFailed
-from ...core.files import replacing, write_json
+from ...core.files import replacing
 from ...core.stats import summarise
 from . import hooks
-from .setup import Repeats, Subject, float_outputs, of_what, prepare, profiling, repeat, watched
+from .setup import Repeats, Subject, float_outputs, prepare, profile, repeat, watched, write_results
 
 PHASES = ("data", "forward", "loss", "backward", "optimizer")
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
@@ -96,14 +94,16 @@ class Clock:
 class Trainer:
     """The model with its optimizer and loss; `step` runs one training step.
 
-    `range_of` marks the phases; by default the ranges of `hooks.phase`."""
+    `range_of` makes the ranges of its phases."""
 
     def __init__(
-        self, subject: Subject, options: dict[str, Any], range_of: hooks.RangeOf | None = None
+        self,
+        subject: Subject,
+        options: dict[str, Any],
+        range_of: hooks.RangeOf = hooks.record_function,
     ) -> None:
         self.subject = subject
         self._range_of = range_of
-        self.seed = int(options.get("seed", 0))
         self.optimizer = torch.optim.AdamW(
             subject.model.parameters(), lr=float(options.get("learning_rate", 1e-5))
         )
@@ -119,29 +119,26 @@ class Trainer:
         self.kind = loss_kind(subject.model, output, batch)
         self.labels = None
         if self.kind != "mean":
-            self.labels = labels_for(self.kind, batch["input_ids"], self.seed)
-
-    def _phase(self, name: str) -> AbstractContextManager[Any]:
-        return hooks.phase(name, self._range_of) if self._range_of else hooks.phase(name)
+            self.labels = labels_for(self.kind, batch["input_ids"], int(options.get("seed", 0)))
 
     def step(self, clock: Clock) -> None:
         """One step; the clock is marked at the borders of `PHASES`."""
-        subject = self.subject
+        subject, range_of = self.subject, self._range_of
         clock.mark()
-        with self._phase("data"):
+        with hooks.phase("data", range_of):
             batch = subject.batch()
         clock.mark()
-        with self._phase("forward"), subject.autocast():
+        with hooks.phase("forward", range_of), subject.autocast():
             output = float_outputs(subject.model(**batch))
         clock.mark()
-        with self._phase("loss"):
+        with hooks.phase("loss", range_of):
             loss = loss_of(self.kind, output, self.labels)
             self.losses.append(loss.detach())
         clock.mark()
-        with self._phase("backward"):
+        with hooks.phase("backward", range_of):
             self.scaler.scale(loss).backward()
         clock.mark()
-        with self._phase("optimizer"):
+        with hooks.phase("optimizer", range_of):
             self.scaler.step(self.optimizer)
             self.scaler.update()
             self.optimizer.zero_grad()
@@ -166,63 +163,45 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     subject = prepare(job, training=True)
     files = {k: Path(v) for k, v in job["files"].items()}
     trainer = Trainer(subject, options)
-    plan = Repeats.of(options.get("train") or options, DEFAULTS)
     with watched(subject) as gpu:
-        measured = repeat(trainer.timed, plan)
+        measured = repeat(trainer.timed, Repeats.of(options, DEFAULTS))
     warmed = len(measured["warmup_ns"])
     phases = {name: ns[warmed:] for name, ns in trainer.phase_ns.items()}
-    iterations = int((options.get("train") or options).get("profiled", PROFILED))
+    iterations = int(options.get("profiled", PROFILED))
     with replacing(files["trace"]) as path:
         classes, traced = _profiled(trainer, iterations, path)
     measured |= {
-        "schema_version": 1,
-        "source": files["latency"].name,
-        **of_what(subject),
         "phases_ns": phases,
         "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
-        **gpu.as_facts(),
     }
-    write_json(files["latency"], measured)
     losses = [float(x) for x in trainer.losses]
     finite = all(x == x and abs(x) != float("inf") for x in losses)
-    meta = subject.facts | {
-        "schema_version": 1,
-        "trace": files["trace"].name,
+    profiled = {
         "iterations": iterations,
         "phases": list(PHASES),
         "traced_phases_ns": traced,
         "modules": classes,
-        "aliases": hooks.aliases(subject.model),
         "loss": trainer.kind,
         "losses": losses if finite else None,
         "finite": finite,
         "optimizer": "AdamW",
         "optimizer_implementation": "foreach" if subject.device.type == "cuda" else "for-loop",
         "gradients_scaled": trainer.scaler.is_enabled(),
-        **gpu.as_meta(),
     }
-    meta["machine"]["after"] = machine.state()
-    write_json(files["meta"], meta)
-    return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
+    return write_results(subject, gpu, files, measured, profiled)
 
 
 def _profiled(
     trainer: Trainer, iterations: int, path: Path
 ) -> tuple[dict[str, str], dict[str, list[int]]]:
     """Trace steps; gives classes of modules, and ns of each phase of each traced step."""
-    subject = trainer.subject
-    phases: dict[str, list[int]] = {phase: [] for phase in PHASES}
-    with (
-        hooks.module_ranges(subject.model) as classes,
-        profiling(subject, iterations, path) as step,
-    ):
-        for number in range(-1, iterations):
-            clock = Clock(subject)
-            with hooks.iteration(number):
-                trainer.step(clock)
-                subject.synchronize()
-            if number >= 0:
-                for name, ns in zip(PHASES, clock.spans(), strict=True):
-                    phases[name].append(ns)
-            step()
-    return classes, phases
+    clocks: list[Clock] = []
+
+    def step() -> None:
+        clocks.append(Clock(trainer.subject))
+        trainer.step(clocks[-1])
+        trainer.subject.synchronize()
+
+    classes = profile(trainer.subject, iterations, path, step)
+    spans = [clock.spans() for clock in clocks[1:]]
+    return classes, {phase: [s[i] for s in spans] for i, phase in enumerate(PHASES)}

@@ -1,6 +1,6 @@
 """The eager worker under nsys: warm up outside of the capture, then iterations with NVTX ranges.
 
-``python -m layerline.profile.eager.nsys_worker JOB.json``, in a worker's protocol. Operators are
+``python -m layerline.profile.eager.nsys_worker JOB.json``, in a worker's protocol. Operators have
 PyTorch's own NVTX ranges (`torch.autograd.profiler.emit_nvtx`), on backward's thread too. No other
 profiler runs here.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ToolMissing
-from .worker_main import answer
+from .worker import answer
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -24,11 +24,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     from .setup import prepare
 
     options = job["options"]
-    training = job["task"] == "train"
-    subject = prepare(job, training=training)
+    subject = prepare(job, training=job["task"] == "train")
     if subject.device.type != "cuda":
         raise ToolMissing("no CUDA device is usable from PyTorch", fix="nsys needs a GPU")
-    step, phases = _step(subject, options, training)
+    step, phases = _step(subject, options)
     cuda = torch.cuda.cudart()
     with (
         hooks.module_ranges(subject.model, hooks.nvtx) as classes,
@@ -46,15 +45,13 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     return {**facts, "phases": phases, "modules": classes}
 
 
-def _step(
-    subject: Any, options: dict[str, Any], training: bool
-) -> tuple[Callable[[], None], list[str]]:
+def _step(subject: Any, options: dict[str, Any]) -> tuple[Callable[[], None], list[str]]:
     """One iteration, ended by waiting for the device, and the names of its phases."""
     import torch
 
-    from . import hooks, measure_training
+    from . import hooks, measure_inference, measure_training
 
-    if training:
+    if subject.training:
         trainer = measure_training.Trainer(subject, options, range_of=hooks.nvtx)
 
         def train() -> None:
@@ -65,11 +62,7 @@ def _step(
 
     def infer() -> None:
         with torch.inference_mode():
-            with hooks.phase("data", hooks.nvtx):
-                batch = subject.batch()
-            with hooks.phase("inference", hooks.nvtx):
-                subject.model(**batch)
-                subject.synchronize()
+            measure_inference.forward(subject, hooks.nvtx)
 
     return infer, ["data", "inference"]
 

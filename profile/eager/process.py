@@ -1,4 +1,10 @@
-"""Start the eager worker and take what it leaves; this side loads no torch."""
+"""The eager model in inference or training: the worker that measures it, and what that leaves.
+
+Leaves ``captures/{task}.{precision}.trace.json.gz`` (torch.profiler, with module ranges),
+``.latency.json`` and ``.meta.json``; of inference also ``.outputs.npz`` (``{"logits": (batch,
+sequence, vocabulary) float32}``, the reference that engines are compared with). `task` is
+``eager`` or ``train``. This side loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,8 @@ from ...core.files import read_json, write_json
 from ...core.run import Run
 from ...engines.launch import ERRORS
 
+# What a message calls the tasks, before the precision.
+LABELS = {"eager": "eager", "train": "training in"}
 PARTS = {
     "trace": ".trace.json.gz",
     "latency": ".latency.json",
@@ -31,7 +39,7 @@ def cuda_usable() -> bool:
 
 
 def why_not(precision: str, options: dict[str, Any]) -> str | None:
-    """Why this precision is not captured on this machine, or null where it is."""
+    """Why this precision is not captured on this machine; None where it is."""
     if options.get("device") == "cpu" or not cuda_usable():
         if precision == "fp16":
             return "PyTorch's CPU kernels for fp16 are about fifty times slower than for fp32"
@@ -41,7 +49,7 @@ def why_not(precision: str, options: dict[str, Any]) -> str | None:
 
 
 def files(run: Run, task: Task, precision: str) -> dict[str, Path]:
-    """The files of one capture; `task` is ``eager`` or ``train`` (which leaves no outputs)."""
+    """The files that `capture` leaves, by part; training leaves no outputs."""
     return {
         part: CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
         for part, suffix in PARTS.items()
@@ -49,12 +57,21 @@ def files(run: Run, task: Task, precision: str) -> dict[str, Path]:
     }
 
 
-def work(run: Run, task: Task, precision: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Run the worker; gives its facts. LayerlineError where it failed.
+def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Measure and profile the model of ``export/model.json``; gives facts for the manifest.
 
-    A crash (not enough memory, a fault of a library) is an error with the end of what the worker
-    said, and leaves no file behind.
+    `options` (all optional): device, threads, seed, warmup, iterations {min, max}, target, seconds,
+    profiled; of training also learning_rate. The caller holds the machine's lock. ToolMissing
+    where it cannot run (`why_not` says so beforehand), LayerlineError where the worker failed: a
+    crash (not enough memory, a fault of a library) is an error with the end of what the worker
+    printed, and leaves no file behind.
     """
+    reason = why_not(precision, options)
+    if reason:
+        raise ToolMissing(
+            f"{LABELS[task]} {precision} is not run on this machine: {reason}",
+            fix="use fp32 or a GPU",
+        )
     if importlib.util.find_spec("torch") is None:
         raise ToolMissing("PyTorch is not installed", fix="pip install 'layerline[model]'")
     run.file("captures").mkdir(parents=True, exist_ok=True)

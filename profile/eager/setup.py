@@ -16,9 +16,8 @@ bf16      bfloat16 weights                                   float32 weights, au
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +28,11 @@ import torch
 
 from ...core import machine
 from ...core.errors import InputError, ToolMissing
+from ...core.files import write_json
 from ...core.series import in_order
-from ...engines.workers.cuda_driver import bus_id
+from ...engines.workers.cuda_driver import bus_id, driver_version
 from ...engines.workers.nvml_sampler import Sampler
+from . import hooks
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 PRECISIONS = ("fp32", "tf32", *LOW)
@@ -224,8 +225,8 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
 class Watched:
     """What the GPU did while the block ran; nothing on the CPU."""
 
-    def __init__(self, sampler: Sampler | None, driver: int | None) -> None:
-        self._sampler, self._driver = sampler, driver
+    def __init__(self, sampler: Sampler | None) -> None:
+        self._sampler = sampler
 
     def as_facts(self) -> dict[str, Any]:
         """{"facts": {"gpu": …}}, as other workers' latency files have it."""
@@ -233,47 +234,38 @@ class Watched:
 
     def as_meta(self) -> dict[str, Any]:
         """`cuda_driver` ("13.0") and medians of what was sampled: sm_mhz, memory_mhz, power_mw,
-        celsius; null where NVML does not tell."""
-        if self._sampler is None or self._driver is None:
+        celsius; None where NVML has no reading."""
+        version = None if self._sampler is None else driver_version()
+        if self._sampler is None or version is None:
             return {}
-        seen = self._sampler.summary()
-        version = f"{self._driver // 1000}.{self._driver % 1000 // 10}"
+        summary = self._sampler.summary()
         keys = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
-        return {"cuda_driver": version, **{k: (seen.get(k) or {}).get("median") for k in keys}}
-
-
-def driver_version() -> int | None:
-    """The newest CUDA that the driver serves (13000 is 13.0); None where it does not tell.
-
-    Source: the CUDA driver API, cuDriverGetVersion. PyTorch has no public call for it.
-    """
-    version = ctypes.c_int()
-    try:
-        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
-    except OSError:
-        return None
-    return None if failed else version.value
+        return {"cuda_driver": version, **{k: (summary.get(k) or {}).get("median") for k in keys}}
 
 
 @contextlib.contextmanager
 def watched(subject: Subject) -> Iterator[Watched]:
     """Sample the GPU's clocks, power and temperature while the block runs."""
     if subject.device.type != "cuda":
-        yield Watched(None, None)
+        yield Watched(None)
         return
     # Seldom: the sampler's thread shares the interpreter with the model.
     with Sampler(bus_id(subject.device.index or 0), period=0.2) as sampler:
-        yield Watched(sampler, driver_version())
+        yield Watched(sampler)
 
 
-@contextlib.contextmanager
-def profiling(subject: Subject, iterations: int, path: Path) -> Iterator[Callable[[], None]]:
-    """Profile what the block does; call what is given after each of 1 + `iterations` steps.
+def profile(
+    subject: Subject, iterations: int, path: Path, work: Callable[[], None]
+) -> dict[str, str]:
+    """Profile `iterations` calls of `work` with a range around each module's forward; gives the
+    classes of the modules.
 
-    The first step is traced and thrown away: it carries the profiler's own start. The trace goes
-    to `path` (``.json.gz``). Without shapes and stacks, which cost more than they tell here.
+    The first call, one more, is traced and thrown away: it carries the profiler's own start. The
+    trace goes to `path` (``.json.gz``). Without shapes and stacks, which cost more than they are
+    worth here.
     """
-    from torch.profiler import ProfilerActivity, profile, schedule
+    from torch.profiler import ProfilerActivity, schedule
+    from torch.profiler import profile as profile_of_torch
 
     activities = [ProfilerActivity.CPU]
     if subject.device.type == "cuda":
@@ -282,10 +274,47 @@ def profiling(subject: Subject, iterations: int, path: Path) -> Iterator[Callabl
     def save(profiler: Any) -> None:
         profiler.export_chrome_trace(str(path))
 
-    with profile(
-        activities=activities,
-        schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
-        on_trace_ready=save,
-        record_shapes=False,
-    ) as profiler:
-        yield profiler.step
+    with (
+        hooks.module_ranges(subject.model) as classes,
+        profile_of_torch(
+            activities=activities,
+            schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
+            on_trace_ready=save,
+            record_shapes=False,
+        ) as profiler,
+    ):
+        for number in range(-1, iterations):
+            with hooks.iteration(number):
+                work()
+            profiler.step()
+    return classes
+
+
+def write_results(
+    subject: Subject,
+    gpu: Watched,
+    files: Mapping[str, Path],
+    measured: Mapping[str, Any],
+    profiled: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write latency.json of what was `measured`, and meta.json, which says how the trace was
+    taken; gives facts for the manifest."""
+    latency = {
+        **measured,
+        "schema_version": 1,
+        "source": files["latency"].name,
+        **of_what(subject),
+        **gpu.as_facts(),
+    }
+    write_json(files["latency"], latency)
+    meta = {
+        **subject.facts,
+        "schema_version": 1,
+        "trace": files["trace"].name,
+        **profiled,
+        "aliases": hooks.aliases(subject.model),
+        **gpu.as_meta(),
+        "machine": {**subject.facts["machine"], "after": machine.state()},
+    }
+    write_json(files["meta"], meta)
+    return {"ended_by": measured["ended_by"], "summary": measured["summary"]}

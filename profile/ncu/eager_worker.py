@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..eager.worker_main import answer
+from ..eager.worker import answer
 
 
 @contextlib.contextmanager

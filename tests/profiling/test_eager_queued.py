@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from layerline.engines.workers.cuda_driver import CudaError, NoDriver  # noqa: E402
-from layerline.profile.eager import queued  # noqa: E402
+from layerline.profile.eager import measure_inference as inference  # noqa: E402
 
 
 class Played:
@@ -52,7 +52,7 @@ class Played:
 @pytest.fixture
 def play(monkeypatch):
     def play(driver):
-        monkeypatch.setattr(queued, "Cuda", lambda device: driver)
+        monkeypatch.setattr(inference, "Cuda", lambda device: driver)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         stream = SimpleNamespace(cuda_stream=7)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
@@ -63,7 +63,7 @@ def play(monkeypatch):
 
 def test_work_is_put_between_two_events_behind_a_closed_gate_on_an_idle_stream(play):
     driver = play(Played())
-    found = queued.queued(lambda: driver.log.append("work"), 2)
+    found = inference.queued(lambda: driver.log.append("work"), 2)
     assert found == ([2000, 2000], None)
     once = ["idle 7", "close 7", "record 1 on 7", "work", "record 2 on 7", "open", "wait 2"]
     assert driver.log == ["event", "event", *once, *once]
@@ -71,19 +71,19 @@ def test_work_is_put_between_two_events_behind_a_closed_gate_on_an_idle_stream(p
 
 def test_work_that_waits_for_the_device_has_no_time_of_its_own_and_the_reason(play):
     play(Played(opens_by_itself=True))
-    assert queued.queued(lambda: None) == ([], queued.WAITS)
+    assert inference.queued(lambda: None) == ([], inference.WAITS)
 
 
 def test_a_driver_that_cannot_hold_a_stream_back_is_the_reason(play, monkeypatch):
     play(Played(refuses=True))
-    found, why = queued.queued(lambda: None)
+    found, why = inference.queued(lambda: None)
     assert found == [] and "CUDA_ERROR_NOT_SUPPORTED" in why
 
     def none(device):
         raise NoDriver("no CUDA driver on this machine (libcuda.so.1)")
 
-    monkeypatch.setattr(queued, "Cuda", none)
-    assert queued.queued(lambda: None) == (
+    monkeypatch.setattr(inference, "Cuda", none)
+    assert inference.queued(lambda: None) == (
         [],
         "no CUDA driver on this machine (libcuda.so.1)",
     )
@@ -96,5 +96,5 @@ def test_the_gate_opens_when_the_work_fails(play):
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        queued.queued(work)
+        inference.queued(work)
     assert driver.log[-1] == "open"

@@ -17,9 +17,7 @@ from layerline.core.errors import CheckFailed, InputError, ToolMissing  # noqa: 
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
-from layerline.profile.eager import inference as inference_  # noqa: E402
 from layerline.profile.eager import process, setup  # noqa: E402
-from layerline.profile.eager import training as training_  # noqa: E402
 from layerline.profile.eager.measure_training import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
 from layerline.profile.eager.setup import Repeats, float_outputs, repeat  # noqa: E402
 
@@ -72,14 +70,14 @@ def new_run(path: Path) -> Run:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with both captures."""
     run = new_run(tmp_path_factory.mktemp("captures"))
-    inference_.capture(run, "fp32", OPTIONS)
-    training_.capture(run, "fp32", OPTIONS)
+    for task in ("eager", "train"):
+        process.capture(run, task, "fp32", OPTIONS)
     return run
 
 
 @pytest.mark.slow
 def test_the_captures_leave_what_they_say_and_nothing_else(captured: Run) -> None:
-    expected = {*inference_.outputs(captured, "fp32"), *training_.outputs(captured, "fp32")}
+    expected = {p for t in ("eager", "train") for p in process.files(captured, t, "fp32").values()}
     assert set(captured.file("captures").iterdir()) == expected
     assert len(expected) == 7
 
@@ -184,7 +182,7 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
     run = new_run(tmp_path)
     monkeypatch.setattr(process.subprocess, "run", dies)
     with pytest.raises(CheckFailed) as caught:
-        inference_.capture(run, "fp32", {})
+        process.capture(run, "eager", "fp32", {})
     assert how in caught.value.line()
     assert "\n" not in caught.value.line()
     assert ("needs less memory" in caught.value.line()) == fix
@@ -194,10 +192,10 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
 def test_fp16_and_tf32_are_refused_on_the_cpu_with_a_reason(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     for precision in ("fp16", "tf32"):
-        assert inference_.why_not(precision, {"device": "cpu"})
+        assert process.why_not(precision, {"device": "cpu"})
         with pytest.raises(ToolMissing, match=precision):
-            training_.capture(run, precision, {"device": "cpu"})
-    assert inference_.why_not("fp32", {"device": "cpu"}) is None
+            process.capture(run, "train", precision, {"device": "cpu"})
+    assert process.why_not("fp32", {"device": "cpu"}) is None
 
 
 def test_errors_of_the_worker_keep_their_kind(
@@ -217,7 +215,7 @@ def test_errors_of_the_worker_keep_their_kind(
 
     monkeypatch.setattr(process.subprocess, "run", answer)
     with pytest.raises(InputError, match="f: bad; do"):
-        inference_.capture(run, "fp32", {})
+        process.capture(run, "eager", "fp32", {})
 
 
 def test_repeat_stops_when_the_interval_is_narrow_or_says_why_not() -> None:
