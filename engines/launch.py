@@ -29,7 +29,8 @@ def call(
     prefix: Sequence[str] = (),
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Run one job and give its checked result. `prefix` is a tool to run the worker under.
+    """Run one job and give its checked result, with the end of what was printed as `said`.
+    `prefix` is a tool to run the worker under.
 
     Raises what the worker reports as LayerlineError with its exit code; InputError also where it
     dies, hangs beyond `timeout` seconds, or answers out of protocol.
@@ -41,7 +42,8 @@ def call(
         command = [*prefix, *worker.command, str(job_path)]
         with stderr_path.open("wb") as stderr:
             code = _run(command, _environment(worker), stderr, timeout)
-        return _result(command, result_path, code, _tail(stderr_path), timeout)
+        said = stderr_path.read_bytes()[-4000:].decode(errors="replace")
+        return {**_result(command, result_path, code, said, timeout), "said": said}
 
 
 def _environment(worker: Worker) -> dict[str, str]:
@@ -92,12 +94,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _tail(path: Path) -> str:
-    """The last line that says something, of what the worker printed."""
-    lines = path.read_bytes()[-4000:].decode(errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
 def _result(
     command: Sequence[str], path: Path, code: int | None, said: str, timeout: float | None
 ) -> dict[str, Any]:
@@ -111,7 +107,8 @@ def _result(
                 fix="use a smaller model, batch or sequence",
             )
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        raise InputError(f"{name} ended without a result ({how}): {said or 'it said nothing'}")
+        lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+        raise InputError(f"{name} ended without a result ({how}): {lines[-1]}")
     result = read_json(path)
     if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
         raise InputError(f"{name} answered out of protocol {PROTOCOL}")
@@ -146,7 +143,6 @@ def job(
     plan: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A job of protocol 1; `plan` has warmup, iterations, target and seconds for measurements."""
-    once = {"warmup": 0, "iterations": {"min": 1, "max": 1}, "target": 1.0, "seconds": 60}
     return {
         "task": task,
         "engine": str(engine),
@@ -155,5 +151,11 @@ def job(
         "threads": threads,
         "raw": None if raw is None else str(raw),
         "options": dict(options),
-        **(plan or once),
+        **(plan or exactly(1)),
     }
+
+
+def exactly(iterations: int, warmup: int = 0) -> dict[str, Any]:
+    """A job's plan of so many iterations, however precise they are."""
+    limits = {"min": iterations, "max": iterations}
+    return {"warmup": warmup, "iterations": limits, "target": 1.0, "seconds": 60}

@@ -18,14 +18,21 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from ..core.cli.progress import progress
 from ..core.errors import InputError, ToolMissing, one_line
 from ..core.files import replacing
 from ..core.tool_commands import words
+from ..engines import launch
+from ..engines.backend import Worker
 
+# Libraries and the system too, for the host side: they slow the host down, not the kernels.
 TRACES = "cuda,cudnn,cublas,osrt,nvtx"
+INSTALL = "install Nsight Systems, or name it with NSYS=…"
 # What nsys says when the machine does not let it trace, and what to do about it.
 REFUSALS = {
     r"perf_event_paranoid": "set kernel.perf_event_paranoid to 2 or less",
@@ -36,17 +43,14 @@ REFUSALS = {
 
 def command() -> list[str]:
     """The nsys command as the user has it; ToolMissing where there is none."""
-    found = words("NSYS", "nsys")
-    if shutil.which(found[0]) is None:
-        raise ToolMissing(
-            f"{found[0]} is not on the PATH",
-            fix="install Nsight Systems, or name it with NSYS=…",
-        )
-    return found
+    tool = words("NSYS", "nsys")
+    if shutil.which(tool[0]) is None:
+        raise ToolMissing(f"{tool[0]} is not on the PATH", fix=INSTALL)
+    return tool
 
 
 def missing() -> str | None:
-    """Why nothing can be traced here, or null."""
+    """Why nothing can be traced here, or None."""
     try:
         command()
     except ToolMissing as e:
@@ -54,12 +58,12 @@ def missing() -> str | None:
     return None
 
 
-def prefix(output: Path, traces: str = TRACES) -> list[str]:
+def prefix(output: Path) -> list[str]:
     """What goes before the worker's command. `output` without a suffix."""
     return [
         *command(),
         "profile",
-        f"--trace={traces}",
+        f"--trace={TRACES}",
         "--sample=none",
         "--cpuctxsw=none",
         "--capture-range=cudaProfilerApi",
@@ -77,21 +81,46 @@ def export_command(report: Path, sqlite: Path) -> list[str]:
     ]
 
 
+def capture(
+    worker: Worker,
+    job: Mapping[str, Any],
+    report: Path,
+    sqlite: Path,
+    *,
+    what: str,
+    timeout: float,
+) -> dict[str, Any]:
+    """Run a worker's job under nsys and export the report; gives the worker's answer.
+
+    `what` is shown while it runs. LayerlineError where nsys or the worker fails; no report is left
+    then.
+    """
+    with replacing(report) as temporary, tempfile.TemporaryDirectory(prefix="layerline-") as folder:
+        stem = Path(folder, "capture")
+        with progress(f"{what} under nsys"):
+            answer = launch.call(worker, job, prefix=prefix(stem), timeout=timeout)
+        written = stem.with_suffix(".nsys-rep")
+        check(written, answer["said"])
+        temporary.write_bytes(written.read_bytes())
+    export(report, sqlite)
+    return answer
+
+
 def export(report: Path, sqlite: Path) -> None:
-    """Export a report. InputError with what nsys said, where it fails."""
-    with replacing(sqlite) as made:
+    """Export a report. InputError with what nsys printed, where it fails."""
+    with replacing(sqlite) as temporary:
         done = subprocess.run(
-            export_command(report, made), capture_output=True, text=True, check=False
+            export_command(report, temporary), capture_output=True, text=True, check=False
         )
-        if done.returncode or not made.exists():
+        if done.returncode or not temporary.exists():
             raise InputError(
                 f"nsys cannot export it: {_last_line(done.stdout + done.stderr)}", file=report
             )
-        own(made)
+        own(temporary)
 
 
 def check(report: Path, said: str) -> None:
-    """See that nsys wrote the report. ToolMissing with the remedy where tracing is forbidden."""
+    """Check that nsys wrote the report. ToolMissing with the remedy where tracing is forbidden."""
     if report.exists():
         own(report)
         return
@@ -113,5 +142,5 @@ def own(path: Path) -> None:
 
 
 def _last_line(said: str) -> str:
-    lines: Sequence[str] = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in said.splitlines() if line.strip()]
     return one_line(lines[-1])[:300] if lines else "it said nothing"

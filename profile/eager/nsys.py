@@ -8,37 +8,31 @@ own ranges carry sequence numbers, so that the same rules apply (``attribution/e
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ...core import machine
 from ...core.capture_names import CaptureName, Task
-from ...core.cli.progress import progress
-from ...core.files import replacing, write_json
+from ...core.files import write_json
 from ...core.run import Run
-from ...engines import launch
 from ...engines.backend import Worker
 from .. import nsys
 from . import process
 
 WORKER = (sys.executable, "-P", "-m", "layerline.profile.eager.nsys_worker")
-# Libraries and the system too, for the host side: they slow the host down, not the kernels.
-TRACES = nsys.TRACES
 WARMUP = 3
 ITERATIONS = 6
 SECONDS = 600.0  # of the whole run, loading the model included
 SUFFIXES = (".nsys-rep", ".sqlite", ".nsys.meta.json")
-INSTALL = "install Nsight Systems, or name it with NSYS=…"
 
 
 def why_not(precision: str, options: dict[str, Any]) -> tuple[str, str] | None:
-    """Why it is not captured here, with what to do about it; null where it is."""
+    """Why it is not captured here, with what to do about it; None where it is."""
     if options.get("device") == "cpu" or not process.cuda_usable():
         return "nsys tells the kernels of NVIDIA GPUs, and there is none", "use a GPU"
     why = nsys.missing()
     if why is not None:
-        return why, INSTALL
+        return why, nsys.INSTALL
     reason = process.why_not(precision, options)
     return None if reason is None else (reason, "use fp32")
 
@@ -57,7 +51,6 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
     is left then.
     """
     report, sqlite, meta = outputs(run, precision, task)
-    report.parent.mkdir(parents=True, exist_ok=True)
     before = machine.state()
     iterations = int(options.get("traced", ITERATIONS))
     job = {
@@ -66,25 +59,16 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
         "model": str(run.file("export", "model.json")),
         "options": {**options, "warmup": options.get("warmup", WARMUP), "traced": iterations},
     }
-    with replacing(report) as made, tempfile.TemporaryDirectory(prefix="layerline-") as folder:
-        stem = Path(folder, "capture")
-        with progress(f"{task} {precision} under nsys"):
-            answer = launch.call(
-                Worker(WORKER), job, prefix=nsys.prefix(stem, TRACES), timeout=SECONDS
-            )
-        written = stem.with_suffix(".nsys-rep")
-        nsys.check(written, answer.get("said", ""))
-        made.write_bytes(written.read_bytes())
-    nsys.export(report, sqlite)
-    facts = answer.get("facts") or {}
+    what = f"{task} {precision}"
+    answer = nsys.capture(Worker(WORKER), job, report, sqlite, what=what, timeout=SECONDS)
     document = {
-        **facts,
+        **(answer.get("facts") or {}),
         "schema_version": 1,
         "source": sqlite.name,
         "task": task,
         "precision": precision,
         "iterations": iterations,
-        "command": nsys.prefix(Path("NAME"), TRACES),
+        "command": nsys.prefix(Path("NAME")),
         "machine": {"before": before, "after": machine.state()},
     }
     write_json(meta, document)

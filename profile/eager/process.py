@@ -23,6 +23,7 @@ from ...core.files import read_json, write_json
 from ...core.run import Run
 from ...engines.launch import ERRORS
 
+WORKER = (sys.executable, "-P", "-m", "layerline.profile.eager.worker")
 # What a message calls the tasks, before the precision.
 LABELS = {"eager": "eager", "train": "training in"}
 PARTS = {
@@ -88,9 +89,8 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
         write_json(Path(folder, "job.json"), job)
         said = Path(folder, "said.txt")
         with said.open("wb") as output, progress(f"{task} {precision}"):
-            command = [sys.executable, "-P", "-m", "layerline.profile.eager.worker"]
             done = subprocess.run(
-                [*command, f"{folder}/job.json"],
+                [*WORKER, f"{folder}/job.json"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -80,6 +80,25 @@ class Subject:
         """The threads it was built for; engines without such a notion run with 1."""
         return int(self.record.get("options", {}).get("threads") or 1)
 
+    def job(
+        self,
+        task: str,
+        raw: Path | None = None,
+        plan: Mapping[str, Any] | None = None,
+        engine: Path | None = None,
+    ) -> dict[str, Any]:
+        """A job for the backend's worker, on `engine` instead of its own where that is given."""
+        return launch.job(
+            task,
+            engine or self.engine,
+            inputs_path(self.run),
+            self.precision,
+            threads=self.threads,
+            options=self.backend.job_options(self.run, self.precision),
+            raw=raw,
+            plan=plan,
+        )
+
     def inputs(self) -> list[Path]:
         """What every measurement of it reads."""
         return [*self.backend.outputs(self.run, self.precision), inputs_path(self.run)]
@@ -99,8 +118,7 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
             file=backend.engine(run, precision),
             fix="run the engines stage",
         )
-    record = documents.read(path)
-    return Subject(run, precision, backend, record)
+    return Subject(run, precision, backend, documents.read(path))
 
 
 def latency(of: Subject, plan: Plan) -> dict[str, Any]:
@@ -202,16 +220,7 @@ def _timed(of: Subject, task: str, raw: Path | None, plan: Plan) -> dict[str, An
 
 
 def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[str, Any]:
-    job = launch.job(
-        task,
-        of.engine,
-        inputs_path(of.run),
-        of.precision,
-        threads=of.threads,
-        options=of.backend.job_options(of.run, of.precision),
-        raw=raw,
-        plan=None if plan is None else plan.as_job(),
-    )
+    job = of.job(task, raw, None if plan is None else plan.as_job())
     of.run.file("captures").mkdir(parents=True, exist_ok=True)
     limit = SPARE_SECONDS + (0 if plan is None else 3 * plan.seconds)
     with progress(f"{of.precision} {of.backend.name} {task}"):

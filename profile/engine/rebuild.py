@@ -5,13 +5,14 @@ measured here, and is the least difference between two engines that means anythi
 engine is made in ``rebuild/`` of the run directory and removed afterwards; what stays is
 ``captures/{precision}.{backend}.rebuild.json``: its latency beside that of the first, taken again.
 Both are loaded equally often, in turn: so the machine's state is the same, and what two loads of
-one engine differ by (`engine_processes`) is not taken for a difference of the builds.
+one engine differ by (`processes`) is not taken for a difference of the builds.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ...core.cli.progress import progress
@@ -21,7 +22,6 @@ from ...core.run import Run
 from ...core.series import of_processes
 from ...core.stats import Stat
 from ...engines import launch
-from ...engines.backend import inputs_path
 from .measure import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject, of_what
 
 
@@ -68,31 +68,23 @@ def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
 
 
 def _difference(first: Stat | None, other: Stat | None) -> float | None:
-    """How far the medians lie apart, over the first; null without samples."""
+    """How far the medians lie apart, over the first; None without samples."""
     if first is None or other is None or not first.median:
         return None
     return abs(other.median - first.median) / first.median
 
 
-def _in_turn(of: Subject, engines: Sequence[Any], plan: Plan) -> list[list[list[int]]]:
-    """The samples of each load of each engine: first, second, first, second, …"""
-    found: list[list[list[int]]] = [[] for _ in engines]
+def _in_turn(of: Subject, engines: Sequence[Path], plan: Plan) -> list[list[list[int]]]:
+    """The samples of each load of each engine, loaded in turn: first, second, first, second, …"""
+    samples: list[list[list[int]]] = [[] for _ in engines]
     for _ in range(plan.processes):
-        for engine, loads in zip(engines, found, strict=True):
+        for engine, loads in zip(engines, samples, strict=True):
             loads.append(_latency(of, engine, plan))
-    return found
+    return samples
 
 
-def _latency(of: Subject, engine: Any, plan: Plan) -> list[int]:
-    job = launch.job(
-        "latency",
-        engine,
-        inputs_path(of.run),
-        of.precision,
-        threads=of.threads,
-        options=of.backend.job_options(of.run, of.precision),
-        plan=plan.as_job(),
-    )
+def _latency(of: Subject, engine: Path, plan: Plan) -> list[int]:
+    job = of.job("latency", plan=plan.as_job(), engine=engine)
     answer = launch.call(of.backend.worker(), job, timeout=SPARE_SECONDS + plan.seconds)
     times: list[int] = answer["latency_ns"]
     return times

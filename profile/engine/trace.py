@@ -6,15 +6,12 @@ was taken, with the device-event latency of each captured iteration.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ...core import machine
-from ...core.cli.progress import progress
-from ...core.files import replacing, write_json
+from ...core.files import write_json
 from ...engines import launch
-from ...engines.backend import inputs_path
 from .. import nsys
 from .measure import SCHEMA_VERSION, SPARE_SECONDS, Subject, of_what
 
@@ -28,38 +25,24 @@ def suffixes(of: Subject) -> list[str]:
     return [*SUFFIXES, *([own] if own else [])]
 
 
+def job(of: Subject, iterations: int) -> dict[str, Any]:
+    """The worker's job."""
+    own = of.backend.trace_suffix
+    raw = of.capture(own) if own else None
+    return of.job("trace", raw, launch.exactly(iterations, WARMUP))
+
+
 def trace(of: Subject, iterations: int) -> dict[str, Any]:
     """Capture `iterations` inferences; gives facts for the manifest. LayerlineError on failure."""
     before = machine.state()
-    of.run.file("captures").mkdir(parents=True, exist_ok=True)
-    plan = {
-        "warmup": WARMUP,
-        "iterations": {"min": iterations, "max": iterations},
-        "target": 1.0,
-        "seconds": 60,
-    }
-    own = of.backend.trace_suffix
-    job = launch.job(
-        "trace",
-        of.engine,
-        inputs_path(of.run),
-        of.precision,
-        threads=of.threads,
-        options=of.backend.job_options(of.run, of.precision),
-        raw=of.capture(own) if own else None,
-        plan=plan,
+    answer = nsys.capture(
+        of.backend.worker(),
+        job(of, iterations),
+        of.capture(".nsys-rep"),
+        of.capture(".sqlite"),
+        what=f"{of.precision} {of.backend.name}",
+        timeout=SPARE_SECONDS,
     )
-    report = of.capture(".nsys-rep")
-    with replacing(report) as made, tempfile.TemporaryDirectory(prefix="layerline-") as folder:
-        stem = Path(folder, "capture")
-        with progress(f"{of.precision} {of.backend.name} under nsys"):
-            answer = launch.call(
-                of.backend.worker(), job, prefix=nsys.prefix(stem), timeout=SPARE_SECONDS
-            )
-        written = stem.with_suffix(".nsys-rep")
-        nsys.check(written, answer.get("said", ""))
-        made.write_bytes(written.read_bytes())
-    nsys.export(report, of.capture(".sqlite"))
     document = {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".sqlite").name,
