@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 _EVENT_DEFAULT = 0
 _STREAM_NON_BLOCKING = 1
-_CAPTURE_THREAD_LOCAL = 1
 _HOST_DEVICE_MAPPED = 2
 OUT_OF_MEMORY = 2
 _ATTRIBUTES = {
@@ -77,6 +77,47 @@ class Gate:
             self._word[0] = turn
 
 
+Work = Callable[[], Any]
+
+
+class StreamClock:
+    """Times work on one stream by device events: from idle, or queued whole before it begins."""
+
+    def __init__(self, cuda: Cuda, stream: int) -> None:
+        self.cuda, self.stream = cuda, stream
+        self.start, self.end = cuda.event(), cuda.event()
+        self.gate = cuda.gate()
+
+    def timed(self, work: Work) -> int:
+        """Device time of work on an idle stream, launch costs that it waits for included."""
+        cuda = self.cuda
+        cuda.record(self.start, self.stream)
+        work()
+        cuda.record(self.end, self.stream)
+        cuda.wait(self.end)
+        return cuda.elapsed_ns(self.start, self.end)
+
+    def queued(self, work: Work) -> int | None:
+        """Device time of work that was queued as a whole before it began.
+
+        None where it cannot be: the work waits for the device itself (a copy to the host in the
+        middle), or puts more on the stream than a launch queue holds, so the gate had to open by
+        itself.
+        """
+        cuda, before = self.cuda, self.gate.opened_by_itself
+        self.gate.close(self.stream)
+        cuda.record(self.start, self.stream)
+        try:
+            work()
+            cuda.record(self.end, self.stream)
+        finally:
+            self.gate.open()
+        cuda.wait(self.end)
+        if self.gate.opened_by_itself > before:
+            return None
+        return cuda.elapsed_ns(self.start, self.end)
+
+
 class _Device:
     """The driver's handle of one device; nothing is made on it."""
 
@@ -118,7 +159,7 @@ class _Device:
 
 
 def bus_id(device: int = 0) -> str | None:
-    """The PCI bus id of CUDA's device of that number, e.g. ``0000:3B:00.0``; null without one.
+    """The PCI bus id of CUDA's device of that number, e.g. ``0000:3B:00.0``; None without one.
 
     Makes no context.
     """
@@ -139,7 +180,7 @@ def driver_version() -> str | None:
 
 
 def memory(device: int = 0) -> tuple[int, int] | None:
-    """Free and all bytes of the GPU's memory; null without a GPU, or where the driver cannot say.
+    """Free and all bytes of the GPU's memory; None without a GPU, or where the driver cannot say.
 
     Makes the device's primary context, which TensorRT then uses. 0 free where there is no room
     even for that.
@@ -194,10 +235,6 @@ class Cuda(_Device):
         self._call("cuMemAlloc_v2", byref(pointer), c_size_t(max(size, 1)))
         return pointer.value
 
-    def free(self, address: int) -> None:
-        """Free memory from `allocate`."""
-        self._call("cuMemFree_v2", c_uint64(address))
-
     def to_device(self, address: int, array: Any) -> None:
         """Copy a contiguous numpy array to device memory."""
         self._call(
@@ -246,21 +283,6 @@ class Cuda(_Device):
         self._call("cuEventElapsedTime", byref(milliseconds), c_void_p(start), c_void_p(end))
         return round(milliseconds.value * 1e6)
 
-    def capture(self, stream: int, work: Any) -> int:
-        """Record what `work()` puts on the stream as a CUDA graph; gives its executable."""
-        self._call("cuStreamBeginCapture_v2", c_void_p(stream), c_int(_CAPTURE_THREAD_LOCAL))
-        graph, executable = c_void_p(), c_void_p()
-        try:
-            work()
-        finally:
-            self._call("cuStreamEndCapture", c_void_p(stream), byref(graph))
-        self._call("cuGraphInstantiateWithFlags", byref(executable), graph, ctypes.c_ulonglong(0))
-        return executable.value or 0
-
-    def launch(self, executable: int, stream: int) -> None:
-        """Run a captured graph."""
-        self._call("cuGraphLaunch", c_void_p(executable), c_void_p(stream))
-
     def gate(self) -> Gate:
         """A word that a stream can be made to wait for; see `Gate`."""
         host, device = c_void_p(), c_uint64()
@@ -281,6 +303,3 @@ class Cuda(_Device):
     def profiler_stop(self) -> None:
         """Tell nsys or ncu that the part to be captured is over."""
         self._call("cuProfilerStop")
-
-
-__all__ = ["OUT_OF_MEMORY", "Cuda", "CudaError", "Gate", "NoDriver"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from layerline.engines.workers import common
     from layerline.engines.workers.common import Job
+    from layerline.engines.workers.cuda_driver import StreamClock, Work
     from layerline.engines.workers.nvml_sampler import Sampler
-    from layerline.engines.workers.stream_clock import StreamClock, Work
 else:
     import common
     from common import Job
+    from cuda_driver import StreamClock, Work
     from nvml_sampler import Sampler
-    from stream_clock import StreamClock, Work
 
 MOST_QUEUED = 50
 FEWEST = 100
@@ -69,10 +69,10 @@ class DeviceClock(StreamClock):
 
     def _queued(self, work: Work, count: int) -> list[int]:
         """So many queued inferences; none where the first shows that it cannot be queued."""
-        found: list[int] = []
+        times: list[int] = []
         for _ in range(count):
             ns = self.queued(work)
             if ns is None:
                 return []
-            found.append(ns)
-        return found
+            times.append(ns)
+        return times

@@ -1,12 +1,13 @@
 """What the ONNX Runtime workers share: sessions, their errors, bound inputs and outputs.
 
 ``options.providers`` names execution providers, ``options.provider_options`` what each is told. A
-place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cuda`.
+place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cuda_worker`.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,16 +112,6 @@ def session_options(ort: Any, job: Job, level: str) -> Any:
     return options
 
 
-def profiled_options(ort: Any, job: Job) -> Any:
-    """Options of a saved engine with ONNX Runtime's profile on, written beside `raw`."""
-    options = session_options(ort, job, "disable")
-    options.enable_profiling = True
-    raw = Path(job["raw"])
-    prefix = f".{os.getpid()}.partial.{raw.name.lstrip('.')}"
-    options.profile_file_prefix = str(raw.with_name(prefix))
-    return options
-
-
 def session(place: Host, job: Job, path: str, options: Any) -> Any:
     """The session of a model. WorkerError for a model that is refused or a provider not there."""
     ort = place.ort
@@ -213,6 +204,24 @@ class Bound:
         self.place.wait()
         values = zip(self.names, self.values, strict=True)
         return {name: self.place.fetch(value) for name, value in values}
+
+
+def engine(place: Host, job: Job, *, profiled: bool = False) -> tuple[Any, Bound, float]:
+    """The job's engine: its session, bound, and the seconds of loading it.
+
+    Every optimisation is off: a saved engine is what the optimiser made, and runs under the names
+    it has. `profiled`: with ONNX Runtime's profile on, written beside `raw`.
+    """
+    options = session_options(place.ort, job, "disable")
+    if profiled:
+        options.enable_profiling = True
+        raw = Path(job["raw"])
+        prefix = f".{os.getpid()}.partial.{raw.name.lstrip('.')}"
+        options.profile_file_prefix = str(raw.with_name(prefix))
+    started = time.perf_counter()
+    loaded = session(place, job, job["engine"], options)
+    seconds = time.perf_counter() - started
+    return loaded, Bound(place, loaded, job), round(seconds, 4)
 
 
 def facts(place: Host, session: Any, job: Job) -> dict[str, Any]:

@@ -8,7 +8,6 @@ What differs, and how it is told apart:
 - Typing. `BuilderFlag.FP16` exists up to TensorRT 10: precision is a flag. In 11 and in RTX it is
   gone: precision comes from the types in the ONNX file (`strongly_typed`).
 - `NetworkDefinitionCreationFlag.EXPLICIT_BATCH` is needed by 8.x and absent from 11.
-- `IProgressMonitor` exists from 10 on; before, building shows no steps.
 - `set_compute_capability` (RTX): builds for a named architecture on a machine without a GPU.
 - Timing caches: RTX has none (kernels are compiled when the engine is loaded).
 """
@@ -17,10 +16,8 @@ from __future__ import annotations
 
 import collections
 import importlib
-import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -96,31 +93,3 @@ def made(make: Callable[[Any], Any], logger: Any) -> Any:
     except (TypeError, RuntimeError) as e:  # pybind11's ways to say so
         logger.errors[:] = logger.errors or [str(e)]
         return None
-
-
-def make_progress(trt: Any) -> Any:
-    """A progress monitor that writes one line per step to stderr, or null where there is none.
-
-    The line is ``layerline-progress {"what", "done", "total"}``; the caller draws it.
-    """
-    if not hasattr(trt, "IProgressMonitor"):
-        return None
-
-    class Progress(trt.IProgressMonitor):  # type: ignore[misc]
-        def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)
-            self.total: dict[str, int] = {}
-
-        def phase_start(self, phase: str, parent: str | None, steps: int) -> None:
-            self.total[phase] = steps
-
-        def step_complete(self, phase: str, step: int) -> bool:
-            line = {"what": phase, "done": step + 1, "total": self.total.get(phase)}
-            sys.stderr.write(f"layerline-progress {json.dumps(line)}\n")
-            sys.stderr.flush()
-            return True
-
-        def phase_finish(self, phase: str) -> None:
-            self.total.pop(phase, None)
-
-    return Progress()

@@ -1,14 +1,11 @@
 """Build a TensorRT engine: ONNX file in, engine, network.json and the build's facts out.
 
-Polygraphy makes the builder's configuration (flags, pools, timing cache, tactic replay); parsing
-and building go through the API, so that every layer can be named and every warning counted.
-Runs on Python 3.10.
+Polygraphy makes the builder's configuration (flags, pools, timing cache); parsing and building go
+through the API, so that every layer can be named and every warning counted. Runs on Python 3.10.
 
 Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
-an empty one that is not kept), ``optimization_level``, ``tactics_record`` and ``tactics_replay``
-(paths of Polygraphy tactic files), ``compute_capability`` ("89"; RTX without a GPU),
-``logged_layers`` (a path for the layers that the log lists, where nothing can inspect), ``dynamic``
-({input: [[min], [opt], [max]]}).
+an empty one that is not kept), ``optimization_level``, ``compute_capability`` ("89"; RTX without a
+GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing can inspect).
 """
 
 from __future__ import annotations
@@ -76,17 +73,6 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
         arguments["load_timing_cache"] = options["timing_cache"]
     if options.get("optimization_level") is not None:
         arguments["builder_optimization_level"] = int(options["optimization_level"])
-    if options.get("dynamic"):
-        from polygraphy.backend.trt import Profile
-
-        profile = Profile()
-        for name, (low, best, high) in options["dynamic"].items():
-            profile.add(name, min=low, opt=best, max=high)
-        arguments["profiles"] = [profile]
-    monitor = api.make_progress(trt)
-    if monitor is not None:
-        arguments["progress_monitor"] = monitor
-    arguments.update(_tactics(options))
     if options.get("backend") == "tensorrt-rtx":
         from polygraphy.backend.tensorrt_rtx import CreateConfigRTX as CreateConfig
     else:
@@ -111,18 +97,6 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
             )
         config.set_compute_capability(wanted, 0)
     return config
-
-
-def _tactics(options: dict[str, Any]) -> dict[str, Any]:
-    if options.get("tactics_replay"):
-        from polygraphy.backend.trt import TacticReplayer
-
-        return {"algorithm_selector": TacticReplayer(options["tactics_replay"])}
-    if options.get("tactics_record"):
-        from polygraphy.backend.trt import TacticRecorder
-
-        return {"algorithm_selector": TacticRecorder(options["tactics_record"])}
-    return {}
 
 
 def _save_timing_cache(config: Any, path: str | None) -> None:

@@ -4,7 +4,7 @@ Tasks: build; inspect (the inspector's JSON); latency (device events around each
 clock beside them); profile (IProfiler, per layer and iteration); outputs; trace (warm up, then a
 few iterations between cudaProfilerStart and Stop, for nsys and ncu around this process).
 
-``options.backend``: tensorrt or tensorrt-rtx. ``options.cuda_graph``: replay a captured graph.
+``options.backend``: tensorrt or tensorrt-rtx.
 Runs on Python 3.10 with TensorRT, numpy, polygraphy and, for clocks, nvidia-ml-py.
 """
 
@@ -174,18 +174,8 @@ def latency(job: Job) -> dict[str, Any]:
     `latency_ns` is what the device waits for the host.
     """
     engine = Engine(_library(job), job)
-    cuda, stream = engine.cuda, engine.stream
-    engine.enqueue()  # lazy initialisation must not fall into a graph capture
-    cuda.synchronize(stream)
-    work = engine.enqueue
-    if job["options"].get("cuda_graph"):
-        graph = cuda.capture(stream, engine.enqueue)
-
-        def work() -> None:
-            cuda.launch(graph, stream)
-
-    result = engine.clock.latency(work, job)
-    result["facts"].update(engine.facts(), cuda_graph=bool(job["options"].get("cuda_graph")))
+    result = engine.clock.latency(engine.enqueue, job)
+    result["facts"].update(engine.facts(), cuda_graph=False)
     return result
 
 

@@ -13,8 +13,7 @@ import torch
 
 from ...core.errors import CheckFailed
 from ...core.files import replacing
-from ...engines.workers.cuda_driver import Cuda, CudaError, NoDriver
-from ...engines.workers.stream_clock import StreamClock
+from ...engines.workers.cuda_driver import Cuda, CudaError, NoDriver, StreamClock
 from . import hooks
 from .setup import Repeats, Subject, float_outputs, prepare, profile, repeat, watched, write_results
 

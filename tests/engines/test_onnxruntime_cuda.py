@@ -293,9 +293,8 @@ def stand_in(worker: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def put(library: Library, driver: Driver) -> Any:
         module = worker("onnxruntime_cuda_worker")
-        place = worker("onnxruntime_cuda")
-        monkeypatch.setattr(place, "Cuda", lambda: driver)
-        monkeypatch.setattr(place.sessions, "load", lambda fix: library)
+        monkeypatch.setattr(module, "Cuda", lambda: driver)
+        monkeypatch.setattr(module.sessions, "load", lambda fix: library)
         return module
 
     return put
@@ -395,7 +394,7 @@ def test_a_gpu_with_little_memory_is_named_where_cuda_failed(
 
 
 def test_no_driver_is_exit_3(worker: Any) -> None:
-    place = worker("onnxruntime_cuda")
+    place = worker("onnxruntime_cuda_worker")
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     with pytest.raises(place.WorkerError) as e:
@@ -439,7 +438,7 @@ def test_profile_lets_launches_wait_and_says_so(
         seen["waits"] = os.environ.get("CUDA_LAUNCH_BLOCKING")
         return {"facts": {}}
 
-    monkeypatch.setattr(module.tasks, "profile", profile)
+    monkeypatch.setattr(module.shared, "profile", profile)
     facts = module.profile(job)["facts"]
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
     assert seen["waits"] == "1"
