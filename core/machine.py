@@ -29,11 +29,11 @@ LIBRARIES = (
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the libraries that are installed; nothing is imported."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def _first_line(path: str) -> str | None:
@@ -43,7 +43,8 @@ def _first_line(path: str) -> str | None:
         return None
 
 
-def _field(path: str, key: str) -> str | None:
+def field(path: str, key: str) -> str | None:
+    """The value of the first ``key: value`` in a file of Linux; None without one."""
     with contextlib.suppress(OSError):
         for line in Path(path).read_text().splitlines():
             name, _, value = line.partition(":")
@@ -58,15 +59,15 @@ def usable_cpus() -> int:
 
 
 def _kib(key: str) -> int | None:
-    value = _field("/proc/meminfo", key)
+    value = field("/proc/meminfo", key)
     return None if value is None else int(value.split()[0]) * 1024
 
 
 def state() -> dict[str, Any]:
-    """The machine now: CPU model, governor, frequency, load, memory in bytes. Unknown is null."""
-    frequency = _field("/proc/cpuinfo", "cpu MHz")
+    """The machine now: CPU model, governor, frequency, load, memory in bytes. Unknown is None."""
+    frequency = field("/proc/cpuinfo", "cpu MHz")
     return {
-        "cpu": _field("/proc/cpuinfo", "model name") or platform.processor() or None,
+        "cpu": field("/proc/cpuinfo", "model name") or platform.processor() or None,
         "cpus_usable": usable_cpus(),
         "cpus": os.cpu_count(),
         "governor": _first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

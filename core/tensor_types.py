@@ -1,8 +1,8 @@
 """Element types of tensors, from the words that tools use for them to the project's.
 
 `Row major linear FP16 format`, `Channel major FP32 format where channel % 4 == 0` (TensorRT 8
-and later), `Half`, `Float` (Myelin layers, TensorRT 10 and later, and weights), and
-`N/A due to dynamic shapes`, which is unknown.
+and later), `Half`, `Float` (Myelin layers, TensorRT 10 and later, and weights), `float8e4m3fn`
+(ONNX Runtime's profile), and `N/A due to dynamic shapes`, which is unknown.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _NAMES = {
     "fp8": "fp8",
     "e4m3": "fp8",
     "float8": "fp8",
+    "double": "fp64",
     "fp4": "fp4",
     "float4": "fp4",
     "int8": "int8",
@@ -35,7 +36,7 @@ _WORD = re.compile(r"[A-Za-z]+\d*(?:m\d)?")
 
 
 def precision_of(text: str | None) -> str | None:
-    """The precision in a Format/Datatype string, e.g. "fp16"; null where it names none.
+    """The precision in a Format/Datatype string, e.g. "fp16"; None where it names none.
 
     >>> precision_of("Channel major FP16 format where channel % 8 == 0")
     'fp16'
@@ -50,7 +51,7 @@ def precision_of(text: str | None) -> str | None:
 def joined(precisions: Iterable[str | None]) -> str | None:
     """Several tensors' precisions as one text, each once, in order: ``fp16+int32``.
 
-    A tensor of unknown precision among known ones shows as ``?``; all unknown, or none, is null.
+    A tensor of unknown precision among known ones shows as ``?``; all unknown, or none, is None.
     """
     distinct = list(dict.fromkeys("?" if p is None else p for p in precisions))
     return None if distinct in ([], ["?"]) else "+".join(distinct)

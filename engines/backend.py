@@ -38,7 +38,7 @@ class Unavailable:
 class BuildOptions:
     """What the user may ask of a build. A backend refuses what it has no meaning for.
 
-    `threads` null: as many as this process may use CPUs. `build` is what only some builders have:
+    `threads` None: as many as this process may use CPUs. `build` is what only some builders have:
     workspace_mib, timing_cache, compute_capability (TensorRT).
     """
 
@@ -51,7 +51,7 @@ class BuildOptions:
 class Worker:
     """How a worker is started: the command without the job, and changes to the environment.
 
-    A value of null in `environment` removes the variable.
+    A value of None in `environment` removes the variable.
     """
 
     command: tuple[str, ...]
@@ -69,7 +69,7 @@ class Backend(ABC):
     profile_suffix: ClassVar[str] = ".profile.json"
     # Whether the worker has the task trace, for a capture of its kernels under nsys.
     traceable: ClassVar[bool] = False
-    # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; null: nothing.
+    # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; None: nothing.
     trace_suffix: ClassVar[str | None] = None
     # Whether `take` takes engines that were built elsewhere.
     takes_engines: ClassVar[bool] = False
@@ -79,7 +79,7 @@ class Backend(ABC):
 
     @abstractmethod
     def unavailable(self) -> Unavailable | None:
-        """Null where this backend runs; cheap, imports no library and starts no process."""
+        """None where this backend runs; cheap, imports no library and starts no process."""
 
     @abstractmethod
     def options(self, asked: BuildOptions) -> dict[str, Any]:
@@ -205,6 +205,22 @@ def nodes_path(run: Run, precision: str) -> Path:
 def inputs_path(run: Run) -> Path:
     """The inputs that every side is given."""
     return run.file("export", "inputs.npz")
+
+
+def no_gpu() -> Unavailable | None:
+    """None where a driver shows an NVIDIA GPU (Linux, WSL); needs no library and no process."""
+    if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
+        return None
+    return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
+
+
+def gpu_models() -> list[str]:
+    """Models of the GPUs here, by the driver's files in /proc; engines are built for one."""
+    models = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        lines = path.read_text(errors="replace").splitlines()
+        models += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    return models
 
 
 def with_external_data(model: Path) -> list[Path]:

@@ -20,9 +20,9 @@ from .backend import (
     check_options,
     check_precision,
     choose,
+    nodes_path,
     require,
 )
-from .foreign import take
 
 DEFAULT_PRECISIONS = ("fp32", "fp16")
 
@@ -31,27 +31,26 @@ def precisions(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     """A click callback: repeated or joined by commas, each once, in the order given."""
-    found = listed(values)
-    for precision in found:
+    chosen = listed(values)
+    for precision in chosen:
         if precision not in PRECISIONS:
             raise click.BadParameter(f"{precision!r} is not one of {', '.join(PRECISIONS)}")
-    return found or DEFAULT_PRECISIONS
+    return chosen or DEFAULT_PRECISIONS
 
 
 def _capability(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:
     """Empty is as if not given; 8.9 is 89."""
-    found = (value or "").strip().replace(".", "", 1)
-    if found and not (found.isdecimal() and found.isascii() and len(found) in (2, 3)):
+    digits = (value or "").strip().replace(".", "", 1)
+    if digits and not (digits.isdecimal() and digits.isascii() and len(digits) in (2, 3)):
         raise click.BadParameter(f"{value!r} is no compute capability; give one as 89 or 8.9")
-    return found or None
+    return digits or None
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every stage that takes engines: --run (path), --precision (wanted),
     --backend."""
-    folder = FilePath()
     for option in (
         click.option(
             "--backend",
@@ -64,7 +63,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             callback=precisions,
             help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
         ),
-        click.option("--run", "path", type=folder, required=True, help="Run folder."),
+        click.option("--run", "path", type=FilePath(), required=True, help="Run folder."),
     ):
         command = option(command)
     return command
@@ -122,10 +121,8 @@ def engines(
         take(run, wanted[0], choose(backend or "tensorrt"), engine)
         return
     chosen = choose(backend)
-    wanted_of_builder = {k: str(v) if isinstance(v, Path) else v for k, v in builder.items()}
-    asked = BuildOptions(
-        optimization_level, threads, {k: v for k, v in wanted_of_builder.items() if v is not None}
-    )
+    given = {k: str(v) if isinstance(v, Path) else v for k, v in builder.items() if v is not None}
+    asked = BuildOptions(optimization_level, threads, given)
     check_options(chosen, asked)
     for precision in wanted:
         check_precision(chosen, precision)
@@ -165,3 +162,38 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
     what = f"building {step.name}"
     with machine_lock(what), progress(what), step.recording() as facts:
         facts.update(backend.build(run, precision, options))
+
+
+def take(run: Run, precision: str, backend: Backend, file: Path) -> None:
+    """Take an engine that was built elsewhere into the run: copy it, list its layers, record
+    where it is from.
+
+    It is the user's own (``trtexec --saveEngine``, another program), built from the run's ONNX
+    file: its layers are then resolved as those of an engine of ours. How it was built is not known,
+    so there is no noise of rebuilding, and network.json is empty: layers that TensorRT left unnamed
+    go by their order.
+
+    InputError where the file, the run's export or the backend does not allow it; ToolMissing where
+    nothing here can load it.
+    """
+    if not backend.takes_engines:
+        raise InputError(
+            f"{backend.name} takes no engine that was built elsewhere", fix="use --backend tensorrt"
+        )
+    check_precision(backend, precision)
+    if not file.is_file():
+        raise InputError("no such engine file", file=file)
+    nodes = nodes_path(run, backend.source(run, precision).stem)
+    if not nodes.exists():
+        raise InputError("no such file", file=nodes, fix="run the export stage")
+    options = {"built_elsewhere": True, "backend": backend.options(BuildOptions())}
+    outputs = backend.outputs(run, precision)
+    inputs = [file.absolute(), nodes]
+    step = Step(run, f"engines/{precision}.{backend.name}", options, inputs, outputs)
+    if step.valid():
+        log(f"{step.name}: up to date")
+        return
+    require(backend)
+    what = f"taking {file.name} as {step.name}"
+    with machine_lock(what), progress(what), step.recording() as facts:
+        facts.update(backend.take(run, precision, file))

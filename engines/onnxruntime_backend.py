@@ -84,7 +84,7 @@ class OnnxRuntimeBackend(Backend):
         return run.file("export", f"{precision}.onnx")
 
     def worker(self) -> Worker:
-        return Worker((python(), str(WORKERS / "onnxruntime_worker.py")))
+        return Worker((sys.executable, str(WORKERS / "onnxruntime_worker.py")))
 
     def job_options(self, run: Run, precision: str) -> dict[str, Any]:
         return {"providers": list(self.providers)}
@@ -196,11 +196,6 @@ class OnnxRuntimeBackend(Backend):
         return {}
 
 
-def python() -> str:
-    """The interpreter of the workers: onnxruntime is installed beside layerline."""
-    return sys.executable
-
-
 @contextmanager
 def _workspace(engine: Path) -> Iterator[Path]:
     """A folder beside the engine, swept with other leftovers should this process die."""
@@ -246,14 +241,8 @@ def _same_outputs(reference: Path, reloaded: Path, source: Path) -> float:
 
 
 def _cpu_flags() -> list[str] | None:
-    """The instruction sets that kernels are chosen by; null where Linux does not tell."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            wanted = ("avx", "fma", "f16c", "amx", "sve", "asimd", "bf16", "i8mm", "fphp", "sse4")
-            return sorted(f for f in value.split() if f.startswith(wanted))
-    return None
+    """The instruction sets that kernels are chosen by; None where Linux does not list them."""
+    cpu = "/proc/cpuinfo"
+    flags = machine.field(cpu, "flags") or machine.field(cpu, "Features")
+    wanted = ("avx", "fma", "f16c", "amx", "sve", "asimd", "bf16", "i8mm", "fphp", "sse4")
+    return None if flags is None else sorted(f for f in flags.split() if f.startswith(wanted))

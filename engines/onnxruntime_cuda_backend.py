@@ -8,6 +8,7 @@ them: they are listed in build.json.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,10 @@ from typing import Any
 
 from ..core.cli.progress import log
 from ..core.run import Run
-from . import gpus, onnxruntime_graph
-from .backend import BuildOptions, Unavailable, Worker
+from . import onnxruntime_graph
+from .backend import BuildOptions, Unavailable, Worker, gpu_models, no_gpu
 from .layers import EngineLayer
-from .onnxruntime_backend import WORKERS, OnnxRuntimeBackend, python
+from .onnxruntime_backend import WORKERS, OnnxRuntimeBackend
 
 CUDA = "CUDAExecutionProvider"
 PROVIDER = "libonnxruntime_providers_cuda.so"
@@ -54,30 +55,30 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
             return Unavailable("the onnxruntime that is installed has no CUDA provider", INSTALL)
         if importlib.util.find_spec("onnx") is None:
             return Unavailable("onnx is not installed", 'pip install "layerline[model]"')
-        return gpus.missing()
+        return no_gpu()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
-        found = super().options(asked)
-        del found["cpu"]  # kernels are chosen for the GPU
-        return {**found, "gpus": gpus.models()}
+        options = super().options(asked)
+        del options["cpu"]  # kernels are chosen for the GPU
+        return {**options, "gpus": gpu_models()}
 
     def source(self, run: Run, precision: str) -> Path:
         return run.file("export", f"{'fp32' if precision == 'tf32' else precision}.onnx")
 
     def worker(self) -> Worker:
-        return Worker((python(), str(WORKERS / "onnxruntime_cuda_worker.py")))
+        return Worker((sys.executable, str(WORKERS / "onnxruntime_cuda_worker.py")))
 
     def job_options(self, run: Run, precision: str) -> dict[str, Any]:
         """TF32 is off for fp32 alone: in half engines it is left to what stays in float, which
         is also what TensorRT does."""
-        told = {"device_id": "0", "use_tf32": "0" if precision == "fp32" else "1"}
-        return {"providers": list(self.providers), "provider_options": [told, {}]}
+        cuda = {"device_id": "0", "use_tf32": "0" if precision == "fp32" else "1"}
+        return {"providers": list(self.providers), "provider_options": [cuda, {}]}
 
     def _layers(
         self, model: Any, probed: Mapping[str, Any], graph: Any, precision: str
     ) -> list[EngineLayer]:
-        found = super()._layers(model, probed, graph, precision)
-        return found if precision == "fp32" else [_open(layer) for layer in found]
+        layers = super()._layers(model, probed, graph, precision)
+        return layers if precision == "fp32" else [_open(layer) for layer in layers]
 
     def _facts(self, probed: Mapping[str, Any], precision: str) -> dict[str, Any]:
         """`on_cpu`: the nodes that the CUDA provider did not take, with their operators."""
@@ -96,7 +97,7 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
 
 
 def _open(layer: EngineLayer) -> EngineLayer:
-    """A product of floats that TF32 was allowed for: its kernels tell, the graph does not."""
+    """A product of floats that may use TF32: its kernels show the type, the graph does not."""
     if layer.raw.op in _PRODUCTS and layer.compute_precision == "fp32":
         return replace(layer, compute_precision=None)
     return layer

@@ -10,22 +10,9 @@ from typing import Any
 from ..core.errors import InputError, ToolMissing
 from ..core.nodes import NodeGraph
 from ..core.resolve import RawLayer
+from ..core.tensor_types import precision_of
 from .layers import EngineLayer
 
-# ONNX Runtime's words for tensor types, in its profile.
-PRECISION_OF = {
-    "float": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "double": "fp64",
-    "float8e4m3fn": "fp8",
-    "float8e5m2": "fp8",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
-}
 _FLOATS = ("fp32", "fp16", "bf16", "fp64", "fp8")
 
 # Operators that only move or convert: nothing is computed in any precision.
@@ -182,21 +169,21 @@ class _Bounds:
 
     def _between(self, tensors: Sequence[str]) -> list[Any]:
         """The nodes that write `tensors`, back to where the model's tensors begin."""
-        found: dict[str, Any] = {}
+        between: dict[str, Any] = {}
         pending = [self._writer[t] for t in tensors if t in self._writer]
         while pending:
             node = pending.pop()
-            if node.name not in found:
-                found[node.name] = node
+            if node.name not in between:
+                between[node.name] = node
                 inner = (t for t in node.input if t and not self._is_known(t))
                 pending.extend(self._writer[t] for t in inner if t in self._writer)
-        return list(found.values())
+        return list(between.values())
 
     def _is_known(self, tensor: str) -> bool:
         return tensor.removeprefix(_CAST_PREFIX) in self._known
 
     def _reach(self, tensors: Iterable[str], *, back: bool) -> tuple[str, ...]:
-        found: dict[str, None] = {}
+        known: dict[str, None] = {}
         pending, seen = [t for t in tensors if t], set()
         while pending:
             tensor = pending.pop(0)
@@ -204,18 +191,18 @@ class _Bounds:
                 continue
             seen.add(tensor)
             if self._is_known(tensor):
-                found[tensor] = None
+                known[tensor] = None
             elif back:
                 writer = self._writer.get(tensor)
                 pending.extend(writer.input if writer is not None else ())
             else:
                 for reader in self._readers.get(tensor, ()):
                     pending.extend(reader.output)
-        return tuple(found)
+        return tuple(known)
 
 
 def _precisions(types: Sequence[str] | None) -> list[str]:
-    return [PRECISION_OF.get(t, t) for t in types or ()]
+    return [precision_of(t) or t for t in types or ()]
 
 
 def _main(precisions: Sequence[str]) -> str | None:

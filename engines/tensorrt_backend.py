@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -21,20 +22,24 @@ from ..core import nodes
 from ..core.errors import InputError, ToolMissing
 from ..core.files import read_json, replacing, write_json
 from ..core.machine import state
-from ..core.resolve import load_network
+from ..core.resolve import Network, RawLayer, load_network
 from ..core.run import Run
+from ..core.tensor_types import joined, precision_of
 from ..core.tool_commands import words
-from . import gpus, layers, tensorrt_layers
+from . import layers
 from .backend import (
     Backend,
     BuildOptions,
     Unavailable,
     Worker,
     check_options,
+    gpu_models,
     inputs_path,
+    no_gpu,
     nodes_path,
 )
 from .launch import call, job, shown
+from .layers import EngineLayer
 
 # The first version without precision flags: types come from the ONNX file.
 STRONGLY_TYPED_SINCE = 11
@@ -63,14 +68,16 @@ class TensorRTBackend(Backend):
                 f"{self.module} is not installed",
                 f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",
             )
-        if shutil.which(self._python()[0]) is None:
-            return Unavailable(
-                f"TRT_PYTHON={self._python()[0]} is not there", "name an interpreter that is"
-            )
-        return self._no_gpu()
+        return self._no_python() or self._no_gpu()
+
+    def _no_python(self) -> Unavailable | None:
+        python = self._python()[0]
+        if shutil.which(python) is None:
+            return Unavailable(f"TRT_PYTHON={python} is not there", "name an interpreter that is")
+        return None
 
     def _no_gpu(self) -> Unavailable | None:
-        return gpus.missing()
+        return no_gpu()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         check_options(self, asked)
@@ -81,16 +88,14 @@ class TensorRTBackend(Backend):
             )
         return {
             "version": self._version(),
-            "gpus": gpus.models(),
+            "gpus": gpu_models(),
             "optimization_level": None if level is None else int(level),
             **dict(asked.build),
         }
 
     def _version(self) -> str:
-        if shutil.which(self._python()[0]) is None:
-            raise ToolMissing(
-                f"TRT_PYTHON={self._python()[0]} is not there", fix="name an interpreter that is"
-            )
+        if missing := self._no_python():
+            raise ToolMissing(missing.reason, fix=missing.remedy)
         version = _distribution_version(tuple(self._python()), self.distribution)
         if version is None:
             raise ToolMissing(
@@ -131,19 +136,13 @@ class TensorRTBackend(Backend):
 
     def plan(self, run: Run, precision: str, options: Mapping[str, Any]) -> list[str]:
         engine, inspector = self.engine(run, precision), self.inspector(run, precision)
-        told = self._told(run, precision, options, self.network(run, precision))
-        tasks = ["build"] if options.get("compute_capability") else ["build", "inspect"]
-        given = inputs_path(run)
-        return [
-            shown(
-                self.worker().command,
-                job(task, engine, given, precision, threads=1, options=told,
-                    raw=inspector if task == "inspect" else None),
-            )
-            for task in tasks
-        ]  # fmt: skip
+        given = self._build_options(run, precision, options, self.network(run, precision))
+        jobs = [self._job("build", run, precision, engine, given)]
+        if not options.get("compute_capability"):
+            jobs.append(self._job("inspect", run, precision, engine, given, inspector))
+        return [shown(self.worker().command, j) for j in jobs]
 
-    def _told(
+    def _build_options(
         self, run: Run, precision: str, options: Mapping[str, Any], network: Path
     ) -> dict[str, Any]:
         """The worker's options for a build."""
@@ -155,62 +154,72 @@ class TensorRTBackend(Backend):
             "network": str(network),
         }
 
+    def _job(
+        self,
+        task: str,
+        run: Run,
+        precision: str,
+        engine: Path,
+        options: Mapping[str, Any],
+        raw: Path | None = None,
+    ) -> dict[str, Any]:
+        return job(task, engine, inputs_path(run), precision, threads=1, options=options, raw=raw)
+
     def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        engine, inspector = self.engine(run, precision), self.inspector(run, precision)
-        network, graph_file = self.network(run, precision), self.nodes(run, precision)
-        with replacing(engine) as made, replacing(network) as named, replacing(inspector) as seen:
-            told = self._told(run, precision, options, named)
-
-            def ask(task: str, raw: Path | None = None) -> dict[str, Any]:
-                given = inputs_path(run)
-                asked = job(task, made, given, precision, threads=1, options=told, raw=raw)
-                return call(self.worker(), asked)
-
+        engine, network = self.engine(run, precision), self.network(run, precision)
+        inspector = self.inspector(run, precision)
+        with (
+            replacing(engine) as new_engine,
+            replacing(network) as new_network,
+            replacing(inspector) as inspected,
+        ):
+            given = self._build_options(run, precision, options, new_network)
             elsewhere = options.get("compute_capability") is not None
             if elsewhere:
                 # Built for a GPU that is not here: nothing can load it, so nothing can inspect it.
                 # The build's log may list its layers.
-                write_json(seen, {"Layers": []})
-                told["logged_layers"] = str(seen)
-            facts: dict[str, Any] = ask("build")["facts"]
+                write_json(inspected, {"Layers": []})
+                given["logged_layers"] = str(inspected)
+            building = self._job("build", run, precision, new_engine, given)
+            facts: dict[str, Any] = call(self.worker(), building)["facts"]
             if not elsewhere:
-                ask("inspect", seen)
-            listed = layers.document(
-                engine.name,
-                self.name,
-                precision,
-                tensorrt_layers.engine_layers(read_json(seen)),
-                nodes.load(graph_file),
-                load_network(named),
-            )
+                inspecting = self._job("inspect", run, precision, new_engine, given, inspected)
+                call(self.worker(), inspecting)
+            listed = self._listed(run, precision, inspected, load_network(new_network))
         write_json(self.layers(run, precision), listed)
         self._record(run, precision, {"options": dict(options), **facts})
         return facts
 
     def take(self, run: Run, precision: str, file: Path) -> dict[str, Any]:
         engine, inspector = self.engine(run, precision), self.inspector(run, precision)
-        with replacing(engine) as made, replacing(inspector) as seen:
-            shutil.copyfile(file, made)
-            told = self.job_options(run, precision)
-            given = inputs_path(run)
-            asked = job("inspect", made, given, precision, threads=1, options=told, raw=seen)
+        with replacing(engine) as copied, replacing(inspector) as inspected:
+            shutil.copyfile(file, copied)
+            given = self.job_options(run, precision)
+            inspecting = self._job("inspect", run, precision, copied, given, inspected)
             facts = {
-                **call(self.worker(), asked)["facts"],
+                **call(self.worker(), inspecting)["facts"],
                 "built_elsewhere": True,
                 "file": file.name,
                 "engine_bytes": file.stat().st_size,
             }
-            listed = layers.document(
-                engine.name,
-                self.name,
-                precision,
-                tensorrt_layers.engine_layers(read_json(seen)),
-                nodes.load(self.nodes(run, precision)),
-            )
+            listed = self._listed(run, precision, inspected)
         write_json(self.network(run, precision), {"schema_version": 1, "layers": []})
         write_json(self.layers(run, precision), listed)
         self._record(run, precision, {"options": {}, **facts})
         return facts
+
+    def _listed(
+        self, run: Run, precision: str, inspector: Path, network: Network | None = None
+    ) -> dict[str, Any]:
+        """The layers.json of an engine that was inspected."""
+        return layers.document(
+            self.engine(run, precision).name,
+            self.name,
+            precision,
+            engine_layers(read_json(inspector)),
+            nodes.load(self.nodes(run, precision)),
+            network,
+        )
 
     def _record(self, run: Run, precision: str, about: Mapping[str, Any]) -> None:
         """Write build.json."""
@@ -253,3 +262,45 @@ def _distribution_version(python: tuple[str, ...], distribution: str) -> str | N
     code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
     return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def engine_layers(inspector: Mapping[str, Any]) -> list[EngineLayer]:
+    """The engine inspector's JSON as layers for the resolver, in execution order.
+
+    Format: TensorRT developer guide, "Engine Inspector". Detailed layers carry Inputs, Outputs and
+    Metadata (the ONNX nodes; empty for a ForeignNode of TensorRT 8). An engine that was not built
+    with detailed verbosity lists plain names. No entry has the compute precision: None.
+    """
+    seen: Counter[str] = Counter()
+    layers = []
+    for entry in inspector.get("Layers") or []:
+        layer = {"Name": entry} if isinstance(entry, str) else entry
+        name = str(layer.get("Name", ""))
+        inputs, outputs = _tensors(layer, "Inputs"), _tensors(layer, "Outputs")
+        detailed = "Inputs" in layer
+        raw = RawLayer(
+            name=name,
+            op=layer.get("LayerType"),
+            inputs=tuple(str(t.get("Name")) for t in inputs) if detailed else None,
+            outputs=tuple(str(t.get("Name")) for t in outputs) if detailed else None,
+            metadata=layer.get("Metadata") or None,
+            occurrence=seen[name],
+        )
+        seen[name] += 1
+        layers.append(
+            EngineLayer(
+                raw,
+                precision_in=_precision(inputs),
+                precision_out=_precision(outputs),
+                tactic=layer.get("TacticName") or layer.get("TacticValue"),
+            )
+        )
+    return layers
+
+
+def _tensors(layer: Mapping[str, Any], side: str) -> list[Mapping[str, Any]]:
+    return [t for t in layer.get(side) or [] if isinstance(t, Mapping)]
+
+
+def _precision(tensors: list[Mapping[str, Any]]) -> str | None:
+    return joined(precision_of(t.get("Format/Datatype") or t.get("Format")) for t in tensors)

@@ -22,7 +22,7 @@ from layerline.core import files
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
 from layerline.engines import backend as backends
-from layerline.engines import gpus
+from layerline.engines import onnxruntime_cuda_backend
 from layerline.engines.onnxruntime_backend import OnnxRuntimeBackend
 from layerline.export.command import export
 from layerline.profile.sweep import measure
@@ -265,7 +265,7 @@ def test_a_backend_that_is_missing_is_listed_and_the_others_are_measured(
     swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = backends.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
-    monkeypatch.setattr(gpus, "missing", lambda: gone)
+    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: gone)
     result = invoke(swept, "3", backend="onnxruntime,onnxruntime-cuda")
     assert result.exit_code == 0, result.exception
     found = document(swept)

@@ -23,7 +23,7 @@ from layerline.core.errors import InputError, ToolMissing
 from layerline.core.resolve import RawLayer
 from layerline.core.run import Run, open_run
 from layerline.engines import backend as backends
-from layerline.engines import gpus, onnxruntime_cuda_backend
+from layerline.engines import onnxruntime_cuda_backend
 from layerline.engines.command import engines
 from layerline.engines.layers import EngineLayer
 from layerline.engines.onnxruntime_cuda_backend import OnnxRuntimeCudaBackend
@@ -58,7 +58,7 @@ def test_it_is_a_backend_by_its_name() -> None:
 
 def test_wheel_without_the_provider_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(gpus, "missing", lambda: None)
+    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: None)
     monkeypatch.setattr(onnxruntime_cuda_backend, "PROVIDER", "libnot_there.so")
     why = OnnxRuntimeCudaBackend().unavailable()
     assert why is not None
@@ -71,7 +71,7 @@ def test_machine_without_a_gpu_is_exit_3(tmp_path: Path, monkeypatch: pytest.Mon
     pytest.importorskip("onnx")
     monkeypatch.setattr(onnxruntime_cuda_backend, "PROVIDER", "_pybind_state.py")
     gone = backends.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
-    monkeypatch.setattr(gpus, "missing", lambda: gone)
+    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: gone)
     path = write_run(tmp_path / "run", ("fp32",))
     command = ["--run", str(path), "--precision", "fp32", "--backend", "onnxruntime-cuda"]
     result = CliRunner().invoke(engines, command)
