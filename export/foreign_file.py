@@ -1,4 +1,4 @@
-"""nodes.json of an ONNX file that somebody else exported: its own names, and the modules they tell.
+"""`layerline nodes`: nodes.json of an ONNX file that somebody else exported.
 
 Node names stay as the file has them, because engines built from it carry these. Modules come from
 what torch's exporters leave:
@@ -18,21 +18,73 @@ of one name get `` #1``, `` #2``: which of them a layer is, the name does not sa
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError
-from ..core.nodes import SCHEMA_VERSION
+import click
+
+from ..core.cli.options import FilePath
+from ..core.cli.progress import log, progress
+from ..core.errors import InputError, ToolMissing
+from ..core.files import apart, write_json
 from . import naming
 from .quiet import gist, quiet
 
 
+@click.command()
+@click.argument("model", type=FilePath(), metavar="MODEL.onnx")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(),
+    help="The file to write. [default: MODEL.nodes.json beside the model]",
+)
+def nodes(model: Path, output: Path | None) -> None:
+    """nodes.json of your own ONNX file, for `layers --nodes`.
+
+    Nodes are named as in the file, so that engines built from it resolve; modules are what
+    torch's exporters left (metadata of the dynamo exporter, names /path/Op of the older one).
+    """
+    if importlib.util.find_spec("onnx_ir") is None:
+        raise ToolMissing("reading an ONNX file needs onnx-ir", fix="pip install onnx onnx-ir")
+    target = output or model.with_suffix(".nodes.json")
+    apart(target, model)
+    with progress(f"reading {model.name}"):
+        own = read(model)
+    write_json(target, own.document)
+    count = len(own.document["nodes"])
+    parts = [f"{own.known:,} tell their module"]
+    if own.inferred:
+        parts.append(f"{own.inferred:,} have that of their neighbours")
+    if own.unknown:
+        parts.append(f"{own.unknown:,} have none")
+    log(f"wrote {target}: {count:,} nodes, of which {', '.join(parts)}")
+    if not own.known:
+        log(
+            "note: no node tells its module (no scopes of torch's exporter, no names path/Op); "
+            "layers resolve to nodes, not to modules"
+        )
+    if own.unnamed:
+        log(f"note: {own.unnamed:,} nodes have no name; they are called node_of_OUTPUT")
+    if own.repeated:
+        log(
+            f"note: {own.repeated:,} nodes share their name with others and are numbered; a layer "
+            "of such a name resolves by its tensors alone"
+        )
+    if own.functions:
+        log(
+            f"note: the model has {own.functions:,} local functions, whose nodes an engine may "
+            "name otherwise; onnx.inliner.inline_local_functions makes them plain nodes"
+        )
+
+
 @dataclass(frozen=True)
-class Told:
-    """nodes.json, and how many of its nodes tell their module themselves, have that of a
+class ForeignNodes:
+    """nodes.json, and how many of its nodes name their module themselves, have that of a
     neighbour, have none; how many had no name, or one that others have; how many local functions
     the model has, whose insides are not looked at."""
 
@@ -45,7 +97,7 @@ class Told:
     functions: int
 
 
-def read(path: Path) -> Told:
+def read(path: Path) -> ForeignNodes:
     """nodes.json of any ONNX file. Weights beside it are not read and need not be there.
 
     InputError where it is missing or no ONNX model.
@@ -58,35 +110,17 @@ def read(path: Path) -> Told:
         module, classes[node] = _module(node)
         if module is not None:
             known[node] = module
-    found = naming.spread(nodes, known, *naming.neighbours(nodes))
+    modules = naming.spread(nodes, known, *naming.neighbours(nodes))
     names, repeated = _names(nodes)
-    weights = set(model.graph.initializers)
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "model": path.name,
-        # Before IR version 4 weights were inputs as well.
-        "inputs": [v.name for v in model.graph.inputs if v.name not in weights],
-        "outputs": [v.name for v in model.graph.outputs],
-        "initializers": list(model.graph.initializers),
-        "aliases": {},
-        "nodes": [
-            {
-                "name": name,
-                "op": node.op_type,
-                "module": found.get(node),
-                "module_class": classes[node],
-                "inputs": ["" if v is None else v.name for v in node.inputs],
-                "outputs": [v.name for v in node.outputs],
-                "source": None,
-            }
-            for node, name in zip(nodes, names, strict=True)
-        ],
-    }
-    return Told(
-        document,
+    named = [
+        naming.node_of(node, name, modules.get(node), classes[node])
+        for node, name in zip(nodes, names, strict=True)
+    ]
+    return ForeignNodes(
+        naming.nodes_json(path.name, model, named, {}),
         known=len(known),
-        inferred=len(found) - len(known),
-        unknown=len(nodes) - len(found),
+        inferred=len(modules) - len(known),
+        unknown=len(nodes) - len(modules),
         unnamed=sum(not n.name for n in nodes),
         repeated=repeated,
         functions=len(model.functions),
@@ -114,7 +148,7 @@ def _load(path: Path) -> Any:
 
 
 def _module(node: Any) -> tuple[str | None, str | None]:
-    """The module that a node tells itself, and its class; null where it tells none."""
+    """The module that a node names itself, and its class; None where it names none."""
     scopes = _listed(node, naming.SCOPES)
     if len(scopes) < 2:
         return by_name(node.name or "", node.op_type), None
@@ -127,14 +161,14 @@ def _module(node: Any) -> tuple[str | None, str | None]:
 def _listed(node: Any, key: str) -> list[str]:
     """A list that torch's exporter wrote as text; empty where it is none: the file is anybody's."""
     try:
-        found = ast.literal_eval(node.metadata_props.get(key, "[]"))
+        value = ast.literal_eval(node.metadata_props.get(key, "[]"))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    return [str(v) for v in found] if isinstance(found, list) else []
+    return [str(v) for v in value] if isinstance(value, list) else []
 
 
 def by_name(name: str, op: str) -> str | None:
-    """The module in a name that ends in its operator; null where it is no such name.
+    """The module in a name that ends in its operator; None where it is no such name.
 
     >>> by_name("/net/net.0/Gemm_1", "Gemm"), by_name("h.0/Add", "Add"), by_name("Add_3", "Add")
     ('net.0', 'h.0', None)
@@ -142,21 +176,21 @@ def by_name(name: str, op: str) -> str | None:
     *path, last = name.split("/")
     if not path or not re.fullmatch(rf"{re.escape(op)}(?:_\d+)?", last):
         return None
-    found: list[str] = []
+    modules: list[str] = []
     for part in filter(None, path):
-        if found and part.startswith(f"{found[-1]}."):
-            found[-1] = part
+        if modules and part.startswith(f"{modules[-1]}."):
+            modules[-1] = part
         else:
-            found.append(part)
-    return ".".join(found)
+            modules.append(part)
+    return ".".join(modules)
 
 
 def _names(nodes: list[Any]) -> tuple[list[str], int]:
-    """A name of its own for each node; how many had one that others have."""
-    plain = [n.name or f"node_of_{next((o.name for o in n.outputs), n.op_type)}" for n in nodes]
-    counts, seen = Counter(plain), Counter[str]()
+    """A unique name for each node; how many had one that others have."""
+    own = [n.name or f"node_of_{next((o.name for o in n.outputs), n.op_type)}" for n in nodes]
+    counts, seen = Counter(own), Counter[str]()
     names = []
-    for name in plain:
+    for name in own:
         seen[name] += 1
         names.append(name if counts[name] == 1 else f"{name} #{seen[name]}")
     return names, sum(n for n in counts.values() if n > 1)

@@ -53,7 +53,7 @@ class ModuleTree:
         return cls(classes, {k: tuple(v) for k, v in others.items()})
 
     def canonical(self, scope: str) -> str | None:
-        """The path in ``named_modules()`` for a scope as the exporter spells it; null if none."""
+        """The path in ``named_modules()`` for a scope as the exporter spells it, or None."""
         for candidate in (spelled(scope), spelled(scope, own=False)):
             if candidate in self.classes:
                 return candidate
@@ -63,7 +63,7 @@ class ModuleTree:
         return None
 
     def module_of(self, scopes: Iterable[str]) -> str | None:
-        """The innermost module of a chain of scopes, outermost first; null if none is known."""
+        """The innermost module of a chain of scopes, outermost first; None if none is known."""
         for scope in reversed(list(scopes)):
             found = self.canonical(scope)
             if found is not None:
@@ -136,18 +136,24 @@ def _rename(
     named = []
     for node, name in zip(nodes, names, strict=True):
         node.name = name
-        named.append(
-            Node(
-                name=name,
-                op=node.op_type,
-                module=modules[node],
-                module_class=tree.classes[modules[node]],
-                inputs=tuple("" if v is None else v.name for v in node.inputs),
-                outputs=tuple(v.name for v in node.outputs),
-                source=sources.get(node),
-            )
-        )
+        module = modules[node]
+        named.append(node_of(node, name, module, tree.classes[module], sources.get(node)))
     return Naming(tuple(named), len(nodes) - len(known))
+
+
+def node_of(
+    node: Any, name: str, module: str | None, module_class: str | None, source: str | None = None
+) -> Node:
+    """The entry of nodes.json for a node of `onnx_ir`."""
+    return Node(
+        name=name,
+        op=node.op_type,
+        module=module,
+        module_class=module_class,
+        inputs=tuple("" if v is None else v.name for v in node.inputs),
+        outputs=tuple(v.name for v in node.outputs),
+        source=source,
+    )
 
 
 def neighbours(nodes: list[Any]) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
@@ -246,7 +252,7 @@ def name_initializers(model: Any, module: nn.Module) -> None:
 
 
 def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> dict[str, Any]:
-    """nodes.json, as `core.nodes` describes it, of an `onnx_ir.Model` and its names.
+    """nodes.json of a model that was exported here.
 
     Raises CheckFailed where a node has no module of the model, or two nodes share a name.
     """
@@ -257,13 +263,22 @@ def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> d
             f"({', '.join(strays[:3]) or 'equal names'})",
             fix="please report this model",
         )
+    return nodes_json(model_name, model, naming.nodes, tree.aliases)
+
+
+def nodes_json(
+    model_name: str, model: Any, nodes: Iterable[Node], aliases: Mapping[str, Iterable[str]]
+) -> dict[str, Any]:
+    """nodes.json, as `core.nodes` describes it, of an `onnx_ir.Model` and its named nodes."""
+    weights = set(model.graph.initializers)
     return {
         "schema_version": SCHEMA_VERSION,
         "model": model_name,
-        "inputs": [v.name for v in model.graph.inputs],
+        # Before IR version 4 weights were inputs as well.
+        "inputs": [v.name for v in model.graph.inputs if v.name not in weights],
         "outputs": [v.name for v in model.graph.outputs],
         "initializers": list(model.graph.initializers),
-        "aliases": {k: list(v) for k, v in tree.aliases.items()},
+        "aliases": {k: list(v) for k, v in aliases.items()},
         "nodes": [
             {
                 "name": n.name,
@@ -274,7 +289,7 @@ def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> d
                 "outputs": list(n.outputs),
                 "source": n.source,
             }
-            for n in naming.nodes
+            for n in nodes
         ],
     }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CheckFailed, InputError
-from . import naming, opsets, tensor_shapes
+from . import naming, opsets
+from .naming import all_nodes
 from .quiet import gist, quiet
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ def eager_outputs(model: nn.Module, inputs: Mapping[str, Array]) -> dict[str, Ar
     tokens = {k: torch.from_numpy(v) for k, v in inputs.items()}
     try:
         with quiet(), torch.inference_mode():
-            found = model(**tokens)
+            output = model(**tokens)
     except (IndexError, ValueError, TypeError, RuntimeError, AttributeError) as e:
         raise InputError(
             f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)})",
             fix="use a shorter --seq or another model",
         ) from e
-    outputs = {k: v for k, v in found.items() if isinstance(v, torch.Tensor)}
+    outputs = {k: v for k, v in output.items() if isinstance(v, torch.Tensor)}
     if not outputs:
         raise InputError(f"{type(model).__name__} has no tensor among its outputs")
     return {k: v.float().numpy() for k, v in outputs.items()}
@@ -105,7 +106,7 @@ def export(
         named = naming.rename_converted(graph, named.nodes, tree)
     naming.strip_metadata(graph)
     document = naming.document(name, graph, named, tree)
-    document["tensors"] = tensor_shapes.of(graph)
+    document["tensors"] = tensors(graph)
     facts["tensors_without_shape"] = _without_shape(document)
     return Exported(graph, document, facts)
 
@@ -126,6 +127,39 @@ def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE
     data = path.with_name(f"{path.name}.data")
     ir.save(exported.model, path, format="protobuf", external_data=data.name)
     return [path, data]
+
+
+def tensors(model: Any) -> dict[str, dict[str, Any]]:
+    """``{name: {"dtype": "float16", "shape": [1, 512, 768]}}`` of an `onnx_ir.Model`.
+
+    Graph inputs, initializers and outputs of nodes, in this order. A dimension that is open is
+    None; a tensor whose type or rank nobody knows is absent. Types have NumPy's names (bfloat16
+    and narrower ones those of ml_dtypes).
+
+    torch's exporter writes them on every value. A conversion to another opset leaves some out:
+    ONNX's shape inference, which runs without the weights (so also above 2 GB), completes `model`.
+    """
+    if any(v.shape is None or v.dtype is None for v in _values(model)):
+        from onnx_ir.passes.common import ShapeInferencePass
+
+        ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    return {
+        v.name: {"dtype": v.dtype.numpy().name, "shape": [_size(d) for d in v.shape]}
+        for v in _values(model)
+        if v.shape is not None and v.dtype is not None
+    }
+
+
+def _values(model: Any) -> Iterator[Any]:
+    """Every tensor that has a name."""
+    yield from (v for v in model.graph.inputs if v.name)
+    yield from model.graph.initializers.values()
+    for node in all_nodes(model.graph):
+        yield from (v for v in node.outputs if v.name)
+
+
+def _size(dimension: Any) -> int | None:
+    return dimension if isinstance(dimension, int) else None
 
 
 def _without_shape(document: Mapping[str, Any]) -> int:
@@ -151,13 +185,13 @@ def _examples(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Mapping[
     """Inputs to trace with: a dynamic axis of size one would be taken for a constant."""
     import numpy as np
 
-    found = dict(inputs)
+    examples = dict(inputs)
     for axis, name in ((0, "batch"), (1, "seq")):
         if name in dynamic:
-            for key, value in found.items():
+            for key, value in examples.items():
                 if value.shape[axis] == 1:
-                    found[key] = np.repeat(value, 2, axis=axis)
-    return found
+                    examples[key] = np.repeat(value, 2, axis=axis)
+    return examples
 
 
 def _dynamic_shapes(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Any:

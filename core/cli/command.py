@@ -29,7 +29,7 @@ COMMANDS = {
     "timeline": "layerline.analysis.commands.timeline:timeline",
     "doctor": "layerline.core.cli.doctor:doctor",
     "read": "layerline.analysis.commands.read:read",
-    "nodes": "layerline.export.nodes_command:nodes",
+    "nodes": "layerline.export.foreign_file:nodes",
     "layers": "layerline.analysis.commands.layers:layers",
     "compare": "layerline.analysis.commands.compare:compare",
     "metrics": "layerline.analysis.commands.metrics:metrics",

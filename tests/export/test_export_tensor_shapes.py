@@ -12,7 +12,7 @@ ir = pytest.importorskip("onnx_ir")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from layerline.export import tensor_shapes  # noqa: E402
+from layerline.export import onnx_export  # noqa: E402
 
 
 def made(nodes: list[Any], x: list[Any], *constants: tuple[str, Any]) -> Any:
@@ -42,7 +42,7 @@ def test_what_the_exporter_left_out_is_inferred_through_the_values_of_shapes() -
         helper.make_node("IsNaN", ["r"], ["y"]),
     ]
     model = made(nodes, [1, 512, 768], weight, target)
-    assert tensor_shapes.of(model) == {
+    assert onnx_export.tensors(model) == {
         "x": {"dtype": "float16", "shape": [1, 512, 768]},
         "w": {"dtype": "float16", "shape": [768, 3072]},
         "to": {"dtype": "int64", "shape": [3]},
@@ -61,6 +61,6 @@ def test_an_open_dimension_is_null_and_an_operator_of_another_domain_is_absent()
         helper.make_node("Relu", ["x"], ["a"]),
         helper.make_node("Strange", ["a"], ["y"], domain="elsewhere"),
     ]
-    found = tensor_shapes.of(made(nodes, ["batch", 8]))
+    found = onnx_export.tensors(made(nodes, ["batch", 8]))
     assert found["a"] == {"dtype": "float16", "shape": [None, 8]}
     assert "y" not in found
