@@ -1,12 +1,12 @@
 """The precision a GPU kernel multiplies in, from its name.
 
 Names of matrix kernels spell their types; this reads the spellings below and nothing else. What
-it does not know is null, never a guess.
+it does not know is None, never a guess.
 
 - xmma, cask (TensorRT, cuDNN, cuBLAS): ``sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_…``: the types of
   A and B, of product and accumulator, of the output;
 - nvjet (cuBLAS 12.5 and later): ``nvjet_sm90_hsh_…``: A and B, accumulator, output; h half,
-  t bfloat16, s single, d double, q and o fp8. Single operands do not tell how they are multiplied;
+  t bfloat16, s single, d double, q and o fp8. Single operands do not say how they are multiplied;
 - cuBLAS before that: ``ampere_fp16_s16816gemm_fp16_…``, ``ampere_sgemm_…``;
 - CUTLASS: ``cutlass_80_tensorop_s1688gemm_…`` (single data in the tensor cores of sm80: TF32),
   ``…_tensorop_f16_s16816gemm_…``, ``cutlass_80_simt_sgemm_…``;
@@ -68,15 +68,15 @@ class KernelPrecision:
 
 @cache
 def kernel_precision(name: str) -> KernelPrecision | None:
-    """What a kernel multiplies in; null where its name does not tell, or it multiplies nothing.
+    """What a kernel multiplies in; None where its name does not say, or it multiplies nothing.
 
     >>> kernel_precision("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64").compute
     'tf32'
     """
     for parse in (_xmma, _nvjet, _attention, _plain_gemm, _instruction):
-        found = parse(name)
-        if found is not None:
-            return found
+        precision = parse(name)
+        if precision is not None:
+            return precision
     return None
 
 
@@ -94,7 +94,7 @@ def _nvjet(name: str) -> KernelPrecision | None:
         return None
     operands, accumulator, output = (_LETTERS[c] for c in match.groups())
     if operands == "fp32":
-        return None  # TF32, or single precision put together from smaller products: not told
+        return None  # TF32, or single precision put together from smaller products: not known
     return KernelPrecision(operands, operands, accumulator, output)
 
 

@@ -14,7 +14,7 @@ MODULE, PHASE, ITERATION = (f"{PREFIX}{kind}/" for kind in ("module", "phase", "
 
 
 def innermost(*groups: Iterable[str]) -> str | None:
-    """The last own range of the first group that has one, null without any. Groups of names:
+    """The last own range of the first group that has one; None without any. Groups of names:
     push/pop ranges, outermost first; then start/end ranges."""
     for names in groups:
         own = [n for n in names if n.startswith(PREFIX)]

@@ -56,12 +56,12 @@ def too_few_runs(sign: Sequence[int]) -> bool:
     The runs test with its normal approximation and continuity correction, one-sided; samples at
     the median are left out.
     """
-    told = [s for s in sign if s]
-    above = sum(s > 0 for s in told)
-    below, n = len(told) - above, len(told)
+    sides = [s for s in sign if s]
+    above, n = sum(s > 0 for s in sides), len(sides)
+    below = n - above
     if not above or not below or n < 6:
         return False
-    runs = 1 + sum(a != b for a, b in pairwise(told))
+    runs = 1 + sum(a != b for a, b in pairwise(sides))
     pairs = 2 * above * below
     deviation = math.sqrt(pairs * (pairs - n) / (n * n * (n - 1)))
     return (runs + 0.5 - pairs / n - 1) / deviation < NormalDist().inv_cdf(RUNS_LEVEL)
@@ -96,8 +96,8 @@ def _products(sign: Sequence[int]) -> list[int]:
     import numpy as np
 
     power = np.abs(np.fft.rfft(np.array(sign, dtype=float), 2 * len(sign))) ** 2
-    found: list[int] = np.rint(np.fft.irfft(power)[: len(sign)]).astype(int).tolist()
-    return found
+    sums: list[int] = np.rint(np.fft.irfft(power)[: len(sign)]).astype(int).tolist()
+    return sums
 
 
 def in_order(samples: Sequence[int]) -> Stat | None:
@@ -106,17 +106,14 @@ def in_order(samples: Sequence[int]) -> Stat | None:
     The ranks of the interval's ends lie sqrt(`dependence`) times as far from the middle; the
     whole range of the samples where that is beyond them.
     """
-    found = summarise(samples)
-    if found is None or found.low is None:
-        return found
-    tau = dependence(samples)
-    k = interval_rank(found.n)
-    if k is None or tau == 1:
-        return found
-    middle = (found.n + 1) / 2
+    stat = summarise(samples)
+    k = None if stat is None else interval_rank(stat.n)
+    if stat is None or k is None or (tau := dependence(samples)) == 1:
+        return stat
+    middle = (stat.n + 1) / 2
     rank = max(1, math.floor(middle - (middle - k) * math.sqrt(tau)))
     ordered = sorted(int(s) for s in samples)
-    return replace(found, low=ordered[rank - 1], high=ordered[found.n - rank])
+    return replace(stat, low=ordered[rank - 1], high=ordered[stat.n - rank])
 
 
 def sizes(latency: Mapping[str, Any], size: str = "n") -> list[int]:
@@ -125,7 +122,7 @@ def sizes(latency: Mapping[str, Any], size: str = "n") -> list[int]:
 
 
 def split(samples: Sequence[int], sizes: Sequence[int]) -> list[Sequence[int]]:
-    """The samples of each process, all where there was one; a process without any says nothing.
+    """The samples of each process, all where there was one; one without any has no part.
 
     ValueError where the sizes are not those of the samples.
     """
@@ -141,7 +138,7 @@ def of_processes(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | No
     """Summary of samples that several processes took one after the other; `sizes`: how many each.
 
     Samples of one process say nothing of the next, so the median is the median of the processes'
-    medians, and the interval covers the interval of each and `between` all (null where one has
+    medians, and the interval covers the interval of each and `between` all (None where one has
     none). ValueError where the sizes are not those of the samples.
     """
     parts = split(samples, sizes)

@@ -2,8 +2,8 @@
 
 Latencies are skewed and have outliers, so the centre is the median and its interval is the
 binomial (order statistic) interval: the pair of samples x(k), x(n+1-k) with the largest k for
-which P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2. It is exact for independent samples of any
-distribution. Fewer than six samples have no 95 % interval: it is null, not a guess.
+which P(Binomial(n, 1/2) < k) <= (1 - CONFIDENCE) / 2. It is exact for independent samples of any
+distribution. Fewer than six samples have no 95 % interval: it is None, not a guess.
 Samples that depend on one another have a wider one: `core.series`.
 Source: David and Nagaraja, Order Statistics, 3rd ed., section 7.1.
 """
@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
+
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Stat:
 
     @property
     def relative_width(self) -> float | None:
-        """Half the interval's width over the median; null without an interval."""
+        """Half the interval's width over the median; None without an interval."""
         if self.low is None or self.high is None or self.median == 0:
             return None
         return (self.high - self.low) / 2 / self.median
@@ -57,9 +59,9 @@ def median(ordered: Sequence[int]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def interval_rank(n: int, confidence: float = 0.95) -> int | None:
-    """The largest k for which [x(k), x(n+1-k)] covers the median; null where none does."""
-    tail = (1 - confidence) / 2
+def interval_rank(n: int) -> int | None:
+    """The largest k for which [x(k), x(n+1-k)] covers the median; None where none does."""
+    tail = (1 - CONFIDENCE) / 2
     cumulative, k = 0.0, 0
     while k < (n + 1) // 2:
         log_p = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
@@ -70,13 +72,13 @@ def interval_rank(n: int, confidence: float = 0.95) -> int | None:
     return k or None
 
 
-def summarise(samples: Iterable[int], confidence: float = 0.95) -> Stat | None:
-    """Summarise samples; null when there are none."""
+def summarise(samples: Iterable[int]) -> Stat | None:
+    """Summarise samples; None when there are none."""
     ordered = sorted(int(s) for s in samples)
     if not ordered:
         return None
     n = len(ordered)
-    k = interval_rank(n, confidence)
+    k = interval_rank(n)
     return Stat(
         n=n,
         median=median(ordered),
@@ -93,7 +95,7 @@ def ratio(over: Stat | None, under: Stat | None) -> dict[str, float | None] | No
     """over / under with the interval that holds when each median lies in its own interval.
 
     Conservative: low = over.low / under.high, high = over.high / under.low, so coverage is at
-    least 2 * confidence - 1. Null where a side is missing or zero.
+    least 2 * CONFIDENCE - 1. None where a side is missing or zero.
     """
     if over is None or under is None or not under.median:
         return None

@@ -15,7 +15,7 @@ NS_PER_MS = 1_000_000
 def remark(
     label: str, batch: int, swept: Mapping[str, Any] | None, own: Mapping[str, Any] | None
 ) -> str | None:
-    """A sentence where the two differ by more than their intervals; null where they do not, or one
+    """A sentence where the two differ by more than their intervals; None where they do not, or one
     is not known. `swept` and `own`: median, low and high, in ns."""
     if swept is None or own is None:
         return None
@@ -25,12 +25,12 @@ def remark(
     if swept["low"] <= own["high"] and own["low"] <= swept["high"]:
         return None
     return (
-        f"{label} at batch {batch} took {_told(swept)} here and {_told(own)} in the run itself: "
+        f"{label} at batch {batch} took {_text(swept)} here and {_text(own)} in the run itself: "
         "they differ by more than their intervals. This machine is not steady from one process to "
         "the next; the sweep and the run compare no closer than that."
     )
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _text(one: Mapping[str, Any]) -> str:
     median, low, high = (one[k] / NS_PER_MS for k in ("median", "low", "high"))
     return f"{median:.3g} ms ({low:.3g} to {high:.3g})"

@@ -144,7 +144,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
 }
 
-# What a row of a table that is read again is named by: never null.
+# What names a row of a table that is read again: never null.
 NEEDED: dict[str, tuple[str, ...]] = {
     "layers": ("layer",),
     "modules": ("side", "precision", "phase", "module"),

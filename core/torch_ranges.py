@@ -1,6 +1,6 @@
 """The NVTX ranges that PyTorch opens around operators: a name, and numbers of the single call.
 
-``aten::mm, seq = 12, op_id = 34, sizes = [[2, 2], []]``, of which each number may be missing.
+``aten::mm, seq = 12, op_id = 34, sizes = [[2, 2], []]``; each number may be missing.
 Source: `getNvtxStr` in torch/csrc/profiler/util.cpp.
 """
 
@@ -18,13 +18,13 @@ _NUMBERS = re.compile(r"(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = 
 
 
 def split(text: str) -> tuple[str, int | None]:
-    """Name and sequence number of a range; the number is null without one."""
+    """Name and sequence number of a range; the number is None without one."""
     # The shortest name that leaves nothing but numbers; a name may have commas of its own.
     at = text.find(", ")
     while at >= 0:
-        found = _NUMBERS.fullmatch(text, at)
-        if found:
-            number = found["seq"]
+        match = _NUMBERS.fullmatch(text, at)
+        if match:
+            number = match["seq"]
             return text[:at], None if number is None else int(number)
         at = text.find(", ", at + 1)
     return text, None

@@ -59,7 +59,7 @@ def _environment(worker: Worker) -> dict[str, str]:
 def _run(
     command: Sequence[str], environment: Mapping[str, str], stderr: Any, timeout: float | None
 ) -> int | None:
-    """The exit status; null when the time was over. Whatever happens, the process is gone."""
+    """The exit status; None when the time was over. Whatever happens, the process is gone."""
     try:
         process = subprocess.Popen(
             command,

@@ -1,4 +1,4 @@
-"""`layerline export`: arguments and what is told; the work is in `stage`."""
+"""`layerline export`: arguments and messages; the work is in `stage`."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def export(
 
 
 def _axes(texts: tuple[str, ...]) -> tuple[str, ...]:
-    found = listed(texts)
-    for axis in found:
+    axes = listed(texts)
+    for axis in axes:
         if axis not in ("batch", "seq"):
             raise InputError(f"--dynamic {axis}: no such axis", fix="choose from batch, seq")
-    return tuple(axis for axis in ("batch", "seq") if axis in found)
+    return tuple(axis for axis in ("batch", "seq") if axis in axes)

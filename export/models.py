@@ -42,7 +42,7 @@ class ModelSpec:
     """A model, its weights and its input. `source` is builtin, folder or hub.
 
     `location` is a folder's absolute path or a hub id, `weights` random or loaded, `config` the
-    complete configuration with the overrides in it, `attn_implementation` null while the library
+    complete configuration with the overrides in it, `attn_implementation` None while the library
     chooses. Shapes: tokens are int64 of [batch, seq].
     """
 
@@ -143,8 +143,8 @@ def load_spec(path: Path) -> ModelSpec:
     missing = [name for name in names if name not in document]
     if missing:
         raise InputError(f"lacks {', '.join(missing)}", file=path, fix="export again")
-    found = {name: document[name] for name in names}
-    return ModelSpec(**{**found, "dynamic": tuple(found["dynamic"])})
+    values = {name: document[name] for name in names}
+    return ModelSpec(**{**values, "dynamic": tuple(values["dynamic"])})
 
 
 def cast(model: nn.Module, precision: str) -> nn.Module:
@@ -182,7 +182,7 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
 
 
 def positions(config: dict[str, Any], synonyms: dict[str, str]) -> int | None:
-    """How many positions the configuration allows; null where it sets no limit."""
+    """How many positions the configuration allows; None where it sets no limit."""
     key = synonyms.get("max_position_embeddings", "max_position_embeddings")
     value = config.get(key)
     return value if isinstance(value, int) and value > 0 else None

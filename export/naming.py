@@ -65,9 +65,9 @@ class ModuleTree:
     def module_of(self, scopes: Iterable[str]) -> str | None:
         """The innermost module of a chain of scopes, outermost first; None if none is known."""
         for scope in reversed(list(scopes)):
-            found = self.canonical(scope)
-            if found is not None:
-                return found
+            path = self.canonical(scope)
+            if path is not None:
+                return path
         return None
 
 
@@ -157,7 +157,7 @@ def node_of(
 
 
 def neighbours(nodes: list[Any]) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
-    """Who reads what each node writes, and who writes what it reads."""
+    """The nodes that read what each node writes, and those that write what it reads."""
     consumers = {n: [use.node for o in n.outputs for use in o.uses()] for n in nodes}
     producers = {
         n: [p for i in n.inputs if i is not None and (p := i.producer()) is not None] for n in nodes
@@ -175,10 +175,10 @@ def from_neighbours(
 
     What reads a node's outputs decides (a cast or split belongs to the module that needed it),
     several modules by what encloses them all; without known readers, what the node reads does.
-    A node that neither says anything about belongs to the root module.
+    A node without a module on either side belongs to the root module.
     """
-    found = spread(nodes, known, consumers, producers)
-    return {node: found.get(node, "") for node in nodes}
+    modules = spread(nodes, known, consumers, producers)
+    return {node: modules.get(node, "") for node in nodes}
 
 
 def spread(
@@ -187,15 +187,15 @@ def spread(
     consumers: Mapping[Any, list[Any]],
     producers: Mapping[Any, list[Any]],
 ) -> dict[Any, str]:
-    """As `from_neighbours`, without the nodes of which no neighbour says anything."""
-    found = dict(known)
+    """As `from_neighbours`, without the nodes that no neighbour gives a module."""
+    modules = dict(known)
     for beside, order in ((consumers, nodes[::-1]), (producers, nodes)):
         for node in order:
-            if node not in found:
-                around = [found[n] for n in beside[node] if n in found]
+            if node not in modules:
+                around = [modules[n] for n in beside[node] if n in modules]
                 if around:
-                    found[node] = enclosing(around)
-    return found
+                    modules[node] = enclosing(around)
+    return modules
 
 
 def enclosing(paths: list[str]) -> str:

@@ -101,7 +101,7 @@ def _not_in(schema: Any, node: Any) -> Iterator[str]:
 
 
 def _constant(value: Any) -> list[int] | None:
-    """A constant tensor of integers as a list; null when it is computed or absent."""
+    """A constant tensor of integers as a list; None when it is computed or absent."""
     tensor = None if value is None else value.const_value
     return None if tensor is None else [int(v) for v in tensor.numpy().reshape(-1)]
 

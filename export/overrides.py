@@ -16,16 +16,16 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 def split(pairs: tuple[str, ...] | list[str]) -> dict[str, str]:
     """``key=value`` texts as a dict. Raises InputError for one without ``=``, or a key twice."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         key = key.strip()
         if not equals or not key:
             raise InputError(f"--set {pair}: not key=value", fix="e.g. --set n_layer=6")
-        if key in found and found[key] != value.strip():
-            raise InputError(f"--set {key}: given twice, {found[key]} and {value.strip()}")
-        found[key] = value.strip()
-    return found
+        if key in values and values[key] != value.strip():
+            raise InputError(f"--set {key}: given twice, {values[key]} and {value.strip()}")
+        values[key] = value.strip()
+    return values
 
 
 def typed(
@@ -78,7 +78,7 @@ def _convert(text: str, old: Any) -> Any:
         if not isinstance(value, dict if isinstance(old, dict) else list):
             raise ValueError(text)
         return value
-    # null says nothing about the type: JSON where it is JSON, otherwise the text itself
+    # None says nothing about the type: JSON where it is JSON, otherwise the text itself
     try:
         return json.loads(text)
     except json.JSONDecodeError:

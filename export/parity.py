@@ -25,7 +25,7 @@ def compare(reference: Array, got: Array) -> dict[str, Any]:
     max_abs: the largest absolute difference. max_rel: that over the largest absolute value of
     the reference (an element-wise ratio would blow up at zeros). cosine: of all values as one
     vector. top1: the share of positions whose largest feature is the same. n: values compared.
-    All but n are null when a value is NaN or infinite (`finite` says how many are not).
+    All but n are None when a value is NaN or infinite (`finite` says how many are not).
     """
     import numpy as np
 
@@ -90,7 +90,7 @@ def entry(
 ) -> dict[str, Any]:
     """parity.json's entry for one file: the main (first) output's figures, and each output's.
 
-    `got` null: this machine's ONNX Runtime cannot run the file; everything measured is null.
+    `got` None: this machine's ONNX Runtime cannot run the file; everything measured is None.
     `facts` say what was compared (reference, random_weights, reason).
     """
     enforced = precision == "fp32"

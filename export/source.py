@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -89,7 +90,7 @@ def resolve(request: Request) -> ModelSpec:
         weights=weights,
         task=task,
         model_class=model_class,
-        config=_plain(config),
+        config=_portable(config),
         overrides=changed,
         attn_implementation=attention,
         seed=request.seed,
@@ -252,11 +253,9 @@ def choose_class(config: Any) -> tuple[str, str]:
     return chosen, "masked-lm" if chosen in masked.values() else "encoder"
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    """The configuration as plain JSON values, without what the installation decides."""
-    import json
-
-    found = json.loads(config.to_json_string(use_diff=False))
+def _portable(config: Any) -> dict[str, Any]:
+    """The configuration as JSON values, without what the installation decides."""
+    values = json.loads(config.to_json_string(use_diff=False))
     for key in ("transformers_version", "dtype", "torch_dtype", "_name_or_path"):
-        found.pop(key, None)
-    return dict(found)
+        values.pop(key, None)
+    return dict(values)

@@ -63,7 +63,7 @@ def repeat_options(each: str, seconds: str) -> Callable[[Callable[..., Any]], Ca
 
 
 def plan(limits: dict[str, Any], *, most: int, seconds: float) -> measure.Plan:
-    """How long to measure; `limits` are the user's iterations, target and seconds (null: ours)."""
+    """How long to measure; `limits` are the user's iterations, target and seconds (None: ours)."""
     return measure.Plan(
         most=limits["iterations"] or most,
         target=limits["target"],
@@ -89,7 +89,7 @@ def latency_step(of: measure.Subject, wanted: measure.Plan) -> Step:
 
 
 def latency(of: measure.Subject, wanted: measure.Plan) -> None:
-    """Measure an engine's latency, or see that it is valid. Raises LayerlineError."""
+    """Measure an engine's latency where it is not valid. Raises LayerlineError."""
     perform(
         latency_step(of, wanted),
         lambda: measure.latency(of, wanted),
@@ -139,7 +139,7 @@ def forget(run: Run, what: Sequence[str], precisions: Sequence[str], backend: st
 
 
 def skip(run: Run, name: str, what: str, why: str, fix: str) -> None:
-    """Leave the fact that something was not measured: a step without outputs."""
+    """Record that something was not measured: a step without outputs."""
     step = Step(run, name, {"skipped": why}, [], [])
     if not step.valid():
         with step.recording() as facts:

@@ -25,7 +25,7 @@ from ..tool_commands import words
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis. `found` null means missing; `fix` says how to get it."""
+    """One line of the diagnosis. `found` None means missing; `fix` says how to get it."""
 
     what: str
     needed_for: str

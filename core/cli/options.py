@@ -74,10 +74,10 @@ def listed(values: Iterable[str]) -> tuple[str, ...]:
     nothing between them are an error.
     """
     given = [v for v in values if v.strip()]
-    found = [part.strip() for v in given for part in v.split(",") if part.strip()]
-    if given and not found:
+    parts = [part.strip() for v in given for part in v.split(",") if part.strip()]
+    if given and not parts:
         raise click.BadParameter(f"there is nothing in {' '.join(given)!r}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(parts))
 
 
 def names(
@@ -85,7 +85,7 @@ def names(
 ) -> tuple[str, ...]:
     """A callback of a repeatable option: each name once, without blanks around it, in the order
     given; a name that is empty is an error."""
-    found = tuple(dict.fromkeys(v.strip() for v in values))
-    if "" in found:
+    unique = tuple(dict.fromkeys(v.strip() for v in values))
+    if "" in unique:
         raise click.BadParameter("a name is empty")
-    return found
+    return unique

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 PROTOCOL = 1
+CONFIDENCE = 0.95
 FEWEST = 6  # samples that have a 95 % interval of the median
 ONE_IN_TWENTY = -1.6448536269514722  # of a normal distribution, one-sided
 
@@ -56,8 +57,8 @@ def read_job(path: str) -> Job:
     with Path(path).open(encoding="utf-8") as f:
         job = json.load(f)
     if not isinstance(job, dict) or job.get("protocol") != PROTOCOL:
-        found = job.get("protocol") if isinstance(job, dict) else None
-        raise WorkerError(f"job of protocol {found!r}, this worker speaks {PROTOCOL}")
+        protocol = job.get("protocol") if isinstance(job, dict) else None
+        raise WorkerError(f"job of protocol {protocol!r}, this worker speaks {PROTOCOL}")
     for name, kind in _FIELDS.items():
         if not isinstance(job.get(name), kind) or isinstance(job.get(name), bool):
             raise WorkerError(f"job field {name} is {job.get(name)!r}")
@@ -117,9 +118,9 @@ def _die_with_parent() -> None:
 # --- statistics: as in core/stats.py and core/series.py, which a worker cannot import -----------
 
 
-def interval_rank(n: int, confidence: float = 0.95) -> int | None:
-    """The largest k for which [x(k), x(n+1-k)] covers the median of n samples; null: none does."""
-    tail = (1 - confidence) / 2
+def interval_rank(n: int) -> int | None:
+    """The largest k for which [x(k), x(n+1-k)] covers the median of n samples; None: none does."""
+    tail = (1 - CONFIDENCE) / 2
     cumulative, k = 0.0, 0
     while k < (n + 1) // 2:
         log_p = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2)
@@ -132,7 +133,7 @@ def interval_rank(n: int, confidence: float = 0.95) -> int | None:
 
 def relative_width(samples: Sequence[int]) -> float | None:
     """Half the width of the median's 95 % interval over the median, of samples in their order;
-    null: too few samples. Samples that depend on one another have a wider one."""
+    None: too few samples. Samples that depend on one another have a wider one."""
     ordered = sorted(samples)
     n = len(ordered)
     k = interval_rank(n)
@@ -148,12 +149,12 @@ def relative_width(samples: Sequence[int]) -> float | None:
 def dependence(sign: Sequence[int]) -> float:
     """How many samples are worth one independent sample, from the signs of sample - median: Geyer's
     initial positive sequence where the runs test finds too few runs, else 1 (core/series.py)."""
-    told = [s for s in sign if s]
-    above, n = sum(s > 0 for s in told), len(told)
+    sides = [s for s in sign if s]
+    above, n = sum(s > 0 for s in sides), len(sides)
     below = n - above
     if not above or not below or n < FEWEST:
         return 1.0
-    runs = 1 + sum(told[i] != told[i - 1] for i in range(1, n))
+    runs = 1 + sum(sides[i] != sides[i - 1] for i in range(1, n))
     pairs = 2 * above * below
     deviation = math.sqrt(pairs * (pairs - n) / (n * n * (n - 1)))
     if (runs + 0.5 - pairs / n - 1) / deviation >= ONE_IN_TWENTY:
@@ -174,8 +175,8 @@ def _products(sign: Sequence[int]) -> list[int]:
     import numpy as np
 
     power = np.abs(np.fft.rfft(np.array(sign, dtype=float), 2 * len(sign))) ** 2
-    found: list[int] = np.rint(np.fft.irfft(power)[: len(sign)]).astype(int).tolist()
-    return found
+    sums: list[int] = np.rint(np.fft.irfft(power)[: len(sign)]).astype(int).tolist()
+    return sums
 
 
 def repeat(
@@ -190,7 +191,7 @@ def repeat(
     Warming up takes at least `settle` seconds: clocks and caches settle by time, not by count.
     Ends by "target", "iterations" (max reached) or "seconds", never before iterations.min unless
     the seconds ran out, and never without a sample. Times are host-clock nanoseconds around
-    `run`, which must not return before its work is done; with `sample`, what that says after
+    `run`, which must not return before its work is done; with `sample`, what that gives after
     each run (device events, say).
     """
     warmup = [_timed(run, clock, sample) for _ in range(job["warmup"])]

@@ -37,7 +37,7 @@ def said(text: str) -> bool:
 
 
 def little(begun: Memory | None, failed: Memory | None = None) -> str | None:
-    """How little was free when it began, or else when it failed; null: enough, or not known."""
+    """How little was free when it began, or else when it failed; None: enough, or not known."""
     for memory, when in ((begun, "when it began"), (failed, "when it failed")):
         if memory is not None and memory[0] < LITTLE_BYTES:
             free, total = (f"{b / 2**30:.1f} GiB" for b in memory)

@@ -29,7 +29,7 @@ THROTTLE_REASONS = {
 class Sampler:
     """Context manager that samples the GPU every `period` seconds on a thread of its own.
 
-    `bus` is where the GPU sits, as `cuda_driver.bus_id` tells it; null where there is none.
+    `bus` is where the GPU sits, from `cuda_driver.bus_id`; None where there is none.
     """
 
     def __init__(self, bus: str | None, period: float = 0.02) -> None:

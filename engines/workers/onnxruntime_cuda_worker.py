@@ -137,7 +137,7 @@ def preload(ort: Any) -> None:
     """Load CUDA and cuDNN from NVIDIA's Python packages, wherever they are on the path (1.21 and
     later; by itself ONNX Runtime looks for them beside its own folder only).
 
-    What is not found is left to the loader; a provider that does not load is told by `why_not`.
+    What is not found is left to the loader; `why_not` explains a provider that does not load.
     """
     if not hasattr(ort, "preload_dlls"):
         return
@@ -214,10 +214,10 @@ def trace(job: Job) -> dict[str, Any]:
     _read(clock, now, readings)
     for _ in range(job["iterations"]["min"]):
         begun = time.perf_counter_ns()
-        found = clock.queued(bound.run) if queued else clock.timed(bound.run)
-        if found is None:  # it could be queued before: the host was held up for a second
+        ns = clock.queued(bound.run) if queued else clock.timed(bound.run)
+        if ns is None:  # it could be queued before: the host was held up for a second
             raise WorkerError("the run was not queued in time", "capture again")
-        device.append(found)
+        device.append(ns)
         host.append(time.perf_counter_ns() - begun)
     _read(clock, now, readings)
     place.cuda.profiler_stop()

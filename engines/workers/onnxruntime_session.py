@@ -1,6 +1,6 @@
 """What the ONNX Runtime workers share: sessions, their errors, bound inputs and outputs.
 
-``options.providers`` names execution providers, ``options.provider_options`` what each is told. A
+``options.providers`` names execution providers, ``options.provider_options`` their options. A
 place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cuda_worker`.
 """
 
@@ -49,9 +49,9 @@ class Host:
         self.ort = ort
 
     def provider_options(self, job: Job) -> list[dict[str, str]]:
-        """What each provider of the job is told."""
-        told = job["options"].get("provider_options")
-        return told or [{} for _ in job["options"].get("providers", [CPU])]
+        """The options of each provider of the job."""
+        given = job["options"].get("provider_options")
+        return given or [{} for _ in job["options"].get("providers", [CPU])]
 
     def check(self, session: Any) -> None:
         """WorkerError where the session is not what was asked for."""
@@ -87,7 +87,7 @@ class Host:
 
 
 def _peak_host_bytes() -> int | None:
-    """The most memory this process had; null where Linux does not tell.
+    """The most memory this process had; None where Linux does not say.
 
     Not getrusage: its maximum is that of the parent too, which was forked (getrusage(2)).
     """
@@ -124,7 +124,7 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
             3,
         )
     try:
-        made = ort.InferenceSession(
+        loaded = ort.InferenceSession(
             path,
             options,
             providers=providers,
@@ -137,8 +137,8 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
             raise lacking from e
         what = f"{path}: ONNX Runtime refuses it ({text})"
         raise WorkerError(what, "export it again") from None
-    place.check(made)
-    return made
+    place.check(loaded)
+    return loaded
 
 
 def _refusals(ort: Any) -> tuple[type[Exception], ...]:
@@ -230,13 +230,13 @@ def facts(place: Host, session: Any, job: Job) -> dict[str, Any]:
         "onnxruntime": place.ort.__version__,
         "build": place.ort.get_build_info(),
         "providers": session.get_providers(),
-        "provider_options": told(session),
+        "provider_options": provider_options(session),
         "threads": job["threads"],
         **place.facts(),
     }
 
 
-def told(session: Any) -> dict[str, Any]:
+def provider_options(session: Any) -> dict[str, Any]:
     """The providers' options as ONNX Runtime took them, without addresses of this process."""
     options = session.get_provider_options()
     return {

@@ -42,7 +42,7 @@ def strongly_typed(trt: Any) -> bool:
 
 
 def facts(trt: Any) -> dict[str, Any]:
-    """The library's version and which way it is told about precision."""
+    """The library's version, and whether the ONNX file decides precision."""
     return {"tensorrt": trt.__version__, "strongly_typed": strongly_typed(trt)}
 
 
@@ -80,14 +80,14 @@ def make_logger(trt: Any) -> Any:
                 self.layers = message
 
         def counted(self) -> dict[str, dict[str, int]]:
-            """The counts as plain dictionaries, most frequent first."""
+            """The counts as dictionaries, most frequent first."""
             return {level: dict(c.most_common()) for level, c in self.counts.items()}
 
     return Logger()
 
 
 def made(make: Callable[[Any], Any], logger: Any) -> Any:
-    """A builder or a runtime; null where the library gives none, its reason in `logger.errors`."""
+    """A builder or a runtime; None where the library gives none, its reason in `logger.errors`."""
     try:
         return make(logger)
     except (TypeError, RuntimeError) as e:  # pybind11's ways to say so

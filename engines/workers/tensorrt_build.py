@@ -163,7 +163,7 @@ def _builder(trt: Any, logger: Any, memory: tuple[int, int] | None) -> Any:
 
 
 def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> WorkerError:
-    """`memory`: free and all bytes of the GPU when the build began; null: not known, or no GPU
+    """`memory`: free and all bytes of the GPU when the build began; None: not known, or no GPU
     needed."""
     text = " ".join(logger.errors[-3:]) or "TensorRT gives no reason"
     low = text.lower()

@@ -26,7 +26,7 @@ _TENSOR = re.compile(
 
 
 def document(message: str | None) -> dict[str, Any] | None:
-    """``{"Layers": [...]}`` of a log message, or null where it is none."""
+    """``{"Layers": [...]}`` of a log message, or None where it is none."""
     if message is None or not message.startswith(BEGIN):
         return None
     lines = message[len(BEGIN) :].splitlines()
@@ -34,14 +34,14 @@ def document(message: str | None) -> dict[str, Any] | None:
 
 
 def _layer(line: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    layer: dict[str, Any] = {}
     keys = [m for m in _KEY.finditer(line) if _depth(line, m.start()) == 0]
     for i, key in enumerate(keys):
         end = keys[i + 1].start() if i + 1 < len(keys) else len(line)
         value = line[key.end() : end]
         tensors = key[1] in ("Inputs", "Constants", "Outputs")
-        found.setdefault(key[1], _tensors(value) if tensors else value)
-    return found
+        layer.setdefault(key[1], _tensors(value) if tensors else value)
+    return layer
 
 
 def _depth(line: str, end: int) -> int:

@@ -26,8 +26,8 @@ def read_nodes(path: str) -> list[dict[str, Any]]:
 
 def _tensors(layer: Any, side: str) -> list[str]:
     count = getattr(layer, f"num_{side}s")
-    found = (getattr(layer, f"get_{side}")(i) for i in range(count))
-    return [t.name for t in found if t is not None]
+    tensors = (getattr(layer, f"get_{side}")(i) for i in range(count))
+    return [t.name for t in tensors if t is not None]
 
 
 def describe(network: Any) -> list[dict[str, Any]]:
@@ -48,12 +48,12 @@ def describe(network: Any) -> list[dict[str, Any]]:
 
 
 def assign_nodes(layers: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> None:
-    """Set ``layer["node"]`` to the ONNX node's name, or null for constants and unknown layers.
+    """Set ``layer["node"]`` to the ONNX node's name, or None for constants and unknown layers.
 
     A helper takes the node of its readers when they agree (walking from the outputs backwards, so
-    that chains of helpers resolve); two different readers leave it null.
+    that chains of helpers resolve); two different readers leave it None.
     """
-    by_name = {n["name"]: n["name"] for n in nodes}
+    names = {n["name"] for n in nodes}
     by_output = {t: n["name"] for n in nodes for t in n["outputs"] if t}
     readers: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
@@ -61,8 +61,9 @@ def assign_nodes(layers: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> N
             readers.setdefault(tensor, []).append(layer)
     for layer in layers:
         owners = {by_output[t] for t in layer["outputs"] if t in by_output}
-        found = by_name.get(layer["name"]) or (owners.pop() if len(owners) == 1 else None)
-        layer["node"] = found
+        if layer["name"] in names:
+            owners = {layer["name"]}
+        layer["node"] = owners.pop() if len(owners) == 1 else None
     for layer in reversed(layers):
         if layer["node"] is None and layer["kind"] != "CONSTANT":
             around = {r["node"] for t in layer["outputs"] for r in readers.get(t, ())}

@@ -138,12 +138,12 @@ class Engine:
 
     def results(self) -> dict[str, Any]:
         """The outputs on the host, bfloat16 widened to float32."""
-        found = {}
+        arrays = {}
         for name, (host, address) in self.outputs.items():
             self.cuda.to_host(host, address)
             wide = self.engine.get_tensor_dtype(name) == getattr(self.trt, "bfloat16", None)
-            found[name] = (host.astype(np.uint32) << 16).view(np.float32) if wide else host
-        return found
+            arrays[name] = (host.astype(np.uint32) << 16).view(np.float32) if wide else host
+        return arrays
 
     def facts(self) -> dict[str, Any]:
         """What ran: library, device, load time, device memory of the context."""

@@ -23,19 +23,18 @@ def compare(
     - ``cosine``: cosine of the angle between the two, flattened
     - ``top1``: share of positions where the largest entry along the last axis is the same one
     - ``nonfinite``: entries of the engine that are NaN or infinite where the reference is not;
-      the differences are over the others, and null where there are none
+      the differences are over the others, and None where there are none
 
     Raises InputError where nothing can be compared.
     """
-    pairs = _pairs(ours, theirs, file)
-    found = {name: _one(a, b) for name, a, b in pairs}
+    outputs = {name: _one(a, b) for name, a, b in _pairs(ours, theirs, file)}
     return {
-        "max_abs": _worst(max, (f["max_abs"] for f in found.values())),
-        "max_rel": _worst(max, (f["max_rel"] for f in found.values())),
-        "cosine": _worst(min, (f["cosine"] for f in found.values())),
-        "top1": _worst(min, (f["top1"] for f in found.values())),
-        "nonfinite": sum(f["nonfinite"] for f in found.values()),
-        "outputs": found,
+        "max_abs": _worst(max, (o["max_abs"] for o in outputs.values())),
+        "max_rel": _worst(max, (o["max_rel"] for o in outputs.values())),
+        "cosine": _worst(min, (o["cosine"] for o in outputs.values())),
+        "top1": _worst(min, (o["top1"] for o in outputs.values())),
+        "nonfinite": sum(o["nonfinite"] for o in outputs.values()),
+        "outputs": outputs,
     }
 
 
@@ -89,7 +88,7 @@ def _one(engine: Any, reference: Any) -> dict[str, Any]:
 
 
 def _top1(a: Any, b: Any) -> float | None:
-    """Null where the last axis has fewer than two entries to choose from. NaN never agrees."""
+    """None where the last axis has fewer than two entries to choose from. NaN never agrees."""
     if a.ndim == 0 or a.shape[-1] < 2 or a.size == 0:
         return None
     whole = ~np.isnan(a).any(axis=-1) & ~np.isnan(b).any(axis=-1)

@@ -171,7 +171,7 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
 
 def of_what(of: Subject) -> dict[str, Any]:
     """What a capture says of what it is of: a file tells its precision and backend by its name
-    only until it is copied. The model's values are null where no model.json has them."""
+    only until it is copied. The model's values are None where no model.json has them."""
     model = _model(of.run)
     return {
         "precision": of.precision,
@@ -190,7 +190,7 @@ def _model(run: Run) -> dict[str, Any]:
 
 
 def _random_weights(run: Run) -> bool | None:
-    """Whether the model's weights are random: then agreement proves little. Null: not known."""
+    """Whether the model's weights are random: then agreement proves little. None: not known."""
     weights = _model(run).get("weights")
     return None if weights is None else weights == "random"
 

@@ -40,7 +40,7 @@ def combine(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "gpu": _gpu([f.get("gpu") for f in facts]),
         "gate_opened_by_itself": sum(f.get("gate_opened_by_itself") or 0 for f in facts),
     }
-    found = {
+    combined = {
         **facts[0],
         **{name: value for name, value in merged.items() if name in facts[0]},
         "ended_by": next((e for e in ended if e != "target"), "target"),
@@ -48,19 +48,19 @@ def combine(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "queued": "queued_ns" in joined,
     }
     rest = {name: value for name, value in first.items() if name not in SERIES}
-    return {**rest, **joined, "facts": found, "processes": _each(answers, facts)}
+    return {**rest, **joined, "facts": combined, "processes": _each(answers, facts)}
 
 
 def _each(answers: Sequence[Mapping[str, Any]], facts: Sequence[Mapping[str, Any]]) -> list[Any]:
     each = []
-    for answer, told in zip(answers, facts, strict=True):
+    for answer, fact in zip(answers, facts, strict=True):
         stat = summarise(answer["latency_ns"])
         each.append(
             {
                 **(stat.as_dict() if stat else {"n": 0}),
                 "queued_n": len(answer.get("queued_ns") or ()),
-                "ended_by": told.get("ended_by"),
-                "gpu": told.get("gpu"),
+                "ended_by": fact.get("ended_by"),
+                "gpu": fact.get("gpu"),
             }
         )
     return each
@@ -80,21 +80,21 @@ def _gpu(seen: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     if blind is not None:
         return dict(blind) or None
     samples = sum(s["samples"] for s in known)
-    found: dict[str, Any] = {"samples": samples}
+    summary: dict[str, Any] = {"samples": samples}
     for name in known[0]:
         of_all = [s[name] for s in known if isinstance(s.get(name), Mapping)]
         if len(of_all) < len(known):
             continue
         if name == "throttled":
             reasons = sorted({why for shares in of_all for why in shares})
-            found[name] = {
+            summary[name] = {
                 why: sum(s["throttled"].get(why, 0.0) * s["samples"] for s in known) / samples
                 for why in reasons
             }
         else:
-            found[name] = {
+            summary[name] = {
                 "median": statistics.median(v["median"] for v in of_all),
                 "min": min(v["min"] for v in of_all),
                 "max": max(v["max"] for v in of_all),
             }
-    return found
+    return summary

@@ -80,7 +80,7 @@ def sweep(
     with its reason.
     """
     run = open_run(path)
-    measure.exported(run)  # a run without an export is told before anything is looked for
+    measure.exported(run)  # a run without an export is refused before anything is looked for
     engines = []
     for precision, name in _engines(measure.built(run), wanted, listed(names)):
         backend = backends.load(name)

@@ -10,7 +10,7 @@ interrupted goes on where it ended.
 sequence, precision, backend, `source` (the latency.json, from the run's folder), `sha256` of it,
 `summary` of its latencies (n, median, low, high, p90, p99, ...; ns), clock, ended_by,
 relative_width, target, throughput_per_second (inferences with a full queue), queued_median_ns,
-engine_bytes and memory (what the backend tells, in bytes); unknown is null.
+engine_bytes and memory (what the backend reports, in bytes); unknown is null.
 """
 
 from __future__ import annotations
@@ -71,18 +71,20 @@ def exported(run: Run) -> Export:
     step = run.manifest("export/model")
     if step is None:
         raise InputError("was not exported", file=run.path, fix="run the export stage")
-    told = step.get("options") or {}
+    options = step.get("options") or {}
     try:
         request = Request(
-            model=told["model"],
-            batch=told["batch"],
-            seq=told["seq"],
-            seed=told["seed"],
-            settings=told["settings"],
-            revision=told["revision"],
-            dynamic=tuple(told["dynamic"]),
+            model=options["model"],
+            batch=options["batch"],
+            seq=options["seq"],
+            seed=options["seed"],
+            settings=options["settings"],
+            revision=options["revision"],
+            dynamic=tuple(options["dynamic"]),
         )
-        return Export(request, Options(told["opset"], told["tolerance"], told["external_above"]))
+        return Export(
+            request, Options(options["opset"], options["tolerance"], options["external_above"])
+        )
     except (KeyError, TypeError):
         raise InputError(
             "its export does not say how it was made", file=run.path, fix="export it again"
@@ -91,22 +93,22 @@ def exported(run: Run) -> Export:
 
 def built(run: Run) -> list[tuple[str, str]]:
     """(precision, backend) of the engines that the run has."""
-    found = []
+    engines = []
     for name in run.manifests():
         stage, _, engine_name = name.partition("/")
         precision, _, backend = engine_name.partition(".")
         if stage == "engines" and precision in PRECISIONS and backend in backends.BACKENDS:
-            found.append((precision, backend))
-    return sorted(found, key=lambda f: (PRECISIONS.index(f[0]), f[1]))
+            engines.append((precision, backend))
+    return sorted(engines, key=lambda e: (PRECISIONS.index(e[0]), e[1]))
 
 
 def asked(run: Run, precision: str, backend: Backend) -> Engine:
     """The engine with the options that the run's own was built with; else with the defaults."""
     step = run.manifest(f"engines/{precision}.{backend.name}") or {}
-    told = step.get("options") or {}
-    level = told.get("optimization_level")
-    extra = {k: told[k] for k in _BUILDER if told.get(k) is not None}
-    wanted = BuildOptions(None if level is None else str(level), told.get("threads"), extra)
+    options = step.get("options") or {}
+    level = options.get("optimization_level")
+    extra = {k: options[k] for k in _BUILDER if options.get(k) is not None}
+    wanted = BuildOptions(None if level is None else str(level), options.get("threads"), extra)
     return Engine(precision, backend, wanted)
 
 
@@ -142,15 +144,15 @@ def sweep(
 
 
 def remarks(run: Run, export: Export) -> list[str]:
-    """What is to be said of the points at the run's own batch, beside the run's own latency."""
-    found = []
+    """Remarks on the points at the run's own batch, beside the run's own latency."""
+    lines = []
     for p in points(run, export):
         path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
         if p["batch"] == export.request.batch and path.is_file():
             label = f"{p['backend']} {p['precision']}"
             own = documents.read(path).get("summary")
-            found.append(remark(label, p["batch"], p["summary"], own))
-    return [line for line in found if line]
+            lines.append(remark(label, p["batch"], p["summary"], own))
+    return [line for line in lines if line]
 
 
 def _skipped(batch: int, of: Engine, name: str, error: LayerlineError) -> dict[str, Any]:
