@@ -62,11 +62,8 @@ class Backend(ABC):
     """One inference library. Engines are named ``{precision}.{name}{suffix}``."""
 
     name: ClassVar[str]
-    label: ClassVar[str]  # as people write it: "ONNX Runtime"
     precisions: ClassVar[tuple[str, ...]]
     suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
-    # What the worker's profile task writes to `raw`: ".profile.json".
-    profile_suffix: ClassVar[str] = ".profile.json"
     # Whether the worker has the task trace, for a capture of its kernels under nsys.
     traceable: ClassVar[bool] = False
     # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; None: nothing.

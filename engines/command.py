@@ -138,7 +138,7 @@ def show(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> Non
 
 
 def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:
-    """Build one engine, or see that it is valid. Raises LayerlineError."""
+    """Build one engine where it is not valid. Raises LayerlineError."""
     source = backend.source(run, precision)
     if not source.exists():
         raise InputError(
@@ -152,16 +152,7 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
         backend.inputs(run, precision),
         backend.outputs(run, precision),
     )
-    if step.valid():
-        log(f"{step.name}: up to date")
-        return
-    require(backend)
-    for needed in step.inputs:
-        if not needed.exists():
-            raise InputError("no such file", file=needed, fix="run the export stage")
-    what = f"building {step.name}"
-    with machine_lock(what), progress(what), step.recording() as facts:
-        facts.update(backend.build(run, precision, options))
+    _perform(step, backend, f"building {step.name}", lambda: backend.build(run, precision, options))
 
 
 def take(run: Run, precision: str, backend: Backend, file: Path) -> None:
@@ -190,10 +181,18 @@ def take(run: Run, precision: str, backend: Backend, file: Path) -> None:
     outputs = backend.outputs(run, precision)
     inputs = [file.absolute(), nodes]
     step = Step(run, f"engines/{precision}.{backend.name}", options, inputs, outputs)
+    what = f"taking {file.name} as {step.name}"
+    _perform(step, backend, what, lambda: backend.take(run, precision, file))
+
+
+def _perform(step: Step, backend: Backend, what: str, work: Callable[[], dict[str, Any]]) -> None:
+    """Run a step that is not valid, where the backend runs and the step's inputs are there."""
     if step.valid():
         log(f"{step.name}: up to date")
         return
     require(backend)
-    what = f"taking {file.name} as {step.name}"
+    for needed in step.inputs:
+        if not needed.exists():
+            raise InputError("no such file", file=needed, fix="run the export stage")
     with machine_lock(what), progress(what), step.recording() as facts:
-        facts.update(backend.take(run, precision, file))
+        facts.update(work())

@@ -42,7 +42,6 @@ class OnnxRuntimeBackend(Backend):
     """ONNX Runtime on the CPU."""
 
     name = "onnxruntime"
-    label = "ONNX Runtime"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
     suffix = ".onnx"
     threaded = True

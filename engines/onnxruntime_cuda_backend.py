@@ -39,7 +39,6 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
     """ONNX Runtime on an NVIDIA GPU, through its CUDA provider."""
 
     name = "onnxruntime-cuda"
-    label = "ONNX Runtime CUDA"
     precisions = ("fp32", "tf32", "fp16", "bf16")
     traceable = True
     trace_suffix = ".trace.profile.json"

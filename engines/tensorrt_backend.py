@@ -50,7 +50,6 @@ class TensorRTBackend(Backend):
     """TensorRT 8.6 to 11 on the GPU it builds for."""
 
     name = "tensorrt"
-    label = "TensorRT"
     precisions = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".engine"
     traceable = True
@@ -245,7 +244,6 @@ class TensorRTRTXBackend(TensorRTBackend):
     """
 
     name = "tensorrt-rtx"
-    label = "TensorRT-RTX"
     builder = (*TensorRTBackend.builder, "compute_capability")
     module = "tensorrt_rtx"
     distribution = "tensorrt-rtx"

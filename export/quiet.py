@@ -40,11 +40,12 @@ def quiet(verbose: bool = False) -> Iterator[None]:
                 logger.setLevel(level)
 
 
+LONGEST = 240
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def gist(error: BaseException, limit: int = 240) -> str:
-    """The cause at the root of a library's error, in at most `limit` characters of one line.
+def gist(error: BaseException) -> str:
+    """The cause at the root of a library's error, in at most `LONGEST` characters of one line.
 
     The exporter wraps errors in pages of advice; what went wrong is in the innermost cause.
     """
@@ -52,4 +53,4 @@ def gist(error: BaseException, limit: int = 240) -> str:
         error = error.__cause__
     lines = _ESCAPES.sub("", str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

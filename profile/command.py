@@ -156,47 +156,36 @@ def _show(
 
 def _rebuild(of: measure.Subject, limits: dict[str, Any]) -> None:
     plan = steps.unprofiled(limits, of.backend)
-    steps.of_engine(
-        of,
-        f"profile/{of.precision}.{of.backend.name}.{REBUILD}",
-        {"worker": of.worker_key(), **plan.as_job(), "processes": plan.processes},
-        [".rebuild.json"],
-        lambda: rebuild.rebuild(of, plan),
-    )
+    work = partial(rebuild.rebuild, of, plan)
+    steps.of_engine(of, REBUILD, plan.as_json(), [".rebuild.json"], work)
 
 
-def _trace(of: measure.Subject, name: str, base: dict[str, Any], iterations: int) -> None:
+def _trace(of: measure.Subject, iterations: int) -> None:
     """Under nsys where it is installed; otherwise a fact is left."""
     why = nsys.missing()
     if why is not None:
         what = f"kernels of {of.precision} {of.backend.name}"
-        steps.skip(of.run, name, what, why, "install Nsight Systems, or name it with NSYS=…")
+        steps.skip(of.run, steps.name_of(of, "trace"), what, why, nsys.INSTALL)
         return
-    options = {**base, "iterations": iterations}
-    left = trace.suffixes(of)
-    steps.of_engine(of, name, options, left, lambda: trace.trace(of, iterations))
+    work = partial(trace.trace, of, iterations)
+    steps.of_engine(of, "trace", {"iterations": iterations}, trace.suffixes(of), work)
 
 
 def _engine_side(of: measure.Subject, limits: dict[str, Any], traced: int) -> None:
     profiled = steps.plan(limits, most=60, seconds=10.0)
-    prefix = f"profile/{of.precision}.{of.backend.name}"
-    base = {"worker": of.worker_key()}
     steps.latency(of, steps.unprofiled(limits, of.backend))
-    steps.of_engine(
-        of,
-        f"{prefix}.profile",
-        {**base, **profiled.as_job()},
-        [of.backend.profile_suffix, ".profile.meta.json"],
-        lambda: measure.profile(of, profiled),
-    )
-    steps.of_engine(of, f"{prefix}.outputs", base, [".outputs.npz"], lambda: measure.outputs(of))
+    left = [measure.PROFILE, ".profile.meta.json"]
+    work = partial(measure.profile, of, profiled)
+    steps.of_engine(of, "profile", profiled.as_job(), left, work)
+    steps.of_engine(of, "outputs", {}, [".outputs.npz"], partial(measure.outputs, of))
     if of.backend.traceable:
-        _trace(of, f"{prefix}.trace", base, traced)
-    _accuracy(of, f"{prefix}.accuracy")
+        _trace(of, traced)
+    _accuracy(of)
 
 
-def _accuracy(of: measure.Subject, name: str) -> None:
+def _accuracy(of: measure.Subject) -> None:
     """Against eager fp32, whatever the engine's precision; a fact is left where it is missing."""
+    name = steps.name_of(of, "accuracy")
     reference = of.run.file("captures", "eager.fp32.outputs.npz")
     if not reference.exists():
         fix = "profile with --what eager"

@@ -8,14 +8,14 @@ from ..engines import launch
 from . import nsys
 from .eager import nsys as nsys_
 from .eager import process
-from .engine import trace
+from .engine import measure, trace
 from .engine.measure import Plan, Subject
 
 
 def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[str]:
     """The commands for one engine, in order."""
     worker = of.backend.worker().command
-    raw = of.capture(of.backend.profile_suffix)
+    raw = of.capture(measure.PROFILE)
     latency = launch.shown(worker, of.job("latency", None, unprofiled.as_job()))
     lines = [
         *[latency] * unprofiled.processes,

@@ -77,35 +77,27 @@ def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> measure.Pla
     return replace(plan(limits, most=500, seconds=15.0), processes=processes)
 
 
-def latency_step(of: measure.Subject, wanted: measure.Plan) -> Step:
-    """The step of an engine's unprofiled latency."""
-    return Step(
-        of.run,
-        f"profile/{of.precision}.{of.backend.name}.latency",
-        {"worker": of.worker_key(), **wanted.as_job(), "processes": wanted.processes},
-        of.inputs(),
-        [of.capture(".latency.json")],
-    )
-
-
 def latency(of: measure.Subject, wanted: measure.Plan) -> None:
     """Measure an engine's latency where it is not valid. Raises LayerlineError."""
-    perform(
-        latency_step(of, wanted),
-        lambda: measure.latency(of, wanted),
-        lambda: backends.require(of.backend),
-    )
+    options = wanted.as_json()
+    of_engine(of, "latency", options, [".latency.json"], lambda: measure.latency(of, wanted))
+
+
+def name_of(of: measure.Subject, kind: str) -> str:
+    """The name of an engine's step."""
+    return f"profile/{of.precision}.{of.backend.name}.{kind}"
 
 
 def of_engine(
     of: measure.Subject,
-    name: str,
+    kind: str,
     options: dict[str, Any],
     suffixes: Sequence[str],
     work: Callable[[], dict[str, Any]],
 ) -> None:
-    """Another step of an engine, which leaves the captures of these suffixes."""
-    step = Step(of.run, name, options, of.inputs(), [of.capture(s) for s in suffixes])
+    """A step of an engine's worker, which leaves the captures of these suffixes."""
+    given = {"worker": of.worker_key(), **options}
+    step = Step(of.run, name_of(of, kind), given, of.inputs(), [of.capture(s) for s in suffixes])
     perform(step, work, lambda: backends.require(of.backend))
 
 

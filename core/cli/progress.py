@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ..errors import one_line
 
@@ -39,17 +32,12 @@ def log(message: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A bar for `what`; the value given is called with the number of steps just done.
-
-    Without `total` a spinner is shown. Nested bars are allowed: the inner one is not drawn.
-    """
+def progress(what: str) -> Iterator[None]:
+    """A moving bar for `what`. Nested bars are allowed: the inner one is not drawn."""
     if _quiet or not sys.stderr.isatty() or _console._live_stack:
-        yield lambda _steps: None
+        yield
         return
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn()]
-    if total is not None:
-        columns.append(MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=_console, transient=True) as bar:
-        task = bar.add_task(one_line(what), total=total)
-        yield lambda steps: bar.advance(task, steps)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console, transient=True) as bar:
+        bar.add_task(one_line(what), total=None)
+        yield

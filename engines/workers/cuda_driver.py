@@ -179,18 +179,18 @@ def driver_version() -> str | None:
     return None if failed else f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
-def memory(device: int = 0) -> tuple[int, int] | None:
+def memory() -> tuple[int, int] | None:
     """Free and all bytes of the GPU's memory; None without a GPU, or where the driver cannot say.
 
     Makes the device's primary context, which TensorRT then uses. 0 free where there is no room
     even for that.
     """
     try:
-        total = _Device(device).total()
+        total = _Device(0).total()
     except (CudaError, NoDriver):
         return None
     try:
-        return Cuda(device).memory()
+        return Cuda().memory()
     except CudaError as e:
         return (0, total) if e.code == OUT_OF_MEMORY else None
 

@@ -225,7 +225,6 @@ def trace(job: Job) -> dict[str, Any]:
         Path(session.end_profiling()).replace(job["raw"])
     return {
         "latency_ns": device,
-        "warmup_ns": [],
         "host_ns": host,
         "facts": {
             **sessions.facts(place, session, job),

@@ -215,7 +215,7 @@ def profile(job: Job) -> dict[str, Any]:
         raise WorkerError("IProfiler reported other layers in some iterations", "profile again")
     document = {"layers": names, "iterations": [[ns for _, ns in rows] for rows in iterations]}
     pathlib.Path(job["raw"]).write_text(json.dumps(document))
-    return {"latency_ns": host, "warmup_ns": [], "facts": {**engine.facts(), "clock": "host"}}
+    return {"latency_ns": host, "facts": {**engine.facts(), "clock": "host"}}
 
 
 def inspect(job: Job) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def inspect(job: Job) -> dict[str, Any]:
     inspector.execution_context = engine.context
     text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
     pathlib.Path(job["raw"]).write_text(text)
-    return {"latency_ns": [], "warmup_ns": [], "facts": engine.facts()}
+    return {"facts": engine.facts()}
 
 
 def outputs(job: Job) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def outputs(job: Job) -> dict[str, Any]:
     engine.cuda.synchronize(engine.stream)
     with open(job["raw"], "wb") as f:  # noqa: PTH123
         np.savez(f, **engine.results())
-    return {"latency_ns": [], "warmup_ns": [], "facts": engine.facts()}
+    return {"facts": engine.facts()}
 
 
 def trace(job: Job) -> dict[str, Any]:
@@ -265,7 +265,6 @@ def trace(job: Job) -> dict[str, Any]:
     cuda.profiler_stop()
     return {
         "latency_ns": device,
-        "warmup_ns": [],
         "host_ns": host,
         "facts": {**engine.facts(), "clock": "device events", "queued": queued},
     }
@@ -281,7 +280,7 @@ def build(job: Job) -> dict[str, Any]:
     if not job["options"].get("compute_capability"):
         _device()
     facts = tensorrt_build.build(trt, job)
-    return {"latency_ns": [], "warmup_ns": [], "facts": facts}
+    return {"facts": facts}
 
 
 TASKS = {

@@ -28,6 +28,7 @@ from . import processes
 from .accuracy import compare
 
 SCHEMA_VERSION = 1
+PROFILE = ".profile.json"
 # ONNX Runtime stops recording at 1,000,000 events, silently in the file; other tools have none.
 MAX_EVENTS = 900_000
 # What a worker may take beyond its measuring time: loading, warming up, writing its profile.
@@ -54,6 +55,10 @@ class Plan:
             "target": self.target,
             "seconds": self.seconds,
         }
+
+    def as_json(self) -> dict[str, Any]:
+        """For a manifest, and beside what was measured."""
+        return {**self.as_job(), "processes": self.processes}
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,7 @@ def profile(of: Subject, plan: Plan) -> dict[str, Any]:
     nodes = len(load_layers(of.backend.layers(of.run, of.precision))["layers"])
     most = max(1, MAX_EVENTS // (nodes + 2) - plan.warmup - 1)
     plan = Plan(plan.warmup, plan.least, min(plan.most, most), plan.target, plan.seconds)
-    raw = of.capture(of.backend.profile_suffix)
+    raw = of.capture(PROFILE)
     with replacing(raw) as temporary:
         measured = _measure(of, "profile", plan, temporary)
         if not temporary.exists():
@@ -243,7 +248,7 @@ def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str,
         "target": plan.target,
         "relative_width": None if stat is None else stat.relative_width,
         "summary": None if stat is None else stat.as_dict(),
-        "plan": {**plan.as_job(), "processes": plan.processes},
+        "plan": plan.as_json(),
         "machine": measured["machine"],
         "facts": facts,
     }

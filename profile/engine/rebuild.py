@@ -61,7 +61,7 @@ def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
         "rebuilt_summary": other and other.as_dict(),
         "equal_engines": equal,
         "relative_difference": _difference(first, other),
-        "plan": {**plan.as_job(), "processes": plan.processes},
+        "plan": plan.as_json(),
     }
     write_json(of.capture(".rebuild.json"), document)
     return {"relative_difference": document["relative_difference"], "equal_engines": equal}

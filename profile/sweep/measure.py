@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,18 +73,10 @@ def exported(run: Run) -> Export:
         raise InputError("was not exported", file=run.path, fix="run the export stage")
     options = step.get("options") or {}
     try:
-        request = Request(
-            model=options["model"],
-            batch=options["batch"],
-            seq=options["seq"],
-            seed=options["seed"],
-            settings=options["settings"],
-            revision=options["revision"],
-            dynamic=tuple(options["dynamic"]),
-        )
-        return Export(
-            request, Options(options["opset"], options["tolerance"], options["external_above"])
-        )
+        asked = {field.name: options[field.name] for field in fields(Request)}
+        request = Request(**{**asked, "dynamic": tuple(asked["dynamic"])})
+        how = (options[name] for name in ("opset", "tolerance", "external_above"))
+        return Export(request, Options(*how))
     except (KeyError, TypeError):
         raise InputError(
             "its export does not say how it was made", file=run.path, fix="export it again"

@@ -66,7 +66,7 @@ def written(run: Run) -> list[Path]:
             paths += map(
                 of.capture,
                 [
-                    backend.profile_suffix, ".latency.json", ".profile.meta.json", ".outputs.npz",
+                    ".profile.json", ".latency.json", ".profile.meta.json", ".outputs.npz",
                     ".accuracy.json", ".rebuild.json",
                 ],
             )  # fmt: skip
