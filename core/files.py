@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,18 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def workspace(path: Path) -> Iterator[Path]:
+    """A folder beside `path` for files that are not valid yet; it goes with all that is left in it,
+    and with other leftovers should this process die."""
+    place = path.with_name(f".{os.getpid()}.partial.{path.name}")
+    place.mkdir(parents=True)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 # A full disk, quota or limit: only writing meets these.

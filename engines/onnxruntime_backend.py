@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
-import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +14,7 @@ import numpy as np
 
 from ..core import machine, nodes
 from ..core.errors import CheckFailed, InputError
-from ..core.files import write_json
+from ..core.files import workspace, write_json
 from ..core.run import Run
 from . import layers, onnxruntime_graph
 from .backend import (
@@ -107,7 +105,7 @@ class OnnxRuntimeBackend(Backend):
         onnxruntime_graph.read_model(source)  # a broken file is one line, before anything starts
         graph = nodes.load(nodes_path(run, precision))
         engine, external = self.engine(run, precision), self._external(run, precision)
-        with _workspace(engine) as folder:
+        with workspace(engine) as folder:
             made = folder / engine.name
             reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
             built = self._call("build", run, precision, options, made, {
@@ -193,17 +191,6 @@ class OnnxRuntimeBackend(Backend):
     def _facts(self, probed: Mapping[str, Any], precision: str) -> dict[str, Any]:
         """What else build.json says."""
         return {}
-
-
-@contextmanager
-def _workspace(engine: Path) -> Iterator[Path]:
-    """A folder beside the engine, swept with other leftovers should this process die."""
-    folder = engine.with_name(f".{os.getpid()}.partial.{engine.name}")
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _move(made: Path, place: Path) -> None:

@@ -9,9 +9,7 @@ a run directory always belong to one model.
 from __future__ import annotations
 
 import errno
-import os
 import resource
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from typing import Any
 
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
-from ..core.files import machine_lock, read_json, replacing, write_json
+from ..core.files import machine_lock, read_json, replacing, workspace, write_json
 from ..core.machine import versions
 from ..core.run import Run, Step
 from . import models, onnx_export, parity
@@ -172,7 +170,7 @@ class Stage:
             )
             clock.lap("export_seconds")
             facts.update(exported.facts)
-            with _own_folder(self.file(""), precision) as folder:
+            with workspace(self.file(precision)) as folder:
                 target = folder / f"{precision}.onnx"
                 written = onnx_export.save(
                     exported, target, external_above=self.options.external_above
@@ -260,17 +258,6 @@ class _Clock:
     def lap(self, name: str) -> None:
         now = time.perf_counter()
         self.facts[name], self.last = round(now - self.last, 3), now
-
-
-@contextmanager
-def _own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A folder for files that are not believed yet; it goes with all that is left in it."""
-    folder = parent / f".{os.getpid()}.partial.{name}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
