@@ -29,7 +29,7 @@ def call(
     prefix: Sequence[str] = (),
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Run one job and give its checked result, with the end of what was printed as `said`.
+    """Run one job and give its checked result, with the end of what was printed as `printed`.
     `prefix` is a tool to run the worker under.
 
     Raises what the worker reports as LayerlineError with its exit code; InputError also where it
@@ -42,8 +42,8 @@ def call(
         command = [*prefix, *worker.command, str(job_path)]
         with stderr_path.open("wb") as stderr:
             code = _run(command, _environment(worker), stderr, timeout)
-        said = stderr_path.read_bytes()[-4000:].decode(errors="replace")
-        return {**_result(command, result_path, code, said, timeout), "said": said}
+        printed = stderr_path.read_bytes()[-4000:].decode(errors="replace")
+        return {**_result(command, result_path, code, printed, timeout), "printed": printed}
 
 
 def _environment(worker: Worker) -> dict[str, str]:
@@ -95,7 +95,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _result(
-    command: Sequence[str], path: Path, code: int | None, said: str, timeout: float | None
+    command: Sequence[str], path: Path, code: int | None, printed: str, timeout: float | None
 ) -> dict[str, Any]:
     name = Path(command[-2]).name
     if code is None:
@@ -107,7 +107,9 @@ def _result(
                 fix="use a smaller model, batch or sequence",
             )
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        lines = [line.strip() for line in said.splitlines() if line.strip()] or ["it said nothing"]
+        lines = [line.strip() for line in printed.splitlines() if line.strip()] or [
+            "it said nothing"
+        ]
         raise InputError(f"{name} ended without a result ({how}): {lines[-1]}")
     result = read_json(path)
     if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
@@ -123,7 +125,7 @@ def _result(
     )
 
 
-def shown(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:
+def shell_line(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:
     """A command as a line for a shell; its job, one more argument, is shown below it."""
     if job is None:
         return shlex.join(command)

@@ -106,18 +106,18 @@ class OnnxRuntimeBackend(Backend):
         graph = nodes.load(nodes_path(run, precision))
         engine, external = self.engine(run, precision), self._external(run, precision)
         with workspace(engine) as folder:
-            made = folder / engine.name
+            new = folder / engine.name
             reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
-            built = self._call("build", run, precision, options, made, {
+            built = self._call("build", run, precision, options, new, {
                 "source": str(source),
                 "external": None if external is None else external.name,
                 "outputs": str(reference),
             })  # fmt: skip
-            model = onnxruntime_graph.read_model(made)
+            model = onnxruntime_graph.read_model(new)
             renamed = onnxruntime_graph.name_uniquely(model)
             if renamed:
-                onnxruntime_graph.write_model(model, made)
-            probed = self._call("probe", run, precision, options, made, {"outputs": str(reloaded)})
+                onnxruntime_graph.write_model(model, new)
+            probed = self._call("probe", run, precision, options, new, {"outputs": str(reloaded)})
             difference = _same_outputs(reference, reloaded, source)
             listed = layers.document(
                 engine.name,
@@ -139,7 +139,7 @@ class OnnxRuntimeBackend(Backend):
             }
             if external is not None:
                 _move(folder / external.name, external)
-            _move(made, engine)
+            _move(new, engine)
         write_json(self.layers(run, precision), listed)
         write_json(self.build_record(run, precision), self._record(run, precision, options) | facts)
         return facts
@@ -150,18 +150,18 @@ class OnnxRuntimeBackend(Backend):
         run: Run,
         precision: str,
         options: Mapping[str, Any],
-        made: Path,
+        new: Path,
         more: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Let a worker build `made`, or run it once; `more`: options of this task alone."""
+        """Let a worker build `new`, or run it once; `more`: options of this task alone."""
         common = {**self.job_options(run, precision), "level": options["optimization_level"]}
         task_job = job(
             task,
-            made,
+            new,
             inputs_path(run),
             precision,
             threads=options["threads"],
-            raw=made.with_name("probe") if task == "probe" else None,
+            raw=new.with_name("probe") if task == "probe" else None,
             options={**common, **more},
         )
         return call(self.worker(), task_job)
@@ -193,10 +193,10 @@ class OnnxRuntimeBackend(Backend):
         return {}
 
 
-def _move(made: Path, place: Path) -> None:
-    if not made.exists():
+def _move(new: Path, place: Path) -> None:
+    if not new.exists():
         raise InputError("ONNX Runtime did not write it", file=place)
-    made.replace(place)
+    new.replace(place)
 
 
 def _same_outputs(reference: Path, reloaded: Path, source: Path) -> float:

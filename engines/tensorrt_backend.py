@@ -38,7 +38,7 @@ from .backend import (
     no_gpu,
     nodes_path,
 )
-from .launch import call, job, shown
+from .launch import call, job, shell_line
 from .layers import EngineLayer
 
 # The first version without precision flags: types come from the ONNX file.
@@ -139,7 +139,7 @@ class TensorRTBackend(Backend):
         jobs = [self._job("build", run, precision, engine, given)]
         if not options.get("compute_capability"):
             jobs.append(self._job("inspect", run, precision, engine, given, inspector))
-        return [shown(self.worker().command, j) for j in jobs]
+        return [shell_line(self.worker().command, j) for j in jobs]
 
     def _build_options(
         self, run: Run, precision: str, options: Mapping[str, Any], network: Path

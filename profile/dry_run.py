@@ -16,11 +16,11 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
     """The commands for one engine, in order."""
     worker = of.backend.worker().command
     raw = of.capture(measure.PROFILE)
-    latency = launch.shown(worker, of.job("latency", None, unprofiled.as_job()))
+    latency = launch.shell_line(worker, of.job("latency", None, unprofiled.as_job()))
     lines = [
         *[latency] * unprofiled.processes,
-        launch.shown(worker, of.job("profile", raw, profiled.as_job())),
-        launch.shown(worker, of.job("outputs", of.capture(".outputs.npz"))),
+        launch.shell_line(worker, of.job("profile", raw, profiled.as_job())),
+        launch.shell_line(worker, of.job("outputs", of.capture(".outputs.npz"))),
     ]
     if of.backend.traceable:
         why = nsys.missing()
@@ -28,8 +28,8 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
             return [*lines, f"# kernels are not captured: {why}"]
         report = of.capture(".nsys-rep")
         under = [*nsys.prefix(report.with_suffix("")), *worker]
-        lines.append(launch.shown(under, trace.job(of, traced)))
-        lines.append(launch.shown(nsys.export_command(report, of.capture(".sqlite"))))
+        lines.append(launch.shell_line(under, trace.job(of, traced)))
+        lines.append(launch.shell_line(nsys.export_command(report, of.capture(".sqlite"))))
     return lines
 
 
@@ -39,8 +39,8 @@ def torch_side(part: str, precision: str) -> str:
     if why is not None:
         return f"# {part} {precision} is not measured here: {why}"
     job = {"task": part, "precision": precision}
-    line = launch.shown(process.WORKER, job)
+    line = launch.shell_line(process.WORKER, job)
     if nsys_.why_not(precision, {}) is None:
         under = nsys.prefix(Path(f"{part}.{precision}"))
-        line += "\n" + launch.shown([*under, *nsys_.WORKER], job)
+        line += "\n" + launch.shell_line([*under, *nsys_.WORKER], job)
     return line

@@ -100,7 +100,7 @@ def capture(
         with progress(f"{what} under nsys"):
             answer = launch.call(worker, job, prefix=prefix(stem), timeout=timeout)
         written = stem.with_suffix(".nsys-rep")
-        check(written, answer["said"])
+        check(written, answer["printed"])
         temporary.write_bytes(written.read_bytes())
     export(report, sqlite)
     return answer
@@ -119,16 +119,16 @@ def export(report: Path, sqlite: Path) -> None:
         own(temporary)
 
 
-def check(report: Path, said: str) -> None:
+def check(report: Path, printed: str) -> None:
     """Check that nsys wrote the report. ToolMissing with the remedy where tracing is forbidden."""
     if report.exists():
         own(report)
         return
     for pattern, fix in REFUSALS.items():
-        if re.search(pattern, said):
-            raise ToolMissing(f"nsys may not trace here: {_last_line(said)}", fix=fix)
+        if re.search(pattern, printed):
+            raise ToolMissing(f"nsys may not trace here: {_last_line(printed)}", fix=fix)
     raise ToolMissing(
-        f"nsys wrote no report: {_last_line(said)}",
+        f"nsys wrote no report: {_last_line(printed)}",
         fix="run `nsys status --environment` to see what it lacks",
     )
 
@@ -141,6 +141,6 @@ def own(path: Path) -> None:
         shutil.copyfile(path, mine)
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _last_line(printed: str) -> str:
+    lines = [line for line in printed.splitlines() if line.strip()]
     return one_line(lines[-1])[:300] if lines else "it said nothing"

@@ -26,17 +26,17 @@ Memory = tuple[int, int]  # free and all bytes of the GPU
 LITTLE_BYTES = 2 << 30
 FIX = "free the GPU or use a smaller batch"
 # CUDA's, cuBLAS's and cuDNN's names, TensorRT's error code 2, and its allocator's sentence.
-_SAID = re.compile(
+_RAN_OUT = re.compile(
     r"out[ _]?of[ _]?memory|memory_?allocation|status_alloc_failed|memory.{0,40}not be allocated"
 )
 
 
-def said(text: str) -> bool:
+def ran_out(text: str) -> bool:
     """Whether a library's message itself says that memory ran out."""
-    return _SAID.search(text.lower()) is not None
+    return _RAN_OUT.search(text.lower()) is not None
 
 
-def little(begun: Memory | None, failed: Memory | None = None) -> str | None:
+def shortage(begun: Memory | None, failed: Memory | None = None) -> str | None:
     """How little was free when it began, or else when it failed; None: enough, or not known."""
     for memory, when in ((begun, "when it began"), (failed, "when it failed")):
         if memory is not None and memory[0] < LITTLE_BYTES:
@@ -51,7 +51,7 @@ def out_of_memory(detail: object = None) -> WorkerError:
 
 
 @contextlib.contextmanager
-def needed() -> Iterator[None]:
+def reported() -> Iterator[None]:
     """Around work, or a function, whose CUDA calls may find the GPU full: a WorkerError then."""
     try:
         yield

@@ -94,7 +94,7 @@ class Gpu(sessions.Host):
         # onnxruntime/core/providers/cuda/cuda_call.cc: "CUDNN failure 1001: …NOT_INITIALIZED ; …"
         if not re.search(r"\bcu\w+ failure \d+", text.lower()):
             return None
-        return gpu_memory.little(self.memory_before, cuda_driver.memory())
+        return gpu_memory.shortage(self.memory_before, cuda_driver.memory())
 
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         try:
@@ -254,5 +254,5 @@ def _read(clock: DeviceClock, now: Callable[[], int], readings: list[list[int]])
 TASKS = {**shared.tasks_at(Gpu), "latency": latency, "profile": profile, "trace": trace}
 
 if __name__ == "__main__":
-    on_gpu = {name: gpu_memory.needed()(task) for name, task in TASKS.items()}
+    on_gpu = {name: gpu_memory.reported()(task) for name, task in TASKS.items()}
     sys.exit(common.main(on_gpu, sys.argv[1:]))

@@ -86,7 +86,7 @@ def make_logger(trt: Any) -> Any:
     return Logger()
 
 
-def made(make: Callable[[Any], Any], logger: Any) -> Any:
+def create(make: Callable[[Any], Any], logger: Any) -> Any:
     """A builder or a runtime; None where the library gives none, its reason in `logger.errors`."""
     try:
         return make(logger)

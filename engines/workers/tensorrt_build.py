@@ -156,7 +156,7 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
 
 
 def _builder(trt: Any, logger: Any, memory: tuple[int, int] | None) -> Any:
-    builder = api.made(trt.Builder, logger)
+    builder = api.create(trt.Builder, logger)
     if builder is None:
         raise _build_failure(logger, memory)
     return builder
@@ -168,8 +168,8 @@ def _build_failure(logger: Any, memory: tuple[int, int] | None = None) -> Worker
     text = " ".join(logger.errors[-3:]) or "TensorRT gives no reason"
     low = text.lower()
     fix = "free the GPU, lower --workspace-mib, or use a smaller batch or sequence"
-    little = gpu_memory.little(memory, cuda_driver.memory()) if memory is not None else None
-    if gpu_memory.said(text):
+    little = gpu_memory.shortage(memory, cuda_driver.memory()) if memory is not None else None
+    if gpu_memory.ran_out(text):
         text = f"{text} ({little})" if little else text
         return WorkerError(f"out of memory while building: {text}", fix, 3)
     if "driver version is insufficient" in low or "cuda driver" in low:

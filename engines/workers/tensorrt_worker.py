@@ -58,7 +58,7 @@ class Engine:
         self.trt, self.cuda = trt, _device()
         self.logger = api.make_logger(trt)
         self.memory = self.cuda.memory()
-        runtime = api.made(trt.Runtime, self.logger)
+        runtime = api.create(trt.Runtime, self.logger)
         if runtime is None:
             raise self._refused(job["engine"], "TensorRT does not start")
         plan = pathlib.Path(job["engine"]).read_bytes()
@@ -79,14 +79,14 @@ class Engine:
         """Why the engine cannot be used; `instead`: what to say other than that it is none."""
         text = " ".join(self.logger.errors[-2:]) or "TensorRT gives no reason"
         low = text.lower()
-        if gpu_memory.said(text):
+        if gpu_memory.ran_out(text):
             return WorkerError(f"{path}: out of GPU memory ({text})", gpu_memory.FIX, 3)
         if "compatible" in low or "compute capability" in low or "version" in low:
             fix = "build the engine again on this GPU with this TensorRT"
             return WorkerError(f"{path}: built for another GPU or TensorRT ({text})", fix, 3)
         if "plugin" in low:
             return WorkerError(f"{path}: needs a plugin ({text})", "install the plugin", 3)
-        little = gpu_memory.little(self.memory, cuda_driver.memory())
+        little = gpu_memory.shortage(self.memory, cuda_driver.memory())
         if little and "magic" not in low:  # the first bytes of a file that is no engine
             return WorkerError(f"{path}: does not load, {little} ({text})", gpu_memory.FIX, 3)
         if instead:
@@ -132,7 +132,7 @@ class Engine:
         """Put one inference on the stream."""
         if not self.context.execute_async_v3(self.stream):
             text = " ".join(self.logger.errors[-2:]) or "TensorRT gives no reason"
-            if gpu_memory.said(text):
+            if gpu_memory.ran_out(text):
                 raise gpu_memory.out_of_memory(text)
             raise WorkerError(f"the engine does not run: {text}")
 
@@ -293,5 +293,5 @@ TASKS = {
 }
 
 if __name__ == "__main__":
-    tasks = {name: gpu_memory.needed()(task) for name, task in TASKS.items()}
+    tasks = {name: gpu_memory.reported()(task) for name, task in TASKS.items()}
     sys.exit(common.main(tasks, sys.argv[1:]))

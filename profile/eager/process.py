@@ -87,8 +87,8 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
             "result": str(Path(folder, "result.json")),
         }
         write_json(Path(folder, "job.json"), job)
-        said = Path(folder, "said.txt")
-        with said.open("wb") as output, progress(f"{task} {precision}"):
+        printed = Path(folder, "printed.txt")
+        with printed.open("wb") as output, progress(f"{task} {precision}"):
             done = subprocess.run(
                 [*WORKER, f"{folder}/job.json"],
                 stdin=subprocess.DEVNULL,
@@ -99,7 +99,7 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
             )
         result = Path(folder, "result.json")
         if done.returncode or not result.exists():
-            lines = said.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+            lines = printed.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
             how = f"signal {-done.returncode}" if done.returncode < 0 else f"{done.returncode}"
             raise CheckFailed(
                 f"the {task} worker for {precision} ended with {how}: {one_line(lines[-1])[:300]}",

@@ -133,8 +133,8 @@ def _facts(subject: Subject, seed: int) -> dict[str, Any]:
     }
 
 
-def of_what(subject: Subject) -> dict[str, Any]:
-    """What a latency.json says of what it is of, as the capture's meta file does."""
+def identity(subject: Subject) -> dict[str, Any]:
+    """What a latency.json is of, as the capture's meta file has it."""
     kept = ("precision", "training", "parameters", "batch", "sequence")
     return {k: subject.facts[k] for k in kept}
 
@@ -303,7 +303,7 @@ def write_results(
         **measured,
         "schema_version": 1,
         "source": files["latency"].name,
-        **of_what(subject),
+        **identity(subject),
         **gpu.as_facts(),
     }
     write_json(files["latency"], latency)

@@ -166,7 +166,7 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "source": engine.name,
         "reference": reference.name,
-        **of_what(of),
+        **identity(of),
         "random_weights": _random_weights(of.run),
         **compared,
     }
@@ -174,9 +174,9 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
     return compared
 
 
-def of_what(of: Subject) -> dict[str, Any]:
-    """What a capture says of what it is of: a file tells its precision and backend by its name
-    only until it is copied. The model's values are None where no model.json has them."""
+def identity(of: Subject) -> dict[str, Any]:
+    """What a capture is of: a file has its precision and backend in its name only until it is
+    copied. The model's values are None where no model.json has them."""
     model = _model(of.run)
     return {
         "precision": of.precision,
@@ -239,7 +239,7 @@ def _document(of: Subject, plan: Plan, measured: Mapping[str, Any]) -> dict[str,
     return {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".latency.json").name,
-        **of_what(of),
+        **identity(of),
         "engine": of.engine.name,
         "latency_ns": measured["latency_ns"],
         "warmup_ns": measured.get("warmup_ns", []),

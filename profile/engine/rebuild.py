@@ -22,7 +22,7 @@ from ...core.run import Run
 from ...core.series import of_processes
 from ...core.stats import Stat
 from ...engines import launch
-from .measure import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject, of_what
+from .measure import SCHEMA_VERSION, SPARE_SECONDS, Plan, Subject, identity
 
 
 def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def rebuild(of: Subject, plan: Plan) -> dict[str, Any]:
     first, other = (of_processes(*both) for both in zip(joined, sizes, strict=True))
     document = {
         "schema_version": SCHEMA_VERSION,
-        **of_what(of),
+        **identity(of),
         "latency_ns": joined[0],
         "rebuilt_latency_ns": joined[1],
         "processes": [{"n": n} for n in sizes[0]],

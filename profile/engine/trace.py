@@ -13,7 +13,7 @@ from ...core import machine
 from ...core.files import write_json
 from ...engines import launch
 from .. import nsys
-from .measure import SCHEMA_VERSION, SPARE_SECONDS, Subject, of_what
+from .measure import SCHEMA_VERSION, SPARE_SECONDS, Subject, identity
 
 WARMUP = 10
 SUFFIXES = (".nsys-rep", ".sqlite", ".trace.meta.json")
@@ -46,7 +46,7 @@ def trace(of: Subject, iterations: int) -> dict[str, Any]:
     document = {
         "schema_version": SCHEMA_VERSION,
         "source": of.capture(".sqlite").name,
-        **of_what(of),
+        **identity(of),
         "engine": of.engine.name,
         "latency_ns": answer["latency_ns"],
         "host_ns": answer.get("host_ns", []),

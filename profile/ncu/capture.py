@@ -71,7 +71,7 @@ def once(
         with progress(f"{of.stem} under ncu"):
             answer = _call(of, of.job(warmup), before, output, timeout)
         seconds = time.perf_counter() - started
-        written = tool_.check(output, answer.get("said", ""))
+        written = tool_.check(output, answer["printed"])
         launches = tool_.profiled(tool_.messages(output))
         with replacing(report) as temporary:
             temporary.write_bytes(written.read_bytes())

@@ -233,7 +233,7 @@ def command_line(of: Target, options: tool.Options, *, every: bool) -> str:
     filters = [] if plan is None else plan.filters()
     before = tool.prefix(words("NCU", "ncu"), options, of.file(""), filters)
     warmup = target.WARMUP if plan is None else of.warmup
-    return launch.shown([*before, *of.worker.command], of.job(warmup))
+    return launch.shell_line([*before, *of.worker.command], of.job(warmup))
 
 
 def measure(

@@ -288,7 +288,7 @@ def test_an_engine_that_does_not_load_on_a_full_gpu_names_the_memory(
     ],
 )
 def test_what_says_that_memory_ran_out(text: str, memory: bool) -> None:
-    assert module("gpu_memory").said(text) is memory
+    assert module("gpu_memory").ran_out(text) is memory
 
 
 # --- the backend --------------------------------------------------------------------------------
