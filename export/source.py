@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Request:
     batch: int = 1
     seq: int = 128
     seed: int = 0
-    settings: Mapping[str, str] = ()  # type: ignore[assignment]
+    settings: Mapping[str, str] = field(default_factory=dict)
     revision: str | None = None
     dynamic: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,7 @@ class Stage:
         """Everything that changes what is exported."""
         installed = versions()
         kept = {k: v for k, v in asdict(self.options).items() if k != "verbose"}
-        asked = {**asdict(replace(self.request, settings={})), **kept}
-        asked["settings"] = dict(self.request.settings)
+        asked = {**asdict(self.request), **kept}
         if models.looks_like_path(self.request.model):
             asked["model"] = str(Path(self.request.model).expanduser().resolve())
         return {**asked, "versions": {k: installed.get(k) for k in _LIBRARIES}}

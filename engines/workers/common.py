@@ -73,6 +73,18 @@ def read_job(path: str) -> Job:
     return job
 
 
+def read_inputs(job: Job, names: Sequence[str]) -> dict[str, Any]:
+    """The job's arrays of these names. WorkerError where the file has not all of them."""
+    import numpy as np
+
+    with np.load(job["inputs"], allow_pickle=False) as arrays:
+        absent = [name for name in names if name not in arrays.files]
+        if absent:
+            what = f"{job['inputs']}: has no input {', '.join(absent)}"
+            raise WorkerError(what, "export it again")
+        return {name: arrays[name] for name in names}
+
+
 def write_result(path: str, result: dict[str, Any]) -> None:
     """Write the result, whole or not at all."""
     temporary = Path(f"{path}.{os.getpid()}.partial")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from layerline.engines.workers.common import Job, WorkerError
+    from layerline.engines.workers.common import Job, WorkerError, read_inputs
 else:
-    from common import Job, WorkerError
+    from common import Job, WorkerError, read_inputs
 
 LEVELS = {
     "disable": "ORT_DISABLE_ALL",
@@ -167,17 +167,10 @@ class Bound:
 
     def __init__(self, place: Host, session: Any, job: Job) -> None:
         self.place, self.session = place, session
-        with np.load(job["inputs"], allow_pickle=False) as arrays:
-            given = {name: arrays[name] for name in arrays.files}
-        wanted = [i.name for i in session.get_inputs()]
-        absent = [name for name in wanted if name not in given]
-        if absent:
-            raise WorkerError(
-                f"{job['inputs']}: has no input {', '.join(absent)}", "export it again"
-            )
+        inputs = read_inputs(job, [i.name for i in session.get_inputs()])
         self.binding = session.io_binding()
-        for name in wanted:
-            place.bind_input(self.binding, name, np.ascontiguousarray(given[name]))
+        for name, array in inputs.items():
+            place.bind_input(self.binding, name, np.ascontiguousarray(array))
         self.names = [o.name for o in session.get_outputs()]
         for name in self.names:
             place.bind_output(self.binding, name)

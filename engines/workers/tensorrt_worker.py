@@ -95,16 +95,13 @@ class Engine:
 
     def _bind(self, job: Job) -> None:
         trt, engine = self.trt, self.engine
-        with np.load(job["inputs"], allow_pickle=False) as arrays:
-            given = {name: arrays[name] for name in arrays.files}
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
-        inputs = [n for n in names if engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT]
-        for name in inputs:
-            if name not in given:
-                raise WorkerError(f"{job['inputs']}: has no input {name}", "export it again")
-            array = np.ascontiguousarray(
-                given[name], dtype=trt.nptype(engine.get_tensor_dtype(name))
-            )
+        modes = {n: engine.get_tensor_mode(n) for n in names}
+        inputs = common.read_inputs(
+            job, [n for n, mode in modes.items() if mode == trt.TensorIOMode.INPUT]
+        )
+        for name, given in inputs.items():
+            array = np.ascontiguousarray(given, dtype=trt.nptype(engine.get_tensor_dtype(name)))
             if not self.context.set_input_shape(name, array.shape):
                 shape = tuple(engine.get_tensor_shape(name))
                 raise WorkerError(f"input {name} is {array.shape}, the engine takes {shape}")
