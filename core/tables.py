@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .errors import InputError
@@ -179,6 +180,28 @@ def table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> p
     if unknown:
         raise ValueError(f"table {name} has no column {sorted(unknown)}")
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def with_columns(data: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """The table with other values in some of its columns, of the types that these have."""
+    for name, values in columns.items():
+        at = data.schema.get_field_index(name)
+        field = data.schema.field(at)
+        if not isinstance(values, (pa.Array, pa.ChunkedArray)):
+            values = pa.array(values, field.type)
+        data = data.set_column(at, field, values)
+    return data
+
+
+def codes(column: pa.Array | pa.ChunkedArray) -> tuple[Any, list[Any]]:
+    """A code per row (an array, -1 for null) and the value of each code."""
+    encoded = pc.dictionary_encode(column)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([]).dictionary_encode()
+    numbers = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    return numbers, encoded.dictionary.to_pylist()
 
 
 def frame(data: pa.Table) -> pd.DataFrame:

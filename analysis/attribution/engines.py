@@ -37,6 +37,23 @@ class Engines:
         """How many iterations each engine has."""
         return np.bincount(self.of, minlength=len(self)).tolist()  # type: ignore[no-any-return]
 
+    def note(self, names: Sequence[Sequence[str]]) -> list[str]:
+        """The engines by their layers' `names` and how often each ran; nothing of a single one."""
+        if len(self) == 1:
+            return []
+        parts = [
+            f"engine {i} ({own[0]}"
+            + (f" and {len(own) - 1} more layers" if len(own) > 1 else "")
+            + f"; process {process}) {count} enqueues"
+            for i, (own, count, process) in enumerate(
+                zip(names, self.iterations, self.processes, strict=True), 1
+            )
+        ]
+        return [
+            f"the capture holds {len(self)} engines, told apart by their processes and layers: "
+            + ", ".join(parts)
+        ]
+
 
 def one(iterations: int) -> Engines:
     """All iterations as those of one engine."""

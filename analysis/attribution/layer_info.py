@@ -1,4 +1,4 @@
-"""Layer information beside a file with times: one engine, told by two tools, joined by name.
+"""Layer information beside a file with times: one engine, two tools, joined by name.
 
 ``trtexec --exportProfile`` has the times of layers and nothing else; ``--exportLayerInfo`` has
 their tensors, kinds, precisions and ONNX nodes, and no time. Both list an engine's layers by the
@@ -15,12 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from ...core import tables
 from ...core.errors import InputError
-from ...core.nodes import NodeGraph
-from ...core.resolve import Network, RawLayer
+from ...core.resolve import RawLayer
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.tensorrt import layers as layers_
@@ -51,14 +47,14 @@ class LayerInfo:
 
     def matches(self, names: Sequence[str]) -> list[int | None]:
         """For each of an engine's layers as another tool names them, in execution order, which of
-        these it is; null where as many do not have the name in both."""
+        these it is; None where the two have different numbers of that name."""
         ran, seen = Counter(names), Counter[str]()
-        found = []
+        matches = []
         for name in names:
             sure = ran[name] == self.counts[name]
-            found.append(self._place[name, seen[name]] if sure else None)
+            matches.append(self._place[name, seen[name]] if sure else None)
             seen[name] += 1
-        return found
+        return matches
 
     @cached_property
     def _place(self) -> dict[tuple[str, int], int]:
@@ -92,14 +88,14 @@ def load(path: Path) -> LayerInfo:
     return LayerInfo(path.name, rows, raw, artefact.notes)
 
 
-def layers(
-    artefact: Artefact, info: LayerInfo, graph: NodeGraph | None, network: Network | None
-) -> tuple[pa.Table, list[str]]:
-    """The `layers` table of a TensorRT profile with what `info` knows, resolved; what to know of
-    the join.
+def joined(
+    artefact: Artefact, info: LayerInfo
+) -> tuple[list[Row], list[tuple[str | None, RawLayer]], list[str]]:
+    """The `layers` rows of a TensorRT profile with what `info` knows, in step with them the engine
+    and what the resolver is given of each, and notes on the join.
 
-    In the engine's order, as `info` has it. Layers that only one of the two files has are in the
-    table too: without times where the profile lacks them, and named in a note. Raises InputError
+    In the engine's order, as `info` has it. Layers that only one of the two files has are rows
+    too: without times where the profile lacks them, and named in a note. Raises InputError
     where `artefact` is no such profile, or the two have no layer in common.
     """
     if artefact.kind != profile.KIND or "layers" not in artefact.tables:
@@ -115,21 +111,19 @@ def layers(
             fix="leave out --layer-info",
         )
     rows = artefact.tables["layers"].to_pylist()
-    found: list[Row] = []
+    merged: list[Row] = []
     raw: list[tuple[str | None, RawLayer]] = []
     notes: list[str] = []
     for engine in dict.fromkeys(r["engine"] for r in rows):
-        mine, layers_of_it, told = _merged([r for r in rows if r["engine"] == engine], info)
-        found += [{**row, "engine": engine} for row in mine]
-        raw += [(engine, layer) for layer in layers_of_it]
-        notes += told
-    if graph is not None:
-        resolution.fill(found, raw, graph, network)
-    return tables.table("layers", found), [*dict.fromkeys(notes), *info.notes]
+        own, own_raw, own_notes = _merged([r for r in rows if r["engine"] == engine], info)
+        merged += [{**row, "engine": engine} for row in own]
+        raw += [(engine, layer) for layer in own_raw]
+        notes += own_notes
+    return merged, raw, [*dict.fromkeys(notes), *info.notes]
 
 
 def _merged(rows: list[Row], info: LayerInfo) -> tuple[list[Row], list[RawLayer], list[str]]:
-    """One engine's rows, what the resolver is given of each, and what to know."""
+    """One engine's rows, what the resolver is given of each, and notes."""
     ran = Counter(r["layer"] for r in rows)
     if not ran.keys() & info.counts.keys():
         raise InputError(
@@ -167,11 +161,10 @@ def _merged(rows: list[Row], info: LayerInfo) -> tuple[list[Row], list[RawLayer]
 
 def _named(what: str, names: Iterable[str]) -> list[str]:
     """A note that names the layers of which something is so."""
-    found = list(names)
-    if not found:
+    every = list(names)
+    if not every:
         return []
-    shown = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in found[:_SHOWN]]
-    more = f" and {len(found) - _SHOWN} more (all with -o)" if len(found) > _SHOWN else ""
-    count = "1 name" if len(found) == 1 else f"{len(found)} names"
-    verb = "is" if len(found) == 1 else "are"
-    return [f"{count} of layers {verb} {what}: {', '.join(shown)}{more}"]
+    first = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in every[:_SHOWN]]
+    more = f" and {len(every) - _SHOWN} more (all with -o)" if len(every) > _SHOWN else ""
+    count = "1 name of layers is" if len(every) == 1 else f"{len(every)} names of layers are"
+    return [f"{count} {what}: {', '.join(first)}{more}"]

@@ -1,72 +1,81 @@
-"""The tables of an engine's layers and operations, from a capture with its layers found."""
+"""An engine's layers in an nsys capture: what each is, and the table of operations with that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ...core import tables
 from ...core.nodes import NodeGraph
 from ...core.resolve import Network, RawLayer, Resolution, resolve
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import Attribution
 from ..readers.nsys.columns import KERNEL
 from .layer_info import LayerInfo
-from .resolution import filled
+from .resolution import columns_of
 from .tensorrt_ranges import Runs
 
 
-def _matches(found: Runs, info: LayerInfo) -> list[int | None]:
+def layers_in_info(capture: Runs, info: LayerInfo) -> list[int | None]:
     """Which of the layers of `info` each layer is; equal names of two engines are not two of one
     engine's."""
     return [
         m
-        for engine in range(len(found.engines))
-        for m in info.matches([x.name for x in found.layers if x.engine == engine])
+        for engine in range(len(capture.engines))
+        for m in info.matches([x.name for x in capture.layers if x.engine == engine])
     ]
 
 
+def info_notes(capture: Runs, info: LayerInfo | None) -> list[str]:
+    """How many layers `info` describes, and its own notes. The ranges of a ForeignNode have names
+    of their own, so few described layers are no fault."""
+    if info is None:
+        return []
+    known = sum(i is not None for i in layers_in_info(capture, info))
+    text = f"{info.source} describes {known} of the {len(capture.layers)} layers of the capture"
+    return [text, *info.notes]
+
+
 def resolutions(
-    found: Runs,
+    capture: Runs,
     graph: NodeGraph | None,
     network: Network | None,
     names: Sequence[str] = (),
     info: LayerInfo | None = None,
 ) -> list[Resolution | None]:
-    """What each layer is, in step with `found.layers`; all null without a graph.
+    """What each layer is, in step with `capture.layers`; all None without a graph.
 
-    `names`: the capture's, by the codes of its operations. `info`: what the engine says of its
-    layers.
+    `names`: the capture's, by the codes of its operations. `info`: the engine's own description
+    of its layers.
     """
     if graph is None:
-        return [None] * len(found.layers)
-    kernels = _kernels(found, names)
+        return [None] * len(capture.layers)
+    kernels = _kernels(capture, names)
     raw = [
         RawLayer(name=x.name, occurrence=x.occurrence, kernels=kernels.get(i, ()))
-        for i, x in enumerate(found.layers)
+        for i, x in enumerate(capture.layers)
     ]
     if info is not None:
-        matches = _matches(found, info)
         raw = [
             layer if i is None else replace(info.raw[i], kernels=layer.kernels)
-            for layer, i in zip(raw, matches, strict=True)
+            for layer, i in zip(raw, layers_in_info(capture, info), strict=True)
         ]
     # Each engine by itself: a node that one runs may be in another one too.
     resolved: list[Resolution | None] = []
-    for engine in range(len(found.engines)):
-        own = [r for r, x in zip(raw, found.layers, strict=True) if x.engine == engine]
+    for engine in range(len(capture.engines)):
+        own = [r for r, x in zip(raw, capture.layers, strict=True) if x.engine == engine]
         resolved += resolve(own, graph, network)
     return resolved
 
 
-def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
+def _kernels(capture: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
     """The names of the kernels in each layer."""
-    seen: dict[int, tuple[str, ...]] = {}
-    for placed in found.placed:
+    kernels: dict[int, tuple[str, ...]] = {}
+    for placed in capture.placed:
         ops = placed.launched.operations
         known = (placed.layer >= 0) & (ops.name >= 0)
         if ops.kind != KERNEL or not names or not known.any():
@@ -74,44 +83,35 @@ def _kernels(found: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
         pairs = placed.layer[known].astype(np.int64) * len(names) + ops.name[known]
         for pair in np.unique(pairs).tolist():
             layer, name = divmod(pair, len(names))
-            seen[layer] = (*seen.get(layer, ()), names[name])
-    return seen
+            kernels[layer] = (*kernels.get(layer, ()), names[name])
+    return kernels
 
 
 def operations(
     attribution: Attribution,
-    found: Runs,
+    capture: Runs,
     resolved: Sequence[Resolution | None],
     path: Path,
     precision: str | None,
 ) -> pa.Table:
     """The `ops` table with iteration, layer, nodes, modules and rule of every operation."""
     ops = ops_.operations(attribution, path)
-    layer = pa.array(_joined([p.layer for p in found.placed], np.int32))
-    iteration = _joined([p.iteration for p in found.placed], np.int32)
-    labels: list[str | None] = [x.label for x in found.layers]
-    what = [_filled(r) for r in resolved]
-    known = pa.array(iteration, mask=iteration < 0).cast(pa.int64())
-    # No layer takes the last entry, which is null.
-    index = pa.array(np.where(np.asarray(layer) < 0, len(labels), np.asarray(layer)))
-    lists = pa.list_(pa.string())
-    filled: dict[str, Any] = {
-        "layer": pa.array([*labels, None], pa.string()).take(index),
-        "nodes": pa.array([*(w["nodes"] for w in what), None], lists).take(index),
-        "modules": pa.array([*(w["modules"] for w in what), None], lists).take(index),
-        "rule": pa.array([*(w["rule"] for w in what), None], pa.string()).take(index),
-        "iteration": known,
-        "precision": pa.repeat(pa.scalar(precision, pa.string()), len(ops)),
-        "phase": pa.array(["inference", None]).take(pa.array((iteration < 0).astype(np.int8))),
+    layer, iteration = capture.layer, capture.iteration
+    index = pa.array(layer, mask=layer < 0)
+    columns = [columns_of(r) for r in resolved]
+    of_layers = {
+        "layer": pa.array([x.label for x in capture.layers], pa.string()),
+        **{
+            name: pa.array([c[name] for c in columns], ops.schema.field(name).type)
+            for name in ("nodes", "modules", "rule")
+        },
     }
-    for name, values in filled.items():
-        ops = ops.set_column(ops.schema.get_field_index(name), ops.schema.field(name), values)
-    return ops
-
-
-def _filled(what: Resolution | None) -> dict[str, Any]:
-    return {"nodes": None, "modules": None, "rule": None} if what is None else filled(what)
-
-
-def _joined(parts: list[Any], kind: Any) -> Any:
-    return np.concatenate(parts) if parts else np.empty(0, kind)
+    return tables.with_columns(
+        ops,
+        {
+            **{name: values.take(index) for name, values in of_layers.items()},
+            "iteration": pa.array(iteration, mask=iteration < 0).cast(pa.int64()),
+            "precision": pa.repeat(pa.scalar(precision, pa.string()), len(ops)),
+            "phase": pa.array(["inference", None]).take(pa.array((iteration < 0).astype(np.int8))),
+        },
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...core.tables import SCHEMAS
+from ...core.tables import with_columns
 
 
 def join(
@@ -26,22 +26,20 @@ def join(
     for layer in layers:
         by_name.setdefault(layer["name"], []).append(layer)
     names = ops["name"].to_pylist()
-    found = [
+    of_row = [
         _layer(by_name.get(name, ()), k, count)
         for name, (k, count) in zip(names, _occurrences(ops, by_name), strict=True)
     ]
-    columns = {
-        "layer": [n if f is None else f["name"] for n, f in zip(names, found, strict=True)],
-        "nodes": [None if f is None else f["nodes"] for f in found],
-        "modules": [None if f is None or not f["modules"] else f["modules"] for f in found],
-        "rule": ["unresolved" if f is None else f["rule"] for f in found],
-        "precision": [precision] * len(names),
-    }
-    for column, values in columns.items():
-        field = SCHEMAS["ops"].field(column)
-        place = ops.schema.get_field_index(column)
-        ops = ops.set_column(place, field, pa.array(values, field.type))
-    return ops
+    return with_columns(
+        ops,
+        {
+            "layer": [n if x is None else x["name"] for n, x in zip(names, of_row, strict=True)],
+            "nodes": [None if x is None else x["nodes"] for x in of_row],
+            "modules": [None if x is None or not x["modules"] else x["modules"] for x in of_row],
+            "rule": ["unresolved" if x is None else x["rule"] for x in of_row],
+            "precision": [precision] * len(names),
+        },
+    )
 
 
 def _layer(

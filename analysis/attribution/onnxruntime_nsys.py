@@ -187,16 +187,9 @@ def _placed(
 ) -> pa.Table:
     """`ops` with iteration, layer, nodes, modules, rule, precision and phase."""
     nodes, iterations = [p[0] for p in places], [p[1] for p in places]
-    names = ops["name"]
-    schema = tables.SCHEMAS["ops"]
-
-    def put(table: pa.Table, column: str, values: Any) -> pa.Table:
-        field = schema.field(column)
-        at = table.schema.get_field_index(column)
-        return table.set_column(at, field, pa.array(values, field.type))
-
     # Joined by the node's name, as rows of the engine's own profile are.
-    joined = join(put(put(ops, "iteration", iterations), "name", nodes), layers, precision)
-    joined = joined.set_column(joined.schema.get_field_index("name"), schema.field("name"), names)
+    by_node = tables.with_columns(ops, {"iteration": iterations, "name": nodes})
     phase = ["inference" if i is not None else None for i in iterations]
-    return put(joined, "phase", phase)
+    return tables.with_columns(
+        join(by_node, layers, precision), {"name": ops["name"], "phase": phase}
+    )

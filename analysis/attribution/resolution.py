@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
+from ...core import tables
 from ...core.errors import InputError
 from ...core.nodes import NodeGraph
 from ...core.resolve import Network, RawLayer, Resolution, resolve
@@ -29,26 +32,48 @@ def nameless(artefact: Artefact) -> InputError:
     return InputError(what, fix="name what trtexec --exportProfile wrote, or an nsys capture")
 
 
-def filled(what: Resolution) -> Row:
-    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: null."""
-    known = what.rule != "unresolved"
+def columns_of(resolution: Resolution | None) -> Row:
+    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: None."""
+    if resolution is None:
+        return {"nodes": None, "modules": None, "rule": None}
+    known = resolution.rule != "unresolved"
     return {
-        "nodes": list(what.nodes) if known else None,
-        "modules": list(what.modules) if known else None,
-        "rule": what.rule,
+        "nodes": list(resolution.nodes) if known else None,
+        "modules": list(resolution.modules) if known else None,
+        "rule": resolution.rule,
     }
 
 
-def fill(
+def resolve_rows(
     rows: list[Row],
     raw: Sequence[tuple[str | None, RawLayer]],
     graph: NodeGraph,
     network: Network | None,
 ) -> None:
-    """Resolve the layers `raw` (each with its engine) and write what they are into `rows`, which
-    are in step."""
-    for row, what in zip(rows, _resolve_runs(raw, graph, network), strict=True):
-        row.update(filled(what))
+    """Resolve the layers `raw`, each with its engine, and write nodes, modules and rule into
+    `rows`, which are in step. A file may hold several engines: each is resolved by itself."""
+    for engine in dict.fromkeys(e for e, _ in raw):
+        own = [i for i, (e, _) in enumerate(raw) if e == engine]
+        for i, resolution in zip(
+            own, resolve([raw[i][1] for i in own], graph, network), strict=True
+        ):
+            rows[i].update(columns_of(resolution))
+
+
+def resolve_ops(ops: pa.Table, graph: NodeGraph, network: Network | None) -> pa.Table:
+    """Operations with the resolution of their layer, or else their name; each distinct one once."""
+    rows = ops.select(["name", "layer"]).to_pylist()
+    code, names = tables.codes(pa.array([r["layer"] or r["name"] or "" for r in rows], pa.string()))
+    resolved = resolve([RawLayer(name=n) for n in names], graph, network)
+    columns = [columns_of(r) for r in resolved]
+    index = pa.array(code)
+    return tables.with_columns(
+        ops,
+        {
+            c: pa.array([x[c] for x in columns], ops.schema.field(c).type).take(index)
+            for c in ("nodes", "modules", "rule")
+        },
+    )
 
 
 def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:
@@ -88,18 +113,6 @@ def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, Ra
 
 def _rows(artefact: Artefact, name: str) -> list[Row]:
     return artefact.tables[name].to_pylist() if name in artefact.tables else []
-
-
-def _resolve_runs(
-    raw: Sequence[tuple[str | None, RawLayer]], graph: NodeGraph, network: Network | None
-) -> list[Resolution]:
-    """Resolve engine by engine (a file may hold several), in step with `raw`."""
-    found: dict[int, Resolution] = {}
-    for engine in dict.fromkeys(e for e, _ in raw):
-        mine = [i for i, (e, _) in enumerate(raw) if e == engine]
-        resolved = resolve([raw[i][1] for i in mine], graph, network)
-        found.update(zip(mine, resolved, strict=True))
-    return [found[i] for i in range(len(raw))]
 
 
 ENOUGH = 0.95  # of the time has its modules: less is asked about

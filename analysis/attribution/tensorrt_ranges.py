@@ -80,6 +80,26 @@ class Runs:
     notes: list[str]
     engines: Engines
 
+    @property
+    def layer(self) -> Indices:
+        """The layer of every operation, one kind after the other; -1 for none."""
+        return joined([p.layer for p in self.placed], np.int32)
+
+    @property
+    def iteration(self) -> Indices:
+        """The iteration of every operation, one kind after the other; -1 for none."""
+        return joined([p.iteration for p in self.placed], np.int32)
+
+    @property
+    def ns(self) -> Integers:
+        """The duration of every operation, one kind after the other; `NULL` where unknown."""
+        return joined([p.duration for p in self.placed], np.int64)
+
+
+def joined(parts: list[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
+    """One column of several; empty, of type `kind`, of none."""
+    return np.concatenate(parts) if parts else np.empty(0, kind)
+
 
 def runs(found: Attribution, iteration: str | None = None) -> Runs:
     """Find iterations and layers.
@@ -129,7 +149,8 @@ def runs(found: Attribution, iteration: str | None = None) -> Runs:
         Placed(launched, code, number)
         for launched, code, number in zip(found.launched, codes, numbers, strict=True)
     ]
-    notes += _outside(placed)
+    names = [[x.name for x in layers if x.engine == i] for i in range(len(whose))]
+    notes += [*_outside(placed), *whose.note(names)]
     engine = "tensorrt" if kinds.tensorrt else None
     return Runs(placed, layers, calls, count, engine, notes, whose)
 
@@ -256,8 +277,7 @@ def _layers(
 ) -> tuple[list[Layer], list[Indices], Integers]:
     """The layers in execution order, the layer of every operation, executions per layer."""
     cuts = np.cumsum([len(p) for p in pieces])[:-1]
-    piece = np.concatenate(pieces) if pieces else np.empty(0, np.int32)
-    number = np.concatenate(iterations) if iterations else np.empty(0, np.int32)
+    piece, number = joined(pieces, np.int32), joined(iterations, np.int32)
     runs_of = _executions(piece, number, len(found.forest.start), count)
     del piece, number
     ranges = found.capture.ranges

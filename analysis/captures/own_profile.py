@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.tables import with_columns
 from ...engines.layers import load as load_layers
 from ..attribution.onnxruntime import join
 from ..rundir.files import optional
@@ -40,12 +41,10 @@ def layer_list(profile: Path, nodes: Path | None) -> Path | None:
 def resolved(ops: pa.Table, listed: Path) -> pa.Table:
     """`ops` with the layers of a layers.json, as the report has them."""
     document: dict[str, Any] = load_layers(listed)
-    names, at = ops["name"], ops.schema.get_field_index("name")
-    field = ops.schema.field(at)
     # A kernel is of the layer of its node.
-    named = ops.set_column(at, field, pc.coalesce(ops["layer"], names))
-    found = join(named, document["layers"], document.get("precision"))
-    return found.set_column(at, field, names)
+    by_node = with_columns(ops, {"name": pc.coalesce(ops["layer"], ops["name"])})
+    joined = join(by_node, document["layers"], document.get("precision"))
+    return with_columns(joined, {"name": ops["name"]})
 
 
 def _meta(profile: Path) -> Path | None:

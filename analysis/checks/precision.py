@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..costs.iterations import iterations_of, stat
-from ..costs.layers import compute_precisions
+from ..costs.kernel_precisions import compute_precisions
 from ..formatting import percent
 from ..model.comparison import Check
 

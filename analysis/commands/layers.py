@@ -98,13 +98,13 @@ def layers(
     network = None if network_path is None else load_network(network_path)
     listed = own_profile.layer_list(capture, nodes_path) if network is None else None
     info = None if info_path is None else layer_info.load(info_path)
-    found, notes, times = read_layers(capture, graph, network, precision, iteration, listed, info)
+    table, notes, times = read_layers(capture, graph, network, precision, iteration, listed, info)
     for note in notes:
         progress.log(f"note: {note}")
     if output is not None:
-        _write(output, found)
+        _write(output, table)
     console = Console(highlight=False, markup=False)
-    layers_text.show(console, found, times, resolved=graph is not None or listed is not None)
+    layers_text.show(console, table, times, resolved=graph is not None or listed is not None)
 
 
 def read_layers(
@@ -121,16 +121,8 @@ def read_layers(
     the engine says of its layers."""
     reader = registry.identify(capture)
     if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
-        from ..costs import layers
-
         with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
-            table, notes, totals = layers.of_source(
-                source, graph, network, precision, iteration, info
-            )
-        if len(totals) > 1:
-            return table, notes, Times(None, None, engines=tuple(totals))
-        total = totals[0]
-        return table, notes, Times(None if total is None else total.n, total)
+            return layers_.of_nsys(source, graph, network, precision, iteration, info)
     if iteration is not None:
         raise InputError(
             f"is no capture of nsys ({reader.KIND}): it has no ranges to be iterations",
@@ -144,18 +136,12 @@ def read_layers(
         notes.append(f"modules are those of the run's {listed.name}, as in its report")
         graph = None
     try:
-        if info is None:
-            found = layers_.of_artefact(artefact, graph, network)
-        else:
-            found, told = layer_info.layers(artefact, info, graph, network)
-            notes += told
+        table, own_notes = layers_.of_artefact(artefact, graph, network, info)
     except InputError as e:
         raise InputError(e.what, file=capture, fix=e.fix) from None
     if precision is not None:
-        at = found.schema.get_field_index("precision")
-        values = pa.array([precision] * len(found), pa.string())
-        found = found.set_column(at, found.schema.field(at), values)
-    return found, [*notes, *artefact.notes], layers_.times(artefact)
+        table = tables.with_columns(table, {"precision": [precision] * len(table)})
+    return table, [*notes, *own_notes, *artefact.notes], layers_.times(artefact)
 
 
 def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
@@ -175,10 +161,10 @@ def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
     return artefact, []
 
 
-def _write(path: Path, found: pa.Table) -> None:
+def _write(path: Path, table: pa.Table) -> None:
     if path.suffix == ".parquet":
-        tables.write_parquet(path, found)
+        tables.write_parquet(path, table)
     elif path.suffix == ".csv":
-        tables.write_csv(path, found)
+        tables.write_csv(path, table)
     else:
-        write_json(path, found.to_pylist())
+        write_json(path, table.to_pylist())

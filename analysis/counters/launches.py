@@ -32,7 +32,7 @@ from ...core.nodes import NodeGraph
 from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
 from ...core.resolve import Network, RawLayer, resolve
 from ...core.tables import SCHEMAS
-from ..attribution.resolution import filled
+from ..attribution.resolution import columns_of
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 
@@ -177,7 +177,7 @@ def _resolved(
     raw = [RawLayer(name=name, occurrence=occurrence) for _, name, occurrence in executions]
     resolution_of = {}
     for (label, _, _), what in zip(executions, resolve(raw, graph, network), strict=True):
-        row = filled(what)
+        row = columns_of(what)
         resolution_of[label] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
     return resolution_of
 

@@ -55,8 +55,8 @@ def read(tmp_path: Path) -> Read:
     def of(export: Export, *more: Any, **options: Any) -> Any:
         graph = more[0] if more else None
         with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes, totals = layers.of_source(source, graph, None, **options)
-        return {r["layer"]: r for r in table.to_pylist()}, notes, totals
+            table, notes, times = layers.of_nsys(source, graph, None, **options)
+        return {r["layer"]: r for r in table.to_pylist()}, notes, times.engines or (times.total,)
 
     return of
 

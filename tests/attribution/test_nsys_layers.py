@@ -14,7 +14,7 @@ from nsys_build import Export
 
 from layerline.analysis.attribution import nsys, tensorrt_ranges
 from layerline.analysis.costs import layers as layers_
-from layerline.analysis.costs.layers import per_layer, summarise
+from layerline.analysis.costs.layers import Operations, independent
 from layerline.analysis.readers.nsys import sqlite
 from layerline.analysis.readers.nsys.attribution import attribute
 from layerline.analysis.readers.nsys.load import load
@@ -54,7 +54,7 @@ Layers = Callable[..., list[dict[str, Any]]]
 def layers(tmp_path: Path) -> Layers:
     def read(export: Export, graph: NodeGraph | None = None, **options: Any) -> Any:
         with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
-            table, notes, _ = layers_.of_source(source, graph, None, **options)
+            table, notes, _ = layers_.of_nsys(source, graph, None, **options)
         read.notes = notes  # type: ignore[attr-defined]
         return table.to_pylist()
 
@@ -268,7 +268,9 @@ rows = st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 3), st.integers(0,
 @given(rows)
 def test_sums_per_layer_and_iteration(found: list[tuple[int, int, int]]) -> None:
     columns = [np.array([r[i] for r in found], t) for i, t in enumerate((np.int32, np.int32, int))]
-    for layer, sums in enumerate(per_layer(columns[0], columns[1], columns[2], 5, 4)):
+    ops = Operations(*columns, np.zeros(len(found), np.bool_), iterations=4)
+    for layer, sums in enumerate(ops.sums(5)):
+        assert sums is not None
         expected = [sum(d for x, i, d in found if (x, i) == (layer, it)) for it in range(4)]
         assert sums.tolist() == expected
 
@@ -276,4 +278,4 @@ def test_sums_per_layer_and_iteration(found: list[tuple[int, int, int]]) -> None
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 10**12), max_size=60))
 def test_the_fast_summary_is_the_cores(samples: list[int]) -> None:
-    assert summarise(np.array(samples, np.int64)) == stats.summarise(samples)
+    assert independent(np.array(samples, np.int64)) == stats.summarise(samples)

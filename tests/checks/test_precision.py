@@ -9,7 +9,7 @@ import pytest
 from layerline.analysis.checks import closure, precision
 from layerline.analysis.checks import latency as latency_
 from layerline.analysis.checks.closure import Span
-from layerline.analysis.costs import layers
+from layerline.analysis.costs import kernel_precisions
 from layerline.analysis.host import launch_bound
 from layerline.core import tables
 
@@ -80,7 +80,7 @@ def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
             (HALF, 5, "a"), (TF32, 7, "a"), (HALF, 3, "a"), (PLAIN, 90, "a"), (PLAIN, 1, "b"),
         )
     ]  # fmt: skip
-    assert layers.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
+    assert kernel_precisions.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
 
 
 QUEUED = {"latency_ns": [200] * 9, "queued_ns": [100] * 9, "facts": {"cuda_graph": False}}

@@ -236,7 +236,7 @@ def test_node_with_kernels_in_warm_up_only_keeps_its_time_on_the_host(tmp_path: 
         run(200, 40), node("once", 201, 4),
     ]  # fmt: skip
     found = profile.read(write(tmp_path / "p", events), warmup=1)
-    rows = {r["layer"]: r for r in layers.of_artefact(found, None, None).to_pylist()}
+    rows = {r["layer"]: r for r in layers.of_artefact(found, None, None)[0].to_pylist()}
     assert {n: (r["kernels"], r["total_ns"]) for n, r in rows.items()} == {
         "once": (None, 8_000),
         "mm": (1, 6_000),
