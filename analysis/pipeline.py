@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..core import tables
 from ..core.errors import InputError, ToolMissing
+from ..core.module_paths import ordered_tree
 from ..core.run import Run
 from .captures import captured, settings
 from .captures import counters as counters_
@@ -133,6 +134,6 @@ def _modules(sides: list[SideData], model: Model) -> pa.Table:
             "precision": side.precision,
             "phase": side.phase,
         }
-        paths = modules.ordered_tree(model.paths, made.units())
+        paths = ordered_tree(model.paths, made.units())
         rows += modules.rows(about, made, paths, model.classes)
     return tables.table("modules", rows)

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CheckFailed
+from ..core.module_paths import common_parent
 from ..core.nodes import SCHEMA_VERSION, Node, sanitised
 
 if TYPE_CHECKING:
@@ -194,20 +195,8 @@ def spread(
             if node not in modules:
                 around = [modules[n] for n in beside[node] if n in modules]
                 if around:
-                    modules[node] = enclosing(around)
+                    modules[node] = common_parent(around)
     return modules
-
-
-def enclosing(paths: list[str]) -> str:
-    """The innermost module path that encloses all of `paths`."""
-    common = paths[0].split(".")
-    for path in paths[1:]:
-        parts = path.split(".")
-        length = 0
-        while length < min(len(common), len(parts)) and common[length] == parts[length]:
-            length += 1
-        common = common[:length]
-    return ".".join(common)
 
 
 def unique_names(entries: Iterable[tuple[str, str]]) -> list[str]:

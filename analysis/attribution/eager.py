@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
+from ...core.intervals import covered, union
 from ...core.own_ranges import ITERATION, MODULE, PHASE
 from ...core.tables import OUTSIDE_OPERATORS
 from ..readers.base import Artefact
@@ -146,22 +146,6 @@ def phase_times(events: Events, given: Credit, launch: Ints) -> list[dict[str, A
             }
         )
     return sorted(found, key=lambda p: p["start_ns"])
-
-
-def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals as disjoint intervals in order: their starts and ends."""
-    if not len(starts):
-        return starts, ends
-    order = np.argsort(starts, kind="stable")
-    starts, until = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate(([True], starts[1:] > until[:-1]))
-    last: npt.NDArray[np.bool_] = np.concatenate((first[1:], [True]))
-    return starts[first], until[last]
-
-
-def covered(starts: Ints, ends: Ints, low: int, high: int) -> int:
-    """How much of [low, high] disjoint ordered intervals cover."""
-    return int(np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0).sum())
 
 
 def _outside(events: Events, phases: list[dict[str, Any]]) -> pa.Table:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.intervals import length
 from ...core.stats import Stat, median
 from ...core.tables import DEVICE_KINDS
 from ..costs.iterations import SUMMED, iterations_of, labels, sums, timed_rows
@@ -145,9 +146,7 @@ def spans(ops: pa.Table) -> list[Span]:
     for i, number in enumerate(numbers.tolist()):
         members = order[edges[i] : edges[i + 1]]
         s, e = start[members], end[members]
-        # Sorted by start: what lies beyond everything seen so far is new to the union.
-        reached = np.concatenate(([s[0]], np.maximum.accumulate(e)[:-1]))
-        union = int(np.maximum(0, e - np.maximum(s, reached)).sum())
+        union = length(s, e)
         span = int(e.max() - s[0])
         operations = int(own[members].sum())
         found.append(Span(number, operations, operations - union, span - union, span))

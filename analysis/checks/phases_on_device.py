@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.intervals import covered, length, union
 from ...core.tables import DEVICE_KINDS
 from ..formatting import percent
 from ..formatting import spoken_time as time
@@ -88,13 +89,8 @@ def _device(ops: pa.Table) -> dict[tuple[str, int], tuple[Any, Any]]:
 
 
 def _window(start: Any, end: Any, low: int, high: int) -> Window:
-    """`start` and `end` of the operations by start; the window is [low, high)."""
-    if not len(start):
-        return Window(high - low, 0, 0, high - low, 0)
-    reached = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
-    first = np.maximum(start, reached)
-    busy = int(np.maximum(end - first, 0).sum())
-    within = int(np.maximum(np.minimum(end, high) - np.maximum(first, low), 0).sum())
+    """`start` and `end` of the operations; the window is [low, high)."""
+    busy, within = length(start, end), covered(*union(start, end), low, high)
     operations = int((end - start).sum())
     return Window(high - low, operations, operations - busy, high - low - within, busy - within)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...core import module_paths
 from ...core.series import in_order
 from ...core.tables import OUTSIDE_OPERATORS, UNRESOLVED
 from ..checks import steadiness
@@ -40,7 +41,7 @@ def build(
     """The view of these sides. Keys of sides are unique."""
     columns = [reduced(s) for s in sides]
     units = sorted({u for c in columns for u in c.sums.units()})
-    paths = modules_.ordered_tree(model.paths, units) if columns else []
+    paths = module_paths.ordered_tree(model.paths, units) if columns else []
     layer_rows, by_unit = _layers(columns)
     compared = [_side(c) for c in columns]
     kinds = _kinds(columns, paths, units, model)
@@ -121,13 +122,13 @@ def _module_rows(
     by_unit: Mapping[str, list[str]],
 ) -> list[comparison.ModuleRow]:
     """Modules in preorder, each followed by the blocks whose common parent it is."""
-    inner = {p.rpartition(".")[0] for p in paths if p}
+    inner = {module_paths.parent(p) for p in paths if p}
     regions = modules_.subtree_regions(paths, units)
     groups = _block_members(columns, inner)
     rows = []
     below: dict[str, list[comparison.ModuleRow]] = {}
     for members, costs in zip(groups, _present(columns, groups), strict=True):
-        parent = modules_.common_parent(members)
+        parent = module_paths.common_parent(members)
         single = len(members) == 1
         below.setdefault(parent, []).append(
             comparison.ModuleRow(
@@ -137,7 +138,7 @@ def _module_rows(
                 path=parent,
                 module_class=None,
                 kind="block",
-                depth=_depth(parent) + 1,
+                depth=module_paths.depth(parent) + 1,
                 members=list(members),
                 costs=costs,
                 layers=_layers_of(members, by_unit),
@@ -146,12 +147,12 @@ def _module_rows(
     for path, costs, region in zip(paths, _present(columns, regions), regions, strict=True):
         row = comparison.ModuleRow(
             id=f"module:{path}",
-            parent=f"module:{path.rpartition('.')[0]}" if path else None,
+            parent=f"module:{module_paths.parent(path)}" if path else None,
             name=path.rpartition(".")[2],
             path=path,
             module_class=model.classes.get(path),
             kind="module",
-            depth=_depth(path),
+            depth=module_paths.depth(path),
             members=[],
             costs=costs,
             layers=[] if path in inner else _layers_of(region, by_unit),
@@ -183,10 +184,6 @@ def _short(members: Sequence[str], parent: str, inner: Collection[str]) -> str:
         return f"{below} (own operations)" if below else "own operations"
 
     return " + ".join(name(m) for m in members)
-
-
-def _depth(path: str) -> int:
-    return path.count(".") + 1 if path else 0
 
 
 def _layers_of(units: Iterable[str], by_unit: Mapping[str, list[str]]) -> list[str]:
@@ -233,10 +230,10 @@ def _kinds(
     columns: Sequence[Column], paths: Sequence[str], units: Sequence[str], model: Model
 ) -> list[comparison.Kind]:
     """Kinds that are repeated or have operations of their own, the most expensive first."""
-    groups = modules_.kinds(paths)
+    groups = module_paths.kinds(paths)
     inside: dict[str, list[str]] = {k: [] for k in groups}
     for unit in units:
-        for kind in dict.fromkeys(modules_.kind_of(a) for a in modules_.ancestors(unit) if a):
+        for kind in dict.fromkeys(map(module_paths.kind_of, module_paths.ancestors(unit)[:-1])):
             inside[kind].append(unit)
     own = set(units)
     names = [k for k, ms in groups.items() if inside[k] and (len(ms) > 1 or own & set(ms))]

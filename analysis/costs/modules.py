@@ -8,13 +8,13 @@ the blocks of one side add up to all its resolved time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...core.module_paths import ancestors, depth
 from ...core.stats import Stat
 from .iterations import Key, Sums, stat
 
@@ -40,16 +40,6 @@ def blocks(keys: Iterable[Key]) -> list[tuple[str, ...]]:
     return sorted(tuple(members) for members in found.values())
 
 
-def common_parent(paths: Iterable[str]) -> str:
-    """The innermost module whose subtree holds every path; one path is its own."""
-    parts = [p.split(".") if p else [] for p in paths]
-    shortest = min(parts, key=len)
-    same = 0
-    while same < len(shortest) and all(p[same] == shortest[same] for p in parts):
-        same += 1
-    return ".".join(shortest[:same])
-
-
 @dataclass(frozen=True)
 class Bounds:
     """Cost of a region per iteration: in [own, upper]. Both summaries have the same samples."""
@@ -61,20 +51,6 @@ class Bounds:
     def shared(self) -> int:
         """What has to be added to `own` to get the upper bound, in ns; 0 where it is exact."""
         return self.upper.median - self.own.median
-
-
-def ancestors(path: str) -> list[str]:
-    """`path` and the modules around it, innermost first, the root ("") last."""
-    found = [path]
-    while path:
-        path = path.rpartition(".")[0]
-        found.append(path)
-    return found
-
-
-def inside(path: str, module: str) -> bool:
-    """Whether `path` is `module` or lies in its subtree."""
-    return module in ("", path) or path.startswith(module + ".")
 
 
 def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None]:
@@ -108,36 +84,6 @@ def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None
     return result
 
 
-def tree(paths: Iterable[str]) -> list[str]:
-    """The paths with everything around them, in preorder; numbers in numeric order."""
-    every = {a for p in paths for a in ancestors(p)} | {""}
-    return sorted(every, key=_order)
-
-
-def _order(path: str) -> list[tuple[int, int, str]]:
-    if not path:
-        return []
-    return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in path.split(".")]
-
-
-def ordered_tree(model: Sequence[str], others: Iterable[str]) -> list[str]:
-    """Preorder in the model's own order (registration), with `others` where they belong."""
-    rank = {p: i for i, p in enumerate(model)}
-    children: dict[str, list[str]] = {}
-    for path in tree([*model, *others]):
-        if path:
-            children.setdefault(path.rpartition(".")[0], []).append(path)
-    last = len(rank)
-    result: list[str] = []
-    stack = [""]
-    while stack:
-        path = stack.pop()
-        result.append(path)
-        below = sorted(children.get(path, ()), key=lambda p: (rank.get(p, last), _order(p)))
-        stack.extend(reversed(below))
-    return result
-
-
 def subtree_regions(modules: Sequence[str], units: Iterable[str]) -> list[list[str]]:
     """For every module, the units in its subtree."""
     found: dict[str, list[str]] = {m: [] for m in modules}
@@ -146,23 +92,6 @@ def subtree_regions(modules: Sequence[str], units: Iterable[str]) -> list[list[s
             if above in found:
                 found[above].append(unit)
     return [found[m] for m in modules]
-
-
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-
-
-def kind_of(path: str) -> str:
-    """A module's kind: its path with every number replaced, ``transformer.h.*.attn``."""
-    return _NUMBER.sub("*", path)
-
-
-def kinds(modules: Iterable[str]) -> dict[str, list[str]]:
-    """Kind to its modules, in the order of the modules; the root has no kind."""
-    found: dict[str, list[str]] = {}
-    for module in modules:
-        if module:
-            found.setdefault(kind_of(module), []).append(module)
-    return found
 
 
 def rows(
@@ -184,7 +113,7 @@ def rows(
                 **side,
                 "module": module,
                 "module_class": classes.get(module),
-                "depth": module.count(".") + 1 if module else 0,
+                "depth": depth(module),
                 "own_ns": own.median,
                 "own_low_ns": own.low,
                 "own_high_ns": own.high,

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.module_paths import ancestors, inside
 from .launches import Launch
 from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 
@@ -102,9 +103,9 @@ def per_module(layers: pa.Table) -> pa.Table:
     if grid is None:
         return PER_MODULE.empty_table()
     for module in _tree(modules):
-        inside = [[_within(m, module) for m in of] for of in modules.values()]
-        own = np.asarray([all(i) for i in inside])
-        shared = np.asarray([any(i) and not all(i) for i in inside])
+        within = [[inside(m, module) for m in of] for of in modules.values()]
+        own = np.asarray([all(i) for i in within])
+        shared = np.asarray([any(i) and not all(i) for i in within])
         rows += _rows(module, grid, own, shared)
     return pa.Table.from_pylist(rows, schema=PER_MODULE)
 
@@ -117,7 +118,7 @@ def module_kernels(layers: pa.Table) -> dict[str, int]:
         module: sum(
             rows[name]["kernels"]
             for name, of in known.items()
-            if all(_within(m, module) for m in of)
+            if all(inside(m, module) for m in of)
         )
         for module in _tree(known)
     }
@@ -261,16 +262,8 @@ def _together(values: Any, time: Any, is_sum: Any) -> Any:
 
 
 def _tree(modules: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Every module of the layers and every module above it, the root first."""
-    found = {"": None}
-    for path in dict.fromkeys(m for of in modules.values() for m in of):
-        parts = path.split(".") if path else []
-        found.update({".".join(parts[:n]): None for n in range(1, len(parts) + 1)})
-    return sorted(found)
-
-
-def _within(module: str, subtree: str) -> bool:
-    return not subtree or module == subtree or module.startswith(subtree + ".")
+    """Every module of the layers and every module around it, the root first."""
+    return sorted({"", *(a for of in modules.values() for m in of for a in ancestors(m))})
 
 
 def _none(value: Any) -> Any:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.intervals import length
 from ...core.tables import DEVICE_KINDS
 from ..readers.nsys import schema
 from ..readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host, HostCalls
@@ -191,7 +192,7 @@ class _View:
         start = np.maximum(self._start[low:high], window[0])
         end = np.minimum(self._end[low:high], window[1])
         thread = self._thread[low:high]
-        return sum(_union(start[thread == t], end[thread == t]) for t in threads.tolist())
+        return sum(length(start[thread == t], end[thread == t]) for t in threads.tolist())
 
 
 def _views(host: Host) -> dict[str, _View]:
@@ -215,14 +216,3 @@ def _views(host: Host) -> dict[str, _View]:
 def _kind(name: str) -> str:
     low = name.casefold()
     return next((kind for part, kind in KINDS.items() if part in low), "other")
-
-
-def _union(start: Integers, end: Integers) -> int:
-    """Length of the union of intervals that are ordered by start and not empty of sense."""
-    kept = end > start
-    start, end = start[kept], end[kept]
-    if not len(start):
-        return 0
-    latest = np.maximum.accumulate(end)
-    begin = np.maximum(start[1:], latest[:-1])
-    return int(end[0] - start[0]) + int(np.maximum(end[1:] - begin, 0).sum())

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+from ...core.module_paths import ancestors, kind_of
 from .. import formatting
-from ..costs.modules import kind_of
 from ..model.comparison import Comparison, Cost, Side
 
 ROOM = 12
@@ -108,7 +108,7 @@ def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
     parts: dict[str, list[str]] = {name: [] for name in candidates}
     tops: list[str] = []
     for name in candidates:
-        parent = _parent(name, candidates)
+        parent = next((a for a in ancestors(name)[1:] if a in candidates), None)
         (tops if parent is None else parts[parent]).append(name)
 
     keys = [s.key for s in chosen]
@@ -127,15 +127,6 @@ def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
             break
     shown.sort(key=lambda n: order.get(n, len(order)))
     return [candidates[name] for name in shown]
-
-
-def _parent(name: str, candidates: dict[str, Entry]) -> str | None:
-    path = name
-    while path:
-        path = path.rpartition(".")[0]
-        if path in candidates and path != name:
-            return path
-    return None
 
 
 def _whole(c: Cost | None) -> int:

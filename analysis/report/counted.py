@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.module_paths import kind_of
 from .. import formatting
-from ..costs.modules import kind_of
 from ..model.comparison import Comparison
 from ..model.counters import Counted, CountedRow, CountedSide, Uncounted
 from ..roofline.sentence import PEAKS

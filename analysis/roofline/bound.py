@@ -13,12 +13,12 @@ the layer's sums, and those of the modules above it, are unknown.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
-from ..costs import modules
+from ...core.module_paths import ancestors, common_parent, depth, inside, ordered_tree
 from ..counters import launches as launches_
 from ..counters import sums
 from ..counters.launches import Launch
@@ -72,22 +72,20 @@ def _rows(about: About) -> list[CountedRow]:
     by_layer: dict[str, list[Launch]] = defaultdict(list)
     for x in about.launches:
         by_layer[x.layer].append(x)
-    owner = {x.layer: _common(x.modules) for x in about.launches}
+    owner = {x.layer: common_parent(x.modules) if x.modules else None for x in about.launches}
     of = _Layers(by_layer, owner, of_layer, _kernels(about))
-    paths = modules.ordered_tree(
+    paths = ordered_tree(
         list(about.costs), sorted({m for x in about.launches for m in x.modules or ()})
     )
     found: list[CountedRow] = []
     shown: set[str] = set()
     for path in paths:
-        inside = [
-            x
-            for x in about.launches
-            if x.modules and all(modules.inside(m, path) for m in x.modules)
+        wholly = [
+            x for x in about.launches if x.modules and all(inside(m, path) for m in x.modules)
         ]
-        if inside:
+        if wholly:
             shown.add(path)
-            found.append(_module(about, path, inside, of_module.get(path, {}), shown))
+            found.append(_module(about, path, wholly, of_module.get(path, {}), shown))
         found += _layers_of(about, of, path, shown)
     return found + _layers_of(about, of, None, shown)
 
@@ -109,9 +107,9 @@ def _layers_of(about: About, of: _Layers, path: str | None, shown: set[str]) -> 
     for label, launches in of.launches.items():
         if of.owner[label] != path:
             continue
-        parent = None if path is None or path not in shown else f"module:{path}"
-        depth = 0 if path is None else _depth(path) + 1
-        row = _layer(about, label, launches, of.values.get(label, {}), parent, depth)
+        around = None if path is None or path not in shown else f"module:{path}"
+        below = 0 if path is None else depth(path) + 1
+        row = _layer(about, label, launches, of.values.get(label, {}), around, below)
         found.append(row)
         for kernel, known in of.kernels[label].items():
             mine = [x for x in launches if x.kernel == kernel]
@@ -138,18 +136,14 @@ def _module(
     shown: set[str],
 ) -> CountedRow:
     labels = list(dict.fromkeys(x.layer for x in launches))
-    lacking = sum(
-        n for of, n in about.lacking.values() if of and all(modules.inside(m, path) for m in of)
-    )
+    lacking = sum(n for of, n in about.lacking.values() if of and all(inside(m, path) for m in of))
     cost = about.costs.get(path)
     share = None
     if cost is not None and cost.own is not None and about.total:
         share = cost.own / about.total
-    above = path.rpartition(".")[0] if path else None
-    while above and above not in shown:
-        above = above.rpartition(".")[0]
-    parent = f"module:{above}" if above is not None and above in shown else None
-    given = _Row("module", f"module:{path}", path, parent, _depth(path), launches, lacking, share)
+    above = next((a for a in ancestors(path)[1:] if a in shown), None)
+    around = None if above is None else f"module:{above}"
+    given = _Row("module", f"module:{path}", path, around, depth(path), launches, lacking, share)
     return _row(about, given, values, _summed(about, labels))
 
 
@@ -293,20 +287,3 @@ def _pipe(metric: str) -> str | None:
         if name.startswith(prefix):
             return name.removeprefix(prefix).removesuffix("_cycles_active")
     return None
-
-
-def _common(paths: Sequence[str] | None) -> str | None:
-    """The closest module that all of these are inside of; null where none is known."""
-    if not paths:
-        return None
-    parts = [p.split(".") if p else [] for p in paths]
-    shared = []
-    for names in zip(*parts, strict=False):
-        if len(set(names)) > 1:
-            break
-        shared.append(names[0])
-    return ".".join(shared)
-
-
-def _depth(path: str) -> int:
-    return path.count(".") + 1 if path else 0

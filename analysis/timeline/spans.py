@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..costs.modules import ancestors, inside
+from ...core.module_paths import ancestors, depth, inside
 from .columns import codes, combined, integers
 from .lanes import apart, lanes, nested
 from .operations import Operations
@@ -70,12 +70,12 @@ def modules(ops: Operations) -> Track | None:
         for p, path in keys
     ]
     slices = _slices(spans, [p or MODEL for p in paths], abouts)
-    depth = np.asarray([len(ancestors(p)) for p in paths], np.int64)
+    depths = np.asarray([depth(p) for p in paths], np.int64)
 
     def within(inner: int, outer: int) -> bool:
         return keys[inner][0] == keys[outer][0] and inside(paths[inner], paths[outer])
 
-    return Track("modules", MODULE_NOTE, slices, lanes(slices.start, slices.end, within, depth))
+    return Track("modules", MODULE_NOTE, slices, lanes(slices.start, slices.end, within, depths))
 
 
 def _slices(spans: list[_Span], names: list[str], abouts: list[About]) -> Slices:

@@ -11,17 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.costs.iterations import Key, Sums, sums
-from layerline.analysis.costs.modules import (
+from layerline.analysis.costs.modules import blocks, bounds, rows, subtree_regions
+from layerline.core.module_paths import (
     ancestors,
-    blocks,
-    bounds,
     common_parent,
     inside,
     kind_of,
     kinds,
     ordered_tree,
-    rows,
-    subtree_regions,
     tree,
 )
 from layerline.core.stats import median
@@ -182,6 +179,8 @@ def test_blocks_are_the_linked_modules() -> None:
     assert common_parent(["h.1.x", "h.1.y"]) == "h.1"
     assert common_parent(["h.1", "h.1.y"]) == "h.1"
     assert common_parent(["h.1", "h.10"]) == "h"
+    assert common_parent(["h.1.mlp", "h.1.attn"]) == "h.1"
+    assert common_parent(["a.b", "a.b"]) == "a.b"
 
 
 PATHS = ["", "h", "h.0", "h.0.a", "h.0.b", "h.1", "h.1.a", "h.1.b", "wte", "head"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.core.nodes import sanitised
-from layerline.export.naming import ModuleTree, enclosing, from_neighbours, unique_names
+from layerline.export.naming import ModuleTree, from_neighbours, unique_names
 
 TREE = ModuleTree(
     classes={"": "Net", "h": "ModuleList", "h.0": "Block", "h.1": "Block", "h.1.mlp": "Linear"},
@@ -51,13 +51,6 @@ def test_a_tied_module_keeps_the_path_of_named_modules() -> None:
 def test_a_scope_that_is_no_module_gives_the_innermost_module_around_it() -> None:
     assert TREE.module_of(["", "h.1", "h.1.helper", "h.1.helper.inner"]) == "h.1"
     assert TREE.module_of(["elsewhere"]) is None
-
-
-def test_enclosing_compares_whole_parts_of_a_path() -> None:
-    assert enclosing(["h.1.mlp", "h.1.attn"]) == "h.1"
-    assert enclosing(["h.1", "h.10"]) == "h"
-    assert enclosing(["a.b", "a.b"]) == "a.b"
-    assert enclosing(["a", "b"]) == ""
 
 
 def test_a_node_without_module_belongs_to_what_reads_it_then_to_what_it_reads() -> None:

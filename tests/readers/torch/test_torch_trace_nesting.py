@@ -11,10 +11,10 @@ import paths
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.attribution.eager import covered, union
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import read_events
 from layerline.analysis.readers.torch.nesting import nest
+from layerline.core.intervals import covered, union
 
 # Each example writes the same file anew.
 PROPERTY = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
