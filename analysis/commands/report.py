@@ -79,7 +79,7 @@ def _write(run: Run) -> None:
     from ..report import counters_csv, headline, html, layers_csv, markdown
     from ..report.summary_json import summary
     from ..rundir import record
-    from ..timeline import captures, file
+    from ..timeline import captures, writer
 
     result = analyse(run)
     sentences = headline.sentences(result.view)
@@ -96,7 +96,7 @@ def _write(run: Run) -> None:
     if shown is not None and shown["sides"]:
         write_text(more[1], counters_csv.render(result.view))
     made = captures.of_run(run, result.captures, counted)
-    file.write(run.file("report", TIMELINE), made)
+    writer.write(run.file("report", TIMELINE), made)
     write_text(
         run.file("report", "index.html"),
         html.render(result.view, sentences, TIMELINE if made else None),

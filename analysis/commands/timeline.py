@@ -61,8 +61,8 @@ def timeline(
     """
     from ..captures.inventory import captures
     from ..pipeline import counters
-    from ..timeline import file
-    from ..timeline.captures import of_run
+    from ..timeline import writer
+    from ..timeline.captures import lines, of_run
 
     if output is not None and output.name.endswith((".json", ".json.gz")):
         raise InputError(
@@ -96,9 +96,9 @@ def timeline(
         made = of_run(run, found, counted, iteration)
         if not any(group.tracks for group in made):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
-        file.write(path, made)
+        writer.write(path, made)
     for group in made:
-        for line in file.lines(group):
+        for line in lines(group):
             log(line)
     click.echo(path)
     if error := problems.failed(unused, path):

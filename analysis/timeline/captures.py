@@ -17,9 +17,8 @@ from ..readers.torch.events import Events
 from ..rundir.files import plan_of
 from . import counters as counters_
 from . import geometry, host, spans
-from .columns import integers
 from .iteration import Chosen, choose, times
-from .operations import Extra, Operations, operations
+from .operations import Extra, Operations, integers, operations
 from .tracks import NULL, Group, Ints, Track
 
 _THREADS = (
@@ -193,3 +192,18 @@ def of_run(
     named = by_name(counters)
     folder = run.file("captures")
     return groups([of_captured(c, folder, named) for c in found], iteration)
+
+
+def lines(group: Group) -> list[str]:
+    """What was written of a side, for people, one line each."""
+    facts = group.facts
+    which = f"iteration {facts['iteration']}" if "iteration" in facts else "the whole capture"
+    kinds = [k.removesuffix("_count") for k in facts if k.endswith("_count")]
+    drawn = ", ".join(f"{facts[f'{k}_count']} {k} ({_time(facts, k)})" for k in kinds)
+    head = f"{group.label}: {which} of {facts['iterations_in_capture']}: {drawn or 'nothing'}"
+    return [head, *(f"{group.label}: {note}" for note in group.notes)]
+
+
+def _time(facts: Mapping[str, Any], kind: str) -> str:
+    own = " self time" if f"{kind}_inclusive_ns" in facts else ""
+    return f"{facts[f'{kind}_ns']} ns{own}"

@@ -24,9 +24,8 @@ from ..counters import launches
 from ..counters.representatives import label
 from ..counters.units import base_unit
 from ..roofline import roofline
-from .lanes import apart, lanes
 from .operations import Extra, Operations
-from .tracks import About, Ints, Slices, Track, Values
+from .tracks import About, Ints, Slices, Track, Values, apart, lanes
 
 HOW = "from replayed, serialised kernels (ncu); its durations are never used"
 _TENSOR = "pipe_tensor"

@@ -16,8 +16,7 @@ from ...core.errors import InputError
 from ..readers.nsys import schema, sqlite
 from ..readers.nsys.source import NULL as NO_VALUE
 from ..readers.torch.events import UNKNOWN, Events, Geometry
-from .columns import combined
-from .operations import Extra
+from .operations import Extra, combined
 from .tracks import About, Ints
 
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")

@@ -18,10 +18,8 @@ from ..readers.nsys import host as host_
 from ..readers.nsys import schema, sqlite
 from ..readers.torch import events as events_
 from ..readers.torch.events import Events
-from .columns import combined, integers
-from .lanes import lanes
-from .operations import Operations
-from .tracks import NULL, About, Flows, Ints, Slices, Track
+from .operations import Operations, combined, integers
+from .tracks import NULL, About, Flows, Ints, Slices, Track, lanes
 
 _CUT = {"cut": "reaches beyond what is shown; duration_ns and capture_ns are those of the whole"}
 

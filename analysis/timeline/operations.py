@@ -1,4 +1,4 @@
-"""The operations of the chosen iteration as columns, with what is to be said of each."""
+"""The operations of the chosen iteration as columns, with the arguments of each."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from .columns import codes, combined, integers
+from ...core import tables
 from .tracks import NULL, About, Ints, Slices
 
-# Columns of `ops` that many rows share, and what they are called in the timeline.
-_SHARED = {
-    "kind": "kind",
-    "phase": "phase",
-    "layer": "layer",
-    "nodes": "nodes",
-    "modules": "modules",
-    "rule": "rule",
-    "range": "range",
-}
+_SEPARATOR = "\x1f"
+
+# Columns of `ops` that many rows share.
+_SHARED = ("kind", "phase", "layer", "nodes", "modules", "rule", "range")
 
 
 @dataclass(frozen=True)
 class Extra:
-    """What another source tells of operations: a code per row (-1: nothing) into `values`."""
+    """What another source knows of operations: a code per row (-1: nothing) into `values`."""
 
     code: Ints
     values: Sequence[About]
@@ -82,7 +77,7 @@ def operations(
     own_time = integers(table["self_ns"])
     coded = {column: codes(table[column])[0] for column in _SHARED}
     about, first = combined([*coded.values(), *(e.code for e in extras)])
-    shared = table.select(list(_SHARED)).take(pa.array(first)).to_pylist()
+    shared = table.select(_SHARED).take(pa.array(first)).to_pylist()
     abouts = [_about(row, extras, int(at)) for row, at in zip(shared, first, strict=True)]
     own = {
         "duration_ns": duration,
@@ -107,16 +102,47 @@ def operations(
 
 
 def _about(row: Mapping[str, Any], extras: Sequence[Extra], at: int) -> About:
-    found: dict[str, Any] = {}
-    for column, name in _SHARED.items():
-        value = row[column]
-        if value is not None and value != []:
-            found[name] = value
-    # What has no module says so: unknown is told, not left out.
-    found.setdefault("modules", "none" if row["modules"] == [] else "not known")
-    found.setdefault("rule", "not known")
+    about: dict[str, Any] = {c: row[c] for c in _SHARED if row[c] is not None and row[c] != []}
+    # What has no module says so: unknown is written, not left out.
+    about.setdefault("modules", "none" if row["modules"] == [] else "not known")
+    about.setdefault("rule", "not known")
     for extra in extras:
         code = int(extra.code[at])
         if code >= 0:
-            found.update(extra.values[code])
-    return found
+            about.update(extra.values[code])
+    return about
+
+
+def integers(column: pa.ChunkedArray) -> Ints:
+    """A column of integers; `NULL` where it is null."""
+    numbers: Ints = pc.fill_null(column, NULL).to_numpy()
+    return numbers
+
+
+def codes(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
+    """A code per row (-1 for null) and the value of each code; lists are tuples of text."""
+    listed = pa.types.is_list(column.type)
+    code, values = tables.codes(_joined(column) if listed else column)
+    if listed:
+        # "l" before each list tells one empty text from no text.
+        values = [tuple(v[1:].split(_SEPARATOR)[1:]) for v in values]
+    return code.astype(np.int64), values
+
+
+def _joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    joined = pc.binary_join(column, _SEPARATOR)
+    some = pc.greater(pc.list_value_length(column), 0)
+    text = pc.if_else(some, pc.binary_join_element_wise("l", joined, _SEPARATOR), "l")
+    return pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))
+
+
+def combined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """A code per row for each distinct combination, and the first row that has it."""
+    whole = np.zeros(len(parts[0]), np.int64)
+    first = np.zeros(min(1, len(whole)), np.int64)
+    for part in parts:
+        width = int(part.max(initial=-1)) + 2
+        _, first, whole = np.unique(
+            whole * width + part + 1, return_index=True, return_inverse=True
+        )
+    return whole.astype(np.int64), first

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...core.module_paths import ancestors, depth, inside
-from .columns import codes, combined, integers
-from .lanes import apart, lanes, nested
-from .operations import Operations
-from .tracks import NULL, About, Flows, Ints, Slices, Track
+from .operations import Operations, codes, combined, integers
+from .tracks import NULL, About, Flows, Ints, Slices, Track, apart, lanes, nested
 
 MODEL = "(model)"
 MODULE_NOTE = "span from the first to the last operation of the module's subtree; not a duration"

@@ -6,7 +6,7 @@ name, arguments that many slices share (`about`) and integers of its own (`own`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,19 +71,19 @@ class Track:
     below: Sequence[Track] = ()
 
     def starts(self) -> int | None:
-        """The earliest time on this track or below it; null where it is empty."""
-        found = [b for t in self.below if (b := t.starts()) is not None]
+        """The earliest time on this track or below it; None where it is empty."""
+        starts = [b for t in self.below if (b := t.starts()) is not None]
         if self.slices is not None and len(self.slices):
-            found.append(int(self.slices.start.min()))
+            starts.append(int(self.slices.start.min()))
         if self.values is not None and len(self.values.time):
-            found.append(int(self.values.time.min()))
-        return min(found, default=None)
+            starts.append(int(self.values.time.min()))
+        return min(starts, default=None)
 
 
 @dataclass(frozen=True)
 class Group:
-    """One side: its tracks, when its first measured operation began (`zero`), and what is to be
-    said about it (`notes`: each one line; `facts` go into the file)."""
+    """One side: its tracks, when its first measured operation began (`zero`), and notes on it
+    (each one line; `facts` go into the file)."""
 
     key: str
     label: str
@@ -94,5 +94,49 @@ class Group:
 
     def before(self) -> int:
         """How long before `zero` its first event is."""
-        found = [s for t in self.tracks if (s := t.starts()) is not None]
-        return max(0, self.zero - min(found, default=self.zero))
+        starts = [s for t in self.tracks if (s := t.starts()) is not None]
+        return max(0, self.zero - min(starts, default=self.zero))
+
+
+Within = Callable[[int, int], bool]
+
+
+def apart(_inner: int, _outer: int) -> bool:
+    """No slice may lie on another: what overlaps gets a lane of its own (kernels)."""
+    return False
+
+
+def nested(_inner: int, _outer: int) -> bool:
+    """A slice may lie on any that holds it (operators, calls, ranges of one thread)."""
+    return True
+
+
+def lanes(start: Ints, end: Ints, within: Within = nested, depth: Ints | None = None) -> list[Ints]:
+    """The slices by lane, each in drawing order: an outer one before those that it holds. Those of
+    one lane lie one in the other or one after the other.
+
+    `within(inner, outer)` says whether a slice may lie on another that holds it in time. Of equal
+    times the one of lower `depth`, then the first in the arrays, is the outer. Every slice is on
+    exactly one lane, the first on which it fits.
+    """
+    keys = [np.arange(len(start)), -end, start]
+    if depth is not None:
+        keys.insert(1, depth)
+    lanes: list[list[int]] = []
+    open_: list[list[int]] = []
+    starts, ends = start.tolist(), end.tolist()
+    for i in np.lexsort(keys).tolist():
+        begun, over = starts[i], ends[i]
+
+        def fits(stack: list[int], i: int = i, begun: int = begun, over: int = over) -> bool:
+            while stack and ends[stack[-1]] <= begun:
+                stack.pop()
+            return not stack or (over <= ends[stack[-1]] and within(i, stack[-1]))
+
+        at = next((n for n, stack in enumerate(open_) if fits(stack)), len(open_))
+        if at == len(open_):
+            open_.append([])
+            lanes.append([])
+        lanes[at].append(i)
+        open_[at].append(i)
+    return [np.asarray(lane, np.int64) for lane in lanes]

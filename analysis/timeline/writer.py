@@ -1,4 +1,4 @@
-"""A trace in Perfetto's protobuf format, written as a stream.
+"""Groups to a trace in Perfetto's protobuf format, written as a stream.
 
 Field numbers and meaning: protos/perfetto/trace/perfetto_trace.proto and "Writing TrackEvent
 protos synthetically" (https://perfetto.dev/docs/reference/synthetic-track-event). A track is made
@@ -9,13 +9,16 @@ for equal times, so each lane is written as it nests.
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
-from typing import IO
+from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
+from ...core.files import replacing
 from . import wire
-from .tracks import NULL, About, Ints, Slices, Track, Value
+from .tracks import NULL, About, Group, Ints, Slices, Track, Value
 
 # Trace, TracePacket
 _PACKET, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
@@ -47,7 +50,7 @@ class Writer:
         self._stream = stream
         self._buffer = bytearray()
         self._texts: dict[tuple[int, str], int] = {}
-        self._told: dict[tuple[str, str], bytes] = {}
+        self._encoded: dict[tuple[str, str], bytes] = {}
         self._uuid = 0
         state = wire.integer(_FLAGS, _CLEARED)
         self._packet(wire.integer(_SEQUENCE, 1) + state)
@@ -146,10 +149,10 @@ class Writer:
         if not isinstance(value, str):
             return wire.data(_ANNOTATION, self._key(name) + self._value(value))
         # Most are the same few texts: a kind, a phase, a rule.
-        made = self._told.get((name, value))
+        made = self._encoded.get((name, value))
         if made is None:
             made = wire.data(_ANNOTATION, self._key(name) + self._value(value))
-            self._told[name, value] = made
+            self._encoded[name, value] = made
         return made
 
     def _key(self, name: str) -> bytes:
@@ -207,3 +210,52 @@ def _arrows(slices: Slices, rows: Ints) -> list[bytes]:
             if f != NULL:
                 found[i] += wire.fixed64(_CLOSES, f)
     return found
+
+
+def write(path: Path, groups: Sequence[Group]) -> None:
+    """Write a timeline, whole or not at all; compressed where `path` ends in ``.gz``.
+
+    All groups are aligned: the first measured operation of each is at the same moment, which is
+    the length of the longest preparation (launches, host operators) before any of them.
+    """
+    base = max((g.before() for g in groups), default=0)
+    with replacing(path) as temporary:
+        if path.suffix == ".gz":
+            # No time of writing: the same timeline is the same file.
+            with (
+                temporary.open("wb") as raw,
+                gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0) as packed,
+            ):
+                to_stream(cast(IO[bytes], packed), groups, base)
+        else:
+            with temporary.open("wb") as stream:
+                to_stream(stream, groups, base)
+
+
+def to_stream(stream: IO[bytes], groups: Sequence[Group], base: int) -> None:
+    """Write the packets; `base` is when, in the trace's time, each group's `zero` is."""
+    writer = Writer(stream)
+    for number, group in enumerate(groups, 1):
+        about = "; ".join(f"{k} {v}" for k, v in group.facts.items())
+        process = writer.process(number, group.label, number, about)
+        shift = base - group.zero
+        writer.instant(process, "about this side", group.facts, base)
+        for rank, track in enumerate(group.tracks):
+            _write_track(writer, track, process, rank, shift)
+    writer.close()
+
+
+def _write_track(writer: Writer, track: Track, parent: int, rank: int, shift: int) -> None:
+    if track.slices is not None:
+        # Lanes are tracks of the same name and parent: the interface draws them as one.
+        for lane in track.lanes:
+            uuid = writer.track(track, parent, rank)
+            writer.lane(uuid, track.slices, lane, shift)
+    elif track.values is not None:
+        values = track.values
+        uuid = writer.track(track, parent, rank, counter=values.unit)
+        writer.counter(uuid, (values.time + shift).tolist(), values.value.tolist())
+    else:
+        uuid = writer.track(track, parent, rank)
+        for below, child in enumerate(track.below):
+            _write_track(writer, child, uuid, below, shift)

@@ -1,10 +1,14 @@
-"""Who claims what while the rules run: layers by execution position, nodes by number."""
+"""Who claims what while the rules run, and which nodes a layer without a name can still be.
+
+Layers are named by their execution position, nodes by their number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .flow import Flow
+from . import ops
+from .flow import NEVER, Flow
 from .model import RULES
 
 _WEIGHT = {rule: i for i, rule in enumerate(RULES)}
@@ -50,3 +54,32 @@ class Claims:
         """The layer's rule: the least direct one that any of its nodes needed."""
         held = self.of_layer[layer]
         return max(held.values(), key=_WEIGHT.__getitem__) if held else "unresolved"
+
+
+def working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
+    """Unclaimed nodes that are alive and no movement. A matrix product and the bias added to it are
+    one candidate."""
+    nodes = [
+        i
+        for i in range(len(flow.nodes))
+        if flow.alive[i]
+        and not claims.claimed(i)
+        and not flow.is_movement(i)
+        and (flow.inputs_known or after[i] != NEVER or flow.nodes[i].op in ops.HEAVY)
+    ]
+    units: list[tuple[int, ...]] = [(i,) for i in nodes]
+    place = {i: k for k, i in enumerate(nodes)}
+    gone: set[int] = set()
+    for k, i in enumerate(nodes):
+        if flow.nodes[i].op not in ops.MATRIX | ops.CONVOLUTION or len(flow.consumers[i]) != 1:
+            continue
+        follower = flow.consumers[i][0]
+        if (
+            flow.nodes[follower].op == "Add"
+            and follower in place
+            and flow.producers[follower] == (i,)
+            and flow.nodes[follower].module == flow.nodes[i].module
+        ):
+            units[k] = (i, follower)
+            gone.add(place[follower])
+    return [u for k, u in enumerate(units) if k not in gone]

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from . import ops
-from .candidates import working_units
-from .claims import Claims
+from .claims import Claims, working_units
 from .flow import Flow
 from .model import RawLayer
 from .spelling import base, parts

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from . import ops
-from .candidates import working_units
-from .claims import Claims
+from .claims import Claims, working_units
 from .flow import NEVER, Flow
 from .model import Network, RawLayer
 from .spelling import base, network_node, parts, unnamed_layer

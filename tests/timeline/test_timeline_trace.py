@@ -32,7 +32,7 @@ from layerline.analysis.captures import inventory
 from layerline.analysis.commands.timeline import timeline
 from layerline.analysis.costs.iterations import sums
 from layerline.analysis.counters import launches
-from layerline.analysis.timeline import captures, counters, file, lanes, wire
+from layerline.analysis.timeline import captures, counters, tracks, wire, writer
 from layerline.analysis.timeline.iteration import choose
 from layerline.core import nodes, tables
 from layerline.core.cli.command import cli
@@ -127,7 +127,7 @@ def read(data: bytes) -> Read:
 
 def written(groups: Any) -> Read:
     stream = io.BytesIO()
-    file.to_stream(stream, groups, max((g.before() for g in groups), default=0))
+    writer.to_stream(stream, groups, max((g.before() for g in groups), default=0))
     return read(stream.getvalue())
 
 
@@ -329,7 +329,7 @@ def test_what_has_no_start_is_counted_and_named() -> None:
         op(None, 0, 1),
     ]
     group = captures.group(captures.Source("s", "S", tables.table("ops", rows), True))
-    told = "\n".join(file.lines(group))
+    told = "\n".join(captures.lines(group))
     assert (
         "2 operations without a start or a duration, 7 ns: not drawn: lost (1), endless (1)" in told
     )
@@ -358,7 +358,7 @@ def test_operators_that_nest_are_told_by_their_self_time() -> None:
     ]
     table = tables.table("ops", [*rows, op(0, None, 9, self_ns=4, kind="op", name="lost")])
     group = captures.group(captures.Source("s", "S", table, False))
-    assert file.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
+    assert captures.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
     assert group.facts["drawn_ns"] == 100 and group.facts["op_inclusive_ns"] == 190
     told = group.facts["drawn_ns"] + group.facts["not_drawn_ns"]
     assert told == sums(table).total().sum() == 104
@@ -418,18 +418,18 @@ def test_drawn_and_not_drawn_are_all_there_is(rows: list[dict[str, Any]]) -> Non
 spans_ = st.lists(st.tuples(moments, st.integers(0, 20)), max_size=40)
 
 
-@given(spans_, st.sampled_from([lanes.apart, lanes.nested]))
+@given(spans_, st.sampled_from([tracks.apart, tracks.nested]))
 def test_each_slice_is_on_one_lane_and_lanes_nest(spans: list[tuple[int, int]], how: Any) -> None:
     start = np.asarray([s for s, _ in spans], np.int64)
     end = start + np.asarray([n for _, n in spans], np.int64)
-    found = lanes.lanes(start, end, how)
+    found = tracks.lanes(start, end, how)
     assert sorted(i for lane in found for i in lane.tolist()) == list(range(len(spans)))
     for lane in found:
         for n, a in enumerate(lane.tolist()):
             for b in lane.tolist()[n + 1 :]:
                 after = end[a] <= start[b]
                 inside = start[a] <= start[b] and end[b] <= end[a]
-                assert after or (inside and how is lanes.nested)
+                assert after or (inside and how is tracks.nested)
 
 
 @given(st.integers(0, 2**64 - 1))
@@ -506,7 +506,7 @@ def processor(h100: Run, tmp_path: Path) -> Iterator[Any]:
 
     path = tmp_path / "t.pftrace"
     found, _ = inventory.captures(h100)
-    file.write(path, captures.of_run(h100, found, counted(h100)))
+    writer.write(path, captures.of_run(h100, found, counted(h100)))
     config = TraceProcessorConfig(bin_path=shell())
     with TraceProcessor(trace=str(path), config=config) as opened:
         yield opened
