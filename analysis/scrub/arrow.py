@@ -52,7 +52,7 @@ def rewrite(
         with contextlib.ExitStack() as stack:
             writer: Any = None
             if out is not None:
-                writer = stack.enter_context(_writer(path, out, _plain_schema(schema)))
+                writer = stack.enter_context(_writer(path, out, _stored_schema(schema)))
             for batch in batches:
                 columns = _columns(batch, table, scrubber, private or {})
                 if writer is not None:
@@ -63,27 +63,26 @@ def _columns(
     batch: pa.RecordBatch, table: str, scrubber: Scrubber, private: dict[int, str]
 ) -> pa.RecordBatch:
     names = batch.schema.names
+    schema = _stored_schema(batch.schema.remove_metadata())
     if table == schema_.STRINGS and {"id", "value"} <= set(names):
+        arrays = [_stored(c) for c in batch.columns]
+        ids, values = (batch.column(c).to_pylist() for c in ("id", "value"))
         texts = [
             v if v is None else scrubber.cell(v, f"{table}.value", private.get(k))
-            for k, v in zip(
-                batch.column("id").to_pylist(), batch.column("value").to_pylist(), strict=True
-            )
+            for k, v in zip(ids, values, strict=True)
         ]
         at = names.index("value")
-        kind = _plain_type(batch.schema.field(at).type)
-        arrays = [_plain(c) for c in batch.columns]
-        arrays[at] = pa.array(texts, kind)
-        return pa.record_batch(arrays, schema=_plain_schema(batch.schema.remove_metadata()))
+        arrays[at] = pa.array(texts, schema.field(at).type)
+        return pa.record_batch(arrays, schema=schema)
     if rules.is_properties(table) and {"name", "value"} <= set(names):
         batch = _properties(batch, table, scrubber)
     arrays = []
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+    for name, array in zip(names, batch.columns, strict=True):
         kind = None if rules.is_properties(table) else rules.kind_of_column(table, name)
         # Nodes and modules of the tables of a run are texts, whatever their column is called.
         change = _change(scrubber, f"{table}.{name}", kind, name)
-        arrays.append(_changed(_plain(array), change, scrubber, f"{table}.{name}"))
-    return pa.record_batch(arrays, schema=_plain_schema(batch.schema.remove_metadata()))
+        arrays.append(_changed(_stored(array), change, scrubber, f"{table}.{name}"))
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _change(scrubber: Scrubber, place: str, kind: str | None, field: str) -> Change:
@@ -118,28 +117,28 @@ def _nested(value: Any, change: Change) -> Any:
 def _properties(batch: pa.RecordBatch, table: str, scrubber: Scrubber) -> pa.RecordBatch:
     names, values = batch.column("name").to_pylist(), batch.column("value").to_pylist()
     rows = [property_row(scrubber, table, n, v) for n, v in zip(names, values, strict=True)]
-    batch = pa.record_batch([_plain(c) for c in batch.columns], names=batch.schema.names)
+    batch = pa.record_batch([_stored(c) for c in batch.columns], names=batch.schema.names)
     at = batch.schema.names.index("value")
     arrays = list(batch.columns)
     arrays[at] = pa.array([v for _, v in rows], arrays[at].type)
     return pa.record_batch(arrays, names=batch.schema.names).filter(pa.array([k for k, _ in rows]))
 
 
-def _plain_type(kind: pa.DataType) -> pa.DataType:
+def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
+        return _stored_type(kind.value_type)
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    kind = _plain_type(array.type)
+def _stored(array: pa.Array) -> pa.Array:
+    kind = _stored_type(array.type)
     return array if kind == array.type else array.cast(kind)
 
 
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in schema])
+def _stored_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(f.name, _stored_type(f.type), f.nullable) for f in schema])
 
 
 # --- texts that only private columns lead to ------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import IO
 from ...core.errors import InputError
 from ..readers.bounded import MIB
 from . import fields
-from .files import rewrite_text
 from .scrubber import Scrubber
+from .text import rewrite_text
 
 _CHUNK = 4 * MIB
 _MOST = 64 * MIB  # characters of one string

@@ -1,21 +1,60 @@
-"""Which module scrubs a file, by its content; and what cannot be scrubbed, with the remedy."""
+"""Which function scrubs a capture, by its content; what cannot be scrubbed, with the remedy.
+
+Every text artefact of a run is scrubbed by one scrubber, so that names stay equal across files.
+Models, engines, tensors and reports in NVIDIA's own formats are left out, each named.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+from ...core.cli.progress import log
 from ...core.errors import InputError
-from ..readers.base import Head
+from ..readers import registry
+from ..readers.base import Head, read_head
 from ..readers.ncu import report
-from . import arrow, json_text, lines, nsys_sqlite, pickles
+from ..readers.nsys import parquet
+from . import arrow, json_text, nsys_sqlite, pickles, text
 from .scrubber import Scrubber
 
 Rewrite = Callable[[Path, Path | None, Scrubber], None]
 
 # torch's tensorboard handler names its files after the host.
 _TORCH_NAME = re.compile(r"(.{1,200}?)_\d+\.\d{10,}\.pt\.trace\.json")
+_LEFT_OUT = {
+    ".onnx": "a model",
+    ".data": "a model's weights",
+    ".safetensors": "a model's weights",
+    ".pt": "a model",
+    ".pth": "a model",
+    ".bin": "a model's weights",
+    ".engine": "an engine, which holds the model's weights",
+    ".plan": "an engine, which holds the model's weights",
+    ".npz": "tensors",
+    ".npy": "tensors",
+    ".nsys-rep": "cannot be scrubbed; its .sqlite is",
+    ".ncu-rep": "cannot be scrubbed; write its table with `layerline read`",
+}
+_MOST_FILES = 100_000
+
+
+def rewriter(path: Path) -> Rewrite:
+    """The function that rewrites a capture; InputError says why there is none and what to do."""
+    head = read_head(path)
+    if head.is_dir:
+        if parquet.sniff(head):
+            return arrow.rewrite_directory
+        if "run.json" in head.entries or "manifests" in head.entries:
+            return _rewrite_run
+        raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
+    rewrite = of_file(head)
+    if rewrite is not None:
+        return rewrite
+    registry.identify_head(head)  # raises, and names what it is
+    raise InputError("cannot be scrubbed", file=path, fix="name a capture")
 
 
 def of_file(head: Head) -> Rewrite | None:
@@ -28,17 +67,17 @@ def of_file(head: Head) -> Rewrite | None:
         return pickles.rewrite
     if data.startswith((b"PAR1", b"ARROW1")) and head.compression is None:
         return arrow.rewrite
-    text = head.stripped.lstrip("\ufeff")
-    if b"\0" in data and not text.isprintable() and head.text.count("\0"):
+    start = head.stripped.lstrip("\ufeff")
+    if b"\0" in data and not start.isprintable() and head.text.count("\0"):
         return None
-    if not text or not _is_text(text):
+    if not start or not _is_text(start):
         return None
-    return json_text.rewrite if text.startswith(("{", "[")) else lines.rewrite
+    return json_text.rewrite if start.startswith(("{", "[")) else text.rewrite
 
 
-def _is_text(text: str) -> bool:
-    odd = sum(1 for c in text[:4096] if not c.isprintable() and c not in "\r\n\t\f\b\x1b")
-    return odd <= len(text[:4096]) // 100
+def _is_text(start: str) -> bool:
+    odd = sum(1 for c in start[:4096] if not c.isprintable() and c not in "\r\n\t\f\b\x1b")
+    return odd <= len(start[:4096]) // 100
 
 
 def refuse_reports(head: Head) -> None:
@@ -66,3 +105,58 @@ def learn_from_name(path: Path, scrubber: Scrubber) -> None:
     match = _TORCH_NAME.match(path.name)
     if match is not None:
         scrubber.learned.learn("host", match[1])
+
+
+def _rewrite_run(path: Path, out: Path | None, scrubber: Scrubber) -> None:
+    """Learn from every file (`out` null), or write the copy.
+
+    What is left out is noted in `scrubber.left_out`, and logged with the reason, once, when the
+    copy is written.
+    """
+    for seen, (folder, folders, files) in enumerate(os.walk(path, followlinks=False)):
+        if seen > _MOST_FILES:
+            raise InputError("has too many directories for a run", file=path)
+        here = Path(folder)
+        target = None if out is None else out / here.relative_to(path)
+        if target is not None:
+            target.mkdir(parents=True, exist_ok=True)
+        for name in sorted(folders):
+            inner = here / name
+            if inner.is_symlink():
+                folders.remove(name)
+                _left_out(inner, path, "a link", out, scrubber)
+            elif parquet.sniff(read_head(inner)):
+                folders.remove(name)
+                arrow.rewrite_directory(inner, None if target is None else target / name, scrubber)
+        folders.sort()
+        for name in sorted(files):
+            _file(here / name, path, target, scrubber)
+
+
+def _file(file: Path, root: Path, target: Path | None, scrubber: Scrubber) -> None:
+    suffix = file.suffix.lower()
+    why = "a link" if file.is_symlink() else _LEFT_OUT.get(suffix)
+    if why is None and ".partial." in file.name:
+        why = "a half file of another process"
+    if why is None and (not file.is_file() or file.stat().st_size == 0):
+        why = "empty, or no file"
+    rewriter = None
+    if why is None:
+        try:
+            rewriter = of_file(read_head(file))
+        except InputError as e:
+            why = e.what
+        if rewriter is None and why is None:
+            why = "binary data of no known kind"
+    if why is not None or rewriter is None:
+        _left_out(file, root, why or "", target, scrubber)
+        return
+    learn_from_name(file, scrubber)
+    name = file.name if scrubber.learning else scrubber.cell(file.name, "file names")
+    rewriter(file, None if target is None else target / name, scrubber)
+
+
+def _left_out(file: Path, root: Path, why: str, out: Path | None, scrubber: Scrubber) -> None:
+    scrubber.left_out.add(file)
+    if out is not None:
+        log(f"left out {file.relative_to(root)}: {why}")

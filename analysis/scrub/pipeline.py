@@ -11,10 +11,7 @@ from pathlib import Path
 
 from ...core.errors import CheckFailed, InputError
 from ...core.files import folder, replacing, written
-from ..readers import registry
-from ..readers.base import read_head
-from ..readers.nsys import parquet
-from . import arrow, kinds, rescan, run_directory
+from . import kinds, rescan
 from .scrubber import Scrubber
 
 Found = Counter[tuple[str, str]]
@@ -27,7 +24,7 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     something is still found in what was written; InputError for what cannot be scrubbed. Unless all
     of it succeeded a capture that was to be replaced (`in_place`) is what it was.
     """
-    rewrite = _rewriter(path)
+    rewrite = kinds.rewriter(path)
     if in_place or path.name in ("", ".."):
         path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
     _may_be_written(path if in_place else output or path)  # before a long capture is read
@@ -51,7 +48,7 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
 def check(path: Path) -> tuple[Found, int]:
     """What a file or directory holds that scrubbing would remove, by place and kind, and how many
     files were not searched, because no scrubbed copy of the run would hold them."""
-    rewrite = _rewriter(path)
+    rewrite = kinds.rewriter(path)
     scrubber = Scrubber()
     kinds.learn_from_name(path, scrubber)
     rewrite(path, None, scrubber)
@@ -65,22 +62,6 @@ def check(path: Path) -> tuple[Found, int]:
         for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
             found["anywhere in the file", kind] += count
     return found, len(scrubber.left_out)
-
-
-def _rewriter(path: Path) -> kinds.Rewrite:
-    """The function that rewrites a capture; InputError says why there is none and what to do."""
-    head = read_head(path)
-    if head.is_dir:
-        if parquet.sniff(head):
-            return arrow.rewrite_directory
-        if "run.json" in head.entries or "manifests" in head.entries:
-            return run_directory.rewrite
-        raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
-    found = kinds.of_file(head)
-    if found is not None:
-        return found
-    registry.identify_head(head)  # raises, and names what it is
-    raise InputError("cannot be scrubbed", file=path, fix="name a capture")
 
 
 def default_output(path: Path, scrubber: Scrubber) -> Path:

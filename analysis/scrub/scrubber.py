@@ -43,7 +43,7 @@ class Scrubber:
     def cell(self, value: str, place: str, kind: str | None = None, field: str = "") -> str:
         """One text of the capture: learnt from, or replaced.
 
-        `kind` says what the whole value is (see `fields.KINDS`); null searches it for patterns.
+        `kind` says what the whole value is (see `fields`); None searches it for patterns.
         `field` is the name of the field, which tells versions from addresses.
         """
         if not value:

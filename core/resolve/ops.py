@@ -23,14 +23,9 @@ VIEW = words("Flatten Identity Reshape Squeeze Unsqueeze")
 # Their result depends on the shape of the input, never on its values.
 SHAPE_QUERY = frozenset({"Shape", "Size"})
 
-NORMALISATION = frozenset(
-    {
-        "LayerNormalization",
-        "InstanceNormalization",
-        "GroupNormalization",
-        "RMSNormalization",
-        "SimplifiedLayerNormalization",
-    }
+NORMALISATION = words(
+    "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization "
+    "SimplifiedLayerNormalization"
 )
 
 MATRIX = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "Einsum", "FusedMatMul"})
