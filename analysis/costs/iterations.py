@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core import tables
 from ...core.series import in_order
 from ...core.stats import Stat
 from ...core.tables import DEVICE_KINDS, UNRESOLVED
@@ -31,8 +32,8 @@ _SEPARATOR = "\x1f"
 class Key:
     """What a row of the matrix stands for.
 
-    `modules`: the module paths, sorted; null where no module is known. `label`: why not, e.g.
-    "unresolved", "loss", "gradient accumulation"; null where `modules` is not.
+    `modules`: the module paths, sorted; None where no module is known. `label`: why not, e.g.
+    "unresolved", "loss", "gradient accumulation"; None where `modules` is not.
     """
 
     modules: tuple[str, ...] | None
@@ -97,9 +98,8 @@ def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
         return rows.append_column("_time", rows["duration_ns"]), "_time"
     if "node" in kinds:
         rows = ops.filter(pc.equal(ops["kind"], "node"))
-        return rows.append_column(
-            "_time", pc.coalesce(rows["self_ns"], rows["duration_ns"])
-        ), "_time"
+        time = pc.coalesce(rows["self_ns"], rows["duration_ns"])
+        return rows.append_column("_time", time), "_time"
     rows = ops.filter(pc.equal(ops["kind"], "op"))
     return rows.append_column("_time", rows["self_ns"]), "_time"
 
@@ -136,10 +136,19 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
         return Sums((), (), np.zeros((0, 0), dtype=np.int64), unknown)
 
     codes, keys = _keys(rows)
+    numbers, matrix = by_iteration(codes, len(keys), iteration, rows[column].to_numpy())
+    return Sums(tuple(keys), tuple(numbers), matrix, unknown)
+
+
+def by_iteration(codes: Ints, count: int, iteration: Ints, ns: Ints) -> tuple[list[int], Ints]:
+    """The numbers of the iterations, ascending, and a row of ns in each for each of `count` codes.
+
+    `codes`, `iteration` and `ns`: those of each operation.
+    """
     numbers, columns = np.unique(iteration, return_inverse=True)
-    matrix = np.zeros((len(keys), len(numbers)), dtype=np.int64)
-    np.add.at(matrix, (codes, columns), rows[column].to_numpy())
-    return Sums(tuple(keys), tuple(int(n) for n in numbers), matrix, unknown)
+    matrix = np.zeros((count, len(numbers)), dtype=np.int64)
+    np.add.at(matrix, (codes, columns), ns)
+    return numbers.tolist(), matrix
 
 
 def phase_shares(ops: pa.Table) -> dict[str, float]:
@@ -154,21 +163,16 @@ def phase_shares(ops: pa.Table) -> dict[str, float]:
     rows, iteration = iterations_of(rows)
     if not len(rows):
         return {}
-    phases = pc.fill_null(rows["phase"], "other").combine_chunks().dictionary_encode()
-    if isinstance(phases, pa.ChunkedArray):
-        phases = phases.chunk(0)
-    numbers, columns = np.unique(iteration, return_inverse=True)
-    matrix = np.zeros((len(phases.dictionary), len(numbers)), dtype=np.int64)
-    np.add.at(
-        matrix, (phases.indices.to_numpy(), columns), pc.fill_null(rows[column], 0).to_numpy()
-    )
+    code, phases = tables.codes(pc.fill_null(rows["phase"], "other"))
+    ns = pc.fill_null(rows[column], 0).to_numpy()
+    _, matrix = by_iteration(code, len(phases), iteration, ns)
     totals = matrix.sum(axis=0)
     if not totals.any():
         return {}
     shares = (matrix[:, totals > 0] / totals[totals > 0]).mean(axis=1)
-    found = dict(zip(phases.dictionary.to_pylist(), shares.tolist(), strict=True))
+    of_phase = dict(zip(phases, shares.tolist(), strict=True))
     order = {name: i for i, name in enumerate(PHASES)}
-    return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+    return dict(sorted(of_phase.items(), key=lambda p: (order.get(p[0], len(order)), p[0])))
 
 
 def _keys(rows: pa.Table) -> tuple[Ints, list[Key]]:
@@ -182,19 +186,16 @@ def _keys(rows: pa.Table) -> tuple[Ints, list[Key]]:
         pc.binary_join_element_wise("m", joined, ""),
         pc.binary_join_element_wise("l", pc.fill_null(rows["_label"], UNRESOLVED), ""),
     )
-    encoded = pc.dictionary_encode(text).combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
+    code, entries = tables.codes(text)
     distinct: dict[Key, int] = {}
     translate = []
-    for entry in encoded.dictionary.to_pylist():
+    for entry in entries:
         if entry[0] == "m":
             key = Key(tuple(sorted(set(entry[1:].split(_SEPARATOR)))))
         else:
             key = Key(None, entry[1:])
         translate.append(distinct.setdefault(key, len(distinct)))
-    codes = np.array(translate, dtype=np.int64)[encoded.indices.to_numpy()]
-    return codes, list(distinct)
+    return np.array(translate, dtype=np.int64)[code], list(distinct)
 
 
 def labels(ops: pa.Table, name: str | None = None) -> pa.Array:

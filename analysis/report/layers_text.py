@@ -1,7 +1,8 @@
-"""ForeignNodes in a table of layers: regions that TensorRT compiled whole, timed by one number.
+"""The `layers` table as text: a line per layer, and a summary.
 
-A layer list and a profile know nothing of what runs inside; TensorRT's NVTX ranges name each of
-its fused operations, so that an nsys capture splits it. See docs/foreign-node.md.
+Of ForeignNodes, regions that TensorRT compiled whole, a layer list and a profile have one time and
+nothing of what runs inside; TensorRT's NVTX ranges name each of its fused operations, so that an
+nsys capture splits them. See docs/foreign-node.md.
 """
 
 from __future__ import annotations
@@ -25,66 +26,65 @@ from ..attribution.resolution import ENOUGH, FITS
 from ..formatting import percent
 from ..model.layer import Times
 
-Layer = dict[str, Any]
+Row = dict[str, Any]
+MAX_UNRESOLVED = 50
+MAX_FEWER = 5
+_NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
+_FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
 
 
-def whole(row: Layer) -> bool:
+def _whole(row: Row) -> bool:
     """Whether a row is a ForeignNode of which nothing says what kernels it ran."""
     return _foreign(row) and reformat_of(row["layer"]) is None
 
 
-def untold(row: Layer) -> bool:
+def _undescribed(row: Row) -> bool:
     """Whether a row is a ForeignNode, or a copy around one, that nothing but its name describes
     and that has no module: no nodes.json alone resolves it."""
     return _foreign(row) and row["kind"] is None and (row["rule"] or "unresolved") == "unresolved"
 
 
-def _foreign(row: Layer) -> bool:
+def _foreign(row: Row) -> bool:
     return "ForeignNode[" in (row["layer"] or "") and row["kernels"] is None
 
 
-def hint(rows: Sequence[Layer]) -> str | None:
-    """One sentence: what would tell more of the ForeignNodes; null where there are none."""
-    mine = [r for r in rows if whole(r)]
-    if not mine:
+def hint(rows: Sequence[Row]) -> str | None:
+    """One sentence: what would tell more of the ForeignNodes; None where there are none."""
+    foreign = [r for r in rows if _whole(r)]
+    if not foreign:
         return None
-    total = sum(r["total_ns"] or 0 for r in rows)
-    one = len(mine) == 1
-    text = "1 layer is a ForeignNode" if one else f"{len(mine)} layers are ForeignNodes"
+    total = _total(rows)
+    one = len(foreign) == 1
+    text = "1 layer is a ForeignNode" if one else f"{len(foreign)} layers are ForeignNodes"
     if total:
-        text += f" ({percent(sum(r['total_ns'] or 0 for r in mine) / total)} of the time)"
+        text += f" ({percent(_total(foreign) / total)} of the time)"
     text += ", compiled whole: "
-    told = "--layer-info layerinfo.json (trtexec --exportLayerInfo of an engine built with "
-    told += "--profilingVerbosity=detailed) tells its modules by the tensors around it; "
-    if any(map(untold, mine)):
-        text += told
+    if any(map(_undescribed, foreign)):
+        text += (
+            "--layer-info layerinfo.json (trtexec --exportLayerInfo of an engine built with "
+            "--profilingVerbosity=detailed) tells its modules by the tensors around it; "
+        )
     where = "it" if one else "them"
     text += f"an nsys capture in place of this file splits {where} into operations and kernels"
     return text + "; see docs/foreign-node.md"
 
 
-Row = dict[str, Any]
-
-MAX_UNRESOLVED = 50
-
-MAX_FEWER = 5
-
-_NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
+def _total(rows: Sequence[Row]) -> int:
+    return sum(r["total_ns"] or 0 for r in rows)
 
 
 def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) -> None:
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
     rows = layers.to_pylist()
-    total = sum(r["total_ns"] or 0 for r in _together(rows))
     if console.is_terminal:
-        table = _table(rows, total, resolved)
+        table = _table(rows, resolved)
         # Names give way to a narrow terminal; figures without their last digits would be others.
         console.width = max(console.width, _needed(table))
         console.print(table)
     else:
         # A file or another program has no width: names are whole, and last, so that none makes
         # every line as long as itself.
-        for line in _lines(rows, total, resolved):
+        for line in _lines(rows, resolved):
             console.print(Text(line), soft_wrap=True)
         console.print()
     for line in summary(rows, times, resolved=resolved):
@@ -101,10 +101,7 @@ def _needed(table: Table) -> int:
     return sum(widths) + _BETWEEN * (len(widths) - 1)
 
 
-_FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
-
-
-def _table(rows: list[Row], total: int, resolved: bool) -> Table:
+def _table(rows: list[Row], resolved: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
     if resolved:
@@ -112,62 +109,57 @@ def _table(rows: list[Row], total: int, resolved: bool) -> Table:
         table.add_column("rule", no_wrap=True)
     for heading in _FIGURES:
         table.add_column(heading, justify="right", no_wrap=True)
-    shared = set(map(id, _together(rows)))
-    for row in rows:
+    for row, figures in zip(rows, _figures(rows), strict=True):
         cells = [row["layer"]]
         if resolved:
             cells += [_modules(row["modules"]), row["rule"] or "–"]
-        table.add_row(
-            *(
-                Text(one_line(c))
-                for c in (*cells, *_figures(row, total if id(row) in shared else 0))
-            )
-        )
+        table.add_row(*(Text(one_line(c)) for c in (*cells, *figures)))
     return table
 
 
-def _lines(rows: list[Row], total: int, resolved: bool) -> Iterator[str]:
+def _lines(rows: list[Row], resolved: bool) -> Iterator[str]:
     head = [*_FIGURES, *(("rule", "module") if resolved else ()), "layer"]
-    cells, shared = [], set(map(id, _together(rows)))
-    for row in rows:
+    cells = []
+    for row, figures in zip(rows, _figures(rows), strict=True):
         named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
-        cells.append(
-            [
-                *_figures(row, total if id(row) in shared else 0),
-                *(one_line(c) for c in (*named, row["layer"])),
-            ]
-        )
+        cells.append([*figures, *(one_line(c) for c in (*named, row["layer"]))])
     return formatting.lines(head, cells, range(len(_FIGURES)))
 
 
-def _figures(row: Row, total: int) -> list[str]:
+def _figures(rows: list[Row]) -> list[list[str]]:
+    """The cells of `_FIGURES` of each row; a share only of times that make one figure."""
+    counted, _ = _by_clock(rows)
+    total, shared = _total(counted), set(map(id, counted))
     return [
-        _count(row["calls"]),
-        _count(row["kernels"]),
-        _us(row["median_ns"]),
-        _interval(row["ci_low_ns"], row["ci_high_ns"]),
-        "–" if row["total_ns"] is None or not total else percent(row["total_ns"] / total),
+        [
+            _count(row["calls"]),
+            _count(row["kernels"]),
+            _us(row["median_ns"]),
+            _interval(row["ci_low_ns"], row["ci_high_ns"]),
+            "–"
+            if row["total_ns"] is None or not total or id(row) not in shared
+            else percent(row["total_ns"] / total),
+        ]
+        for row in rows
     ]
 
 
-def _on_host(rows: list[Row]) -> list[Row]:
-    """Nodes without kernels beside layers with kernels: their time is the host's."""
-    if all(r["kernels"] is None for r in rows):
-        return []
-    return [r for r in rows if r["kind"] == "node" and r["kernels"] is None]
-
-
-def _together(rows: list[Row]) -> list[Row]:
-    """The rows whose times are of one clock and make one figure."""
-    apart = {id(r) for r in _on_host(rows)}
-    return [r for r in rows if id(r) not in apart]
+def _by_clock(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows whose times make one figure, and, where layers have kernels, the nodes without any:
+    their time is the host's."""
+    with_kernels = any(r["kernels"] is not None for r in rows)
+    host = [with_kernels and r["kind"] == "node" and r["kernels"] is None for r in rows]
+    return (
+        [r for r, apart in zip(rows, host, strict=True) if not apart],
+        [r for r, apart in zip(rows, host, strict=True) if apart],
+    )
 
 
 def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
     """Sentences: how many layers and how much time in an iteration; counts per rule; the
     unresolved by name."""
-    everything, rows, host = rows, _together(rows), _on_host(rows)
-    total = sum(r["total_ns"] or 0 for r in rows)
+    everything, (rows, host) = rows, _by_clock(rows)
+    total = _total(rows)
     timed = total > 0
     text = f"{len(everything)} layers"
     if timed:
@@ -195,38 +187,39 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
             yield foreign
         yield "no module was looked for; name the model's nodes with --nodes nodes.json"
         return
-    parts = []
-    counted = {id(r) for r in rows}
+    parts, ids = [], set(map(id, rows))
+
+    def counted(some: list[Row]) -> list[Row]:
+        return [r for r in some if id(r) in ids]
+
     for rule in RULES:
-        mine = [r for r in everything if (r["rule"] or "unresolved") == rule]
-        if mine:
-            share = sum(r["total_ns"] or 0 for r in mine if id(r) in counted)
-            parts.append(f"{rule} {len(mine)}" + (f" ({percent(share / total)})" if timed else ""))
+        by_rule = [r for r in everything if (r["rule"] or "unresolved") == rule]
+        if by_rule:
+            share = f" ({percent(_total(counted(by_rule)) / total)})" if timed else ""
+            parts.append(f"{rule} {len(by_rule)}{share}")
     yield "by rule: " + ", ".join(parts)
     missing = [r for r in everything if (r["rule"] or "unresolved") == "unresolved"]
     if timed:
-        share = 1 - sum(r["total_ns"] or 0 for r in missing if id(r) in counted) / total
+        known = 1 - _total(counted(missing)) / total
         # A ForeignNode that nothing describes is no fault of nodes.json: the hint is of it.
-        beyond = sum(r["total_ns"] or 0 for r in missing if untold(r)) / total
-        asked = "" if share + beyond >= ENOUGH else f"; {FITS}"
-        yield f"resolved to modules: {percent(share)} of the time{asked}"
+        beyond = _total([r for r in missing if _undescribed(r)]) / total
+        question = "" if known + beyond >= ENOUGH else f"; {FITS}"
+        yield f"resolved to modules: {percent(known)} of the time{question}"
     else:
         yield f"resolved to modules: {len(everything) - len(missing)} of {len(everything)} layers"
     if foreign is not None:
         yield foreign
     for row in missing[:MAX_UNRESOLVED]:
-        known = timed and row["total_ns"] and id(row) in counted
-        share = f" ({percent(row['total_ns'] / total)})" if known else ""
+        has_share = timed and row["total_ns"] and id(row) in ids
+        share = f" ({percent(row['total_ns'] / total)})" if has_share else ""
         yield f"unresolved: {row['layer']}{share}"
     if len(missing) > MAX_UNRESOLVED:
         yield f"unresolved: and {len(missing) - MAX_UNRESOLVED} more (all with -o)"
 
 
 def _host_time(host: list[Row], times: Times) -> str:
-    ns, n = sum(r["total_ns"] or 0 for r in host), times.iterations
-    whole = f"{ns / 1e6:,.3f} ms"
-    if n is not None and n > 1:
-        whole = f"{ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
+    ns, n = _total(host), times.iterations
+    whole = _mean(ns, n) if n is not None and n > 1 else f"{_ms(ns)} ms"
     what = "1 layer has" if len(host) == 1 else f"{len(host)} layers have"
     return (
         f"{what} no kernels: the time is the host's, {whole}, and is not in the figure above nor "
@@ -240,40 +233,44 @@ def _fewer(rows: list[Row], times: Times) -> str:
     if not times.own_reports or n is None:
         return ""
     calls = [(r["layer"], r["calls"]) for r in rows if r["median_ns"] is not None]
-    found = [f"{name} n {c:,}" for name, c in calls if c is not None and c != n]
+    parts = [f"{name} n {c:,}" for name, c in calls if c is not None and c != n]
     if any(c is None for _, c in calls):
-        found.append("not known where calls are –")
-    if len(found) > MAX_FEWER:
-        found = [*found[:MAX_FEWER], f"and {len(found) - MAX_FEWER} more, n being their calls"]
-    return "".join(f"; {text}" for text in found)
+        parts.append("not known where calls are –")
+    if len(parts) > MAX_FEWER:
+        parts = [*parts[:MAX_FEWER], f"and {len(parts) - MAX_FEWER} more, n being their calls"]
+    return "".join(f"; {text}" for text in parts)
 
 
 def _time(total_ns: int, times: Times) -> str:
     """The time of all layers in one iteration, and in all of them."""
-    whole, n, one = f"{total_ns / 1e6:,.3f} ms", times.iterations, times.total
+    whole, n, one = f"{_ms(total_ns)} ms", times.iterations, times.total
     if times.engines:
         return f"{whole} in all; per enqueue: " + "; ".join(
-            f"engine {i} {_median(one)}" for i, one in enumerate(times.engines, 1)
+            f"engine {i} " + ("unknown" if one is None else f"{_ms(one.median)} ms {_of(one)})")
+            for i, one in enumerate(times.engines, 1)
         )
     if n is None:
         return f"{whole} in all (of how many iterations is not known)"
     if n == 1:
         return f"{whole} in the one iteration"
     if one is None:
-        return f"{total_ns / n / 1e6:,.3f} ms per iteration (mean of {n}; {whole} in all)"
-    interval = ""
-    if one.low is not None and one.high is not None:
-        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
-    return f"{one.median / 1e6:,.3f} ms per iteration (median of {n}{interval}; {whole} in all)"
+        return _mean(total_ns, n)
+    return f"{_ms(one.median)} ms per iteration {_of(one)}; {whole} in all)"
 
 
-def _median(one: Stat | None) -> str:
-    if one is None:
-        return "unknown"
-    interval = ""
-    if one.low is not None and one.high is not None:
-        interval = f", 95 % interval {one.low / 1e6:,.3f} … {one.high / 1e6:,.3f}"
-    return f"{one.median / 1e6:,.3f} ms (median of {one.n}{interval})"
+def _mean(ns: int, iterations: int) -> str:
+    return f"{_ms(ns / iterations)} ms per iteration (mean of {iterations}; {_ms(ns)} ms in all)"
+
+
+def _of(one: Stat) -> str:
+    """Of how many iterations a median is, and its interval; the bracket stays open."""
+    if one.low is None or one.high is None:
+        return f"(median of {one.n}"
+    return f"(median of {one.n}, 95 % interval {_ms(one.low)} … {_ms(one.high)}"
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:,.3f}"
 
 
 def _modules(modules: list[str] | None) -> str:

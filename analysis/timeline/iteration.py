@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.tables import DEVICE_KINDS
-from ..costs.iterations import iterations_of, timed_rows
+from ..costs.iterations import by_iteration, iterations_of, timed_rows
 
-_NAMED = 5  # names told of what is not drawn
+_NAMED = 5  # names of what is not drawn that a note has
 _NESTING = ("node", "op")  # kinds that nest: their self times add up
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """`drawn`: the rows of iteration `number` (null: the capture marks none and is one) that have
+    """`drawn`: the rows of iteration `number` (None: the capture marks none and is one) that have
     a start and a duration, by start. `kinds`: those of the measured operations, device operations
     where there are any. `notes`: what is left out, a line each."""
 
@@ -63,11 +63,11 @@ def choose(ops: pa.Table, iteration: int | None = None) -> Chosen:
     lost = int(pc.sum(times(lacking)).as_py() or 0)
     if len(lacking):
         names = Counter(lacking["name"].fill_null("(no name)").to_pylist()).most_common()
-        told = ", ".join(f"{n} ({c})" for n, c in names[:_NAMED])
+        named = ", ".join(f"{n} ({c})" for n, c in names[:_NAMED])
         more = f" and {len(names) - _NAMED} other names" if len(names) > _NAMED else ""
         notes.append(
             f"{_count(len(lacking))} without a start or a duration, {lost} ns: "
-            f"not drawn: {told}{more}"
+            f"not drawn: {named}{more}"
         )
     drawn = drawn.take(pc.sort_indices(drawn, [("start_ns", "ascending")]))
     return Chosen(
@@ -84,7 +84,7 @@ def choose(ops: pa.Table, iteration: int | None = None) -> Chosen:
 
 def times(rows: pa.Table) -> pa.ChunkedArray:
     """ns of each row, as the tables add them up: the self time of nodes and operators, which nest
-    (a row without one counts whole), the duration of what runs on a device; null is not known."""
+    (a row without one counts whole), the duration of what runs on a device; null where unknown."""
     nests = pc.is_in(rows["kind"], pa.array(_NESTING))
     own = pc.coalesce(rows["self_ns"], rows["duration_ns"])
     return pc.if_else(nests, own, rows["duration_ns"])
@@ -109,10 +109,9 @@ def _totals(ops: pa.Table) -> dict[int, int]:
     if not len(rows):
         # Operations of other kinds (graphs as a whole) mark iterations too.
         return dict.fromkeys(pc.unique(ops["iteration"].drop_null()).to_pylist(), 0)
-    distinct, at = np.unique(numbers, return_inverse=True)
-    times = np.zeros(len(distinct), np.int64)
-    np.add.at(times, at, pc.fill_null(rows[column], 0).to_numpy())
-    return dict(zip(distinct.tolist(), times.tolist(), strict=True))
+    ns = pc.fill_null(rows[column], 0).to_numpy()
+    distinct, matrix = by_iteration(np.zeros(len(rows), np.int64), 1, numbers, ns)
+    return dict(zip(distinct, matrix[0].tolist(), strict=True))
 
 
 def _median(totals: dict[int, int]) -> int:
