@@ -65,16 +65,16 @@ class Credit:
 def named(events: Events, prefix: str, *kinds: int) -> Flags:
     """Which events have a name with this prefix and one of these kinds."""
     names = np.array([n.startswith(prefix) for n in events.names], dtype=bool)
-    found: Flags = names[events.name] & np.isin(events.kind, kinds)
-    return found
+    flags: Flags = names[events.name] & np.isin(events.kind, kinds)
+    return flags
 
 
 def backward_nodes(events: Events) -> Flags:
     """Operators that are a node of the backward graph: the engine's ``evaluate_function``, and
     what carries a sequence number with the thread of its forward (0 in forward operators)."""
     numbered = (events.sequence >= 0) & (events.forward_thread > 0) & (events.kind == OP)
-    found: Flags = numbered | named(events, EVALUATE, OP)
-    return found
+    flags: Flags = numbered | named(events, EVALUATE, OP)
+    return flags
 
 
 def forward_of(events: Events, nodes: Flags) -> Ints:
@@ -84,25 +84,23 @@ def forward_of(events: Events, nodes: Flags) -> Ints:
     A number that no operator started with was taken inside the last operator with a smaller one
     (in-place operators on views make more nodes than one).
     """
-    found = np.full(len(events), UNKNOWN, dtype=np.int64)
+    forward = np.full(len(events), UNKNOWN, dtype=np.int64)
     back = np.flatnonzero(nodes & (events.sequence >= 0))
     ahead = np.flatnonzero(
         (events.kind == OP) & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
     )
     if not len(back) or not len(ahead):
-        return found
+        return forward
     threads = _forward_threads(events, back, ahead)
     process = events.process.astype(np.int64) << 32
     places = process | events.thread
     for key, place in threads.items():
-        mine = back[(events.forward_thread[back] == key[1]) & (events.process[back] == key[0])]
-        theirs = ahead[places[ahead] == place]
+        own = back[(events.forward_thread[back] == key[1]) & (events.process[back] == key[0])]
+        ops = ahead[places[ahead] == place]
         # Of equal starts the one that is nested deeper, which the profiler numbered later, is last.
-        theirs = theirs[
-            np.lexsort((events.index[theirs], events.start[theirs], events.sequence[theirs]))
-        ]
-        found[mine] = _last_before(events, mine, theirs)
-    return found
+        ops = ops[np.lexsort((events.index[ops], events.start[ops], events.sequence[ops]))]
+        forward[own] = _last_before(events, own, ops)
+    return forward
 
 
 def _last_before(events: Events, back: Ints, ahead: Ints) -> Ints:
@@ -176,15 +174,16 @@ def credit(events: Events, nesting: Nesting) -> Credit:
 
     # Backward: as the forward operator was credited; nested operators as their node.
     forward = np.where(in_node, forward_of(events, nodes)[node_at], UNKNOWN)
-    made = in_node & (forward >= 0)
-    module[made], row[made] = module[forward[made]], row[forward[made]]
-    astray = in_node & ~(made & ((module >= 0) | (row >= 0)))
+    has_forward = in_node & (forward >= 0)
+    module[has_forward], row[has_forward] = module[forward[has_forward]], row[forward[has_forward]]
+    astray = in_node & ~(has_forward & ((module >= 0) | (row >= 0)))
     row[astray] = ASTRAY
     rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
     for code, at in ((ACCUMULATION, _accumulation(events)), (SUM, _sums(events, nesting))):
         inner = innermost(at, nesting.parent)
-        mine = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
-        module[mine], row[mine], rule[mine], forward[mine] = UNKNOWN, code, RANGE_RULE, UNKNOWN
+        own = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
+        module[own], forward[own] = UNKNOWN, UNKNOWN
+        row[own], rule[own] = code, RANGE_RULE
 
     phase[in_node] = PHASES.index("backward")
     phase[again | (in_module & (node_at >= 0))] = PHASES.index("recompute")
@@ -193,8 +192,8 @@ def credit(events: Events, nesting: Nesting) -> Credit:
 
 def _accumulation(events: Events) -> Flags:
     names = np.array([n.removeprefix(EVALUATE) == ACCUMULATE for n in events.names], dtype=bool)
-    found: Flags = names[events.name] & (events.kind == OP)
-    return found
+    flags: Flags = names[events.name] & (events.kind == OP)
+    return flags
 
 
 def _sums(events: Events, nesting: Nesting) -> Flags:
@@ -206,15 +205,15 @@ def _sums(events: Events, nesting: Nesting) -> Flags:
     names = np.array([n in SUMS for n in events.names], dtype=bool)
     engine = named(events, EVALUATE, OP)
     around = nesting.parent
-    found: Flags = names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
-    return found
+    flags: Flags = names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
+    return flags
 
 
 def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
     """Phase (index into `tables.PHASES`) of every host event, of which `marked` are known.
 
-    A trace without phases is told by what it has: optimizer ranges of torch, operators with
-    sequence numbers (forward).
+    A trace without phases still has optimizer ranges of torch, and operators with sequence numbers
+    (forward).
     """
     phase = marked.copy()
     if not named(events, PHASE, RANGE).any():

@@ -1,7 +1,7 @@
 """Operators of an eager capture with phase, iteration and module: the eager side of every number.
 
 `eager` reads a capture once and gives its `ops`, the phases that were marked, and notes;
-`eager_ops` gives the table alone. Rules and rows: `eager_credit` and docs/eager.md.
+`eager_ops` gives the table alone. Rules and rows: `autograd` and docs/eager.md.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     facts["phases"]: [{"iteration", "phase", "start_ns", "duration_ns", "operators_ns",
     "outside_ns", "before_launch_ns"}] for every phase range; operators_ns is the time in which some
     operator of the process ran, outside_ns the rest, before_launch_ns the time until the first call
-    in it that launched a device operation (null where none did). facts["steps"]: [{"iteration",
+    in it that launched a device operation (None where none did). facts["steps"]: [{"iteration",
     "start_ns", "duration_ns"}]. Raises InputError as `readers.torch.trace.read` does.
     """
     return of_events(read_events(path), meta)
@@ -57,31 +57,31 @@ def of_events(events: Events, meta: Mapping[str, Any], nesting: Nesting | None =
     """`eager` for events that were read already; `nesting` where they were nested, too."""
     nesting = nesting or nest(events)
     launch, notes = launches(events)
-    given = credit(events, nesting)
+    credited = credit(events, nesting)
     rows = np.flatnonzero((events.kind == OP) | np.isin(events.kind, DEVICE))
     data = columns(events, nesting, launch, rows)
-    data |= _charged(events, launch, rows, given, data["layer"])
+    data |= _charged(events, launch, rows, credited, data["layer"])
     ops = tables.table("ops", data)
-    phases = phase_times(events, given, launch)
+    phases = phase_times(events, credited, launch)
     ops = pa.concat_tables([ops, _outside(events, phases)])
     precision = meta.get("precision")
     ops = tables.with_columns(ops, {"precision": constant(precision, len(ops))})
-    found = facts(events)
-    found["phases"] = phases
-    found["steps"] = _steps(events)
-    return Artefact(KIND, {"ops": ops}, found, [*events.notes, *notes, *_notes(events)])
+    about = facts(events)
+    about["phases"] = phases
+    about["steps"] = _steps(events)
+    return Artefact(KIND, {"ops": ops}, about, [*events.notes, *notes, *_notes(events)])
 
 
 def _charged(
-    events: Events, launch: Ints, rows: Ints, given: Credit, operator: pa.Array
+    events: Events, launch: Ints, rows: Ints, credited: Credit, operator: pa.Array
 ) -> dict[str, pa.Array]:
     """Columns phase, iteration, layer, modules and rule of the rows."""
     device = events.kind[rows] != OP
     host = np.where(device, launch[rows], rows)
     linked = host != UNKNOWN
     at = np.where(linked, host, 0)
-    module = np.where(linked, given.module[at], UNKNOWN)
-    row = np.where(linked, given.row[at], len(ROWS))
+    module = np.where(linked, credited.module[at], UNKNOWN)
+    row = np.where(linked, credited.row[at], len(ROWS))
     # A kernel in a module keeps the operator that launched it as its layer.
     own_row = coded(np.where(module < 0, row, UNKNOWN), [*ROWS, LAUNCH_MISSING])
     layer = pc.coalesce(own_row, operator)
@@ -91,18 +91,18 @@ def _charged(
         pa.array(np.where(module < 0, 0, module), mask=np.asarray(module < 0))
     )
     return {
-        "phase": coded(np.where(linked, given.phase[at], other), list(tables.PHASES)),
-        "iteration": masked(np.where(linked, given.iteration[at], UNKNOWN)),
+        "phase": coded(np.where(linked, credited.phase[at], other), list(tables.PHASES)),
+        "iteration": masked(np.where(linked, credited.iteration[at], UNKNOWN)),
         "layer": layer,
         "modules": modules,
-        "rule": coded(np.where(linked, given.rule[at], UNRESOLVED), list(RULES)),
+        "rule": coded(np.where(linked, credited.rule[at], UNRESOLVED), list(RULES)),
     }
 
 
 def _steps(events: Events) -> list[dict[str, Any]]:
     """The ranges of iterations, in order."""
     numbers = [iteration_number(n) if n.startswith(ITERATION) else None for n in events.names]
-    found = [
+    steps = [
         {
             "iteration": numbers[events.name[i]],
             "start_ns": int(events.start[i]),
@@ -111,41 +111,41 @@ def _steps(events: Events) -> list[dict[str, Any]]:
         for i in np.flatnonzero(named(events, ITERATION, RANGE)).tolist()
         if numbers[events.name[i]] is not None and events.duration[i] != UNKNOWN
     ]
-    return sorted(found, key=lambda s: s["start_ns"])
+    return sorted(steps, key=lambda s: s["start_ns"])
 
 
-def phase_times(events: Events, given: Credit, launch: Ints) -> list[dict[str, Any]]:
+def phase_times(events: Events, credited: Credit, launch: Ints) -> list[dict[str, Any]]:
     """Every phase range with how much of it operators of its process filled, on any thread."""
     calls = np.unique(launch[launch != UNKNOWN])
     calls = calls[np.argsort(events.start[calls], kind="stable")]
     busy: dict[int, tuple[Ints, Ints]] = {}
-    found = []
+    times = []
     for i in np.flatnonzero(named(events, PHASE, RANGE)).tolist():
         name = events.names[events.name[i]].removeprefix(PHASE)
         if name not in tables.PHASES or events.duration[i] == UNKNOWN:
             continue
         process = int(events.process[i])
         if process not in busy:
-            mine = (events.kind == OP) & (events.process == process)
-            busy[process] = union(events.start[mine], events.end[mine])
+            operators = (events.kind == OP) & (events.process == process)
+            busy[process] = union(events.start[operators], events.end[operators])
         start, end = int(events.start[i]), int(events.end[i])
-        ran = covered(*busy[process], start, end)
-        iteration = int(given.iteration[i])
-        theirs = calls[events.process[calls] == process]
-        first = int(np.searchsorted(events.start[theirs], start))
-        launched = int(events.start[theirs[first]]) if first < len(theirs) else end
-        found.append(
+        covered_ns = covered(*busy[process], start, end)
+        iteration = int(credited.iteration[i])
+        own_calls = calls[events.process[calls] == process]
+        first = int(np.searchsorted(events.start[own_calls], start))
+        launched = int(events.start[own_calls[first]]) if first < len(own_calls) else end
+        times.append(
             {
                 "iteration": None if iteration == UNKNOWN else iteration,
                 "phase": name,
                 "start_ns": start,
                 "duration_ns": end - start,
-                "operators_ns": ran,
-                "outside_ns": end - start - ran,
+                "operators_ns": covered_ns,
+                "outside_ns": end - start - covered_ns,
                 "before_launch_ns": launched - start if launched < end else None,
             }
         )
-    return sorted(found, key=lambda p: p["start_ns"])
+    return sorted(times, key=lambda p: p["start_ns"])
 
 
 def _outside(events: Events, phases: list[dict[str, Any]]) -> pa.Table:

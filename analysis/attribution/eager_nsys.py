@@ -4,7 +4,7 @@ PyTorch's NVTX ranges are ``aten::mm, seq = 12, op_id = 34`` (`core.torch_ranges
 the operator has none). On backward's thread a node is two ranges,
 ``autograd::engine::evaluate_function: MmBackward0`` and in it ``MmBackward0, seq = 12``; the number
 counts for both. So ranges and launches become the columns of a profiler trace
-(`readers.torch_events.Events`), and `eager_credit` applies as it is.
+(`readers.torch.events.Events`), and `autograd` applies as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
 
 
 def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
-    """The `ops` of an export of a capture by `profile.eager.nsys`; as `eager_ops.eager` gives them.
+    """The `ops` of an export of a capture by `profile.eager.nsys`; as `eager.eager` gives them.
 
     The operators are those that NVTX names, with the profiler's own cost in their time: only the
     device's rows are to be compared. InputError where the file is no export of nsys.
@@ -39,10 +39,10 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
     with sqlite.source(path) as opened:
         capture = load(opened)
         calls = _calls(capture)
-    found = events(capture, calls, path)
-    nesting = nest(found)
-    found.forward_thread = _forward_threads(found, nesting)
-    return of_events(found, meta, nesting)
+    as_events = events(capture, calls, path)
+    nesting = nest(as_events)
+    as_events.forward_thread = _forward_threads(as_events, nesting)
+    return of_events(as_events, meta, nesting)
 
 
 def split(text: str) -> tuple[str, int]:
@@ -76,8 +76,8 @@ class _Places:
     def codes(self, values: list[int], codes: Any) -> Ints:
         """The codes here of a column that is coded into `values`."""
         table = [self.known.setdefault(v, len(self.known)) for v in values]
-        found: Ints = np.array([*table, 0], dtype=np.int64)[np.asarray(codes, dtype=np.int64)]
-        return found
+        coded: Ints = np.array([*table, 0], dtype=np.int64)[np.asarray(codes, dtype=np.int64)]
+        return coded
 
 
 def events(capture: Capture, calls: Calls, path: Path) -> Events:
@@ -152,9 +152,9 @@ def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end
     outer, inner = order[:-1], order[1:]
     chosen = evaluating[outer] & (sequence[outer] == UNKNOWN)
     chosen &= (thread[inner] == thread[outer]) & (end[inner] <= end[outer])
-    found = sequence.copy()
-    found[outer[chosen]] = sequence[inner[chosen]]
-    return found
+    numbered = sequence.copy()
+    numbered[outer[chosen]] = sequence[inner[chosen]]
+    return numbered
 
 
 def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:
@@ -200,25 +200,25 @@ def _operations(
     }
 
 
-def _forward_threads(found: Events, nesting: Nesting) -> Ints:
+def _forward_threads(events: Events, nesting: Nesting) -> Ints:
     """1 for backward's nodes, as a profiler trace has it; NVTX does not say which thread it was.
 
     A node is the engine's range with a number, and the range of the node's name with the same
     number right in it; an operator with a number elsewhere is a forward one.
     """
     parent = nesting.parent
-    engine = [n.startswith(EVALUATE) for n in found.names]
-    codes = {n: i for i, n in enumerate(found.names)}
+    engine = [n.startswith(EVALUATE) for n in events.names]
+    codes = {n: i for i, n in enumerate(events.names)}
     inner = [
         codes.get(n.removeprefix(EVALUATE), UNKNOWN) if e else UNKNOWN
-        for n, e in zip(found.names, engine, strict=True)
+        for n, e in zip(events.names, engine, strict=True)
     ]
-    is_engine = np.array(engine, dtype=bool)[found.name] & (found.sequence >= 0)
+    is_engine = np.array(engine, dtype=bool)[events.name] & (events.sequence >= 0)
     around = np.where(parent >= 0, parent, 0)
     is_inner = (
         (parent >= 0)
         & is_engine[around]
-        & (found.sequence == found.sequence[around])
-        & (found.name == np.array(inner, dtype=np.int64)[found.name[around]])
+        & (events.sequence == events.sequence[around])
+        & (events.name == np.array(inner, dtype=np.int64)[events.name[around]])
     )
     return np.where(is_engine | is_inner, 1, UNKNOWN).astype(np.int64)

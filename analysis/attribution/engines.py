@@ -60,21 +60,21 @@ def one(iterations: int) -> Engines:
     return Engines(np.zeros(iterations, np.int32), [0])
 
 
-def engines(found: Attribution, homes: Indices, around: Indices, outermost: Flags) -> Engines:
+def engines(attribution: Attribution, homes: Indices, around: Indices, outermost: Flags) -> Engines:
     """The engine of each iteration.
 
     `homes`: a piece per iteration, in its enqueue or around the capture of its CUDA graph.
     `around`: per piece the enqueue's piece around it, -1 for none. `outermost`: which pieces are
     layers that lie in no other layer of their enqueue.
     """
-    owner, ranges = found.forest.owner, found.capture.ranges
+    owner, ranges = attribution.forest.owner, attribution.capture.ranges
     enqueues = np.where(around[homes] >= 0, owner[around[homes]], -1)
     wanted = np.zeros(len(ranges) + 1, np.bool_)
     wanted[enqueues] = True
     inside = np.flatnonzero(outermost & (around >= 0))
     holder = owner[around[inside]]
     inside, holder = inside[wanted[holder]], holder[wanted[holder]]
-    names = _names(holder, ranges.name[owner[inside]], len(found.capture.names))
+    names = _names(holder, ranges.name[owner[inside]], len(attribution.capture.names))
     processes = np.asarray([t >> schema.PROCESS_SHIFT for t in ranges.threads], np.int64)
     process = processes[ranges.thread[owner[homes]]].tolist()
     nothing: frozenset[int] = frozenset()
@@ -91,20 +91,20 @@ def _names(holder: npt.NDArray[np.int32], name: Indices, count: int) -> dict[int
     ranges, codes = np.divmod(pairs, max(count, 1))
     begins = np.flatnonzero(np.diff(ranges, prepend=-1))
     known: dict[bytes, frozenset[int]] = {}
-    found = {}
+    names = {}
     for part, at in zip(np.split(codes, begins[1:]), ranges[begins].tolist(), strict=False):
         key = part.tobytes()
         if key not in known:
             known[key] = frozenset(part.tolist())
-        found[at] = known[key]
-    return found
+        names[at] = known[key]
+    return names
 
 
 def _whole(kinds: Sequence[Kind]) -> dict[Kind, Kind]:
     """Per kind of enqueue the engine that it is of."""
     largest = [k for k in kinds if not any(k[0] == o[0] and k[1] < o[1] for o in kinds)]
-    found = {}
+    engine = {}
     for kind in kinds:
         around = [k for k in largest if k[0] == kind[0] and kind[1] < k[1]]
-        found[kind] = around[0] if len(around) == 1 else kind
-    return found
+        engine[kind] = around[0] if len(around) == 1 else kind
+    return engine

@@ -4,8 +4,8 @@ ONNX Runtime's wheels push no NVTX ranges, but its own profile, taken in the sam
 the host's clock when each node ran, and nsys when each kernel was launched. The worker reads the
 clock before and after calls of cuEventRecord that nsys records too. Each of these bounds the
 distance between the two clocks; all of them together leave about a microsecond. A kernel belongs
-to the node in which its launch lies for every distance within the bounds; where two would fit, or
-none, it has no node. Nothing is joined by order or by name of a kernel.
+to the node in which its launch lies for every distance within the bounds; where two fit, or none,
+it has no node. Nothing is joined by order or by name of a kernel.
 
 Where the readings contradict each other, or are not there, no kernel has a node.
 """
@@ -59,7 +59,7 @@ def distance(
     calls: Sequence[tuple[int, int]], readings: Sequence[Sequence[int]]
 ) -> Distance | None:
     """The distance of the clocks from calls as nsys has them, (start, end), and the readings
-    (before, after) of the other clock around them; null where they contradict each other.
+    (before, after) of the other clock around them; None where they contradict each other.
 
     before <= start + distance and end + distance <= after, for every call.
     """
@@ -88,18 +88,18 @@ class Spans:
         self._reach = np.maximum.accumulate([s.end for s in self._spans] or [0]).tolist()
 
     def at(self, low: int, high: int) -> Span | None:
-        """The innermost span that may hold a moment in [low, high]; null for none, or for two
-        that do not lie in one another."""
-        found: list[Span] = []
+        """The innermost span that may hold a moment in [low, high]; None where there is
+        none, or two that do not lie in one another."""
+        holding: list[Span] = []
         i = bisect_right(self._starts, high) - 1
         while i >= 0 and self._reach[i] >= low:
             if self._spans[i].end >= low:
-                found.append(self._spans[i])
+                holding.append(self._spans[i])
             i -= 1
-        if not found:
+        if not holding:
             return None
-        inner = min(found, key=lambda s: s.end - s.start)
-        around = all(s.start <= inner.start and inner.end <= s.end for s in found)
+        inner = min(holding, key=lambda s: s.end - s.start)
+        around = all(s.start <= inner.start and inner.end <= s.end for s in holding)
         return inner if around else None
 
 
@@ -110,7 +110,7 @@ def operations(
     layers: Sequence[Mapping[str, Any]],
     precision: str,
 ) -> tuple[pa.Table, Distance | None]:
-    """The `ops` of a capture with their node as layer, and the distance of the clocks; null where
+    """The `ops` of a capture with their node as layer, and the distance of the clocks; None where
     they could not be joined, and then no operation has a node.
 
     `meta`: the trace.meta.json. Operations without a node have the rule unresolved; those outside
@@ -121,24 +121,24 @@ def operations(
     ops = ops_.operations(attribution, capture)
     parts = [x.call_start for x in attribution.launched]
     launched = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    facts, iterations = meta.get("facts") or {}, len(meta.get("latency_ns") or ())
-    readings = facts.get("clock_readings") or ()
-    known = distance(read_calls(_recorded(capture), len(readings), iterations), readings)
-    zero = facts.get("profiling_start_ns")
-    if known is None or zero is None or not profile.exists():
+    about, iterations = meta.get("facts") or {}, len(meta.get("latency_ns") or ())
+    readings = about.get("clock_readings") or ()
+    clocks = distance(read_calls(_recorded(capture), len(readings), iterations), readings)
+    zero = about.get("profiling_start_ns")
+    if clocks is None or zero is None or not profile.exists():
         only = 0 if iterations == 1 else None
         places: list[tuple[str | None, int | None]] = [(None, only)] * len(ops)
         return _placed(ops, places, layers, precision), None
-    spans = _spans(profile, int(facts.get("runs_before") or 0), zero)
+    spans = _spans(profile, int(about.get("runs_before") or 0), zero)
     nodes, runs = Spans(spans[0]), Spans(spans[1])
     places = []
     for at in launched.tolist():
         node = run = None
         if at != NULL:
-            node = nodes.at(at + known.low, at + known.high)
-            run = runs.at(at + known.low, at + known.high)
+            node = nodes.at(at + clocks.low, at + clocks.high)
+            run = runs.at(at + clocks.low, at + clocks.high)
         places.append((None if node is None else node.name, None if run is None else run.iteration))
-    return _placed(ops, places, layers, precision), known
+    return _placed(ops, places, layers, precision), clocks
 
 
 def _recorded(capture: Path) -> list[tuple[int, int]]:

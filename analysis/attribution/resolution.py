@@ -79,7 +79,7 @@ def resolve_ops(ops: pa.Table, graph: NodeGraph, network: Network | None) -> pa.
 def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:
     """Engine and raw layer of each row, with the tensors and the metadata of its layer.
 
-    A layer is told by its engine and its `index` there, which is that of its row: names repeat.
+    Names repeat, so a layer is known by its engine and its `index` there, which is that of its row.
     """
     tensors: dict[tuple[Any, int], dict[str, list[str]]] = {}
     for tensor in _rows(artefact, "tensors"):
@@ -89,18 +89,18 @@ def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, Ra
     metadata = {(d["engine"], d["index"]): d["metadata"] for d in _rows(artefact, "details")}
     seen: Counter[tuple[Any, str]] = Counter()
     count: Counter[Any] = Counter()
-    found = []
+    layers = []
     for row in rows:
         key, name = (row["engine"], count[row["engine"]]), (row["engine"], row["layer"])
-        mine = tensors.get(key)
-        found.append(
+        own = tensors.get(key)
+        layers.append(
             (
                 row["engine"],
                 RawLayer(
                     name=row["layer"] or "",
                     op=row["kind"],
-                    inputs=tuple(mine["input"]) if mine else None,
-                    outputs=tuple(mine["output"]) if mine else None,
+                    inputs=tuple(own["input"]) if own else None,
+                    outputs=tuple(own["output"]) if own else None,
                     metadata=metadata.get(key),
                     occurrence=seen[name],
                 ),
@@ -108,7 +108,7 @@ def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, Ra
         )
         seen[name] += 1
         count[row["engine"]] += 1
-    return found
+    return layers
 
 
 def _rows(artefact: Artefact, name: str) -> list[Row]:

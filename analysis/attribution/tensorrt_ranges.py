@@ -69,7 +69,7 @@ class Runs:
     """The layers of a capture in execution order, and the operations in them.
 
     `calls`: executions of each layer. `iterations`: how many, of all engines. `engine`:
-    "tensorrt", or null where the ranges are not TensorRT's. `engines`: which iterations are whose.
+    "tensorrt", or None where the ranges are not TensorRT's. `engines`: which iterations are whose.
     """
 
     placed: list[Placed]
@@ -101,53 +101,53 @@ def joined(parts: list[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
     return np.concatenate(parts) if parts else np.empty(0, kind)
 
 
-def runs(found: Attribution, iteration: str | None = None) -> Runs:
+def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
     """Find iterations and layers.
 
     `iteration`: a pattern (``*`` and ``?``) for the names of the ranges that are iterations; by
     default TensorRT's enqueue, else this project's own iteration ranges, else the whole capture
     is one iteration. Every operation outside all iterations has none, and is noted.
     """
-    kinds = _Kinds(found)
+    kinds = _Kinds(attribution)
     notes: list[str] = []
     is_iteration, whole = kinds.iterations(iteration, notes)
-    around = found.forest.outermost(is_iteration)
+    around = attribution.forest.outermost(is_iteration)
     is_layer = kinds.layers(is_iteration)
-    layer_piece = found.forest.nearest(is_layer)
-    first = _first_piece(found)
+    layer_piece = attribution.forest.nearest(is_layer)
+    first = _first_piece(attribution)
 
     pieces, iterations, homes = [], [], []
-    for launched in found.launched:
+    for launched in attribution.launched:
         inside = _at(layer_piece, launched.piece)
         outer_piece = _at(around, launched.piece)
         # A range around the iteration is no layer of it; what is inside has the higher index.
         inside[inside < outer_piece] = -1
         if launched.origin is not None:
-            made = _at(layer_piece, launched.origin)
-            inside = np.where(launched.origin >= 0, made, inside)
+            captured = _at(layer_piece, launched.origin)
+            inside = np.where(launched.origin >= 0, captured, inside)
         pieces.append(_at(first, inside))
-        outer = _at(found.forest.owner, outer_piece)
+        outer = _at(attribution.forest.owner, outer_piece)
         if whole:
             outer = np.zeros(len(outer), np.int32)
         elif launched.origin is not None and iteration is None:
             alone = (outer < 0) & (launched.origin >= 0) & (launched.call >= 0)
-            outer[alone] = len(found.capture.ranges) + launched.call[alone]
+            outer[alone] = len(attribution.capture.ranges) + launched.call[alone]
             outer_piece = np.where(alone, launched.origin, outer_piece)
         iterations.append(outer)
         homes.append(outer_piece)
-    numbers, count = _ranked(found, iterations, whole)
+    numbers, count = _ranked(attribution, iterations, whole)
     whose = one(count)
     if kinds.tensorrt and iteration is None and count:
         home = np.full(count, -1, np.int32)
         for number, piece in zip(numbers, homes, strict=True):
             home[number[number >= 0]] = piece[number >= 0]
         # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
-        outermost = is_layer & (_at(layer_piece, found.forest.parent) < around)
-        whose = engines(found, home, around, outermost)
-    layers, codes, calls = _layers(found, pieces, numbers, count, whose)
+        outermost = is_layer & (_at(layer_piece, attribution.forest.parent) < around)
+        whose = engines(attribution, home, around, outermost)
+    layers, codes, calls = _layers(attribution, pieces, numbers, count, whose)
     placed = [
         Placed(launched, code, number)
-        for launched, code, number in zip(found.launched, codes, numbers, strict=True)
+        for launched, code, number in zip(attribution.launched, codes, numbers, strict=True)
     ]
     names = [[x.name for x in layers if x.engine == i] for i in range(len(whose))]
     notes += [*_outside(placed), *whose.note(names)]
@@ -170,14 +170,14 @@ def _outside(placed: list[Placed]) -> list[str]:
 class _Kinds:
     """Which pieces are TensorRT's, Myelin's, iterations."""
 
-    def __init__(self, found: Attribution) -> None:
-        ranges = found.capture.ranges
-        self._found = found
-        owner = found.forest.owner
+    def __init__(self, attribution: Attribution) -> None:
+        ranges = attribution.capture.ranges
+        self._attribution = attribution
+        owner = attribution.forest.owner
         self._name = ranges.name[owner]
         self._loose = ranges.loose[owner]
         self._enqueue = self._named(lambda n: _ENQUEUE.match(n) is not None)
-        named = self._domain_matrix(ranges, found.capture.domain_names)
+        named = self._domain_matrix(ranges, attribution.capture.domain_names)
         place = (ranges.thread[owner], ranges.domain[owner])
         self._trt = named == TENSORRT
         self._trt = self._trt[place]
@@ -188,7 +188,7 @@ class _Kinds:
             domain = ranges.domain[owner]
             self._trt = np.isin(domain, np.unique(domain[self._enqueue]))
             foreign = self._named(lambda n: n.startswith("{ForeignNode["))
-            inside = found.forest.nearest(foreign) >= 0
+            inside = attribution.forest.nearest(foreign) >= 0
             self._myelin = inside & ~self._trt
         self.tensorrt = bool(self._enqueue.any() and self._trt.any())
 
@@ -201,7 +201,7 @@ class _Kinds:
         return np.asarray(table, dtype=np.str_)
 
     def _named(self, test: Any) -> Flags:
-        names = self._found.capture.names
+        names = self._attribution.capture.names
         fits: Flags = np.asarray([*(bool(test(n)) for n in names), False], np.bool_)
         chosen: Flags = fits[self._name]
         return chosen
@@ -233,34 +233,34 @@ def _at(values: npt.NDArray[Any], index: Indices) -> npt.NDArray[Any]:
     """values[index], -1 where the index is -1."""
     if not len(values):
         return np.full(len(index), -1, values.dtype)
-    found = values[index]
-    found[index < 0] = -1
-    return found
+    picked = values[index]
+    picked[index < 0] = -1
+    return picked
 
 
-def _first_piece(found: Attribution) -> Indices:
+def _first_piece(attribution: Attribution) -> Indices:
     """Per piece the first piece of its range: they differ where a range was cut or is on two
     threads, and then stand for one execution."""
-    owner = found.forest.owner
-    first = np.full(len(found.capture.ranges), -1, np.int32)
+    owner = attribution.forest.owner
+    first = np.full(len(attribution.capture.ranges), -1, np.int32)
     first[owner[::-1]] = np.arange(len(owner), dtype=np.int32)[::-1]
     return first[owner]
 
 
 def _ranked(
-    found: Attribution, iterations: list[Indices], whole: bool
+    attribution: Attribution, iterations: list[Indices], whole: bool
 ) -> tuple[list[Indices], int]:
     """Numbers of the iterations by their start, from 0; -1 stays."""
     if whole:
         return iterations, 1
-    size = len(found.capture.ranges) + 1
-    size += max((int(x.call.max(initial=-1)) for x in found.launched), default=-1) + 1
+    size = len(attribution.capture.ranges) + 1
+    size += max((int(x.call.max(initial=-1)) for x in attribution.launched), default=-1) + 1
     start = np.full(size, NULL)
     present = np.zeros(size, np.bool_)
-    start[: len(found.capture.ranges)] = found.capture.ranges.start
-    for launched, key in zip(found.launched, iterations, strict=True):
+    start[: len(attribution.capture.ranges)] = attribution.capture.ranges.start
+    for launched, key in zip(attribution.launched, iterations, strict=True):
         present[key[key >= 0]] = True
-        alone = key >= len(found.capture.ranges)
+        alone = key >= len(attribution.capture.ranges)
         start[key[alone]] = launched.call_start[alone]
     used = np.flatnonzero(present)
     rank = np.full(size, -1, np.int32)
@@ -269,7 +269,7 @@ def _ranked(
 
 
 def _layers(
-    found: Attribution,
+    attribution: Attribution,
     pieces: list[Indices],
     iterations: list[Indices],
     count: int,
@@ -278,13 +278,13 @@ def _layers(
     """The layers in execution order, the layer of every operation, executions per layer."""
     cuts = np.cumsum([len(p) for p in pieces])[:-1]
     piece, number = joined(pieces, np.int32), joined(iterations, np.int32)
-    runs_of = _executions(piece, number, len(found.forest.start), count)
+    runs_of = _executions(piece, number, len(attribution.forest.start), count)
     del piece, number
-    ranges = found.capture.ranges
-    names, plain = _plain(found.capture.names)
+    ranges = attribution.capture.ranges
+    names, name_of = _layer_names(attribution.capture.names)
     name = np.full(len(runs_of.piece), -1, np.int32)
     layered = runs_of.piece >= 0
-    name[layered] = plain[ranges.name[found.forest.owner[runs_of.piece[layered]]]]
+    name[layered] = name_of[ranges.name[attribution.forest.owner[runs_of.piece[layered]]]]
     width = len(names) + 1
     occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
     engine = whose.of[runs_of.iteration] if len(whose) > 1 else np.int32(0)
@@ -300,7 +300,7 @@ def _layers(
     return layers, np.split(per_operation, cuts) if pieces else [], calls
 
 
-def _plain(texts: list[str]) -> tuple[list[str], Indices]:
+def _layer_names(texts: list[str]) -> tuple[list[str], Indices]:
     """Names of layers, and the name of each text: without PyTorch's numbers of single calls."""
     known: dict[str, int] = {}
     codes = []
@@ -365,7 +365,7 @@ def _executions(piece: Indices, iteration: Indices, pieces: int, iterations: int
 
 def _occurrences(group: Integers, size: int) -> Indices:
     """How many equal groups come before each."""
-    found = np.zeros(len(group), np.int32)
+    occurrence = np.zeros(len(group), np.int32)
     which = np.arange(len(group), dtype=np.int32)
     if size < 8 * len(group) + 1_000_000:
         # Most names occur once in an iteration: only the others need sorting.
@@ -375,8 +375,8 @@ def _occurrences(group: Integers, size: int) -> Indices:
         ordered = group[order]
         begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         lengths = np.diff(np.append(begins, len(ordered)))
-        found[order] = np.arange(len(order)) - np.repeat(begins, lengths)
-    return found
+        occurrence[order] = np.arange(len(order)) - np.repeat(begins, lengths)
+    return occurrence
 
 
 def _dense(code: Integers) -> tuple[Integers, Indices]:

@@ -68,18 +68,20 @@ def compare(
             )
         _check_facts(side_a, other, anyway)
     base = runs.with_repeats(side_a.measures, [r.measures for r in repeats])
-    found, only_a, only_b = runs.compare(base, side_b.measures)
-    if not found:
+    differences, only_a, only_b = runs.compare(base, side_b.measures)
+    if not differences:
         raise InputError(f"{a} and {b} have nothing in common that was measured")
     for measures, where in ((only_a, a), (only_b, b)):
         if measures:
             log(f"only in {where}: {len(measures)}, e.g. {measures[0].group} {measures[0].name}")
-    gated = [d for d in found if modules or d.a.group == "latency" or side_a.kind != "summary"]
+    gated = [
+        d for d in differences if modules or d.a.group == "latency" or side_a.kind != "summary"
+    ]
     failing = [] if fail_above is None else runs.exceeding(gated, fail_above)
     if as_json:
-        click.echo(json.dumps(_document(found, failing), indent=1))
+        click.echo(json.dumps(_document(differences, failing), indent=1))
     else:
-        _show(found, noise_measured=bool(repeats))
+        _show(differences, noise_measured=bool(repeats))
     if fail_above is None:
         return
     if not gated:
@@ -124,19 +126,19 @@ def _word(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _document(found: list[Difference], failing: list[Difference]) -> dict[str, Any]:
+def _document(differences: list[Difference], failing: list[Difference]) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "differences": [d.as_dict() for d in found],
+        "differences": [d.as_dict() for d in differences],
         "failing": [d.as_dict() for d in failing],
     }
 
 
-def _show(found: list[Difference], *, noise_measured: bool) -> None:
+def _show(differences: list[Difference], *, noise_measured: bool) -> None:
     from ..comparison.runs import SAME, UNSURE
 
     groups: dict[str, list[Difference]] = {}
-    for d in found:
+    for d in differences:
         groups.setdefault(d.a.group, []).append(d)
     for group, members in groups.items():
         click.echo(f"{one_line(group)}:")

@@ -52,7 +52,7 @@ def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: i
         _check_output(output, files)
     once_each(files)
     worst = 0
-    found: list[tuple[Path, pa.Table]] = []
+    tables: list[tuple[Path, pa.Table]] = []
     for path in files:
         try:
             artefact = _read(path)
@@ -61,15 +61,15 @@ def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: i
             click.echo(f"error: {e.line()}", err=True)
             worst = max(worst, e.exit_code)
             continue
-        found.append((path, table))
+        tables.append((path, table))
         if output is None:
             _show(path, artefact, table_name, rows)
         else:
             log(f"{path}: {artefact.kind}, {table.num_rows:,} rows of {table_name}")
             for note in artefact.notes:
                 log(f"  {note}")
-    if output is not None and found:
-        _write(output, _joined(found))
+    if output is not None and tables:
+        _write(output, _joined(tables))
         log(f"wrote {output}")
     return worst
 
@@ -108,14 +108,14 @@ def _choose(artefact: Artefact, name: str | None, path: Path) -> tuple[str, pa.T
     return name, artefact.tables[name]
 
 
-def _joined(found: list[tuple[Path, pa.Table]]) -> pa.Table:
-    first_path, first = found[0]
-    for path, table in found[1:]:
+def _joined(tables: list[tuple[Path, pa.Table]]) -> pa.Table:
+    first_path, first = tables[0]
+    for path, table in tables[1:]:
         if table.schema.names != first.schema.names:
             raise InputError(
                 f"holds another table than {first_path}", file=path, fix="write them one by one"
             )
-    return pa.concat_tables([table for _, table in found], promote_options="permissive")
+    return pa.concat_tables([table for _, table in tables], promote_options="permissive")
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -137,8 +137,8 @@ def _records(table: pa.Table) -> Iterator[str]:
     rows = (row for batch in table.to_batches(max_chunksize=10_000) for row in batch.to_pylist())
     separator = "["
     for row in rows:
-        plain = {k: None if _is_nan(v) else v for k, v in row.items()}
-        yield f"{separator}\n{json.dumps(plain, ensure_ascii=False, allow_nan=False)}"
+        record = {k: None if _is_nan(v) else v for k, v in row.items()}
+        yield f"{separator}\n{json.dumps(record, ensure_ascii=False, allow_nan=False)}"
         separator = ","
     yield "[]\n" if separator == "[" else "\n]\n"
 
@@ -185,14 +185,14 @@ def _show_table(table: pa.Table, rows: int) -> None:
     from rich.text import Text
 
     unknown = [n for n in table.column_names if table[n].null_count == table.num_rows]
-    shown = [n for n in table.column_names if n not in unknown and n != "source"]
-    types = {n: table.schema.field(n).type for n in shown}
+    columns = [n for n in table.column_names if n not in unknown and n != "source"]
+    types = {n: table.schema.field(n).type for n in columns}
     numbers = {n for n, t in types.items() if pa.types.is_integer(t) or pa.types.is_floating(t)}
-    cells = {n: [_cell(v) for v in table[n].slice(0, rows).to_pylist()] for n in shown}
+    cells = {n: [_cell(v) for v in table[n].slice(0, rows).to_pylist()] for n in columns}
     terminal = shutil.get_terminal_size((160, 24)).columns
     widths = _widths(cells, numbers, terminal)
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for n in shown:
+    for n in columns:
         grid.add_column(
             Text(n),
             justify="right" if n in numbers else "left",

@@ -52,7 +52,7 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
     worst = 0
     for path in captures:
         try:
-            found = _check(path) if check else _scrub(path, output, in_place, len(captures) > 1)
+            counts = _check(path) if check else _scrub(path, output, in_place, len(captures) > 1)
         except OSError as e:
             click.echo(
                 f"error: {one_line(f'{path}: cannot be read ({e.strerror or e})')}", err=True
@@ -63,7 +63,7 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
             click.echo(f"error: {e.line()}", err=True)
             worst = max(worst, e.exit_code)
             continue
-        if check and found:
+        if check and counts:
             worst = max(worst, 1)
     return worst
 
@@ -76,24 +76,24 @@ def _scrub(
     if output is not None and (several or (output.is_dir() and path.is_file())):
         output = output / path.name
     with progress(f"scrubbing {path.name}"):
-        written, found = pipeline.scrub(path, output, in_place=in_place)
-    click.echo(f"{one_line(str(path))}: {_total(found)} removed")
-    _show(found)
-    if _names_changed(found):
+        written, counts = pipeline.scrub(path, output, in_place=in_place)
+    click.echo(f"{one_line(str(path))}: {_total(counts)} removed")
+    _show(counts)
+    if _names_changed(counts):
         click.echo("  names of operations or ranges held such values: results are equal up to them")
     log(f"wrote {written}")
-    return found
+    return counts
 
 
 def _check(path: Path) -> Counter[tuple[str, str]]:
     from ..scrub import pipeline
 
     with progress(f"checking {path.name}"):
-        found, left_out = pipeline.check(path)
+        counts, left_out = pipeline.check(path)
     unread = f"; not searched: {left_out} that no copy would hold" if left_out else ""
-    click.echo(f"{one_line(str(path))}: {_total(found) if found else 'nothing'} found{unread}")
-    _show(found)
-    return found
+    click.echo(f"{one_line(str(path))}: {_total(counts) if counts else 'nothing'} found{unread}")
+    _show(counts)
+    return counts
 
 
 # Places whose texts name operations, layers or ranges in the tables of analysis.
@@ -107,21 +107,21 @@ _NAMES = (
 )
 
 
-def _names_changed(found: Counter[tuple[str, str]]) -> bool:
+def _names_changed(counts: Counter[tuple[str, str]]) -> bool:
     private = ("process", "thread", "file", "path", "command line")
-    return any(place in _NAMES and kind not in private for place, kind in found)
+    return any(place in _NAMES and kind not in private for place, kind in counts)
 
 
-def _total(found: Counter[tuple[str, str]]) -> str:
+def _total(counts: Counter[tuple[str, str]]) -> str:
     kinds: Counter[str] = Counter()
-    for (_, kind), count in found.items():
+    for (_, kind), count in counts.items():
         kinds[kind] += count
     return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "nothing"
 
 
-def _show(found: Counter[tuple[str, str]]) -> None:
+def _show(counts: Counter[tuple[str, str]]) -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for (place, kind), count in sorted(found.items()):
+    for (place, kind), count in sorted(counts.items()):
         places[place].append(f"{kind} {count:,}")
     for place, kinds in places.items():
         click.echo(f"  {one_line(place[:80])}: {', '.join(kinds)}")

@@ -74,17 +74,17 @@ def timeline(
     path = output or run.file("report", FILE)
     _spare(run, path)
     with progress("timeline"):
-        found, missing = captures(run)
+        captured, missing = captures(run)
         missing = [one for one in missing if "file" in one]
-        lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in found)]
-        if lacking or not found:
+        lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in captured)]
+        if lacking or not captured:
             _say(missing)
             what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
-            found = [c for c in found if c.sides[-1].precision in wanted]
+            captured = [c for c in captured if c.sides[-1].precision in wanted]
         if iteration is not None:
-            _require(run, found, iteration)
+            _require(run, captured, iteration)
         skipped: list[dict[str, Any]] = []
         with problems.collecting() as broken:
             counted = counters(run, skipped)
@@ -93,11 +93,11 @@ def timeline(
             log(provenance.line(doubtful))
         _say([one for one in skipped if "file" not in one])
         unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]
-        made = of_run(run, found, counted, iteration)
-        if not any(group.tracks for group in made):
+        groups = of_run(run, captured, counted, iteration)
+        if not any(group.tracks for group in groups):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
-        writer.write(path, made)
-    for group in made:
+        writer.write(path, groups)
+    for group in groups:
         for line in lines(group):
             log(line)
     click.echo(path)
@@ -116,11 +116,11 @@ def _say(missing: Iterable[Mapping[str, Any]]) -> None:
         log(f"without {one['what']}: {one['why']}; {one['fix']}")
 
 
-def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
+def _require(run: Run, captured: Sequence[Captured], iteration: int) -> None:
     """InputError where a side has iterations, and not this one: it would be drawn empty."""
     from ..timeline.iteration import iterations
 
-    have = {c.sides[-1].label: iterations(c.ops) for c in found}
+    have = {c.sides[-1].label: iterations(c.ops) for c in captured}
     lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]
     if lacking:
         there = ", ".join(f"{label} {_ranges(n)}" for label, n in have.items() if n)
@@ -134,13 +134,13 @@ def _require(run: Run, found: Sequence[Captured], iteration: int) -> None:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """``0 to 13``, or ``0, 2 to 5``: ascending numbers."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for n in numbers:
-        if found and n == found[-1][1] + 1:
-            found[-1][1] = n
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
         else:
-            found.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in found)
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
 
 
 def _spare(run: Run, path: Path) -> None:

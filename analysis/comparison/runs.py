@@ -28,7 +28,7 @@ UNSURE = "no interval"
 
 @dataclass(frozen=True)
 class Measure:
-    """One measured time, in ns. `low` and `high` bound it; null where they are not known.
+    """One measured time, in ns. `low` and `high` bound it; None where they are not known.
 
     `group` is what was measured ("latency", or a side's key for a module or layer); `exact` is
     false where shared layers make the bounds wider than the noise does.
@@ -49,7 +49,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Difference:
-    """B against A. `change`, `low`, `high`: B / A - 1; null where unknown."""
+    """B against A. `change`, `low`, `high`: B / A - 1; None where unknown."""
 
     a: Measure
     b: Measure
@@ -105,28 +105,28 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
     for run in again:
         for m in run:
             others.setdefault(m.key, []).append(m)
-    found = []
+    widened = []
     for m in measures:
         same = [m, *others.get(m.key, ())]
         if len(same) == 1:
-            found.append(m)
+            widened.append(m)
             continue
         lows = [x.median if x.low is None else x.low for x in same]
         highs = [x.median if x.high is None else x.high for x in same]
         middle = median(sorted(x.median for x in same))
-        found.append(replace(m, median=middle, low=min(lows), high=max(highs)))
-    return found
+        widened.append(replace(m, median=middle, low=min(lows), high=max(highs)))
+    return widened
 
 
 def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
     """Latencies and module costs of a summary.json."""
-    found = []
+    measures = []
     sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
     for figures in sides.values():
         if figures is not None and figures.get("latency_median_ns") is not None:
             low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
             noise = figures.get("rebuild_noise") or 0.0
-            found.append(
+            measures.append(
                 Measure(
                     "latency",
                     figures["key"],
@@ -138,30 +138,30 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
     for key, modules in (summary.get("modules") or {}).items():
         for path, cost in (modules or {}).items():
             if cost is not None and cost.get("own_ns") is not None:
-                found.append(_bounded(key, path or "(model)", cost))
-    return found
+                measures.append(_bounded(key, path or "(model)", cost))
+    return measures
 
 
 def from_modules(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
     """Module costs of a `modules` table."""
-    found = []
+    measures = []
     for r in rows:
         if r["own_ns"] is not None:
             group = f"{r['side']}/{r['precision']}/{r['phase']}"
-            found.append(_bounded(group, r["module"] or "(model)", r))
-    return found
+            measures.append(_bounded(group, r["module"] or "(model)", r))
+    return measures
 
 
 def from_layers(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
     """Layer times of a `layers` table; movement stands apart from its layer."""
-    found = []
+    measures = []
     for r in rows:
         if r["median_ns"] is not None:
             name = r["layer"] + (" [movement]" if r["kind"] == "movement" else "")
-            found.append(
+            measures.append(
                 Measure(r["engine"] or "", name, r["median_ns"], r["ci_low_ns"], r["ci_high_ns"])
             )
-    return found
+    return measures
 
 
 def _bounded(group: str, name: str, cost: Mapping[str, Any]) -> Measure:
@@ -173,9 +173,9 @@ def _bounded(group: str, name: str, cost: Mapping[str, Any]) -> Measure:
     return Measure(group, name, cost["own_ns"], low, high, exact=shared == 0)
 
 
-def exceeding(found: Iterable[Difference], percent: float) -> list[Difference]:
+def exceeding(differences: Iterable[Difference], percent: float) -> list[Difference]:
     """What is slower by more than `percent` for sure: the whole interval lies above it."""
-    return [d for d in found if d.low is not None and d.low > percent / 100]
+    return [d for d in differences if d.low is not None and d.low > percent / 100]
 
 
 # What must be equal for a comparison to mean anything, and what is worth a warning. The rest of a
@@ -189,18 +189,18 @@ def disagreements(
     a: Mapping[str, Any], b: Mapping[str, Any], names: Sequence[str]
 ) -> list[tuple[str, Any, Any]]:
     """(name, A's value, B's value) where they differ or one is unknown."""
-    found = []
+    differing = []
     for name in names:
         x, y = a.get(name), b.get(name)
         if isinstance(x, Mapping) and isinstance(y, Mapping):
-            found += [
+            differing += [
                 (f"{name} of {k}" if name != "versions" else k, x.get(k), y.get(k))
                 for k in sorted({*x, *y})
                 if x.get(k) != y.get(k)
             ]
         elif x != y:
-            found.append((name, x, y))
-    return found
+            differing.append((name, x, y))
+    return differing
 
 
 # Kinds of captures that `layerline layers` makes a table of.
@@ -209,7 +209,7 @@ _NAME_LAYERS = ("nsys-sqlite", "nsys-parquet", "trt-profile", "onnxruntime-profi
 
 @dataclass(frozen=True)
 class Loaded:
-    """Measures of one side, with the facts that must agree (null where the file has none)."""
+    """Measures of one side, with the facts that must agree (None where the file has none)."""
 
     path: Path
     kind: str
@@ -258,7 +258,7 @@ def _summary(path: Path) -> Loaded:
 
 
 def _capture(path: Path) -> InputError | None:
-    """The error for a capture: its kind, and how to make of it what is compared. Null for what is
+    """The error for a capture: its kind, and how to make a table of layers of it. None for what is
     no capture."""
     from ..readers import registry
 

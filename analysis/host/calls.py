@@ -56,7 +56,7 @@ CALLS = ("launch", "copy", "synchronise", "other")
 
 @dataclass(frozen=True)
 class Measured:
-    """Values by name, one per iteration (ns, or counts); null is unknown, `missing` says why.
+    """Values by name, one per iteration (ns, or counts); None is unknown, `missing` says why.
 
     Counts: launches (calls that launched an operation), operations, gaps. Times: issue, busy, span,
     idle, idle_for_host; launch, copy, synchronise, other (calls into CUDA); cuBLAS, cuDNN; waits.
@@ -70,7 +70,7 @@ class Measured:
 def measure(ops: pa.Table, host: Host) -> Measured | None:
     """What the host did in each iteration of `ops` (table `ops`, of a capture by nsys).
 
-    Null where no operation of an iteration has a launch in the capture, or where launches of
+    None where no operation of an iteration has a launch in the capture, or where launches of
     several processes cannot be told apart.
     """
     calls = host.calls.get(CUDA)
@@ -104,18 +104,18 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     if not known:
         return None
     begins = sorted(one.window[0] for _, one, _ in known)
-    found: dict[str, list[int]] = {}
+    values: dict[str, list[int]] = {}
     for _, one, threads in known:
         begin, last = one.window
         window = (begin, min([last, *begins[bisect_right(begins, begin) :][:1]]))
         one.values.update({k: v.within(window, threads) for k, v in views.items()})
         for name, value in one.values.items():
-            found.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
     missing = dict(host.missing)
-    absent = {k: None for k in (*LIBRARIES, "waits") if k not in found}
+    absent = {k: None for k in (*LIBRARIES, "waits") if k not in values}
     if SYSTEM in missing:
         missing["waits"] = missing.pop(SYSTEM)
-    return Measured([number for number, _, _ in known], {**found, **absent}, missing)
+    return Measured([number for number, _, _ in known], {**values, **absent}, missing)
 
 
 def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
@@ -125,23 +125,23 @@ def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
     may be one process alone.
     """
     correlation = pc.fill_null(rows["correlation"], NULL).to_numpy()
-    theirs = (calls.thread >> schema.PROCESS_SHIFT) & schema.PROCESS_MASK
-    told = rows["process"].null_count == 0
-    if not told and len(np.unique(theirs)) > 1:
+    of_call = (calls.thread >> schema.PROCESS_SHIFT) & schema.PROCESS_MASK
+    known = rows["process"].null_count == 0
+    if not known and len(np.unique(of_call)) > 1:
         return None
-    ours = np.full(len(rows), theirs[0])
-    if told:  # with or without the machine's bits of globalPid
-        ours = rows["process"].to_numpy() & schema.PROCESS_MASK
-    found = np.full(len(rows), -1, np.int64)
-    for process in np.unique(ours).tolist():
-        mine = np.flatnonzero(ours == process)
-        of = np.flatnonzero((theirs == process) & (calls.correlation != NULL))
+    of_row = np.full(len(rows), of_call[0])
+    if known:  # with or without the machine's bits of globalPid
+        of_row = rows["process"].to_numpy() & schema.PROCESS_MASK
+    launch = np.full(len(rows), -1, np.int64)
+    for process in np.unique(of_row).tolist():
+        own_rows = np.flatnonzero(of_row == process)
+        of = np.flatnonzero((of_call == process) & (calls.correlation != NULL))
         of = of[np.argsort(calls.correlation[of], kind="stable")]  # by start within an id
         ids = calls.correlation[of]
-        at = np.searchsorted(ids, correlation[mine], side="right") - 1
-        hit = (at >= 0) & (ids[np.maximum(at, 0)] == correlation[mine]) if len(ids) else at >= 0
-        found[mine[hit]] = of[at[hit]]
-    return found
+        at = np.searchsorted(ids, correlation[own_rows], side="right") - 1
+        hit = (at >= 0) & (ids[np.maximum(at, 0)] == correlation[own_rows]) if len(ids) else at >= 0
+        launch[own_rows[hit]] = of[at[hit]]
+    return launch
 
 
 @dataclass
@@ -197,20 +197,20 @@ class _View:
 
 def _views(host: Host) -> dict[str, _View]:
     """The sorts of calls that are shown, as far as the capture has them."""
-    found = {}
+    views = {}
     cuda = host.calls[CUDA]
     kind_of = np.array([CALLS.index(_kind(n)) for n in cuda.names] or [0])[cuda.name]
     for code, kind in enumerate(CALLS):
-        found[kind] = _View(cuda, kind_of == code)
+        views[kind] = _View(cuda, kind_of == code)
     for library in LIBRARIES:
         calls = host.calls.get(library)
         if calls is not None:
-            found[library] = _View(calls, np.full(len(calls), True))
+            views[library] = _View(calls, np.full(len(calls), True))
     system = host.calls.get(SYSTEM)
     if system is not None:
         waits = np.array([n in WAITS for n in system.names] or [False])[system.name]
-        found["waits"] = _View(system, waits)
-    return found
+        views["waits"] = _View(system, waits)
+    return views
 
 
 def _kind(name: str) -> str:

@@ -19,14 +19,14 @@ from . import calls, launch_bound
 # What nsys calls the sources of the tables.
 _TRACES = {CUDA: "cuda", SYSTEM: "osrt", "cuDNN": "cudnn", "cuBLAS": "cublas"}
 _OPTION = "--trace="
-# What nsys calls them in what it says of a capture, where that is another name.
+# What nsys calls them in its messages, where that is another name.
 _SPOKEN = {SYSTEM: "OS runtime"}
 
 
 def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
-    """The host's calls of a capture; null where the file is no export of nsys in SQLite.
+    """The host's calls of a capture; None where the file is no export of nsys in SQLite.
 
-    `meta`: the capture's meta.json. Its `command` tells what was traced, and so why a table is
+    `meta`: the capture's meta.json. Its `command` has what was traced, and so why a table is
     missing.
     """
     if path.suffix != ".sqlite" or not path.exists():
@@ -38,8 +38,8 @@ def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
 
 
 def explained(host: Host, command: Any) -> Host:
-    """The same, with reasons made exact by the command that made the capture, and by what nsys said
-    that it could not trace. That it says nothing proves no tracing: of cuBLAS it never does."""
+    """The same with exact reasons: from the command that made the capture, and from what nsys says
+    that it could not trace. Its silence proves nothing: of cuBLAS it never says so."""
     words = command if isinstance(command, (list, tuple)) else ()
     asked = next((w for w in words if isinstance(w, str) and w.startswith(_OPTION)), None)
     traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
@@ -61,14 +61,15 @@ def explained(host: Host, command: Any) -> Host:
 def warned(host: Host | None) -> list[str]:
     """What nsys says that the capture lost, and its errors, as sentences without their full stops.
 
-    Without what is a reason in `missing`; with what says that a library could not be traced, of
-    which calls were recorded all the same (nsys speaks of each copy of a library that is loaded).
+    A message that is a reason in `missing` is left out. One that says that a library could not be
+    traced stays where calls of it were recorded all the same: nsys speaks of each copy of a library
+    that is loaded.
     """
     if host is None:
         return []
     refused = {kind: diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
-    reasons = {found[0] for kind, found in refused.items() if found and kind in host.missing}
-    partly = {found[0] for kind, found in refused.items() if found and kind in host.calls}
+    reasons = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.missing}
+    partly = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.calls}
     doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
     return diagnostics.told(doubts)
 
@@ -83,7 +84,7 @@ def block(
 ) -> HostSide | None:
     """The block of the operations `ops` of a capture; `latency` and `queued` without nsys, in ns.
 
-    Null without a capture, or where its launches cannot be told.
+    None without a capture, or where its launches are not known.
     """
     measured = None if host is None else calls.measure(ops, host)
     if measured is None:

@@ -1,4 +1,4 @@
-"""Whether a side is bound by launches: what a capture tells, beside what was measured without nsys.
+"""Whether a side is bound by launches: by a capture, and by what was measured without nsys.
 
 - traced: 1 - busy / issue of the capture (`host_side`): the share of the issue time in which the
   device has nothing to do, were it never to wait for anything else. Tracing makes launches dearer,
@@ -24,7 +24,7 @@ from .calls import Measured
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """The share without nsys and what it was told from: "queued", "busy", or null."""
+    """The share without nsys, and its source: "queued", "busy", or None."""
 
     share: float | None
     source: str | None
@@ -50,8 +50,8 @@ def describe(
     traced = None
     if issue is not None and busy is not None and issue.median:
         traced = max(0.0, 1 - busy.median / issue.median)
-    found = unprofiled(bound, latency, measured)
-    is_bound = None if found.share is None else found.share >= LAUNCH_BOUND
+    best = unprofiled(bound, latency, measured)
+    is_bound = None if best.share is None else best.share >= LAUNCH_BOUND
     confirmed = None
     if is_bound is not None and traced is not None and not cuda_graph:
         # A capture that finds launches dear proves nothing: tracing makes them so.
@@ -65,35 +65,35 @@ def describe(
         values={k: _estimate(measured, k) for k in measured.values},
         missing=dict(measured.missing),
         traced_share=traced,
-        unprofiled_share=found.share,
-        unprofiled_source=found.source,
+        unprofiled_share=best.share,
+        unprofiled_source=best.source,
         launch_bound=is_bound,
         confirmed=confirmed,
-        text=" ".join(_said(measured, found, traced, is_bound, confirmed, cuda_graph)),
+        text=" ".join(_sentences(measured, best, traced, is_bound, confirmed, cuda_graph)),
     )
 
 
-def _said(
+def _sentences(
     measured: Measured,
-    found: Unprofiled,
+    best: Unprofiled,
     traced: float | None,
     is_bound: bool | None,
     confirmed: bool | None,
     cuda_graph: bool,
 ) -> list[str]:
     issue, busy, launches = (_stat(measured, k) for k in ("issue", "busy", "launches"))
-    told = []
+    sentences = []
     if issue and busy and launches:
-        told.append(
+        sentences.append(
             f"Under nsys the host takes {time(issue.median)} for {launches.median:,} launches, "
             f"which keep the device busy for {time(busy.median)}."
         )
-    if found.source == "queued":
-        told.append(
-            f"Without nsys the device waits for the host in {percent(found.share)} of the latency."
+    if best.source == "queued":
+        sentences.append(
+            f"Without nsys the device waits for the host in {percent(best.share)} of the latency."
         )
-    elif found.source == "busy":
-        told.append(f"No kernel runs in {percent(found.share)} of the latency without nsys.")
+    elif best.source == "busy":
+        sentences.append(f"No kernel runs in {percent(best.share)} of the latency without nsys.")
     verdict = {
         True: "Bound by launches",
         False: "Not bound by launches",
@@ -109,8 +109,8 @@ def _said(
         why = "; the capture agrees"
     else:
         why = "; the capture does not show why: its launches take less than its kernels"
-    told.append(f"{verdict}{why}.")
-    return told
+    sentences.append(f"{verdict}{why}.")
+    return sentences
 
 
 def _stat(measured: Measured | None, name: str) -> Stat | None:
@@ -119,10 +119,10 @@ def _stat(measured: Measured | None, name: str) -> Stat | None:
 
 
 def _estimate(measured: Measured, name: str) -> comparison.Estimate | None:
-    found = _stat(measured, name)
-    if found is None:
+    stat = _stat(measured, name)
+    if stat is None:
         return None
-    return comparison.Estimate(found.median, found.low, found.high, found.n)
+    return comparison.Estimate(stat.median, stat.low, stat.high, stat.n)
 
 
 # Above it the engine's latency is not that of its kernels.
@@ -132,7 +132,7 @@ LAUNCH_BOUND = 0.3
 def bound(latency: Sequence[int], device: Sequence[int]) -> float | None:
     """The share of the latency in which the device waits for launches: 1 - queued / latency.
 
-    Null where either was not measured; 0 where the difference is the clock's noise.
+    None where either was not measured; 0 where the difference is the clock's noise.
     """
     whole, alone = summarise(latency), summarise(device)
     if whole is None or alone is None or not whole.median:

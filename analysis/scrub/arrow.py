@@ -26,7 +26,7 @@ Change = Callable[[str], str]
 
 
 def rewrite_directory(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """nsys' parquetdir or arrowdir: learn from every table (`out` null), or write all of them."""
+    """nsys' parquetdir or arrowdir: learn from every table (`out` None), or write all of them."""
     files = sorted(f for f in path.iterdir() if f.suffix in SUFFIXES and f.is_file())
     private = _private_strings(files)
     if out is not None:

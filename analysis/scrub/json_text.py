@@ -48,7 +48,7 @@ class _Level:
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from the file (`out` null), or write its copy, compressed as the file is.
+    """Learn from the file (`out` None), or write its copy, compressed as the file is.
 
     InputError for a string of over 64 Mi characters, nesting without end, damaged compression.
     """

@@ -58,7 +58,7 @@ def rewriter(path: Path) -> Rewrite:
 
 
 def of_file(head: Head) -> Rewrite | None:
-    """The function for a file; null for binary data of other kinds. InputError for reports."""
+    """The function for a file; None for binary data of other kinds. InputError for reports."""
     data = head.data
     if data.startswith(b"SQLite format 3\0") and head.compression is None:
         return nsys_sqlite.rewrite
@@ -108,7 +108,7 @@ def learn_from_name(path: Path, scrubber: Scrubber) -> None:
 
 
 def _rewrite_run(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from every file (`out` null), or write the copy.
+    """Learn from every file (`out` None), or write the copy.
 
     What is left out is noted in `scrubber.left_out`, and logged with the reason, once, when the
     copy is written.

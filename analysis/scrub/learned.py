@@ -134,21 +134,21 @@ class Learned:
         if patterns.PLACEHOLDER.match(value):
             return value
         numbers = self._numbers.setdefault(kind, {})
-        found = numbers.get(value)
-        if found is None:
+        placeholder = numbers.get(value)
+        if placeholder is None:
             used = set(numbers.values())
             at = len(used) + 1
             while f"{kind}{at}" in used:
                 at += 1
-            found = numbers[value] = f"{kind}{at}"
-        return found
+            placeholder = numbers[value] = f"{kind}{at}"
+        return placeholder
 
     def finish(self) -> None:
         """Learning is over."""
         self._seen.clear()
 
     def finder(self) -> re.Pattern[str] | None:
-        """Finds what was learned, wherever it stands; null where that is nothing."""
+        """Finds what was learned, wherever it stands; None where that is nothing."""
         names = sorted(self.names, key=len, reverse=True)
         secrets = sorted(self.secrets, key=len, reverse=True)
         parts = []
@@ -162,7 +162,7 @@ class Learned:
         return re.compile("|".join(parts)) if parts else None
 
     def prefixes(self) -> re.Pattern[str] | None:
-        """Finds the directories that were learned; null where there are none."""
+        """Finds the directories that were learned; None where there are none."""
         directories = sorted(self.directories, key=len, reverse=True)
         if not directories:
             return None

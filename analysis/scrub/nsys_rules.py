@@ -83,7 +83,7 @@ def keeps(table: str, name: str, value: str) -> bool:
 
 
 def kind_of_property(table: str, name: str) -> tuple[str | None, str]:
-    """What a property that is left out teaches (a kind, or null), and what it is counted as."""
+    """What a property that is left out teaches (a kind, or None), and what it is counted as."""
     last = name.rsplit(":", 1)[-1]
     if last == "USER_NAME":
         return "user", "user"
@@ -99,17 +99,17 @@ def kind_of_property(table: str, name: str) -> tuple[str | None, str]:
 
 
 def kind_of_column(table: str, column: str) -> str | None:
-    """The kind of a text column; null where only patterns are looked for."""
-    found = _COLUMNS.get((table, column))
-    if found is not None:
-        return found
+    """The kind of a text column; None where only patterns are looked for."""
+    kind = _COLUMNS.get((table, column))
+    if kind is not None:
+        return kind
     if (table.upper(), column) in _CLEARED:
         return "remove"
     return fields.kind_of(column)
 
 
 def kind_of_reference(table: str, column: str) -> str | None:
-    """The kind of the private texts that a column of ids leads to; null for others."""
+    """The kind of the private texts that a column of ids leads to; None for others."""
     found = _REFERENCES.get((table, column))
     if found is not None:
         return found

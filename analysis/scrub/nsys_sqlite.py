@@ -27,7 +27,7 @@ _STRINGS = "StringIds"
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from the capture (`out` null), or write its copy.
+    """Learn from the capture (`out` None), or write its copy.
 
     InputError where it is no nsys export, damaged, or in the middle of a write; OSError where the
     copy cannot be written.
@@ -128,14 +128,14 @@ class _Copy:
 
     def _names(self) -> set[int]:
         """Ids of the names that the tables of analysis show: of kernels, calls and ranges."""
-        found: set[int] = set()
+        ids: set[int] = set()
         for base, columns in rules.NAMES.items():
             table = schema.pick(dict.fromkeys(self.columns, ()), base)
             for column in columns:
                 if table and column in (c[0] for c in self.columns[table]):
                     query = f"select distinct {column} from src.{quoted(table)}"
-                    found.update(k for (k,) in self.db.execute(query) if isinstance(k, int))
-        return found
+                    ids.update(k for (k,) in self.db.execute(query) if isinstance(k, int))
+        return ids
 
     # --- texts that only private columns lead to -------------------------------------------------
 

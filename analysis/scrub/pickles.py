@@ -17,7 +17,7 @@ from .scrubber import Scrubber
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from the snapshot (`out` null), or write its copy.
+    """Learn from the snapshot (`out` None), or write its copy.
 
     InputError for a pickle that asks to import anything, is damaged, or nested without end.
     """
@@ -40,29 +40,29 @@ class _Walk:
         self.done: dict[int, Any] = {}
         self.alive: list[Any] = []
 
-    def value(self, found: Any, key: str, place: str) -> Any:
-        if isinstance(found, str):
-            return self.scrubber.cell(found, place, fields.kind_of(key), key)
-        if isinstance(found, bytes | bytearray):
-            self.scrubber.remove(place, "binary data", 1 if found else 0)
-            return type(found)()
-        if not isinstance(found, dict | list | tuple):
-            return found
-        if id(found) in self.done:
-            return self.done[id(found)]
-        self.alive.append(found)
-        if isinstance(found, dict):
+    def value(self, item: Any, key: str, place: str) -> Any:
+        if isinstance(item, str):
+            return self.scrubber.cell(item, place, fields.kind_of(key), key)
+        if isinstance(item, bytes | bytearray):
+            self.scrubber.remove(place, "binary data", 1 if item else 0)
+            return type(item)()
+        if not isinstance(item, dict | list | tuple):
+            return item
+        if id(item) in self.done:
+            return self.done[id(item)]
+        self.alive.append(item)
+        if isinstance(item, dict):
             changed: dict[Any, Any] = {}
-            self.done[id(found)] = changed
-            for name, inner in found.items():
+            self.done[id(item)] = changed
+            for name, inner in item.items():
                 text = name if isinstance(name, str) else key
                 changed[self.value(name, "", "a key")] = self.value(inner, text, text)
             return changed
-        if isinstance(found, list):
+        if isinstance(item, list):
             items: list[Any] = []
-            self.done[id(found)] = items
-            items.extend(self.value(inner, key, place) for inner in found)
+            self.done[id(item)] = items
+            items.extend(self.value(inner, key, place) for inner in item)
             return items
-        whole = tuple(self.value(inner, key, place) for inner in found)
-        self.done[id(found)] = whole
+        whole = tuple(self.value(inner, key, place) for inner in item)
+        self.done[id(item)] = whole
         return whole

@@ -20,7 +20,7 @@ Found = Counter[tuple[str, str]]
 def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[Path, Found]:
     """Write the scrubbed copy of `path`; gives where it is and what was found, by place and kind.
 
-    `output` null: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
+    `output` None: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
     something is still found in what was written; InputError for what cannot be scrubbed. Unless all
     of it succeeded a capture that was to be replaced (`in_place`) is what it was.
     """
@@ -57,11 +57,11 @@ def check(path: Path) -> tuple[Found, int]:
         scratch = Path(name)
         with written(scratch.parent, scratch, "name a larger folder with TMPDIR"):
             rewrite(path, scratch / "copy", scrubber)
-    found = Counter({k: n for k, n in scrubber.found.items() if n})
-    if not found:
+    counts = Counter({k: n for k, n in scrubber.found.items() if n})
+    if not counts:
         for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
-            found["anywhere in the file", kind] += count
-    return found, len(scrubber.left_out)
+            counts["anywhere in the file", kind] += count
+    return counts, len(scrubber.left_out)
 
 
 def default_output(path: Path, scrubber: Scrubber) -> Path:

@@ -169,10 +169,10 @@ def _sqlite_cells(file: Path) -> Iterator[bytes]:
 
 def _with_text(db: sqlite3.Connection, table: str, columns: list[str]) -> list[str]:
     """The columns that hold any text, found in one pass over the table."""
-    found: list[str] = []
+    with_text: list[str] = []
     for at in range(0, len(columns), 500):
         part = columns[at : at + 500]
         tests = ", ".join(f"max(typeof({c}) in ('text', 'blob'))" for c in part)
         row = db.execute(f"select {tests} from {table}").fetchone()
-        found += [c for c, has in zip(part, row, strict=True) if has]
-    return found
+        with_text += [c for c, has in zip(part, row, strict=True) if has]
+    return with_text

@@ -194,13 +194,13 @@ class Scrubber:
 
     def _of(self, kind: str, *, literal: bool = True) -> Handler:
         def handle(match: re.Match[str]) -> str:
-            found = match[0]
-            if patterns.PLACEHOLDER.match(found):
-                return found
+            text = match[0]
+            if patterns.PLACEHOLDER.match(text):
+                return text
             self._now.append(kind)
-            if literal and len(found) >= 6:
-                self.learned.literals.add((kind, found))
-            return self.learned.number(kind, _bare_uuid(found) if kind == "uuid" else found)
+            if literal and len(text) >= 6:
+                self.learned.literals.add((kind, text))
+            return self.learned.number(kind, _bare_uuid(text) if kind == "uuid" else text)
 
         return handle
 
@@ -248,11 +248,11 @@ class Scrubber:
         return short
 
     def _name(self, match: re.Match[str]) -> str:
-        found = match[0]
-        if found in self.learned.secrets:
+        text = match[0]
+        if text in self.learned.secrets:
             self._now.append("token")
-            return self.learned.secrets[found]
-        kind, replacement = self.learned.names[found]
+            return self.learned.secrets[text]
+        kind, replacement = self.learned.names[text]
         self._now.append(kind)
         return replacement
 

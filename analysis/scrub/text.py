@@ -36,7 +36,7 @@ _CONNECTED = re.compile(
 
 
 def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from the file (`out` null), or write its copy, compressed as the file is.
+    """Learn from the file (`out` None), or write its copy, compressed as the file is.
 
     InputError for a line of over 64 Mi characters or damaged compression.
     """
@@ -97,7 +97,7 @@ class _Walk:
 
 
 def rewrite_text(path: Path, out: Path | None, rewritten: Rewritten) -> None:
-    """Learn from the file (`out` null), or write its copy: the pieces that `rewritten` makes of its
+    """Learn from the file (`out` None), or write its copy: the pieces that `rewritten` makes of its
     text. InputError for damaged compression."""
     with open_text(path) as stream:
         pieces = rewritten(stream)

@@ -30,8 +30,8 @@ _WHAT = {"node": "nodes", "op": "operators"}
 
 @dataclass(frozen=True)
 class Source:
-    """One capture: its operations, the raw file (null where it is not at hand), its counters and
-    the plan of these (``….ncu.plan.json``), and the `events` of a profiler trace (null: read from
+    """One capture: its operations, the raw file (None where it is not at hand), its counters and
+    the plan of these (``….ncu.plan.json``), and the `events` of a profiler trace (None: read from
     the file)."""
 
     key: str
@@ -45,18 +45,18 @@ class Source:
 
 
 def of_captured(
-    found: Captured, folder: Path, counters: dict[str, tuple[str, pa.Table]] | None = None
+    captured: Captured, folder: Path, counters: dict[str, tuple[str, pa.Table]] | None = None
 ) -> Source:
     """The source of a capture whose raw file is in `folder`."""
     # Of training the last side is the whole step.
-    side = found.sides[-1]
+    side = captured.sides[-1]
     engine = side.side == "engine"
-    what = {"inference": "eager"}.get(side.phase, "train")
-    key = f"{side.precision}.{side.backend}" if engine else f"{what}.{side.precision}"
+    task = {"inference": "eager"}.get(side.phase, "train")
+    key = f"{side.precision}.{side.backend}" if engine else f"{task}.{side.precision}"
     stem, table = (counters or {}).get(key, (None, None))
     plan = None if stem is None else plan_of(folder, stem)
     raw = folder / side.source
-    return Source(key, side.label, found.ops, engine, raw, table, plan, found.events)
+    return Source(key, side.label, captured.ops, engine, raw, table, plan, captured.events)
 
 
 def group(source: Source, iteration: int | None = None, first_arrow: int = 1) -> Group:
@@ -71,23 +71,23 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
     extras, counted = _extras(source, table) if on_device else ([], None)
     what = "kernels" if on_device else _WHAT[chosen.kinds[0]]
     note = "" if on_device else _THREADS
-    made = operations(table, on_device=on_device, what=what, note=note, extras=extras)
-    made = replace(made, first_arrow=first_arrow)
-    tracks = [spans.modules(made)]
+    drawn = operations(table, on_device=on_device, what=what, note=note, extras=extras)
+    drawn = replace(drawn, first_arrow=first_arrow)
+    tracks = [spans.modules(drawn)]
     if on_device:
-        tracks.append(spans.layers(made, "layers" if source.engine else "operators with kernels"))
-    hosts, arrows = _host(source, chosen, made) if on_device else ([], None)
-    closes = [made.arrow_from_layer] if on_device else []
+        tracks.append(spans.layers(drawn, "layers" if source.engine else "operators with kernels"))
+    hosts, arrows = _host(source, chosen, drawn) if on_device else ([], None)
+    closes = [drawn.arrow_from_layer] if on_device else []
     closes += [] if arrows is None else [arrows]
-    tracks += spans.streams(made, closes)
+    tracks += spans.streams(drawn, closes)
     if counted is not None:
-        tracks.append(counters_.track(made, counted))
+        tracks.append(counters_.track(drawn, counted))
     tracks += _operators(chosen, on_device)
     tracks += hosts
     if on_device and not hosts:
         notes.append("no call that launched an operation is known: no host calls, no arrows")
-    facts["drawn_ns"] = int(made.time.sum())
-    zero = int(made.start.min())
+    facts["drawn_ns"] = int(drawn.time.sum())
+    zero = int(drawn.start.min())
     return Group(source.key, source.label, zero, [t for t in tracks if t], facts, notes)
 
 
@@ -95,9 +95,9 @@ def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]
     extras, counted = [], None
     if source.raw is not None and source.raw.exists():
         start, correlation = integers(table["start_ns"]), integers(table["correlation"])
-        found = geometry.read(source.raw, start, correlation, source.events)
-        if found is not None:
-            extras.append(found)
+        sizes = geometry.read(source.raw, start, correlation, source.events)
+        if sizes is not None:
+            extras.append(sizes)
     if source.counters is not None:
         counted = counters_.read(source.counters, table, source.plan)
         extras.append(counted)
@@ -109,23 +109,23 @@ def _operators(chosen: Chosen, on_device: bool) -> list[Track]:
     rows = chosen.others()
     if not on_device or not len(rows):
         return []
-    made = operations(rows, on_device=False, what="host operators", note=_THREADS)
-    return spans.streams(made)
+    drawn = operations(rows, on_device=False, what="host operators", note=_THREADS)
+    return spans.streams(drawn)
 
 
-def _host(source: Source, chosen: Chosen, made: Operations) -> tuple[list[Track], Ints | None]:
+def _host(source: Source, chosen: Chosen, drawn: Operations) -> tuple[list[Track], Ints | None]:
     if source.raw is None or not source.raw.exists():
         return [], None
     events = host.read(source.raw, source.events)
-    found = host.launches(events, made)
-    if found is None:
+    launches = host.launches(events, drawn)
+    if launches is None:
         return [], None
     operators = integers(chosen.others()["start_ns"])
     since = int(operators.min()) if len(operators) else None
-    first = made.first_arrow + len(made)
+    first = drawn.first_arrow + len(drawn)
     others = _elsewhere(source.ops, chosen.number)
-    arrows = np.where(found.call >= 0, np.arange(first, first + len(made)), NULL)
-    return host.tracks(events, found, made, others, since, first), arrows
+    arrows = np.where(launches.call >= 0, np.arange(first, first + len(drawn)), NULL)
+    return host.tracks(events, launches, drawn, others, since, first), arrows
 
 
 def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
@@ -133,9 +133,9 @@ def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
     if number is None:
         return np.empty(0, np.int64)
     other = pc.fill_null(pc.not_equal(ops["iteration"], number), True)
-    found = integers(ops["correlation"].filter(other).drop_null())
+    elsewhere = integers(ops["correlation"].filter(other).drop_null())
     here = ops["correlation"].filter(pc.invert(other)).drop_null()
-    return np.setdiff1d(found, integers(here))
+    return np.setdiff1d(elsewhere, integers(here))
 
 
 def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
@@ -172,26 +172,26 @@ def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
 
 def groups(sources: Sequence[Source], iteration: int | None = None) -> list[Group]:
     """The groups of several captures; the arrows of each have numbers of their own."""
-    found = []
+    groups = []
     first = 1
     for source in sources:
-        found.append(group(source, iteration, first))
+        groups.append(group(source, iteration, first))
         first += 2 * len(source.ops) + 1
-    return found
+    return groups
 
 
 def of_run(
     run: Run,
-    found: Sequence[Captured],
+    captures: Sequence[Captured],
     counters: pa.Table | None,
     iteration: int | None = None,
 ) -> list[Group]:
-    """The groups of a run's captures, as read; `counters` are its ncu captures', null for none."""
+    """The groups of a run's captures, as read; `counters` are its ncu captures', None for none."""
     from ..roofline.bound_inputs import by_name
 
     named = by_name(counters)
     folder = run.file("captures")
-    return groups([of_captured(c, folder, named) for c in found], iteration)
+    return groups([of_captured(c, folder, named) for c in captures], iteration)
 
 
 def lines(group: Group) -> list[str]:

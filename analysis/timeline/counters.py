@@ -41,7 +41,7 @@ _Key = tuple[str, str]  # layer, function
 
 def read(table: pa.Table, ops: pa.Table, plan: Mapping[str, Any] | None = None) -> Extra:
     """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side;
-    `plan`: the document whose launches they are, null for none."""
+    `plan`: the document whose launches they are, None for none."""
     values: list[About] = []
     places: dict[tuple[str, str, int], int] = {}
     count: Counter[_Key] = Counter()
@@ -56,7 +56,7 @@ def read(table: pa.Table, ops: pa.Table, plan: Mapping[str, Any] | None = None) 
                 places[place] = len(values)
                 values.append(_about(numbers[number]))
         count |= seen
-    return Extra(_found(ops, places, count), values)
+    return Extra(_codes(ops, places, count), values)
 
 
 def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int, _Key]]:
@@ -75,7 +75,7 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
     ]
 
 
-def _found(
+def _codes(
     ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Mapping[_Key, int]
 ) -> Ints:
     engine = any(layer != NO_LAYER and not layer.startswith(PREFIX)
@@ -88,13 +88,13 @@ def _found(
     ]
     number = Counter(here)
     seen: Counter[_Key] = Counter()
-    found = np.full(len(here), -1, np.int64)
+    code = np.full(len(here), -1, np.int64)
     for row, key in enumerate(here):
         if key is None or number[key] != count.get(key):
             continue
-        found[row] = places.get((*key, seen[key]), -1)
+        code[row] = places.get((*key, seen[key]), -1)
         seen[key] += 1
-    return found
+    return code
 
 
 def _layer(op: Mapping[str, Any], engine: bool) -> str:
@@ -113,15 +113,15 @@ def _layer(op: Mapping[str, Any], engine: bool) -> str:
 
 def _numbers(part: pa.Table) -> dict[int, dict[str, Any]]:
     """Metrics by launch, in base units."""
-    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    numbers: dict[int, dict[str, Any]] = defaultdict(dict)
     columns = ("launch", "metric", "unit", "value", "representative_of")
     for launch, metric, unit, value, of in zip(
         *(part[c].to_pylist() for c in columns), strict=True
     ):
-        found[launch]["of"] = of
+        numbers[launch]["of"] = of
         if value is not None:
-            found[launch][metric] = value * base_unit(unit)[0]
-    return found
+            numbers[launch][metric] = value * base_unit(unit)[0]
+    return numbers
 
 
 def _about(numbers: Mapping[str, Any]) -> About:
@@ -145,7 +145,7 @@ def _about(numbers: Mapping[str, Any]) -> About:
 
 
 def track(ops: Operations, extra: Extra) -> Track | None:
-    """The counters as tracks under one; null where nothing was measured."""
+    """The counters as tracks under one; None where nothing was measured."""
     kernels = np.asarray(pc.equal(ops.table["kind"], "kernel").to_numpy(), bool)
     if not (extra.code >= 0).any():
         return None

@@ -28,15 +28,15 @@ _MORE = {
 
 
 def read(path: Path, start: Ints, correlation: Ints, events: Events | None = None) -> Extra | None:
-    """The geometry of the operations with these starts (ns) and correlation ids; null where the
+    """The geometry of the operations with these starts (ns) and correlation ids; None where the
     capture tells none. Of a profiler trace it is in its `events`."""
     if path.suffix == ".sqlite":
-        found = _nsys(path, start)
+        launches = _nsys(path, start)
     elif events is not None:
-        found = _torch(events)
+        launches = _torch(events)
     else:
         return None
-    return None if found is None else _matched(*found, start, correlation)
+    return None if launches is None else _matched(*launches, start, correlation)
 
 
 def _matched(
@@ -77,31 +77,31 @@ def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | Non
 
 
 def _named(of: dict[str, Any]) -> About:
-    found: dict[str, Any] = {}
+    about: dict[str, Any] = {}
     for name in ("grid", "block"):
         sizes = [of[f"{name}{axis}"] for axis in "XYZ"]
         if NO_VALUE not in sizes:
-            found[name] = "x".join(map(str, sizes))
-    found |= {_MORE[c]: int(v) for c, v in of.items() if c in _MORE and v != NO_VALUE}
-    return found
+            about[name] = "x".join(map(str, sizes))
+    about |= {_MORE[c]: int(v) for c, v in of.items() if c in _MORE and v != NO_VALUE}
+    return about
 
 
 def _torch(events: Events) -> tuple[Ints, Ints, Ints, list[About]] | None:
     rows = np.flatnonzero((events.geometry != UNKNOWN) & (events.correlation != UNKNOWN))
     if not len(rows):
         return None
-    values = [_told(g) for g in events.geometries]
+    values = [_of_torch(g) for g in events.geometries]
     at, ids = events.start[rows], events.correlation[rows]
     return at, ids, events.geometry[rows].astype(np.int64), values
 
 
-def _told(of: Geometry) -> About:
-    found: dict[str, Any] = {
+def _of_torch(of: Geometry) -> About:
+    about: dict[str, Any] = {
         "grid": "x".join(map(str, of.grid)),
         "block": "x".join(map(str, of.block)),
     }
     if of.registers is not None:
-        found["registers_per_thread"] = of.registers
+        about["registers_per_thread"] = of.registers
     if of.shared is not None:
-        found["shared_bytes"] = of.shared
-    return found
+        about["shared_bytes"] = of.shared
+    return about

@@ -64,25 +64,25 @@ def _nsys(path: Path) -> list[HostEvents]:
             ranges = load(source, described=False)
     except InputError:
         return []  # who read the operations said what is wrong
-    found = []
+    events = []
     for kind, calls in host.calls.items():
         process, thread = _split(calls.thread)
         times = calls.start, calls.end
         name = calls.name.astype(np.int64)
-        found.append(
+        events.append(
             HostEvents(
                 f"{kind} calls", *times, process, thread, calls.correlation, name, calls.names
             )
         )
-    held = ranges.ranges
-    if len(held):
-        process, thread = _split(np.asarray(held.threads, np.int64)[held.thread])
-        unknown = np.full(len(held), NULL)
+    nvtx = ranges.ranges
+    if len(nvtx):
+        process, thread = _split(np.asarray(nvtx.threads, np.int64)[nvtx.thread])
+        unknown = np.full(len(nvtx), NULL)
         names = [*ranges.names, "(no name)"]
-        name = np.where(held.name < 0, len(names) - 1, held.name).astype(np.int64)
-        every = HostEvents("ranges", held.start, held.end, process, thread, unknown, name, names)
-        found.append(every.take(np.flatnonzero(held.end != NULL)))
-    return found
+        name = np.where(nvtx.name < 0, len(names) - 1, nvtx.name).astype(np.int64)
+        every = HostEvents("ranges", nvtx.start, nvtx.end, process, thread, unknown, name, names)
+        events.append(every.take(np.flatnonzero(nvtx.end != NULL)))
+    return events
 
 
 def _split(thread: Ints) -> tuple[Ints, Ints]:
@@ -93,11 +93,11 @@ def _split(thread: Ints) -> tuple[Ints, Ints]:
 def _torch(events: Events) -> list[HostEvents]:
     places = [p if isinstance(p, int) else NULL for p in events.places]
     numbers = np.asarray([*places, NULL], np.int64)
-    found = []
+    host_events = []
     for what, kind in (("CUDA calls", events_.RUNTIME), ("ranges", events_.RANGE)):
         at = np.flatnonzero((events.kind == kind) & (events.duration != events_.UNKNOWN))
         correlation = events.correlation[at]
-        found.append(
+        host_events.append(
             HostEvents(
                 what,
                 events.start[at],
@@ -109,7 +109,7 @@ def _torch(events: Events) -> list[HostEvents]:
                 events.names,
             )
         )
-    return found
+    return host_events
 
 
 @dataclass(frozen=True)
@@ -121,12 +121,12 @@ class Launches:
 
 
 def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
-    """Which call launched each operation, by process and correlation id; null where none did."""
+    """Which call launched each operation, by process and correlation id; None where none did."""
     for calls in events:
         if calls.what == "CUDA calls" and len(calls.start):
-            found = _launched(calls, integers(ops.table["process"]), ops.own["correlation"])
-            if (found >= 0).any():
-                return Launches(calls, found)
+            call = _launched(calls, integers(ops.table["process"]), ops.own["correlation"])
+            if (call >= 0).any():
+                return Launches(calls, call)
     return None
 
 
@@ -151,7 +151,7 @@ def _launched(calls: HostEvents, process: Ints, correlation: Ints) -> Ints:
 
 def tracks(
     events: Sequence[HostEvents],
-    found: Launches,
+    launches: Launches,
     ops: Operations,
     others: Ints,
     since: int | None,
@@ -159,12 +159,12 @@ def tracks(
 ) -> list[Track]:
     """Tracks of calls and ranges. `others`: correlation ids of other iterations' operations, whose
     launches are not this one's; `since`: when its first host operator began."""
-    launching = np.unique(found.call[found.call >= 0])
-    own = found.calls.take(launching)
+    launching = np.unique(launches.call[launches.call >= 0])
+    own = launches.calls.take(launching)
     low = min(int(own.start.min()), int(own.start.min()) if since is None else since)
     last_launch, high = int(own.end.max()), max(int(own.end.max()), int(ops.end.max()))
     threads = np.unique(own.thread)
-    made = []
+    tracks = []
     for kind in events:
         shown = np.isin(kind.thread, threads)
         if kind.what == "ranges":
@@ -174,10 +174,10 @@ def tracks(
             shown &= ~np.isin(kind.correlation, others)
         rows = np.flatnonzero(shown)
         opens = None
-        if kind is found.calls:
-            opens = _arrows(found, rows, first_arrow)
-        made += _by_thread(kind.take(rows), low, high, opens)
-    return made
+        if kind is launches.calls:
+            opens = _arrows(launches, rows, first_arrow)
+        tracks += _by_thread(kind.take(rows), low, high, opens)
+    return tracks
 
 
 def _arrows(found: Launches, rows: Ints, first: int) -> Flows:

@@ -38,7 +38,7 @@ class _Span:
 
 
 def modules(ops: Operations) -> Track | None:
-    """The module tree as nested spans, one tree per phase; null where nothing has a module."""
+    """The module tree as nested spans, one tree per phase; None where nothing has a module."""
     listed, lists = codes(ops.table["modules"])
     phase, phases = codes(ops.table["phase"])
     group, first = combined([phase, listed])
@@ -49,19 +49,19 @@ def modules(ops: Operations) -> Track | None:
     np.maximum.at(ends, group, ops.end)
     np.add.at(busy, group, ops.time)
     np.add.at(count, group, 1)
-    found: dict[tuple[int, str], _Span] = {}
+    spans_of: dict[tuple[int, str], _Span] = {}
     for g, row in enumerate(first.tolist()):
         named = set(lists[listed[row]]) if listed[row] >= 0 else set()
         place = int(starts[g]), int(ends[g])
         for path in {a for p in named for a in ancestors(p)}:
             whole = all(inside(p, path) for p in named)
-            span = found.setdefault((int(phase[row]), path), _Span(*place))
+            span = spans_of.setdefault((int(phase[row]), path), _Span(*place))
             span.add(*place, int(count[g]), int(busy[g]), whole)
-    if not found:
+    if not spans_of:
         return None
     # Outer modules first, so that of equal spans the outer one is drawn outside.
-    keys = sorted(found, key=lambda k: (k[0], k[1].count("."), k[1]))
-    spans = [found[k] for k in keys]
+    keys = sorted(spans_of, key=lambda k: (k[0], k[1].count("."), k[1]))
+    spans = [spans_of[k] for k in keys]
     paths = [path for _, path in keys]
     abouts: list[About] = [
         {"module": path or MODEL, "phase": phases[p] if p >= 0 else "unknown", "is": MODULE_NOTE}
@@ -99,7 +99,7 @@ def layers(ops: Operations, name: str) -> Track | None:
     """Engine layers (or eager operators) as spans of operations that follow one another.
 
     Operations in the order of their starts; a run of one label is one slice, so a layer whose
-    operations another one interrupts is drawn in parts. Null where no operation has a label.
+    operations another one interrupts is drawn in parts. None where no operation has a label.
     """
     label, labels = codes(ops.table["layer"])
     if not labels:
@@ -162,13 +162,13 @@ def streams(ops: Operations, closes: Sequence[Ints] = ()) -> list[Track]:
     place, first = combined([codes(ops.table[n])[0] for n in names])
     values = [integers(ops.table[n]) for n in names]
     every = replace(ops.slices(), closes=closes)
-    found = []
+    tracks = []
     for code, row in enumerate(first.tolist()):
         chosen = np.flatnonzero(place == code)
         where = tuple(int(v[row]) for v in values)
-        told = (f"{n} {'unknown' if v == NULL else v}" for n, v in zip(names, where, strict=True))
+        parts = (f"{n} {'unknown' if v == NULL else v}" for n, v in zip(names, where, strict=True))
         within = apart if ops.on_device else nested
         placed = lanes(ops.start[chosen], ops.end[chosen], within)
-        name = f"{ops.what}, {' '.join(told)}"
-        found.append((where, Track(name, ops.note, every, [chosen[lane] for lane in placed])))
-    return [track for _, track in sorted(found, key=lambda f: f[0])]
+        name = f"{ops.what}, {' '.join(parts)}"
+        tracks.append((where, Track(name, ops.note, every, [chosen[lane] for lane in placed])))
+    return [track for _, track in sorted(tracks, key=lambda f: f[0])]

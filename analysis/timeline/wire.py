@@ -23,12 +23,12 @@ def varint(value: int) -> bytes:
     """An unsigned integer below 2**64."""
     if value < 128:
         return _SMALL[value]
-    made = bytearray()
+    encoded = bytearray()
     while value > 127:
-        made.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def integer(field: int, value: int) -> bytes:
@@ -78,11 +78,11 @@ def _matrix(values: Ints, before: bytes) -> tuple[bytes, list[int]]:
     """Rows of `before` and a varint, padded to `_MOST` bytes, and the lengths of the varints."""
     left = values.astype(np.uint64)
     length = np.ones(len(left), np.int64)
-    made: Any = np.empty((len(left), len(before) + _MOST), np.uint8)
-    made[:, : len(before)] = np.frombuffer(before, np.uint8)
+    rows: Any = np.empty((len(left), len(before) + _MOST), np.uint8)
+    rows[:, : len(before)] = np.frombuffer(before, np.uint8)
     for at in range(_MOST):
         more = left > 127
         length += more
-        made[:, len(before) + at] = left & 127 | more.astype(np.uint64) << 7
+        rows[:, len(before) + at] = left & 127 | more.astype(np.uint64) << 7
         left >>= np.uint64(7)
-    return made.tobytes(), length.tolist()
+    return rows.tobytes(), length.tolist()

@@ -78,8 +78,8 @@ class Writer:
         extra += wire.integer(_T_ORDERING, _EXPLICIT) + wire.integer(_T_RANK, rank)
         if description:
             extra += wire.text(_T_DESCRIPTION, description)
-        made = wire.integer(_T_UUID, self._uuid) + wire.text(_T_NAME, name) + extra
-        self._packet(wire.data(_TRACK, made) + wire.integer(_SEQUENCE, 1))
+        descriptor = wire.integer(_T_UUID, self._uuid) + wire.text(_T_NAME, name) + extra
+        self._packet(wire.data(_TRACK, descriptor) + wire.integer(_SEQUENCE, 1))
         return self._uuid
 
     def lane(self, track: int, slices: Slices, order: Ints, shift: int) -> None:
@@ -130,9 +130,9 @@ class Writer:
 
     def instant(self, track: int, name: str, about: About, time: int) -> None:
         """A moment with arguments."""
-        made = wire.integer(_TYPE, _INSTANT) + wire.integer(_UUID, track)
-        made += wire.integer(_NAME, self._intern(_EVENT_NAMES, name))
-        self._at(time, _event(made + self._annotations(about)))
+        event = wire.integer(_TYPE, _INSTANT) + wire.integer(_UUID, track)
+        event += wire.integer(_NAME, self._intern(_EVENT_NAMES, name))
+        self._at(time, _event(event + self._annotations(about)))
 
     def _at(self, time: int, event: bytes) -> None:
         self._packet(_TAG_TIME + wire.varint(time) + event)
@@ -149,11 +149,11 @@ class Writer:
         if not isinstance(value, str):
             return wire.data(_ANNOTATION, self._key(name) + self._value(value))
         # Most are the same few texts: a kind, a phase, a rule.
-        made = self._encoded.get((name, value))
-        if made is None:
-            made = wire.data(_ANNOTATION, self._key(name) + self._value(value))
-            self._encoded[name, value] = made
-        return made
+        encoded = self._encoded.get((name, value))
+        if encoded is None:
+            encoded = wire.data(_ANNOTATION, self._key(name) + self._value(value))
+            self._encoded[name, value] = encoded
+        return encoded
 
     def _key(self, name: str) -> bytes:
         return wire.integer(_KEY, self._intern(_KEYS, name))
@@ -184,10 +184,10 @@ def _event(content: bytes) -> bytes:
 
 def _annotated(key: bytes, values: Ints) -> list[bytes]:
     """The argument `key` of each slice; nothing where it is not known."""
-    made = wire.embedded(_ANNOTATION, key, _INT, values)
+    arguments = wire.embedded(_ANNOTATION, key, _INT, values)
     for i in np.flatnonzero(values == NULL).tolist():
-        made[i] = b""
-    return made
+        arguments[i] = b""
+    return arguments
 
 
 def _packets(times: Ints, event: bytes) -> list[bytes]:
@@ -199,17 +199,17 @@ def _packets(times: Ints, event: bytes) -> list[bytes]:
 
 def _arrows(slices: Slices, rows: Ints) -> list[bytes]:
     """The fields of the arrows of each row: those that leave it, then those that end in it."""
-    found = [b""] * len(rows)
+    arrows = [b""] * len(rows)
     if slices.opens is not None:
         opens = slices.opens
         begin, end = opens.offsets[rows].tolist(), opens.offsets[rows + 1].tolist()
         for i, (b, e) in enumerate(zip(begin, end, strict=True)):
-            found[i] = b"".join(wire.fixed64(_OPENS, f) for f in opens.ids[b:e].tolist())
+            arrows[i] = b"".join(wire.fixed64(_OPENS, f) for f in opens.ids[b:e].tolist())
     for closes in slices.closes:
         for i, f in enumerate(closes[rows].tolist()):
             if f != NULL:
-                found[i] += wire.fixed64(_CLOSES, f)
-    return found
+                arrows[i] += wire.fixed64(_CLOSES, f)
+    return arrows
 
 
 def write(path: Path, groups: Sequence[Group]) -> None:
