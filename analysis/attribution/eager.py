@@ -1,7 +1,7 @@
 """Operators of an eager capture with phase, iteration and module: the eager side of every number.
 
-`eager` reads a capture once and gives its `ops`, the phases that were marked, and notes;
-`eager_ops` gives the table alone. Rules and rows: `autograd` and docs/eager.md.
+`eager` reads a capture once and gives its `ops`, the phases that were marked, and notes. Rules and
+rows: `autograd` and docs/eager.md.
 """
 
 from __future__ import annotations
@@ -27,11 +27,6 @@ from .autograd import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, n
 
 KIND = "eager"
 LAUNCH_MISSING = "launch not traced"
-
-
-def eager_ops(path: Path, meta: Mapping[str, Any]) -> pa.Table:
-    """The `ops` of one eager capture; see `eager`."""
-    return eager(path, meta).main
 
 
 def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:

@@ -94,7 +94,7 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
             if operations.kind < len(_DEVICE)
         ),
     ]
-    columns: dict[str, Any] = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+    columns: dict[str, Any] = {c: np.concatenate([p[c] for p in parts]) for c in _COLUMNS}
     unknown = np.full(len(columns["kind"]), UNKNOWN, dtype=np.int64)
     return Events(
         path=path,
@@ -110,8 +110,17 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
     )
 
 
-def _column(length: int, value: int = UNKNOWN) -> Ints:
-    return np.full(length, value, dtype=np.int64)
+_COLUMNS = (
+    *("kind", "name", "start", "duration", "process", "thread"),
+    *("correlation", "sequence", "stream", "device"),
+)
+
+
+def _columns(length: int, **known: Any) -> dict[str, Ints]:
+    """Columns of `Events`: arrays, one number for all rows, or unknown where it is left out."""
+    return {
+        c: np.broadcast_to(np.asarray(known.get(c, UNKNOWN), np.int64), (length,)) for c in _COLUMNS
+    }
 
 
 def _ranges(
@@ -131,18 +140,16 @@ def _ranges(
     evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]
     sequence = _numbered(sequence, evaluating, thread, ranges.start[kept], ranges.end[kept])
     of_thread = [t >> schema.PROCESS_SHIFT for t in ranges.threads]
-    return {
-        "kind": np.where(own, RANGE, OP),
-        "name": name.astype(np.int64),
-        "start": ranges.start[kept],
-        "duration": ranges.end[kept] - ranges.start[kept],
-        "process": places.codes(of_thread, thread),
-        "thread": places.codes(ranges.threads, thread),
-        "correlation": _column(len(kept)),
-        "sequence": sequence,
-        "stream": _column(len(kept)),
-        "device": _column(len(kept)),
-    }
+    return _columns(
+        len(kept),
+        kind=np.where(own, RANGE, OP),
+        name=name,
+        start=ranges.start[kept],
+        duration=ranges.end[kept] - ranges.start[kept],
+        process=places.codes(of_thread, thread),
+        thread=places.codes(ranges.threads, thread),
+        sequence=sequence,
+    )
 
 
 def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end: Integers) -> Ints:
@@ -158,20 +165,17 @@ def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end
 
 
 def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:
-    n = len(calls)
     of_thread = [t >> schema.PROCESS_SHIFT for t in calls.threads]
-    return {
-        "kind": _column(n, RUNTIME),
-        "name": _column(n, names.setdefault("launch", len(names))),
-        "start": calls.start,
-        "duration": _column(n, 0),
-        "process": places.codes(of_thread, calls.thread),
-        "thread": places.codes(calls.threads, calls.thread),
-        "correlation": np.where(calls.correlation == NULL, UNKNOWN, calls.correlation),
-        "sequence": _column(n),
-        "stream": _column(n),
-        "device": _column(n),
-    }
+    return _columns(
+        len(calls),
+        kind=RUNTIME,
+        name=names.setdefault("launch", len(names)),
+        start=calls.start,
+        duration=0,
+        process=places.codes(of_thread, calls.thread),
+        thread=places.codes(calls.threads, calls.thread),
+        correlation=np.where(calls.correlation == NULL, UNKNOWN, calls.correlation),
+    )
 
 
 def _operations(
@@ -186,18 +190,18 @@ def _operations(
     device = np.array([*operations.devices, UNKNOWN], dtype=np.int64)[operations.device[usable]]
     correlation = operations.correlation[usable]
     process = places.codes(operations.processes, operations.process[usable])
-    return {
-        "kind": _column(len(usable), _DEVICE[operations.kind]),
-        "name": np.array(table, dtype=np.int64)[code],
-        "start": start,
-        "duration": np.where(end == NULL, UNKNOWN, end - start),
-        "process": process,
-        "thread": process,
-        "correlation": np.where(correlation == NULL, UNKNOWN, correlation),
-        "sequence": _column(len(usable)),
-        "stream": np.where(stream == NULL, UNKNOWN, stream),
-        "device": np.where(device == NULL, UNKNOWN, device),
-    }
+    return _columns(
+        len(usable),
+        kind=_DEVICE[operations.kind],
+        name=np.array(table, dtype=np.int64)[code],
+        start=start,
+        duration=np.where(end == NULL, UNKNOWN, end - start),
+        process=process,
+        thread=process,
+        correlation=np.where(correlation == NULL, UNKNOWN, correlation),
+        stream=np.where(stream == NULL, UNKNOWN, stream),
+        device=np.where(device == NULL, UNKNOWN, device),
+    )
 
 
 def _forward_threads(events: Events, nesting: Nesting) -> Ints:

@@ -10,7 +10,7 @@ innermost ranges, without the numbers that PyTorch gives every call (``aten::mm,
 The layer of an operation is the innermost such range around its launch (of a CUDA graph's node:
 around its capture). An iteration is the outermost range of the iteration's name around the
 launch; a CUDA graph launched outside every one is an iteration of its own. Of several engines
-in a capture each has its own iterations (`nsys_engines`) and its own layers.
+in a capture each has its own iterations (`engines`) and its own layers.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def windows(
     """The windows by phase and iteration.
 
     `ops`: with the device's operations, phase being that of the launch; `phases` and `steps`: facts
-    of `eager_ops.eager` (start_ns, duration_ns; of the host's ranges). A phase that has several
+    of `attribution.eager` (start_ns, duration_ns; of the host's ranges). A phase that has several
     ranges in an iteration has no window.
     """
     device = _device(ops)

@@ -10,7 +10,7 @@ intervals within it, on the threads that launched, so that nothing is counted tw
 - launches: calls into CUDA whose name has "launch"; copies: "memcpy" or "memset"; synchronising:
   "synchronize"; other CUDA calls;
 - libraries: calls into cuBLAS and cuDNN, with the launches in them;
-- waits: calls of the system that wait (`WAITS`), of at least 1 us (`nsys_host`);
+- waits: calls of the system that wait (`WAITS`), of at least 1 us (`readers.nsys.host`);
 - device: busy (some operation runs, on any stream), idle (no operation between the first and the
   last), gaps, and of the idle time what passed before the next operation's launch had returned:
   there the device waited for the host, else for the order of its work.

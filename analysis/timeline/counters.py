@@ -98,7 +98,7 @@ def _codes(
 
 
 def _layer(op: Mapping[str, Any], engine: bool) -> str:
-    """As `ncu_spread.label` has it: the layer, the own range, else of backward the module, else the
+    """As `representatives.label`: the layer, the own range, else of backward the module, else the
     phase (gradient sums, the optimizer)."""
     if engine:
         return op["layer"] or NO_LAYER

@@ -72,11 +72,11 @@ def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | Non
     if not len(rows):
         return None
     code, first = combined([raw[c][rows].astype(np.int64) for c in sizes])
-    values = [_named({c: raw.values[c][int(raw[c][rows[r]])] for c in sizes}) for r in first]
+    values = [_about_nsys({c: raw.values[c][int(raw[c][rows[r]])] for c in sizes}) for r in first]
     return raw["start"][rows], raw["correlationId"][rows], code, values
 
 
-def _named(of: dict[str, Any]) -> About:
+def _about_nsys(of: dict[str, Any]) -> About:
     about: dict[str, Any] = {}
     for name in ("grid", "block"):
         sizes = [of[f"{name}{axis}"] for axis in "XYZ"]

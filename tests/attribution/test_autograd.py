@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from layerline.analysis.attribution.autograd import backward_nodes, forward_of  # noqa: E402
-from layerline.analysis.attribution.eager import eager, eager_ops  # noqa: E402
+from layerline.analysis.attribution.eager import eager  # noqa: E402
 from layerline.analysis.readers.torch.events import OP, read_events  # noqa: E402
 from layerline.core.tables import OUTSIDE_OPERATORS  # noqa: E402
 from layerline.profile.eager import hooks  # noqa: E402
@@ -59,7 +59,7 @@ def profiled(
 def sums(path: Path) -> dict[tuple[str, str], int]:
     """(phase, module path or "row: name") -> self time."""
     found: dict[tuple[str, str], int] = {}
-    for row in eager_ops(path, {"precision": "fp32"}).to_pylist():
+    for row in eager(path, {"precision": "fp32"}).main.to_pylist():
         who = f"row: {row['layer']}" if row["modules"] is None else row["modules"][0]
         key = (row["phase"], who)
         found[key] = found.get(key, 0) + row["self_ns"]
@@ -147,7 +147,7 @@ def test_the_expensive_module_gets_the_credit(tmp_path: Path, mode: str, inplace
 def test_every_backward_node_is_its_own_modules(tmp_path: Path, mode: str, inplace: bool) -> None:
     x = torch.randn(4, 128, requires_grad=True)
     path = profiled(tmp_path / "t.json", Net(mode, inplace, wide=8), x)
-    rows = eager_ops(path, {}).to_pylist()
+    rows = eager(path, {}).main.to_pylist()
 
     def owners(name: str) -> list[Any]:
         return sorted(
@@ -171,7 +171,7 @@ def test_every_backward_node_is_its_own_modules(tmp_path: Path, mode: str, inpla
 
 
 def test_a_rule_says_how_each_row_was_found(tmp_path: Path) -> None:
-    table = eager_ops(profiled(tmp_path / "t.json", Net(wide=8), torch.randn(4, 128)), {})
+    table = eager(profiled(tmp_path / "t.json", Net(wide=8), torch.randn(4, 128)), {}).main
     rules = {(r["phase"], r["rule"]) for r in table.to_pylist() if r["modules"] is not None}
     assert rules == {("forward", "range"), ("backward", "sequence")}
     assert "unresolved" not in set(table["rule"].to_pylist())
@@ -220,7 +220,7 @@ class Twice(nn.Module):
 def test_shared_weights_and_modules_called_twice(tmp_path: Path) -> None:
     ids = torch.randint(0, 400, (2, 16))
     path = profiled(tmp_path / "t.json", Twice(), ids)
-    rows = eager_ops(path, {}).to_pylist()
+    rows = eager(path, {}).main.to_pylist()
 
     def names(phase: str, who: Any) -> list[str]:
         return [r["name"] for r in rows if r["phase"] == phase and r["modules"] == who]
@@ -248,7 +248,7 @@ def test_loss_operators_stay_the_loss_in_backward(tmp_path: Path) -> None:
         torch.randn(4, 8),
         loss=lambda out: nn.functional.cross_entropy(out, torch.zeros(4, dtype=torch.long)),
     )
-    rows = eager_ops(path, {}).to_pylist()
+    rows = eager(path, {}).main.to_pylist()
     loss = {r["name"] for r in rows if r["phase"] == "backward" and r["layer"] == "loss"}
     assert {"NllLossBackward0", "LogSoftmaxBackward0"} <= loss
     assert all(r["layer"] in ("optimizer", OUTSIDE_OPERATORS) for r in rows
@@ -267,7 +267,7 @@ def test_a_function_that_is_no_module_is_recomputed_as_a_row(tmp_path: Path) -> 
             return checkpoint(lambda v: torch.tanh(v @ self.weight).exp(), x, use_reentrant=False)
 
     path = profiled(tmp_path / "t.json", Model(), torch.randn(16, 64, requires_grad=True))
-    rows = eager_ops(path, {}).to_pylist()
+    rows = eager(path, {}).main.to_pylist()
     again = [r for r in rows if r["phase"] == "recompute"]
     assert {"aten::mm", "aten::tanh"} <= {r["name"] for r in again}
     assert all((r["modules"], r["layer"]) == (None, "recomputation") for r in again)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.attribution.eager import eager_ops
+from layerline.analysis.attribution.eager import eager
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import OP, read_events
 from layerline.analysis.readers.torch.nesting import nest
@@ -48,7 +48,7 @@ def read(path: Path, events: list[Event]) -> list[dict[str, Any]]:
     """The rows of a trace; reports tell the same iterations."""
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     rows = trace.read(path).main.to_pylist()
-    reported = [r for r in eager_ops(path, {}).to_pylist() if r["duration_ns"] is not None]
+    reported = [r for r in eager(path, {}).main.to_pylist() if r["duration_ns"] is not None]
     assert [r["iteration"] for r in reported] == [r["iteration"] for r in rows]
     return rows
 
