@@ -59,12 +59,12 @@ class Tensors:
 
     def _constants(self, layers: Sequence[RawLayer]) -> set[str]:
         """Tensors that layers write from constants alone (weights cast at run time)."""
-        found: set[str] = set()
+        constants: set[str] = set()
         for layer in layers:
             inputs = [t for t in layer.inputs or () if t]
-            if inputs and all(t in found or self._fixed(t) for t in inputs):
-                found.update(t for t in layer.outputs or () if t)
-        return found
+            if inputs and all(t in constants or self._fixed(t) for t in inputs):
+                constants.update(t for t in layer.outputs or () if t)
+        return constants
 
     def _fixed(self, tensor: str) -> bool:
         name = self.model_name(tensor)
@@ -124,28 +124,28 @@ def between(
         return Region((), f"its tensors do not bound it: {leak} is not among its inputs")
     if walk.met != writers:
         return Region((), f"an input tensor is not the model's ({_some(strange)})")
-    found = walk.found if flow.inputs_known else walk.fed()
+    nodes = walk.found if flow.inputs_known else walk.fed()
     if alone:
         heavy = [
-            i for i in found if flow.nodes[i].op in ops.HEAVY and claims.claimed_elsewhere(i, layer)
+            i for i in nodes if flow.nodes[i].op in ops.HEAVY and claims.claimed_elsewhere(i, layer)
         ]
         if heavy:
             name = flow.nodes[min(heavy)].name
             return Region((), f"between its tensors lies {name}, which another layer runs")
-    if not found:
+    if not nodes:
         return Region((), "no node lies between its input and output tensors")
     read = [t for t in raw.inputs or () if t in strange or tensors.model_name(t) in walk.reached]
     text = f"the nodes between its tensors {_some(read)} and {_some(outputs)}"
-    return Region(_without_free_rides(found, flow), text)
+    return Region(_without_free_rides(nodes, flow), text)
 
 
-def _without_free_rides(found: set[int], flow: Flow) -> tuple[int, ...]:
+def _without_free_rides(nodes: set[int], flow: Flow) -> tuple[int, ...]:
     """`found` in graph order without the views of modules that do no work here: a reshape on the
     way in costs nothing and must not make the layer one that two modules share."""
-    working = {flow.nodes[i].module for i in found if not flow.is_movement(i)}
+    working = {flow.nodes[i].module for i in nodes if not flow.is_movement(i)}
     return tuple(
         i
-        for i in sorted(found)
+        for i in sorted(nodes)
         if not working or flow.nodes[i].op not in ops.VIEW or flow.nodes[i].module in working
     )
 
@@ -217,7 +217,7 @@ def within(first: str, last: str, flow: Flow) -> tuple[int, ...]:
 
 def _some(names: Sequence[str] | None) -> str:
     """A few names for a sentence."""
-    shown = [n for n in names or () if n]
-    if not shown:
+    known = [n for n in names or () if n]
+    if not known:
         return "none"
-    return ", ".join(shown[:3]) + (", …" if len(shown) > 3 else "")
+    return ", ".join(known[:3]) + (", …" if len(known) > 3 else "")

@@ -60,12 +60,12 @@ class Carriers:
         layer = self._layers[p]
         reformat = reformat_of(layer.name)
         nodes: tuple[int, ...] = ()
-        told = any(self._tensors.model_name(t) for t in layer.inputs or ())
+        known = any(self._tensors.model_name(t) for t in layer.inputs or ())
         if layer.inputs:
             nodes = self._writers(layer.inputs)
         if not nodes and reformat is not None:
             nodes = self._reformatted(*reformat)
-            told = True
+            known = True
         if not nodes and (layer.outputs or reformat is not None):
             nodes = self._readers(layer, reformat)
             if nodes:
@@ -76,7 +76,7 @@ class Carriers:
         if not nodes:
             return Carried((), "unresolved", "it moves data, but not whose")
         # A model tensor by name: were the layer a node, its output would be the model's too.
-        own = None if told else self._own(p, nodes)
+        own = None if known else self._own(p, nodes)
         if own is not None:
             self._taken.add(own)
             why = f"only {self._names((own,))} moves what {self._names(nodes)} made"
@@ -93,7 +93,7 @@ class Carriers:
         after, before = self._windows
         pending = list(producers)
         seen: set[int] = set(pending)
-        found = []
+        own = []
         for i in pending:
             for c in flow.consumers[i]:
                 if c in seen or claims.claimed(c) or not flow.is_movement(c):
@@ -101,8 +101,8 @@ class Carriers:
                 seen.add(c)
                 pending.append(c)
                 if flow.nodes[c].op in kinds and after[c] < p < before[c]:
-                    found.append(c)
-        return found[0] if len(found) == 1 and found[0] not in self._taken else None
+                    own.append(c)
+        return own[0] if len(own) == 1 and own[0] not in self._taken else None
 
     @cached_property
     def _windows(self) -> tuple[list[int], list[int]]:
@@ -113,15 +113,15 @@ class Carriers:
         return ", ".join(self._flow.nodes[i].name for i in nodes[:3])
 
     def _writers(self, tensors: Sequence[str]) -> tuple[int, ...]:
-        found: set[int] = set()
+        writers: set[int] = set()
         for t in tensors:
             name = self._tensors.model_name(t)
             if name is not None:
                 if name in self._flow.writer:
-                    found.add(self._flow.writer[name])
+                    writers.add(self._flow.writer[name])
             elif t in self._tensors.writer:
-                found.update(self._sinks(self._claims.of_layer[self._tensors.writer[t]]))
-        return tuple(sorted(found))
+                writers.update(self._sinks(self._claims.of_layer[self._tensors.writer[t]]))
+        return tuple(sorted(writers))
 
     @cached_property
     def _by_name(self) -> dict[str, int]:
@@ -162,18 +162,18 @@ class Carriers:
         carries it."""
         if layer.inputs and any(self._made(t) for t in layer.inputs):
             return ()
-        found: set[int] = set()
+        readers: set[int] = set()
         pending = list(layer.outputs or ())
         for t in pending:
             for p in self._tensors.readers.get(t, ())[:1]:
-                found.update(self._claims.of_layer[p])
+                readers.update(self._claims.of_layer[p])
                 if not self._claims.of_layer[p] and self._tensors.moving[p]:
                     pending.extend(self._layers[p].outputs or ())
-        if not found and reformat is not None and reformat[0] == "Input":
+        if not readers and reformat is not None and reformat[0] == "Input":
             nodes = self._nodes_named(reformat[2])
             if not any(self._flow.producers[i] for i in nodes):
-                found = nodes
-        return tuple(sorted(found))
+                readers = nodes
+        return tuple(sorted(readers))
 
     def _made(self, tensor: str) -> bool:
         """Whether a node, or another layer, makes the tensor: it is no input and no constant."""
@@ -194,9 +194,9 @@ class Carriers:
         counts, sole = self._live
         if counts[p] == 1:
             return self._escaping(sole[p], p)
-        held = self._claims.of_layer
-        earlier = next((q for q in range(p - 1, -1, -1) if held[q]), None)
-        later = next((q for q in range(p + 1, len(held)) if held[q]), None)
+        claimed = self._claims.of_layer
+        earlier = next((q for q in range(p - 1, -1, -1) if claimed[q]), None)
+        later = next((q for q in range(p + 1, len(claimed)) if claimed[q]), None)
         if earlier is None or later is None or self._feeding(later) != {earlier}:
             return ()
         return self._escaping(earlier, p)
@@ -231,8 +231,8 @@ class Carriers:
         end = len(self._layers)
         number = [0] * (end + 2)
         total = [0] * (end + 2)
-        for q, held in enumerate(self._claims.of_layer):
-            until = max((self._last_use[i] for i in held), default=-1)
+        for q, claimed in enumerate(self._claims.of_layer):
+            until = max((self._last_use[i] for i in claimed), default=-1)
             if until > q:
                 number[q + 1] += 1
                 total[q + 1] += q
@@ -242,19 +242,19 @@ class Carriers:
 
     def _feeding(self, p: int) -> set[int]:
         """The layers that the nodes of layer p read from, through unclaimed nodes."""
-        held = self._claims.of_layer[p]
-        pending = [q for i in held for q in self._flow.producers[i]]
+        own = self._claims.of_layer[p]
+        pending = [q for i in own for q in self._flow.producers[i]]
         seen = set(pending)
-        found: set[int] = set()
+        feeding: set[int] = set()
         while pending:
             i = pending.pop()
             ran = self._claims.last[i]
             if ran is not None:
-                if i not in held:
-                    found.add(ran)
+                if i not in own:
+                    feeding.add(ran)
                 continue
             for q in self._flow.producers[i]:
                 if q not in seen:
                     seen.add(q)
                     pending.append(q)
-        return found
+        return feeding

@@ -29,12 +29,12 @@ class Claims:
     def add(self, layer: int, nodes: Iterable[int], rule: str, why: str) -> None:
         """Give `nodes` to a layer; what it already has keeps its rule. The weakest rule's
         sentence is kept as the layer's."""
-        held = self.of_layer[layer]
-        weakest = max((_WEIGHT[r] for r in held.values()), default=-1)
+        own = self.of_layer[layer]
+        weakest = max((_WEIGHT[r] for r in own.values()), default=-1)
         for node in nodes:
-            if node in held:
+            if node in own:
                 continue
-            held[node] = rule
+            own[node] = rule
             first, last = self.first[node], self.last[node]
             self.first[node] = layer if first is None else min(first, layer)
             self.last[node] = layer if last is None else max(last, layer)
@@ -52,8 +52,8 @@ class Claims:
 
     def rule(self, layer: int) -> str:
         """The layer's rule: the least direct one that any of its nodes needed."""
-        held = self.of_layer[layer]
-        return max(held.values(), key=_WEIGHT.__getitem__) if held else "unresolved"
+        own = self.of_layer[layer]
+        return max(own.values(), key=_WEIGHT.__getitem__) if own else "unresolved"
 
 
 def working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:

@@ -47,18 +47,18 @@ def companions(layers: Sequence[RawLayer], flow: Flow, speller: Speller, claims:
         if not claims.of_layer[p]:
             continue
         listed = strangers(layer.name, speller)
-        found = _chosen(p, listed, flow, claims) if listed else ()
-        if found:
+        chosen = _chosen(p, listed, flow, claims) if listed else ()
+        if chosen:
             why = f"beside what is known of it, the only nodes of the operators of {listed[0]}"
             why += f" and {len(listed) - 1} more that it lists" if len(listed) > 1 else ""
-            claims.add(p, found, "elimination", why)
+            claims.add(p, chosen, "elimination", why)
 
 
 def _chosen(p: int, listed: Sequence[str], flow: Flow, claims: Claims) -> tuple[int, ...]:
     """The nodes that the listed names can be; empty where there is no way or more than one."""
     wanted = Counter(_word(name) for name in listed)
-    held = set(claims.of_layer[p])
-    near = _around(held, flow, claims, len(listed))
+    own = set(claims.of_layer[p])
+    near = _around(own, flow, claims, len(listed))
     pools = {word: [i for i in near if _can_be(word, flow.nodes[i].op)] for word in wanted}
     ways = 1
     for word, count in wanted.items():
@@ -66,13 +66,13 @@ def _chosen(p: int, listed: Sequence[str], flow: Flow, claims: Claims) -> tuple[
     if not 0 < ways <= _MOST:
         return ()
     each = (combinations(pools[word], count) for word, count in wanted.items())
-    found = [
+    choices = [
         nodes
         for parts_ in product(*each)
         if len(nodes := {i for part in parts_ for i in part}) == len(listed)
-        and _hang_together(nodes, held, flow)
+        and _hang_together(nodes, own, flow)
     ]
-    return tuple(sorted(found[0])) if len(found) == 1 else ()
+    return tuple(sorted(choices[0])) if len(choices) == 1 else ()
 
 
 def _word(name: str) -> str:
@@ -85,19 +85,19 @@ def _can_be(word: str, op: str) -> bool:
     return op in known if known is not None else op.lower() == word.replace("_", "")
 
 
-def _around(held: set[int], flow: Flow, claims: Claims, steps: int) -> list[int]:
+def _around(own: set[int], flow: Flow, claims: Claims, steps: int) -> list[int]:
     """Nodes at work that nobody claims, at most `steps` of them from what is held."""
-    found: dict[int, None] = {}
-    edge = set(held)
+    near: dict[int, None] = {}
+    edge = set(own)
     for _ in range(steps):
         edge = {
             n
             for i in edge
             for n in _beside(i, flow)
-            if n not in found and n not in held and not claims.claimed(n) and flow.alive[n]
+            if n not in near and n not in own and not claims.claimed(n) and flow.alive[n]
         }
-        found.update(dict.fromkeys(sorted(edge)))
-    return sorted(found)
+        near.update(dict.fromkeys(sorted(edge)))
+    return sorted(near)
 
 
 def _beside(i: int, flow: Flow) -> Iterator[int]:
@@ -115,8 +115,8 @@ def _beside(i: int, flow: Flow) -> Iterator[int]:
                 yield n
 
 
-def _hang_together(nodes: set[int], held: set[int], flow: Flow) -> bool:
-    reached, pending = set(), list(held)
+def _hang_together(nodes: set[int], own: set[int], flow: Flow) -> bool:
+    reached, pending = set(), list(own)
     while pending:
         for n in _beside(pending.pop(), flow):
             if n in nodes and n not in reached:

@@ -32,15 +32,15 @@ def eliminate(
     why: dict[int, str] = {}
     while waiting:
         after, before = flow.windows(claims.first, claims.last, len(layers))
-        found = working_units(flow, claims, after)
-        counts, sole = _candidates(found, after, before, len(layers))
+        units = working_units(flow, claims, after)
+        counts, sole = _candidates(units, after, before, len(layers))
         wanted: dict[int, list[int]] = {}
         for p in waiting:
             if counts[p] == 1:
                 wanted.setdefault(sole[p], []).append(p)
         settled: set[int] = set()
         for u, rivals in wanted.items():
-            node = flow.nodes[found[u][0]]
+            node = flow.nodes[units[u][0]]
             if len(rivals) > 1:
                 for p in rivals:
                     why[p] = f"{len(rivals)} layers could be {node.name}"
@@ -49,7 +49,7 @@ def eliminate(
             else:
                 claims.add(
                     rivals[0],
-                    found[u],
+                    units[u],
                     "elimination",
                     f"{node.name} is the only node not yet placed that can have run here",
                 )

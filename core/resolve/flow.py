@@ -98,10 +98,10 @@ def _liveness(graph: NodeGraph, writer: dict[str, int]) -> tuple[list[bool], lis
     """
     inputs = set(graph.inputs)
     constant = [False] * len(graph.nodes)
-    made = [False] * len(graph.nodes)
+    shape_made = [False] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
         if node.op in ops.SHAPE_QUERY:
-            made[i] = True
+            shape_made[i] = True
             continue
         sure = fed_by_made = True
         some_made = False
@@ -111,14 +111,14 @@ def _liveness(graph: NodeGraph, writer: dict[str, int]) -> tuple[list[bool], lis
                 fixed = t in graph.initializers or (bool(inputs) and t not in inputs)
             else:
                 fixed = constant[source]
-                some_made |= made[source]
+                some_made |= shape_made[source]
             sure &= fixed
-            from_shape = source is not None and made[source]
+            from_shape = source is not None and shape_made[source]
             looked_up = position == 0 and node.op in ("Gather", "GatherND", "GatherElements")
             fed_by_made &= from_shape or (fixed and not looked_up)
         constant[i] = sure and bool(inputs) and node.op not in _RANDOM
-        made[i] = some_made and fed_by_made
-    return constant, made
+        shape_made[i] = some_made and fed_by_made
+    return constant, shape_made
 
 
 _RANDOM = frozenset({"RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"})

@@ -108,11 +108,11 @@ def load_network(path: Path) -> Network:
 def parse_network(document: Any, file: str | Path | None = None) -> Network:
     """Check a network.json document. Raises InputError, naming the entry."""
     if not isinstance(document, dict) or not isinstance(document.get("layers"), list):
-        told = isinstance(document, dict) and "Layers" in document
+        is_layer_info = isinstance(document, dict) and "Layers" in document
         raise InputError(
             'is not a network.json (no "layers" list)',
             file=file,
-            fix="layer information goes to --layer-info" if told else "",
+            fix="layer information goes to --layer-info" if is_layer_info else "",
         )
     version = document.get("schema_version")
     if version != NETWORK_SCHEMA_VERSION:

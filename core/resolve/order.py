@@ -28,14 +28,17 @@ def indexed(
             unnamed = unnamed_layer(part)
             if unnamed is not None:
                 seen[unnamed[0]] = unnamed[1] or seen.get(unnamed[0])
-    found: dict[int, tuple[int, str]] = {}
+    of_index: dict[int, tuple[int, str]] = {}
     if network is not None:
         for index in seen:
             entry = network.layers.get(index)
             name = network_node(entry, flow.graph) if entry is not None else None
             if name is not None:
-                found[index] = flow.number[name], f"network.json says what unnamed layer {index} is"
-        return found
+                of_index[index] = (
+                    flow.number[name],
+                    f"network.json says what unnamed layer {index} is",
+                )
+        return of_index
     indices = sorted(i for i, kind in seen.items() if kind == "Normalization")
     nodes = [
         i
@@ -44,11 +47,11 @@ def indexed(
     ]
     if indices and len(indices) == len(nodes):
         for place, (index, node) in enumerate(zip(indices, nodes, strict=True), 1):
-            found[index] = (
+            of_index[index] = (
                 node,
                 f"normalisation {place} of {len(nodes)} by network index, as in the graph",
             )
-    return found
+    return of_index
 
 
 # What a pattern of the engine's own must contain. A word that is not here says nothing.
@@ -86,19 +89,19 @@ def by_order(
             continue
         after, before = flow.windows(claims.first, claims.last, len(layers))
         if gelu:
-            found = gelus(flow, claims, after)
+            groups = gelus(flow, claims, after)
         else:
-            found = [
+            groups = [
                 u
                 for u in working_units(flow, claims, after)
                 if any(_fits(u, after, before, p) for p in places)
             ]
-        if len(found) != len(places):
+        if len(groups) != len(places):
             continue
-        if all(_fits(g, after, before, p) for p, g in zip(places, found, strict=True)) and all(
-            flow.leads_to(a[0], b[-1]) for a, b in pairwise(found)
+        if all(_fits(g, after, before, p) for p, g in zip(places, groups, strict=True)) and all(
+            flow.leads_to(a[0], b[-1]) for a, b in pairwise(groups)
         ):
-            for k, (p, group) in enumerate(zip(places, found, strict=True), 1):
+            for k, (p, group) in enumerate(zip(places, groups, strict=True), 1):
                 why = f"run {k} of {len(places)} of this name, as in the graph"
                 claims.add(p, with_moves(group, flow, claims), "order", why)
 
@@ -106,13 +109,13 @@ def by_order(
 def gelus(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[int, ...]]:
     """Regions of unclaimed elementwise nodes that hold one tanh or erf: of each, the nodes in
     the module of that core (a bias or a sum of another module is not the pattern's)."""
-    found = []
+    patterns = []
     for region in _regions(flow, claims, after):
         cores = [i for i in region if flow.nodes[i].op in _GELU]
         if len(cores) == 1:
             module = flow.nodes[cores[0]].module
-            found.append(tuple(i for i in region if flow.nodes[i].module == module))
-    return found
+            patterns.append(tuple(i for i in region if flow.nodes[i].module == module))
+    return patterns
 
 
 def _regions(flow: Flow, claims: Claims, after: list[int]) -> list[list[int]]:

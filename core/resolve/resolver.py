@@ -68,7 +68,7 @@ class _Resolver:
         return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
 
     def note(self, p: int, reason: str | None) -> None:
-        """Add to what is said of a layer that stays unresolved."""
+        """Add a reason why a layer stays unresolved."""
         if reason:
             known = self.why_not.get(p)
             self.why_not[p] = f"{known}; {reason}" if known else reason
@@ -78,22 +78,22 @@ class _Resolver:
         equal: dict[tuple[str, ...], list[int]] = {}
         for p, layer in enumerate(self.layers):
             texts = self.texts(layer)
-            found: dict[str, None] = {}
+            named: dict[str, None] = {}
             strange = 0
             for text in texts:
                 nodes = self.speller.find(text)
                 if len(nodes) == 1:
-                    found[nodes[0]] = None
+                    named[nodes[0]] = None
                 elif nodes:
                     places = equal.setdefault(nodes, [])
                     if p not in places:
                         places.append(p)
                 else:
                     strange += 1
-            if found:
-                told = "its name" if layer.name.startswith(texts[0]) else "its metadata"
-                why = _named(told, found, strange)
-                self.claims.add(p, (self.graph.position[n] for n in found), "name", why)
+            if named:
+                source = "its name" if layer.name.startswith(texts[0]) else "its metadata"
+                why = _named(source, named, strange)
+                self.claims.add(p, (self.graph.position[n] for n in named), "name", why)
         for names, places in equal.items():
             numbers = [self.graph.position[n] for n in names]
             free = [i for i in numbers if not self.claims.claimed(i)]
@@ -110,9 +110,9 @@ class _Resolver:
         parser reuses node names for other layers), else the whole name or its parts."""
         if reformat_of(layer.name) is not None:
             return ()  # it names the layer for which it moves
-        told = metadata_names(layer.metadata or "")
-        if any(self.speller.find(t) for t in told):
-            return told
+        names = metadata_names(layer.metadata or "")
+        if any(self.speller.find(t) for t in names):
+            return names
         if foreign_range(layer.name) is not None:
             return ()
         return (layer.name,) if self.speller.find(layer.name) else parts(layer.name)
@@ -153,8 +153,8 @@ class _Resolver:
             if not layer.inputs or not layer.outputs:
                 continue
             region = boundary.between(p, layer, self.flow, self.tensors, self.claims, alone=False)
-            held = self.claims.of_layer[p]
-            if held.keys() <= set(region.nodes):
+            own = self.claims.of_layer[p]
+            if own.keys() <= set(region.nodes):
                 more = [i for i in region.nodes if not self.claims.claimed(i)]
                 if more:
                     self.claims.add(p, more, "boundary", region.why)
@@ -202,13 +202,13 @@ class _Resolver:
 
     def resolution(self, p: int, carried: Carried | None) -> Resolution:
         layer = self.layers[p]
-        held = self.claims.of_layer[p]
+        own = self.claims.of_layer[p]
         if carried is not None and carried.nodes:
             numbers, rule, why, kind = carried.nodes, carried.rule, carried.why, "movement"
             rules: tuple[str, ...] = (rule,) * len(numbers)
-        elif held:
-            numbers = tuple(sorted(held))
-            rules = tuple(held[i] for i in numbers)
+        elif own:
+            numbers = tuple(sorted(own))
+            rules = tuple(own[i] for i in numbers)
             rule, why = self.claims.rule(p), self.claims.why[p]
             moves = all(self.flow.is_movement(i) for i in numbers)
             kind = "movement" if moves or layer.name.endswith(" copy") else "compute"
@@ -231,7 +231,7 @@ class _Resolver:
         )
 
 
-def _named(told: str, found: dict[str, None], strange: int) -> str:
-    count = len(found)
-    text = f"{told} says {next(iter(found))}" if count == 1 else f"{told} lists {count} nodes"
+def _named(source: str, nodes: dict[str, None], strange: int) -> str:
+    count = len(nodes)
+    text = f"{source} says {next(iter(nodes))}" if count == 1 else f"{source} lists {count} nodes"
     return text + (f"; {strange} more parts are the engine's own" if strange else "")

@@ -62,13 +62,13 @@ def parts(name: str) -> tuple[str, ...]:
     """The names joined in a layer's name; bracketed ranges (ForeignNode) stay whole."""
     if _FOREIGN.search(name):
         return (name,)
-    found: list[str] = []
+    texts: list[str] = []
     for text in _JOIN.split(name):
         if text.startswith("PWN("):
-            found.extend(text.split(", "))
+            texts.extend(text.split(", "))
         else:
-            found.append(text)
-    return tuple(p for p in found if p)
+            texts.append(text)
+    return tuple(p for p in texts if p)
 
 
 def metadata_names(metadata: str) -> tuple[str, ...]:
@@ -152,10 +152,10 @@ class Speller:
     def find(self, text: str) -> tuple[str, ...]:
         """The nodes that `text` may name, in graph order; more than one only if the spelling
         makes their names equal."""
-        found = self._cache.get(text)
-        if found is None:
-            found = self._cache[text] = self._find(text)
-        return found
+        nodes = self._cache.get(text)
+        if nodes is None:
+            nodes = self._cache[text] = self._find(text)
+        return nodes
 
     def _find(self, text: str) -> tuple[str, ...]:
         tried = {text}
@@ -183,13 +183,13 @@ def _network_names(graph: NodeGraph, network: Network | None) -> dict[str, str]:
     TensorRT's parser may give a node's second layer the name of another node (``Mul_2``); only
     the network knows.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for layer in network.layers.values() if network is not None else ():
         node = network_node(layer, graph)
         if node is not None and layer.name and unnamed_layer(layer.name) is None:
             for text in (layer.name, sanitised(layer.name)):
-                found.setdefault(text, node)
-    return found
+                names.setdefault(text, node)
+    return names
 
 
 def network_node(layer: NetworkLayer, graph: NodeGraph) -> str | None:
@@ -201,17 +201,17 @@ def network_node(layer: NetworkLayer, graph: NodeGraph) -> str | None:
 
 
 def _shorter(text: str) -> list[str]:
-    found = []
+    shorter = []
     for pattern in _PREFIXES:
         match = pattern.match(text)
         if match:
-            found.append(text[match.end() :])
+            shorter.append(text[match.end() :])
     for pattern in _SUFFIXES:
         match = pattern.search(text)
         if match and not (match[0] == ")" and text.count("(") >= text.count(")")):
             kept = match.start() if match.lastindex is None else match.end(1)
-            found.append(text[:kept])
-    return found
+            shorter.append(text[:kept])
+    return shorter
 
 
 def blocked_output(name: str) -> str | None:

@@ -12,14 +12,14 @@ from .model import RULES, NodeStatus, Resolution
 def node_status(resolutions: Sequence[Resolution], graph: NodeGraph) -> dict[str, NodeStatus]:
     """Node name -> status, for every node of the graph, in graph order.
 
-    `resolutions` are one iteration in execution order, as `resolve` gives them. A node that
-    several layers run (recomputation) is told with the one of the most direct rule. A movement
+    `resolutions` are one iteration in execution order, as `resolve` gives them. Of several
+    layers that run a node (recomputation) the one of the most direct rule is named. A movement
     layer that is carried does not count as running its producer.
     """
     flow = Flow(graph)
     first: list[int | None] = [None] * len(flow.nodes)
     last: list[int | None] = [None] * len(flow.nodes)
-    told: list[tuple[int, int] | None] = [None] * len(flow.nodes)
+    claimed_by: list[tuple[int, int] | None] = [None] * len(flow.nodes)
     for p, r in enumerate(resolutions):
         if r.rule == "carrier":
             continue
@@ -28,10 +28,10 @@ def node_status(resolutions: Sequence[Resolution], graph: NodeGraph) -> dict[str
             first[i] = p if first[i] is None else first[i]
             last[i] = p
             claim = (RULES.index(_rule_of(r, name)), p)
-            told[i] = min(told[i] or claim, claim)
+            claimed_by[i] = min(claimed_by[i] or claim, claim)
     after, before = flow.windows(first, last, len(resolutions))
     return {
-        node.name: _status(i, flow, resolutions, told[i], after[i], before[i])
+        node.name: _status(i, flow, resolutions, claimed_by[i], after[i], before[i])
         for i, node in enumerate(flow.nodes)
     }
 

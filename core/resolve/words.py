@@ -28,7 +28,7 @@ def spelled_out(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
     after, before = flow.windows(claims.first, claims.last, len(layers))
     for p, layer in enumerate(layers):
         if claims.of_layer[p] and {base(w) for w in parts(layer.name)} >= _SOFTMAX:
-            found = [
+            softmaxes = [
                 i
                 for i, node in enumerate(flow.nodes)
                 if node.op == "Softmax"
@@ -37,9 +37,9 @@ def spelled_out(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
                 and after[i] <= p <= before[i]
                 and p in (after[i], before[i])
             ]
-            if len(found) == 1:
-                why = f"its own words take {flow.nodes[found[0]].name} apart"
-                claims.add(p, found, "boundary", why)
+            if len(softmaxes) == 1:
+                why = f"its own words take {flow.nodes[softmaxes[0]].name} apart"
+                claims.add(p, softmaxes, "boundary", why)
     _epilogues(layers, flow, claims)
 
 
@@ -63,25 +63,25 @@ def _epilogues(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
         if not any(order.is_gelu(layer.name) for layer in layers[p + 1 : reader]):
             fed.setdefault(p, []).append(pattern)
     for p in products:
-        found = fed.get(p, [])
-        if len(found) == 1:
-            module = flow.nodes[found[0][0]].module
+        patterns = fed.get(p, [])
+        if len(patterns) == 1:
+            module = flow.nodes[patterns[0][0]].module
             why = (
                 f"its kernel's name says that it applies a GELU, and {module} reads what it writes"
             )
-            claims.add(p, order.with_moves(found[0], flow, claims), "boundary", why)
+            claims.add(p, order.with_moves(patterns[0], flow, claims), "boundary", why)
 
 
 def _sources(nodes: tuple[int, ...], flow: Flow, claims: Claims) -> set[int]:
     """The layers that run what feeds the nodes from outside, through what nobody claims."""
-    found: set[int] = set()
+    layers: set[int] = set()
     pending, seen = list(nodes), set(nodes)
     while pending:
         for i in flow.producers[pending.pop()]:
             ran = claims.first[i]
             if ran is not None:
-                found.add(ran)
+                layers.add(ran)
             elif i not in seen:
                 seen.add(i)
                 pending.append(i)
-    return found
+    return layers
