@@ -25,9 +25,9 @@ from . import resolution
 
 Row = dict[str, Any]
 PRECISIONS = ("precision_in", "precision_out", "tactic")
-FACTS = ("kind", "nodes", *PRECISIONS)
-_SHOWN = 5  # names in a note
-_LONG = 100  # characters of one
+_OF_INFO = ("kind", "nodes", *PRECISIONS)
+_NAMES_IN_NOTE = 5
+_LONG = 100  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _merged(rows: list[Row], info: LayerInfo) -> tuple[list[Row], list[RawLayer]
         if i is None:
             placed.append(((last, number), row, RawLayer(name=name, occurrence=seen[name])))
         else:
-            placed.append(((i, 0), {**row, **{k: info.rows[i][k] for k in FACTS}}, info.raw[i]))
+            placed.append(((i, 0), {**row, **{k: info.rows[i][k] for k in _OF_INFO}}, info.raw[i]))
             last = i
         seen[name] += 1
     joined = set(matches)
@@ -164,7 +164,11 @@ def _named(what: str, names: Iterable[str]) -> list[str]:
     every = list(names)
     if not every:
         return []
-    first = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in every[:_SHOWN]]
-    more = f" and {len(every) - _SHOWN} more (all with -o)" if len(every) > _SHOWN else ""
+    first = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in every[:_NAMES_IN_NOTE]]
+    more = (
+        f" and {len(every) - _NAMES_IN_NOTE} more (all with -o)"
+        if len(every) > _NAMES_IN_NOTE
+        else ""
+    )
     count = "1 name of layers is" if len(every) == 1 else f"{len(every)} names of layers are"
     return [f"{count} {what}: {', '.join(first)}{more}"]

@@ -17,6 +17,9 @@ from ..readers.tensorrt import profile
 
 Row = dict[str, Any]
 
+ENOUGH = 0.95  # of the time has its modules: less is asked about
+FITS = "is nodes.json that of the model, and of the export, that the engine was built from?"
+
 
 def nameless(artefact: Artefact) -> InputError:
     """The error for an artefact that names no layers: what it holds, and what to name."""
@@ -113,9 +116,3 @@ def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, Ra
 
 def _rows(artefact: Artefact, name: str) -> list[Row]:
     return artefact.tables[name].to_pylist() if name in artefact.tables else []
-
-
-ENOUGH = 0.95  # of the time has its modules: less is asked about
-
-
-FITS = "is nodes.json that of the model, and of the export, that the engine was built from?"

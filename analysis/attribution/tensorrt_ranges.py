@@ -149,21 +149,21 @@ def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
         Placed(launched, code, number)
         for launched, code, number in zip(attribution.launched, codes, numbers, strict=True)
     ]
-    names = [[x.name for x in layers if x.engine == i] for i in range(len(whose))]
-    notes += [*_outside(placed), *whose.note(names)]
     engine = "tensorrt" if kinds.tensorrt else None
-    return Runs(placed, layers, calls, count, engine, notes, whose)
+    capture = Runs(placed, layers, calls, count, engine, notes, whose)
+    names = [[x.name for x in layers if x.engine == i] for i in range(len(whose))]
+    notes += [*_outside(capture.ns[capture.iteration < 0]), *whose.note(names)]
+    return capture
 
 
-def _outside(placed: list[Placed]) -> list[str]:
+def _outside(ns: Integers) -> list[str]:
     """How many operations are in no iteration, and their time."""
-    times = [p.duration[p.iteration < 0] for p in placed]
-    count = sum(len(t) for t in times)
-    if not count:
+    if not len(ns):
         return []
-    total = sum(int(t[t != NULL].sum()) for t in times)
-    unknown = sum(int((t == NULL).sum()) for t in times)
-    text = f"{count} GPU operations lie outside every iteration and are in no layer ({total:,} ns"
+    known = ns[ns != NULL]
+    text = f"{len(ns)} GPU operations lie outside every iteration and are in no layer "
+    text += f"({int(known.sum()):,} ns"
+    unknown = len(ns) - len(known)
     return [text + (f", and {unknown} of unknown time)" if unknown else ")")]
 
 

@@ -40,9 +40,6 @@ from .kernel_precisions import by_layer, by_tactic
 Row = resolution.Row
 
 
-# --- the builder --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Operations:
     """Operations as columns: the numbers of their layer and iteration (-1 for none), their time in
@@ -114,8 +111,6 @@ def with_times(
     return rows
 
 
-# --- from a table of operations -----------------------------------------------------------------
-
 _COLUMNS = [*SUMMED, "source", "precision", "name", "layer", "nodes", "rule"]
 
 
@@ -143,7 +138,7 @@ def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     for g, ((name, moves), first) in enumerate(zip(groups, firsts, strict=True)):
         about = descriptions.get(name, {})
         kind = MOVEMENT if moves else about.get("kind") or first["kind"]
-        layers.append(_row(first, engine, name, about, {**first, "kind": kind}, calls[g]))
+        layers.append(_row({**first, "kind": kind}, engine, name, about, calls[g]))
         if not moves and layers[g]["compute_precision"] is None:
             layers[g]["compute_precision"] = precisions.get(name) or by_tactic(about)
     ns = rows[column].fill_null(NULL).to_numpy()
@@ -153,10 +148,10 @@ def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     for g in with_nodes:
         timed[g]["kernels"] = None
     timed.sort(key=lambda r: (-(r["total_ns"] or 0), r["layer"]))
-    source = firsts[0] if firsts else {}
+    source = {c: firsts[0][c] if firsts else None for c in ("source", "precision")}
     ran = {name for name, _ in groups}
     never_ran = [
-        _row(source, engine, name, about, about, 0)
+        _row({**about, **source}, engine, name, about, 0)
         for name, about in descriptions.items()
         if name not in ran
     ]
@@ -164,20 +159,14 @@ def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
 
 
 def _row(
-    source: Mapping[str, Any],
-    engine: str,
-    label: str,
-    description: Mapping[str, Any],
-    what: Mapping[str, Any],
-    calls: int,
+    layer: Mapping[str, Any], engine: str, label: str, description: Mapping[str, Any], calls: int
 ) -> Row:
-    """A layer without times: of which capture and engine, what it is, its precisions."""
+    """A row without times."""
+    own = ("source", "precision", "kind", "nodes", "modules", "rule")
     return {
-        "source": source.get("source"),
-        "precision": source.get("precision"),
         "engine": engine,
         "layer": label,
-        **{c: what.get(c) for c in ("kind", "nodes", "modules", "rule")},
+        **{c: layer.get(c) for c in own},
         **{c: _text(description.get(c)) for c in (*PRECISIONS, "compute_precision")},
         "calls": calls,
     }
@@ -265,9 +254,6 @@ def _groups(rows: pa.Table) -> tuple[Integers, list[tuple[str, bool]]]:
     return group, [(text[1:], text[0] == "m") for text in distinct]
 
 
-# --- from an artefact ---------------------------------------------------------------------------
-
-
 def of_artefact(
     artefact: Artefact,
     graph: NodeGraph | None,
@@ -312,9 +298,6 @@ def times(artefact: Artefact) -> Times:
     ns = rows[column].drop_null().to_numpy()
     np.add.at(totals, np.searchsorted(numbers, iteration[timed]), ns)
     return Times(len(numbers) or None, stat(totals) if timed.all() else None)
-
-
-# --- from an nsys export ------------------------------------------------------------------------
 
 
 def of_nsys(

@@ -45,7 +45,7 @@ class Source:
 
 
 def of_captured(
-    captured: Captured, folder: Path, counters: dict[str, tuple[str, pa.Table]] | None = None
+    captured: Captured, folder: Path, counters: Mapping[str, tuple[str, pa.Table]]
 ) -> Source:
     """The source of a capture whose raw file is in `folder`."""
     # Of training the last side is the whole step.
@@ -53,7 +53,7 @@ def of_captured(
     engine = side.side == "engine"
     task = {"inference": "eager"}.get(side.phase, "train")
     key = f"{side.precision}.{side.backend}" if engine else f"{task}.{side.precision}"
-    stem, table = (counters or {}).get(key, (None, None))
+    stem, table = counters.get(key, (None, None))
     plan = None if stem is None else plan_of(folder, stem)
     raw = folder / side.source
     return Source(key, side.label, captured.ops, engine, raw, table, plan, captured.events)
@@ -170,28 +170,23 @@ def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
     return facts
 
 
-def groups(sources: Sequence[Source], iteration: int | None = None) -> list[Group]:
-    """The groups of several captures; the arrows of each have numbers of their own."""
-    groups = []
-    first = 1
-    for source in sources:
-        groups.append(group(source, iteration, first))
-        first += 2 * len(source.ops) + 1
-    return groups
-
-
 def of_run(
     run: Run,
     captures: Sequence[Captured],
     counters: pa.Table | None,
     iteration: int | None = None,
 ) -> list[Group]:
-    """The groups of a run's captures, as read; `counters` are its ncu captures', None for none."""
+    """The groups of a run's captures, as read; `counters` are its ncu captures', None for none.
+    The arrows of each have numbers of their own."""
     from ..roofline.bound_inputs import by_name
 
-    named = by_name(counters)
-    folder = run.file("captures")
-    return groups([of_captured(c, folder, named) for c in captures], iteration)
+    named, folder = by_name(counters), run.file("captures")
+    groups, first_arrow = [], 1
+    for captured in captures:
+        source = of_captured(captured, folder, named)
+        groups.append(group(source, iteration, first_arrow))
+        first_arrow += 2 * len(source.ops) + 1
+    return groups
 
 
 def lines(group: Group) -> list[str]:
