@@ -21,8 +21,7 @@ from ...core.own_ranges import MODULE, PHASE
 from ...core.tables import PHASES
 from ...core.torch_ranges import EVALUATE, SUMS
 from ..readers.torch.events import OP, RANGE, UNKNOWN, Events, Ints
-from ..readers.torch.nesting import Flags, Nesting, innermost
-from ..readers.torch.windows import windows
+from ..readers.torch.nesting import Flags, Nesting, innermost, windows
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this

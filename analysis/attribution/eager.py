@@ -20,9 +20,8 @@ from ...core.own_ranges import ITERATION, MODULE, PHASE
 from ...core.tables import OUTSIDE_OPERATORS
 from ..readers.base import Artefact
 from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
-from ..readers.torch.nesting import Nesting, nest
+from ..readers.torch.nesting import Nesting, iteration_number, nest
 from ..readers.torch.trace import coded, columns, constant, facts, launches, masked
-from ..readers.torch.windows import iteration_number
 from .autograd import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, named
 
 KIND = "eager"

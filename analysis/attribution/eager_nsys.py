@@ -20,7 +20,7 @@ from ...core.own_ranges import PREFIX
 from ...core.torch_ranges import EVALUATE
 from ..readers.base import Artefact
 from ..readers.nsys import schema, sqlite
-from ..readers.nsys.columns import Calls, Capture, Operations, Ranges
+from ..readers.nsys.capture import Calls, Capture, Operations, Ranges
 from ..readers.nsys.load import load
 from ..readers.nsys.source import NULL, Integers
 from ..readers.torch.events import KERNEL, MEMCPY, MEMSET, OP, RANGE, RUNTIME, UNKNOWN, Events, Ints

@@ -14,7 +14,7 @@ from ...core.nodes import NodeGraph
 from ...core.resolve import Network, RawLayer, Resolution, resolve
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import Attribution
-from ..readers.nsys.columns import KERNEL
+from ..readers.nsys.capture import KERNEL
 from .layer_info import LayerInfo
 from .resolution import columns_of
 from .tensorrt_ranges import Runs

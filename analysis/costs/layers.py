@@ -29,7 +29,7 @@ from ..model.layer import MOVEMENT, Times
 from ..readers.base import Artefact
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import attribute
-from ..readers.nsys.columns import KERNEL
+from ..readers.nsys.capture import KERNEL
 from ..readers.nsys.load import load
 from ..readers.nsys.range_forest import Flags
 from ..readers.nsys.source import NULL, Codes, Integers, Source

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ...core.errors import InputError
-from .bounded import compression_of, open_bytes, open_regular
-from .encoding import decode
+from .bounded import compression_of, decode, open_bytes, open_regular
 
 HEAD_BYTES = 64 * 1024
 MAX_ENTRIES = 10_000  # names of a directory that are looked at

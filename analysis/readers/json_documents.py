@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import InputError
-from .bounded import MIB
-from .encoding import decode
+from .bounded import MIB, decode
 
 MAX_JSON_BYTES = 512 * MIB
 MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from ...core.errors import InputError
 from ..readers.nsys import schema
-from ..readers.nsys.sqlite_source import refuse_unfinished
+from ..readers.nsys.sqlite import refuse_unfinished
 from . import nsys_rules as rules
 from .scrubber import Scrubber
 

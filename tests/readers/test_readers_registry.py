@@ -11,7 +11,7 @@ import sqlite3
 import pytest
 
 from layerline.analysis.readers import base, bounded, registry
-from layerline.analysis.readers.nsys import sqlite_source
+from layerline.analysis.readers.nsys import sqlite
 from layerline.core.errors import InputError
 
 PROFILE = '[ { "count" : 2 }\n, { "name" : "a", "timeMs" : 2, "averageMs" : 1 } ]'
@@ -195,7 +195,7 @@ def test_a_database_whose_error_is_no_text_is_one_line(tmp_path, monkeypatch, wh
             raise broken
         return connection
 
-    monkeypatch.setattr(sqlite_source.sqlite3, "connect", connect)
+    monkeypatch.setattr(sqlite.sqlite3, "connect", connect)
     with pytest.raises(InputError, match="invalid start byte"):
-        sqlite_source.SqliteSource(tmp_path / "a.sqlite")
+        sqlite.SqliteSource(tmp_path / "a.sqlite")
     assert connection.closed is (where == "execute")

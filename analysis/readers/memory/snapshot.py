@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from ....core.errors import InputError
 from ..base import Artefact, Head
-from ..bounded import MIB, read_bytes
-from ..encoding import valid_text
+from ..bounded import MIB, read_bytes, valid_text
 from ..json_documents import parse_json
 from . import pickle
 

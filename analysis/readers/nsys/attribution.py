@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import schema
-from .columns import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
+from .capture import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
 from .range_forest import Forest, Nesting, join, paths, plant
 from .source import NULL, Codes, Integers
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from . import diagnostics, repeats, schema, sqlite
+from . import diagnostics, schema, sqlite
 from .diagnostics import Diagnostic
-from .source import NULL, Codes, Filter, Integers, Source
+from .source import NULL, Codes, Filter, Integers, Source, read_distinct
 
 CUDA, SYSTEM = "CUDA", "system"
 # ENUM_NSYS_EVENT_CLASS: OSRT runtime, cuDNN, cuBLAS.
@@ -83,7 +83,7 @@ def _calls(source: Source, table: str, event_class: int | None) -> HostCalls:
     if "correlationId" in source.tables[table]:
         plain.append("correlationId")
     where = None if event_class is None else Filter("eventClass", (event_class,))
-    raw, _ = repeats.read(source, table, plain, ("nameId",), where=where)
+    raw, _ = read_distinct(source, table, plain, ("nameId",), where=where)
     start, end = raw["start"], raw["end"]
     correlation = raw.data.get("correlationId", np.full(raw.rows, NULL))
     kept = np.flatnonzero((start != NULL) & (end >= start))

@@ -13,7 +13,7 @@ from ....core import own_ranges, tables
 from ..base import Artefact
 from . import diagnostics, schema
 from .attribution import Attribution, Launched, attribute
-from .columns import GRAPH, KINDS
+from .capture import GRAPH, KINDS
 from .load import load
 from .source import NULL, Integers, Source
 

@@ -1,18 +1,40 @@
-"""`nsys export --type sqlite` (and the .sqlite that `nsys stats` leaves beside a report)."""
+"""`nsys export --type sqlite` (and the .sqlite that `nsys stats` leaves beside a report).
+
+The file may come from anywhere, so: it is opened immutable (no ``-wal``, ``-shm`` or lock file
+appears beside it), the schema is not trusted, extensions cannot be loaded, only real tables are
+read (no views, virtual tables or generated columns), and names come from a fixed list. ADBC's
+SQLite driver reads whole columns; where it is not installed Python's sqlite3 does, slower.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
 
 from ....core.errors import InputError
 from ..base import Artefact, Head
 from . import ops, schema
-from .sqlite_source import SqliteSource
+from .source import NULL, Columns, Filter, Source, gather
 
 KIND = "nsys-sqlite"
 DESCRIPTION = "Nsight Systems capture exported to SQLite"
 
 _MAGIC = b"SQLite format 3\x00"
+
+BATCH_ROWS = 65_536
+MAX_NAME = 65_536  # characters of one name that are kept
+_PRAGMAS = (
+    "pragma trusted_schema=off",
+    "pragma query_only=on",
+    "pragma cell_size_check=on",
+    "pragma cache_size=-16384",
+)
 
 
 def sniff(head: Head) -> bool:
@@ -37,3 +59,232 @@ def read(path: Path) -> Artefact:
     """The operations of a capture, each with its launch's ranges (table `ops`)."""
     with source(path) as opened:
         return ops.artefact(KIND, opened)
+
+
+def refuse_unfinished(path: Path) -> None:
+    """InputError for a file in the middle of a write: the journal beside it has the rest."""
+    for suffix in ("-wal", "-journal"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists() and beside.stat().st_size:
+            raise InputError(
+                f"has an unfinished {suffix[1:]} file beside it",
+                file=path,
+                fix="close the program that writes it, or export the capture again",
+            )
+
+
+class SqliteSource(Source):
+    """The tables of one SQLite file. Use as a context manager; safe to read from two threads."""
+
+    def __init__(self, path: Path, *, columnar: bool | None = None) -> None:
+        """Open `path`. `columnar` false keeps to sqlite3; null uses ADBC where it is installed.
+
+        Raises InputError for a file that is missing, not SQLite, damaged, or in the middle of
+        a write.
+        """
+        self.path = path
+        refuse_unfinished(path)
+        self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        self._columnar = _has_adbc() if columnar is None else columnar
+        self._connection = self._connect()
+        try:
+            with self._failing("cannot be read"):
+                self.tables = self._list_tables()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
+        except (sqlite3.Error, UnicodeDecodeError) as e:  # sqlite3 decodes its own messages
+            raise InputError(f"cannot be opened ({e})", file=self.path) from None
+        # A name that is not UTF-8 is shown with replacement characters, not refused.
+        connection.text_factory = lambda data: data.decode("utf-8", errors="replace")
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma)
+        except (sqlite3.Error, UnicodeDecodeError) as e:
+            connection.close()
+            raise InputError(f"is not a usable SQLite file ({e})", file=self.path) from None
+        return connection
+
+    @contextlib.contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as e:
+            raise InputError(
+                f"{what} ({e})", file=self.path, fix="export the capture again"
+            ) from None
+
+    def _list_tables(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        rows = self._connection.execute(
+            "select name, sql from sqlite_master where type = 'table' limit 10000"
+        ).fetchall()
+        for name, sql in rows:
+            if not isinstance(name, str) or not isinstance(sql, str):
+                continue
+            if sql.lstrip().upper().startswith("CREATE VIRTUAL"):
+                continue
+            # table_xinfo's last field: 0 for a stored column; generated and hidden ones differ.
+            info = self._connection.execute(f"pragma table_xinfo({_quoted(name)})").fetchall()
+            found[name] = tuple(str(c[1]) for c in info if c[6] == 0)
+        return found
+
+    def read(
+        self,
+        table: str,
+        plain: Sequence[str],
+        coded: Sequence[str] = (),
+        text: str | None = None,
+        where: Filter | None = None,
+    ) -> Columns:
+        """Columns of `table` in file order: see `Source.read`."""
+        columns = [*plain, *coded]
+        guarded = _query(table, columns, where, text, guarded=True)
+        if not self._columnar:
+            return gather(self._plain(guarded, columns, text), plain, coded, text)
+        try:
+            query = _query(table, columns, where, text, guarded=False)
+            return gather(self._adbc(query, len(columns)), plain, coded, text)
+        except _OtherTypes:
+            # A column holds something else than integers somewhere: check every value.
+            return gather(self._adbc(guarded, None), plain, coded, text)
+
+    def has_text(self, table: str, column: str) -> bool:
+        """Whether any row has text in `column`."""
+        condition = f"typeof({_quoted(column)}) in ('text', 'blob')"
+        with self._failing(f"{table} cannot be read"):
+            row = self._connection.execute(
+                f"select 1 from {_quoted(table)} where {condition} limit 1"
+            ).fetchone()
+        return row is not None
+
+    def strings(self, ids: set[int]) -> dict[int, str]:
+        """Names by id, of those in `ids` that the file has."""
+        if "StringIds" not in self.tables or not ids:
+            return {}
+        found: dict[int, str] = {}
+        wanted = sorted(ids)
+        query = f"select id, cast(substr(value, 1, {MAX_NAME}) as text) from StringIds where id in"
+        with self._failing("StringIds cannot be read"):
+            for at in range(0, len(wanted), 500):
+                part = ",".join(str(int(i)) for i in wanted[at : at + 500])
+                for key, value in self._connection.execute(f"{query} ({part})"):
+                    if isinstance(key, int) and isinstance(value, str):
+                        found.setdefault(key, value)
+        return found
+
+    def string_ids(self, patterns: Sequence[str]) -> list[int]:
+        """Ids of the names that contain one of `patterns`, whatever their case."""
+        if "StringIds" not in self.tables:
+            return []
+        condition = " or ".join("value like ?" for _ in patterns)
+        with self._failing("StringIds cannot be read"):
+            rows = self._connection.execute(
+                f"select id from StringIds where {condition}", [f"%{p}%" for p in patterns]
+            ).fetchall()
+        return [int(r[0]) for r in rows if isinstance(r[0], int)]
+
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[Any, Any]]:
+        """Two columns of a small table (at most 10,000 rows), as they are."""
+        if not {key, value} <= set(self.tables.get(table, ())):
+            return []
+        with self._failing(f"{table} cannot be read"):
+            query = f"select {_quoted(key)}, {_quoted(value)} from {_quoted(table)} limit 10000"
+            return [(k, v) for k, v in self._connection.execute(query)]
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def _adbc(self, query: str, integers: int | None) -> Iterator[pa.RecordBatch]:
+        import adbc_driver_manager
+        import adbc_driver_sqlite.dbapi
+
+        try:
+            with (
+                adbc_driver_sqlite.dbapi.connect(self._uri) as connection,
+                connection.cursor() as cursor,
+            ):
+                for pragma in _PRAGMAS:
+                    cursor.execute(pragma)
+                    cursor.fetchall()
+                cursor.adbc_statement.set_options(
+                    **{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
+                )
+                cursor.execute(query)
+                for batch in cursor.fetch_record_batch():
+                    if integers is not None and any(
+                        not pa.types.is_int64(batch.schema.field(i).type) for i in range(integers)
+                    ):
+                        raise _OtherTypes
+                    yield batch
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as e:
+            if integers is not None:
+                raise _OtherTypes from None
+            what = " ".join(str(e).split())
+            raise InputError(f"cannot be read ({what[:200]})", file=self.path) from None
+
+    def _plain(
+        self, query: str, columns: Sequence[str], text: str | None
+    ) -> Iterator[pa.RecordBatch]:
+        names = [*columns, *([text] if text else [])]
+        with self._failing("cannot be read"), contextlib.closing(self._connect()) as connection:
+            cursor = connection.execute(query)
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                arrays = [
+                    pa.array(values, pa.string() if name == text else pa.int64())
+                    for name, values in zip(names, zip(*rows, strict=True), strict=True)
+                ]
+                yield pa.record_batch(arrays, names=names)
+
+
+class _OtherTypes(Exception):
+    """A column that should hold integers holds something else too."""
+
+
+def _has_adbc() -> bool:
+    try:
+        import adbc_driver_sqlite.dbapi  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _condition(where: Filter) -> str:
+    values = ",".join(str(int(v)) for v in where.values)
+    return f"{_quoted(where.column)} {'not in' if where.exclude else 'in'} ({values})"
+
+
+def _query(
+    table: str, columns: Sequence[str], where: Filter | None, text: str | None, *, guarded: bool
+) -> str:
+    shown = [_guarded(c) if guarded else _quoted(c) for c in columns]
+    if text is not None:
+        # Never null, or the driver would take a first batch of nulls for integers.
+        shown.append(f"cast(ifnull(substr({_quoted(text)}, 1, {MAX_NAME}), '') as text)")
+    query = f"select {', '.join(shown)} from {_quoted(table)}"
+    if where is not None:
+        condition = _condition(where)
+        if where.exclude:
+            condition = f"({condition} or {_quoted(where.column)} is null)"
+        query += f" where {condition}"
+    return query
+
+
+def _guarded(column: str) -> str:
+    name = _quoted(column)
+    return (
+        f"case typeof({name}) when 'integer' then {name} when 'real' then "
+        f"case when abs({name}) < 9e15 then cast({name} as integer) else {NULL} end "
+        f"else {NULL} end"
+    )

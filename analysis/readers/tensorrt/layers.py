@@ -30,10 +30,8 @@ from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
 from ..base import Artefact, Head
-from ..bounded import read_bytes
-from ..encoding import decode
+from ..bounded import decode, read_bytes
 from ..json_documents import parse_json_documents
-from . import inspector_text
 
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
@@ -74,6 +72,25 @@ _ONE_LAYER = re.compile(r'\{\s*"Name"\s*:\s*"')
 _PROFILE = re.compile(r" \[profile (\d{1,9})\]\Z")
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|\Z)", re.DOTALL)
 
+# The engine inspector as text (LayerInformationFormat.ONELINE).
+_BEGIN = re.compile(r"^(?:\[[^\]]*\] *)*Layers:[ \t]*$", re.MULTILINE)
+_DETAILED = re.compile(r"^Name: .*?, LayerType: \w+", re.MULTILINE)
+_LOG_LINE = re.compile(r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]|&&&& ")
+
+# A key after a comma at bracket depth 0 begins the next value.
+_KEY = re.compile(
+    r", (LayerType|Inputs|Outputs|ParameterType|ParameterSubType|TacticName|TacticValue|StreamId"
+    r"|Metadata|Origin|PluginType|PluginVersion|PluginNamespace|Kernel|PaddingMode|PrePadding"
+    r"|PostPadding|Stride|Dilation|OutMaps|Groups|Weights|Bias|Activation|Mode|NbInputArgs"
+    r"|ElementWiseOperation|PoolingType|weights|dimensions|HasBias|HasReLU|HasSparseWeights): ?"
+)
+_MOST_LAYERS = 300_000  # what is behind them is not read: no engine is as large
+# A tensor's name ends before the next tensor, or each would be looked for up to the line's end.
+_TENSOR = re.compile(
+    r"\{ Name: ((?:(?!\{ Name: ).)*?)(?:, Location: (\w+))?, Dimensions: \[([-\d, ]*)\]"
+    r"(?:, Strides: \[[-\d, ]*\])?, Format/Datatype: ([^{}]*?) \}"
+)
+
 
 def sniff(head: Head) -> bool:
     """`"Layers": [`, a layer's own document, or the inspector's text."""
@@ -86,14 +103,11 @@ def sniff(head: Head) -> bool:
         )
     if "\x00" in text[:1024]:
         return False
-    return bool(
-        inspector_text.DETAILED.search(text)
-        or (inspector_text.BEGIN.match(text) and "\n" in text.strip())
-    )
+    return bool(_DETAILED.search(text) or (_BEGIN.match(text) and "\n" in text.strip()))
 
 
 def _is_json(text: str) -> bool:
-    return text.startswith(("{", "[", '"')) and not inspector_text.LOG_LINE.match(text)
+    return text.startswith(("{", "[", '"')) and not _LOG_LINE.match(text)
 
 
 def read(path: Path) -> Artefact:
@@ -117,7 +131,7 @@ def _engines(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         documents = parse_json_documents(data, path)
         engines = _from_json(documents, path)
     else:
-        engines = inspector_text.documents(decode(data))
+        engines = _from_text(decode(data))
     layers = sum(len(engine["Layers"]) for engine in engines)
     if len(engines) > MAX_ENGINES or layers > MAX_ROWS:
         raise InputError(
@@ -286,4 +300,82 @@ def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:
         "stream": _int(stream),
         "profile": int(profile.group(1)) if profile else None,
         "other": json.dumps(other) if other else None,
+    }
+
+
+# --- the engine inspector's text ------------------------------------------------------------------
+
+
+def _from_text(text: str) -> list[dict[str, Any]]:
+    """Each block of ONELINE text as the JSON form has it: ``{"Layers": [...], "Bindings": [...]}``.
+
+    ``Layers:`` then one line per layer, ``Name: A + B, LayerType: CaskConvolution, Inputs: [ {
+    Name: x, Location: Device, Dimensions: [1,3], Format/Datatype: Half }], ..., Metadata: [ONNX
+    Layer: A]`` (detailed verbosity) or the bare name, then ``Bindings:`` and one name per line.
+    Names are not quoted and may hold commas, so a value ends where the next known key begins.
+    trtexec prints the block into its log, with blank lines and log lines (``[``) in between.
+    """
+    starts = [m.end() for m in _BEGIN.finditer(text)]
+    if not starts:
+        starts = [0]
+    found = []
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        document = _block(text[start:end])
+        if document["Layers"]:
+            found.append(document)
+    return found
+
+
+def _block(text: str) -> dict[str, Any]:
+    layers: list[Any] = []
+    bindings: list[str] = []
+    into: list[Any] = layers
+    detailed = _DETAILED.search(text) is not None
+    for line in text.splitlines():
+        line = line.strip()
+        if len(layers) > _MOST_LAYERS:
+            break
+        if line == "Bindings:":
+            into = bindings
+        elif not line:
+            if into is bindings and bindings:
+                break
+        elif _LOG_LINE.match(line):
+            # The log goes on: whatever follows belongs to it, unless another layer does.
+            if into and (not detailed or into is bindings):
+                break
+        elif into is bindings:
+            bindings.append(line)
+        elif line.startswith("Name: ") and ", LayerType: " in line:
+            layers.append(_layer(line))
+        elif not detailed:
+            layers.append(line)
+    return {"Layers": layers, "Bindings": bindings}
+
+
+def _layer(line: str) -> dict[str, Any]:
+    layer: dict[str, Any] = {}
+    key, at = "Name", len("Name: ")
+    for found in _KEY.finditer(line):
+        name = found.group(1)
+        # A layer's name is free text: only LayerType ends it.
+        if (key == "Name" and name != "LayerType") or name in layer or name == key:
+            continue
+        if key == "Metadata":  # free text as well, and the last key
+            break
+        layer[key] = line[at : found.start()]
+        key, at = name, found.end()
+    layer[key] = line[at:]
+    for side in ("Inputs", "Outputs"):
+        layer[side] = [_tensor(m) for m in _TENSOR.finditer(layer.get(side, ""))]
+    return layer
+
+
+def _tensor(found: re.Match[str]) -> dict[str, Any]:
+    name, location, dimensions, kind = found.groups()
+    return {
+        "Name": name,
+        "Location": location,
+        "Dimensions": [int(d) for d in dimensions.split(",") if d.strip(" -").isdigit()],
+        "Format/Datatype": kind,
     }

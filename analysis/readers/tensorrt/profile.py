@@ -41,8 +41,7 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head
-from ..bounded import read_bytes
-from ..encoding import decode
+from ..bounded import decode, read_bytes
 from ..json_documents import parse_json_documents
 
 KIND = "trt-profile"

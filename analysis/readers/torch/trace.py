@@ -33,8 +33,7 @@ from .events import (
     kind_of,
     read_events,
 )
-from .nesting import Nesting, nest
-from .windows import windows
+from .nesting import Nesting, nest, windows
 
 KIND = "torch-trace"
 DESCRIPTION = "torch.profiler trace (Chrome JSON): CPU operators, kernels, ranges"

@@ -15,7 +15,7 @@ from layerline.analysis.readers.nsys import host, sqlite
 from layerline.analysis.readers.nsys.attribution import attribute
 from layerline.analysis.readers.nsys.load import load
 from layerline.analysis.readers.nsys.ops import operations
-from layerline.analysis.readers.nsys.sqlite_source import SqliteSource
+from layerline.analysis.readers.nsys.sqlite import SqliteSource
 from layerline.core import tables
 from layerline.core.errors import InputError
 

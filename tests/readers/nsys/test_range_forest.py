@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.readers.nsys.range_crossings import uncross
-from layerline.analysis.readers.nsys.range_forest import Forest, join, paths, plant
+from layerline.analysis.readers.nsys.range_forest import Forest, join, paths, plant, uncross
 from layerline.core.errors import InputError
 
 Range = tuple[int, int, bool]  # start, end, start/end range

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from layerline.analysis.attribution.eager import eager
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import OP, read_events
-from layerline.analysis.readers.torch.nesting import nest
-from layerline.analysis.readers.torch.windows import windows
+from layerline.analysis.readers.torch.nesting import nest, windows
 
 H100 = paths.DATA / "h100_train_l2.trace.json.gz"
 MAIN, AUTOGRAD, OTHER = 7, 9, 11
