@@ -15,6 +15,7 @@ import numpy as np
 from ...core.errors import InputError
 from ..readers.nsys import schema, sqlite
 from ..readers.nsys.source import NULL as NO_VALUE
+from ..readers.nsys.source import Query
 from ..readers.torch.events import UNKNOWN, Events, Geometry
 from .operations import Extra, combined
 from .tracks import About, Ints
@@ -59,12 +60,11 @@ def _matched(
 def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | None:
     try:
         with sqlite.source(path) as source:
-            table = schema.pick(source.tables, schema.KERNELS)
-            have = source.tables.get(table or "", ())
-            if table is None or not {*_SIZES, "start", "correlationId"} <= set(have):
+            table = source.find(schema.KERNELS, (*_SIZES, "start", "correlationId"))
+            if table is None:
                 return None
-            sizes = [*_SIZES, *(c for c in _MORE if c in have)]
-            raw = source.read(table, ("start", "correlationId"), sizes)
+            sizes = [*_SIZES, *source.present(table, tuple(_MORE))]
+            raw = source.read(Query(table, ("start", "correlationId"), sizes))
     except InputError:
         return None
     # Only what can be asked for: a capture has many iterations.

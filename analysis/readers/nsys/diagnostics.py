@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import schema
-from .source import Filter, Source
+from .source import Filter, Query, Source
 
 WARNING, ERROR = 2, 3
 MOST = 20  # that are told; of more their number
@@ -55,13 +55,11 @@ class Diagnostic:
 def read(source: Source) -> tuple[Diagnostic, ...]:
     """The warnings and errors of an export in the order of the file, equal ones once; none where
     it has no such table."""
-    table = schema.pick(source.tables, schema.DIAGNOSTICS)
-    if table is None or not {"severity", "text"} <= set(source.tables[table]):
-        return ()
-    if not source.has_text(table, "text"):
+    table = source.find(schema.DIAGNOSTICS, ("severity", "text"))
+    if table is None or not source.has_text(table, "text"):
         return ()
     where = Filter("severity", (WARNING, ERROR))
-    raw = source.read(table, ("severity",), text="text", where=where)
+    raw = source.read(Query(table, ("severity",), text="text", where=where))
     texts = [shortened(t) for t in raw.values["text"]]
     rows = zip(raw["severity"].tolist(), raw["text"].tolist(), strict=True)
     found = (Diagnostic(severity, texts[code]) for severity, code in rows if code >= 0)

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import diagnostics, schema, sqlite
 from .diagnostics import Diagnostic
-from .source import NULL, Codes, Filter, Integers, Source, read_distinct
+from .source import NULL, Codes, Filter, Integers, Query, Source, read_distinct
 
 CUDA, SYSTEM = "CUDA", "system"
 # ENUM_NSYS_EVENT_CLASS: OSRT runtime, cuDNN, cuBLAS.
@@ -79,23 +79,18 @@ def load(source: Source) -> Host:
 
 
 def _calls(source: Source, table: str, event_class: int | None) -> HostCalls:
-    plain = ["start", "end", "globalTid"]
-    if "correlationId" in source.tables[table]:
-        plain.append("correlationId")
+    numbers = source.present(table, ("start", "end", "globalTid", "correlationId"))
     where = None if event_class is None else Filter("eventClass", (event_class,))
-    raw, _ = read_distinct(source, table, plain, ("nameId",), where=where)
+    raw, _ = read_distinct(source, Query(table, numbers, ("nameId",), where=where))
     start, end = raw["start"], raw["end"]
     correlation = raw.data.get("correlationId", np.full(raw.rows, NULL))
     kept = np.flatnonzero((start != NULL) & (end >= start))
     kept = kept[np.argsort(start[kept], kind="stable")]
-    ids = raw.values["nameId"]
-    known = source.strings({i for i in ids if isinstance(i, int) and i != NULL})
-    names = [i if isinstance(i, str) else known.get(i, "") for i in ids]
     return HostCalls(
         start[kept],
         end[kept],
         raw["globalTid"][kept],
         correlation[kept],
         raw["nameId"][kept],
-        names,
+        [name or "" for name in source.names(raw.values["nameId"])],
     )

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from . import schema
-from .capture import (
-    COPY,
-    GRAPH,
-    KERNEL,
-    KINDS,
-    SET,
-    Calls,
-    Capture,
-    GraphNodes,
-    Operations,
-    Ranges,
-)
+from .capture import COPY, GRAPH, KERNEL, KINDS, SET, Calls, Capture, GraphNodes, Operations, Ranges
 from .source import (
     NULL,
     Codes,
     Columns,
     Filter,
     Integers,
+    Query,
     Source,
     read_distinct,
     repeats_note,
 )
 
-_BOUND = 1 << 60  # times beyond are damage: sums and differences of them would overflow
-
 _TABLES = (schema.KERNELS, schema.MEMCPY, schema.MEMSET, schema.GRAPHS)
+# Columns that name an operation of each kind, the best one first, and its name without any.
+_LABELS: dict[int, tuple[str, ...]] = {
+    KERNEL: ("demangledName", "shortName", "mangledName"),
+    COPY: ("copyKind",),
+    SET: (),
+    GRAPH: ("graphExecId", "graphId"),
+}
+_UNLABELLED = {
+    KERNEL: None,
+    COPY: "[CUDA memcpy Unknown]",
+    SET: "[CUDA memset]",
+    GRAPH: "[CUDA graph]",
+}
+_BOUND = 1 << 60  # times beyond are damage: sums and differences of them would overflow
+_VERSIONS = {"EXPORT_PRODUCT_VERSION": "nsys_version", "EXPORT_SCHEMA_VERSION": "schema_version"}
+
+Names = dict[str, int]  # texts and their codes
 
 
 def load(source: Source, *, described: bool = True) -> Capture:
@@ -42,69 +48,58 @@ def load(source: Source, *, described: bool = True) -> Capture:
     Without `described` the operations have no name, device and stream (-1, unknown), which takes
     a third of the time off large captures.
     """
-    names = Names()
+    names: Names = {}
     notes: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         # The largest tables first, so that the two threads end at about the same time.
-        raw_ranges = pool.submit(_range_columns, source)
-        raw_operations = [
-            pool.submit(_raw_operations, source, k, described) for k in range(len(_TABLES))
+        range_columns = pool.submit(_range_columns, source)
+        operation_columns = [
+            pool.submit(_operation_columns, source, k, described) for k in range(len(_TABLES))
         ]
-        calls = pool.submit(_calls, source, notes, exclude=False)
-        ranges = _ranges(source, raw_ranges.result(), names, notes)
-        del raw_ranges
+        calls = pool.submit(_calls, source, exclude=False)
+        ranges = _ranges(source, range_columns.result(), names, notes)
+        del range_columns
         operations = []
-        for kind, future in enumerate(raw_operations):
-            found = future.result()
-            if found is None:
-                continue
-            raw, repeats = found
-            if repeats:
-                notes.append(repeats_note(repeats, KINDS[kind]))
-            operations.append(_operations(source, kind, raw, names, notes))
-        launched = calls.result()
+        for kind, future in enumerate(operation_columns):
+            if (columns := future.result()) is not None:
+                operations.append(_operations(source, kind, *columns, names, notes))
+        launches = calls.result()
     return Capture(
         operations=operations,
-        calls=launched,
+        calls=launches,
         ranges=ranges,
-        names=names.texts,
+        names=list(names),
         domain_names=_domain_names(source),
         nodes=_graph_nodes(source),
         facts=_facts(source),
         notes=notes,
-        more_calls=lambda: _calls(source, notes, exclude=True),
+        more_calls=lambda: _calls(source, exclude=True),
     )
 
 
 # --- operations ---------------------------------------------------------------------------------
 
 
-def _raw_operations(source: Source, kind: int, described: bool) -> tuple[Columns, int] | None:
+def _operation_columns(source: Source, kind: int, described: bool) -> tuple[Columns, int] | None:
     """The rows, each once, and how many repeated another."""
-    table = schema.pick(source.tables, _TABLES[kind])
-    if table is None or not {"start", "end"} <= set(source.tables[table]):
+    table = source.find(_TABLES[kind], ("start", "end"))
+    if table is None:
         return None
-    plain = _present(source, table, ("start", "end", "correlationId"))
-    if schema.pick(source.tables, schema.GRAPH_NODES) is not None:
-        plain += _present(source, table, ("graphNodeId",))  # of use only with the nodes' origins
-    coded = _present(source, table, ("globalPid",))
-    if not described:
-        return read_distinct(source, table, plain, coded)
-    coded += _present(source, table, ("deviceId", "streamId"))
-    label = {
-        KERNEL: ("demangledName", "shortName", "mangledName"),
-        COPY: ("copyKind",),
-        SET: (),
-        GRAPH: ("graphExecId", "graphId"),
-    }[kind]
-    coded += _present(source, table, label)[:1]
-    return read_distinct(source, table, plain, coded)
+    numbers = source.present(table, ("start", "end", "correlationId"))
+    if source.find(schema.GRAPH_NODES, ()) is not None:
+        numbers += source.present(table, ("graphNodeId",))  # of use only with the nodes' origins
+    coded = source.present(table, ("globalPid",))
+    if described:
+        coded += source.present(table, ("deviceId", "streamId"))
+        coded += source.present(table, _LABELS[kind])[:1]
+    return read_distinct(source, Query(table, numbers, coded))
 
 
 def _operations(
-    source: Source, kind: int, raw: Columns, names: Names, notes: list[str]
+    source: Source, kind: int, raw: Columns, repeats: int, names: Names, notes: list[str]
 ) -> Operations:
-    n = raw.rows
+    if repeats:
+        notes.append(repeats_note(repeats, KINDS[kind]))
     start, end = _times(raw["start"]), _times(raw["end"])
     bad = int(((start == NULL) | (end == NULL)).sum())
     backwards = (end < start) & (end != NULL)
@@ -113,9 +108,9 @@ def _operations(
         bad += int(backwards.sum())
     if bad:
         notes.append(f"{bad} {KINDS[kind]} rows have no usable time; their duration is unknown")
-    process, globals_ = _codes_of(raw, "globalPid", n)
-    device, devices = _codes_of(raw, "deviceId", n)
-    stream, streams = _codes_of(raw, "streamId", n)
+    process, globals_ = _codes_of(raw, "globalPid")
+    device, devices = _codes_of(raw, "deviceId")
+    stream, streams = _codes_of(raw, "streamId")
     node = raw.data.get("graphNodeId")
     if node is not None and (node == NULL).all():
         node = None
@@ -124,7 +119,7 @@ def _operations(
         kind=kind,
         start=start,
         end=end,
-        correlation=np.full(n, NULL) if correlation is None else correlation,
+        correlation=np.full(raw.rows, NULL) if correlation is None else correlation,
         process=process,
         processes=[g if g == NULL else g >> schema.PROCESS_SHIFT for g in globals_],
         name=_labels(source, kind, raw, names),
@@ -137,36 +132,28 @@ def _operations(
 
 
 def _labels(source: Source, kind: int, raw: Columns, names: Names) -> Codes:
+    column = next((c for c in raw.values if c in _LABELS[kind]), None)
+    if column is None:
+        return _name_codes(names, [_UNLABELLED[kind]], np.zeros(raw.rows, np.int8))
+    values = raw.values[column]
+    texts: list[str | None]
     if kind == KERNEL:
-        column = next((c for c in raw.values if c.endswith("Name")), None)
-        if column is None:
-            return np.full(raw.rows, -1, np.int8)
-        ids = raw.values[column]
-        return names.of_ids(raw[column], ids, source.strings(_ids_in(ids)))
-    if kind == COPY and "copyKind" in raw.values:
-        kinds = raw.values["copyKind"]
-        texts = [f"[CUDA memcpy {schema.COPY_KINDS.get(k, 'Unknown')}]" for k in kinds]
-        return names.of_texts(raw["copyKind"], texts)
-    if kind == GRAPH:
-        column = next((c for c in ("graphExecId", "graphId") if c in raw.values), None)
-        if column is not None:
-            texts = [
-                "[CUDA graph]" if g == NULL else f"[CUDA graph {g}]" for g in raw.values[column]
-            ]
-            return names.of_texts(raw[column], texts)
-    text = {COPY: "[CUDA memcpy Unknown]", SET: "[CUDA memset]", GRAPH: "[CUDA graph]"}[kind]
-    return np.full(raw.rows, names.code(text), np.int32)
+        texts = source.names(values)
+    elif kind == COPY:
+        texts = [f"[CUDA memcpy {schema.COPY_KINDS.get(k, 'Unknown')}]" for k in values]
+    else:
+        texts = ["[CUDA graph]" if g == NULL else f"[CUDA graph {g}]" for g in values]
+    return _name_codes(names, texts, raw[column])
 
 
-# --- calls --------------------------------------------------------------------------------------
+# --- calls, graph nodes and versions ------------------------------------------------------------
 
 
-def _calls(source: Source, notes: list[str], *, exclude: bool) -> Calls:
+def _calls(source: Source, *, exclude: bool) -> Calls:
     """Calls with a launch's name; with `exclude` the others."""
     empty = Calls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), [])
-    table = schema.pick(source.tables, schema.RUNTIME)
-    needed = ("start", "correlationId", "globalTid")
-    if table is None or len(_present(source, table, needed)) < len(needed):
+    table = source.find(schema.RUNTIME, ("start", "correlationId", "globalTid"))
+    if table is None:
         return empty
     where = None
     if "nameId" in source.tables[table]:
@@ -174,7 +161,7 @@ def _calls(source: Source, notes: list[str], *, exclude: bool) -> Calls:
         where = Filter("nameId", launches, exclude=exclude)
     elif exclude:
         return empty
-    raw = source.read(table, ("start", "correlationId"), ("globalTid",), where=where)
+    raw = source.read(Query(table, ("start", "correlationId"), ("globalTid",), where=where))
     start, correlation, thread = _times(raw["start"]), raw["correlationId"], raw["globalTid"]
     usable = (start != NULL) & (correlation != NULL)
     if not usable.all():
@@ -183,11 +170,11 @@ def _calls(source: Source, notes: list[str], *, exclude: bool) -> Calls:
 
 
 def _graph_nodes(source: Source) -> GraphNodes | None:
-    table = schema.pick(source.tables, schema.GRAPH_NODES)
-    wanted = ("graphNodeId", "start", "globalTid", "originalGraphNodeId")
-    if table is None or len(_present(source, table, wanted[:3])) < 3:
+    needed = ("graphNodeId", "start", "globalTid")
+    table = source.find(schema.GRAPH_NODES, needed)
+    if table is None:
         return None
-    raw = source.read(table, _present(source, table, wanted))
+    raw = source.read(Query(table, source.present(table, (*needed, "originalGraphNodeId"))))
     original = raw.data.get("originalGraphNodeId", np.full(raw.rows, NULL))
     return GraphNodes(raw["graphNodeId"], original, _times(raw["start"]), raw["globalTid"])
 
@@ -196,63 +183,47 @@ def _facts(source: Source) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     for table in schema.META:
         for key, value in source.pairs(table, "name", "value"):
-            known = {
-                "EXPORT_PRODUCT_VERSION": "nsys_version",
-                "EXPORT_SCHEMA_VERSION": "schema_version",
-            }.get(str(key))
-            if known and isinstance(value, str):
-                facts[known] = value[:100]
+            if str(key) in _VERSIONS and isinstance(value, str):
+                facts[_VERSIONS[str(key)]] = value[:100]
     gpus = [str(n)[:200] for _, n in source.pairs("TARGET_INFO_GPU", "id", "name") if n]
-    if gpus:
-        facts["gpus"] = gpus
-    return facts
+    return {**facts, "gpus": gpus} if gpus else facts
 
 
-# --- ranges ---------------------------------------------------------------------------------------
+# --- ranges -------------------------------------------------------------------------------------
 
 
 def _range_columns(source: Source) -> tuple[Columns, int] | None:
-    """The columns that hold ranges, each range once, and how many rows repeated another; null
-    where the export has none."""
-    table = schema.pick(source.tables, schema.NVTX)
-    needed = ("start", "end", "globalTid", "eventType")
-    if table is None or len(_present(source, table, needed)) < len(needed):
+    """The rows of ranges, each once, and how many repeated another; None without such a table."""
+    table = source.find(schema.NVTX, ("start", "end", "globalTid", "eventType"))
+    if table is None:
         return None
-    coded = _present(
-        source, table, ("globalTid", "eventType", "endGlobalTid", "textId", "domainId")
-    )
+    wanted = ("globalTid", "eventType", "endGlobalTid", "textId", "domainId")
+    coded = source.present(table, wanted)
     text = "text" if "text" in source.tables[table] and source.has_text(table, "text") else None
     where = Filter("eventType", schema.RANGES)
-    return read_distinct(source, table, ("start", "end"), coded, text, where)
+    return read_distinct(source, Query(table, ("start", "end"), coded, text, where))
 
 
 def _ranges(
-    source: Source, found: tuple[Columns, int] | None, names: Names, notes: list[str]
+    source: Source, columns: tuple[Columns, int] | None, names: Names, notes: list[str]
 ) -> Ranges:
     """The ranges in `columns`. Those without a usable time or thread are left out and noted."""
-    if found is None:
+    if columns is None:
         none, code = np.empty(0, np.int64), np.empty(0, np.int32)
         loose = np.empty(0, np.bool_)
         return Ranges(none, none, code, [], code, [], loose, code, [], code)
-    raw, repeats = found
+    raw, repeats = columns
     if repeats:
         notes.append(repeats_note(repeats, "range"))
-    n = raw.rows
     start, end = _times(raw["start"]), _times(raw["end"])
-    thread, threads = _codes_of(raw, "globalTid", n)
-    end_thread, end_threads = _codes_of(raw, "endGlobalTid", n)
-    domain, domains = _codes_of(raw, "domainId", n)
+    thread, threads = _codes_of(raw, "globalTid")
+    end_thread, end_threads = _codes_of(raw, "endGlobalTid")
+    domain, domains = _codes_of(raw, "domainId")
     is_loose = np.asarray([e in schema.LOOSE for e in raw.values["eventType"]] or [False])
     loose = is_loose[raw["eventType"]]
-    name = np.full(n, -1, np.int8)
-    if "textId" in raw.values:
-        ids = raw.values["textId"]
-        name = names.of_ids(raw["textId"], ids, source.strings(_ids_in(ids)))
-    if "text" in raw.values:
-        own = names.of_texts(raw["text"], raw.values["text"])
-        name = np.where(own >= 0, own, name)
+    name = _range_names(source, raw, names)
     usable = start != NULL
-    known = np.asarray([t != NULL for t in threads] or [False])[thread] if n else usable
+    known = np.asarray([t != NULL for t in threads] or [False])[thread] if raw.rows else usable
     backwards = (end != NULL) & (end < start)
     keep = usable & known & ~backwards
     if not keep.all():
@@ -269,74 +240,43 @@ def _ranges(
 
 def _domain_names(source: Source) -> dict[tuple[int, int], str]:
     """Names of the NVTX domains, by process key and domain id."""
-    table = schema.pick(source.tables, schema.NVTX)
-    if table is None or not {"domainId", "globalTid", "eventType"} <= set(source.tables[table]):
+    table = source.find(schema.NVTX, ("domainId", "globalTid", "eventType"))
+    if table is None:
         return {}
-    columns = source.tables[table]
-    text = "text" if "text" in columns else None
-    coded = _present(source, table, ("textId",))
+    coded = source.present(table, ("textId",))
+    text = "text" if "text" in source.tables[table] else None
     where = Filter("eventType", (schema.DOMAIN_CREATE,))
-    raw = source.read(table, ("domainId", "globalTid"), coded, text, where)
-    names = Names()
-    code = np.full(raw.rows, -1, np.int8)
-    if coded:
-        ids = raw.values["textId"]
-        code = names.of_ids(raw["textId"], ids, source.strings(_ids_in(ids)))
-    if text:
-        own = names.of_texts(raw["text"], raw.values["text"])
-        code = np.where(own >= 0, own, code)
+    raw = source.read(Query(table, ("domainId", "globalTid"), coded, text, where))
+    names: Names = {}
+    code = _range_names(source, raw, names)
+    texts = list(names)
     return {
-        (int(t) >> schema.PROCESS_SHIFT, int(d)): names.texts[c]
+        (int(t) >> schema.PROCESS_SHIFT, int(d)): texts[c]
         for d, t, c in zip(raw["domainId"], raw["globalTid"], code, strict=True)
         if c >= 0 and NULL not in (d, t)
     }
 
 
-# --- names, times and absent columns --------------------------------------------------------------
+def _range_names(source: Source, raw: Columns, names: Names) -> Codes:
+    """The names of rows of NVTX: their own text, else the one that their id leads to."""
+    code: Codes = np.full(raw.rows, -1, np.int8)
+    if "textId" in raw.values:
+        code = _name_codes(names, source.names(raw.values["textId"]), raw["textId"])
+    if "text" in raw.values:
+        own = _name_codes(names, raw.values["text"], raw["text"])
+        code = np.where(own >= 0, own, code)
+    return code
 
 
-class Names:
-    """Codes for names that come as ids into StringIds, or as text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._codes: dict[str, int] = {}
-
-    def code(self, text: str) -> int:
-        """The code of a text."""
-        found = self._codes.get(text)
-        if found is None:
-            found = self._codes[text] = len(self.texts)
-            self.texts.append(text)
-        return found
-
-    def of_ids(self, codes: Codes, ids: list[Any], strings: dict[int, str]) -> Codes:
-        """Codes of names for a column of coded ids (or names): -1 where an id has no name."""
-        known = {i: i if isinstance(i, str) else strings.get(i) for i in ids}
-        return self._mapped(
-            [-1 if known[i] is None else self.code(known[i] or "") for i in ids], codes
-        )
-
-    def of_texts(self, codes: Codes, texts: list[Any]) -> Codes:
-        """Codes of names for a column of coded texts."""
-        return self._mapped([self.code(t) for t in texts], codes)
-
-    @staticmethod
-    def _mapped(to: list[int], codes: Codes) -> Codes:
-        narrow = np.min_scalar_type(-1 - max([0, *to]))
-        mapped: Codes = np.asarray([*to, -1], narrow)[codes]
-        return mapped
+# --- names, times and absent columns ------------------------------------------------------------
 
 
-def _present(source: Source, table: str, wanted: tuple[str, ...]) -> list[str]:
-    """Those of the wanted columns that the table has."""
-    columns = source.tables[table]
-    return [c for c in wanted if c in columns]
-
-
-def _ids_in(values: list[Any]) -> set[int]:
-    """The ids among values that may be names or unknown."""
-    return {v for v in values if isinstance(v, int) and v != NULL}
+def _name_codes(names: Names, texts: Sequence[str | None], codes: Codes) -> Codes:
+    """A column that is coded into `texts` as codes into `names`, which grow; -1 without a text."""
+    here = [-1 if text is None else names.setdefault(text, len(names)) for text in texts]
+    narrow = np.min_scalar_type(-1 - max([0, *here]))
+    mapped: Codes = np.asarray([*here, -1], narrow)[codes]
+    return mapped
 
 
 def _times(values: Integers) -> Integers:
@@ -346,8 +286,8 @@ def _times(values: Integers) -> Integers:
     return np.where((values > -_BOUND) & (values < _BOUND), values, NULL)
 
 
-def _codes_of(raw: Columns, column: str, rows: int) -> tuple[Codes, list[int]]:
+def _codes_of(raw: Columns, column: str) -> tuple[Codes, list[int]]:
     """A coded column and its values; of an absent one, `NULL` in every row."""
     if column in raw.values:
         return raw[column], raw.values[column]
-    return np.zeros(rows, np.int8), [NULL]
+    return np.zeros(raw.rows, np.int8), [NULL]

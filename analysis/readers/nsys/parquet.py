@@ -20,7 +20,7 @@ from ....core.errors import InputError
 from ....core.files import NO_ROOM
 from ..base import Artefact, Head
 from . import ops, schema
-from .source import Columns, Filter, Source, as_integers, gather, is_text
+from .source import Columns, Query, Source, as_integers, gather, is_text
 
 KIND = "nsys-parquet"
 DESCRIPTION = "Nsight Systems capture exported to a directory of Parquet or Arrow files"
@@ -41,10 +41,10 @@ def sniff(head: Head) -> bool:
 
 def source(path: Path) -> ParquetSource:
     """Open an export; InputError where it is none. To be closed (a context manager)."""
-    found = ParquetSource(path)
-    if not schema.is_nsys(found.tables):
+    opened = ParquetSource(path)
+    if not schema.is_nsys(opened.tables):
         raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
-    return found
+    return opened
 
 
 def read(path: Path) -> Artefact:
@@ -81,30 +81,21 @@ class ParquetSource(Source):
             raise InputError(f"cannot be listed ({e.strerror})", file=path) from None
         for file in files[:10_000]:
             name = file.stem
-            if not file.is_file() or not _known(name):
+            if not file.is_file() or not _is_read(name):
                 continue
             with reading(file):
                 self.tables[name] = tuple(_schema(file).names)
             self._files[name] = file
 
-    def read(
-        self,
-        table: str,
-        plain: Sequence[str],
-        coded: Sequence[str] = (),
-        text: str | None = None,
-        where: Filter | None = None,
-    ) -> Columns:
-        """Columns of `table` in file order: see `Source.read`."""
-        names = [*plain, *coded, *([text] if text else [])]
-        with reading(self._files[table]):
-            return gather(self._batches(table, names, where), plain, coded, text)
+    def read(self, query: Query) -> Columns:
+        """The columns that `query` asks for, in file order."""
+        with reading(self._files[query.table]):
+            return gather(self._batches(query), query)
 
-    def _batches(
-        self, table: str, names: list[str], where: Filter | None
-    ) -> Iterator[pa.RecordBatch]:
+    def _batches(self, query: Query) -> Iterator[pa.RecordBatch]:
+        names, where = query.columns, query.where
         wanted = list(dict.fromkeys([*names, *([where.column] if where else [])]))
-        for batch in _file_batches(self._files[table], wanted):
+        for batch in _file_batches(self._files[query.table], wanted):
             kept = batch
             if where is not None:
                 keep = np.isin(as_integers(batch.column(where.column)), where.values)
@@ -132,9 +123,6 @@ class ParquetSource(Source):
         return [k for k, v in self._strings() if any(p in v.lower() for p in patterns)]
 
     def _strings(self) -> Iterator[tuple[int, str]]:
-        columns = set(self.tables.get(schema.STRINGS, ()))
-        if not {"id", "value"} <= columns:
-            return
         for key, value in self.pairs(schema.STRINGS, "id", "value", limit=None):
             if isinstance(key, int) and isinstance(value, str):
                 yield key, value
@@ -145,25 +133,19 @@ class ParquetSource(Source):
         """Two columns of a small table, as they are; none where it is not there."""
         if not {key, value} <= set(self.tables.get(table, ())):
             return []
-        found: list[tuple[Any, Any]] = []
+        rows: list[tuple[Any, Any]] = []
         with reading(self._files[table]):
             for batch in _file_batches(self._files[table], [key, value]):
-                found += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-                if limit is not None and len(found) >= limit:
-                    return found[:limit]
-        return found
+                rows += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+                if limit is not None and len(rows) >= limit:
+                    return rows[:limit]
+        return rows
 
 
-def _known(name: str) -> bool:
+def _is_read(name: str) -> bool:
     """Whether a file's stem is a table that is read (names come from a fixed list)."""
-    names = (
-        *schema.SIGNATURES,
-        *schema.META,
-        schema.GRAPH_NODES,
-        schema.STRINGS,
-        schema.DIAGNOSTICS,
-    )
-    return any(schema.pick({name: ()}, known) for known in names)
+    others = (*schema.META, schema.GRAPH_NODES, schema.STRINGS, schema.DIAGNOSTICS)
+    return any(schema.pick({name: ()}, known) for known in (*schema.SIGNATURES, *others))
 
 
 def _schema(file: Path) -> pa.Schema:

@@ -7,7 +7,7 @@ A source gives columns as NumPy arrays in file order; what is null or no integer
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from . import schema
 
 Integers = npt.NDArray[np.int64]
 # int8, int16 or int32, whichever is wide enough.
@@ -32,6 +34,22 @@ class Filter:
     column: str
     values: tuple[int, ...]
     exclude: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    """Columns of `table`: `numbers` as integers, `coded` and the `text` column as codes."""
+
+    table: str
+    numbers: Sequence[str]
+    coded: Sequence[str] = ()
+    text: str | None = None
+    where: Filter | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns: the numbers, then the coded ones, then the text."""
+        return [*self.numbers, *self.coded, *([self.text] if self.text else [])]
 
 
 @dataclass
@@ -71,18 +89,25 @@ class Source(Protocol):
         """Close what is open; a source that holds nothing open has nothing to do."""
         return
 
-    def read(
-        self,
-        table: str,
-        plain: Sequence[str],
-        coded: Sequence[str] = (),
-        text: str | None = None,
-        where: Filter | None = None,
-    ) -> Columns:
-        """Columns of `table`: `plain` as integers, `coded` and the `text` column as codes."""
+    def find(self, name: str, needed: Sequence[str]) -> str | None:
+        """The newest form of a table; None where it is absent or lacks a needed column."""
+        table = schema.pick(self.tables, name)
+        return table if table is not None and set(needed) <= set(self.tables[table]) else None
+
+    def present(self, table: str, wanted: Sequence[str]) -> list[str]:
+        """Those of the wanted columns that the table has."""
+        return [c for c in wanted if c in self.tables[table]]
+
+    def read(self, query: Query) -> Columns:
+        """The columns that `query` asks for, in file order."""
 
     def has_text(self, table: str, column: str) -> bool:
         """Whether any row has text in `column`."""
+
+    def names(self, values: Sequence[Any]) -> list[str | None]:
+        """The texts of a coded column of names: ids into StringIds, or the text itself."""
+        known = self.strings({v for v in values if isinstance(v, int) and v != NULL})
+        return [v if isinstance(v, str) else known.get(v) for v in values]
 
     def strings(self, ids: set[int]) -> dict[int, str]:
         """Names by id, of those in `ids` that the file has."""
@@ -122,32 +147,31 @@ class _Growing:
         return self._data
 
 
-class Gatherer:
+class _Gatherer:
     """Collects record batches into `Columns`, narrowing each batch as it comes.
 
-    The batches hold the plain columns, then the coded ones, then the text, in that order.
+    The batches hold the columns of the query in its order.
     """
 
-    def __init__(self, plain: Sequence[str], coded: Sequence[str], text: str | None) -> None:
-        self._plain, self._coded, self._text = list(plain), list(coded), text
+    def __init__(self, query: Query) -> None:
+        self._query = query
         self._codes: dict[str, dict[Any, int]] = {
-            name: {} for name in [*coded, *([text] if text else [])]
+            name: {} for name in query.columns[len(query.numbers) :]
         }
-        self._columns = {
-            name: _Growing(narrow=name in self._codes) for name in [*plain, *self._codes]
-        }
+        self._columns = {name: _Growing(narrow=name in self._codes) for name in query.columns}
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take one batch."""
         self._rows += batch.num_rows
-        for at, name in enumerate(self._plain):
-            self._columns[name].add(as_integers(batch.column(at)))
-        for at, name in enumerate(self._codes, len(self._plain)):
+        for at, name in enumerate(self._columns):
             column = batch.column(at)
+            if name not in self._codes:
+                self._columns[name].add(as_integers(column))
+                continue
             codes = (
                 self._encode_text(name, column)
-                if name == self._text or is_text(column.type)
+                if name == self._query.text or is_text(column.type)
                 else self._encode(name, as_integers(column))
             )
             self._columns[name].add(codes, len(self._codes[name]))
@@ -160,8 +184,8 @@ class Gatherer:
             return np.full(len(values), codes.setdefault(int(values[0]), len(codes)), np.int32)
         encoded = pc.dictionary_encode(pa.array(values))
         here = [codes.setdefault(int(v), len(codes)) for v in encoded.dictionary.to_numpy()]
-        found: Codes = np.asarray(here, np.int32)[encoded.indices.to_numpy()]
-        return found
+        coded: Codes = np.asarray(here, np.int32)[encoded.indices.to_numpy()]
+        return coded
 
     def _encode_text(self, name: str, values: pa.Array) -> npt.NDArray[Any]:
         codes = self._codes[name]
@@ -174,8 +198,8 @@ class Gatherer:
         ]
         here.append(-1)  # a null's index
         indices = pc.fill_null(encoded.indices, len(here) - 1)
-        found: Codes = np.asarray(here, np.int32)[indices.to_numpy(zero_copy_only=False)]
-        return found
+        coded: Codes = np.asarray(here, np.int32)[indices.to_numpy(zero_copy_only=False)]
+        return coded
 
     def columns(self) -> Columns:
         """What was collected."""
@@ -190,23 +214,16 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def gather(
-    batches: Iterable[pa.RecordBatch],
-    plain: Sequence[str],
-    coded: Sequence[str],
-    text: str | None,
-) -> Columns:
-    """All batches as `Columns`."""
-    gatherer = Gatherer(plain, coded, text)
+def gather(batches: Iterable[pa.RecordBatch], query: Query) -> Columns:
+    """All batches, which hold the columns of `query`, as `Columns`."""
+    gatherer = _Gatherer(query)
     for batch in batches:
         gatherer.add(batch)
     return gatherer.columns()
 
 
-def as_integers(values: pa.Array | pa.ChunkedArray) -> Integers:
-    """An Arrow column as int64; null, NaN, fractions of other types and text become `NULL`."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+def as_integers(values: pa.Array) -> Integers:
+    """An Arrow column as int64; null, NaN and what is no number become `NULL`."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         values = values.dictionary_decode()
@@ -219,8 +236,6 @@ def as_integers(values: pa.Array | pa.ChunkedArray) -> Integers:
     elif pa.types.is_floating(kind):
         usable = pc.less(pc.abs(values), 9e15)  # null for NaN is false
         values = pc.trunc(pc.if_else(usable, values, None)).cast(pa.int64())
-    elif pa.types.is_boolean(kind) or pa.types.is_decimal(kind):
-        values = values.cast(pa.int64())
     else:
         return np.full(len(values), NULL, np.int64)
     if values.null_count:
@@ -232,14 +247,7 @@ def as_integers(values: pa.Array | pa.ChunkedArray) -> Integers:
 # --- rows, each once --------------------------------------------------------------------------
 
 
-def read_distinct(
-    source: Source,
-    table: str,
-    plain: Sequence[str],
-    coded: Sequence[str] = (),
-    text: str | None = None,
-    where: Filter | None = None,
-) -> tuple[Columns, int]:
+def read_distinct(source: Source, query: Query) -> tuple[Columns, int]:
     """As `Source.read`, without the rows that repeat another in every column of the table (the
     first one stays), and how many these were.
 
@@ -247,23 +255,23 @@ def read_distinct(
     equal in every column, and sums over them would be too high. The other columns are read only
     where rows are alike in those that are asked for.
     """
-    found = source.read(table, plain, coded, text, where)
-    hashes = _hashes(found)
+    asked = source.read(query)
+    hashes = _hashes(asked)
     hashes.sort()
     if not (hashes[1:] == hashes[:-1]).any():
-        return found, 0
+        return asked, 0
     del hashes
-    others = [c for c in source.tables[table] if c not in (*plain, *coded, text)]
-    whole = source.read(table, [*plain, *others], coded, text, where)
+    others = [c for c in source.tables[query.table] if c not in query.columns]
+    whole = source.read(replace(query, numbers=[*query.numbers, *others]))
     again = _repeats(whole)
     kept = np.ones(whole.rows, np.bool_)
     kept[again] = False
-    data = {name: whole.data[name][kept] for name in found.data}
+    data = {name: whole.data[name][kept] for name in asked.data}
     return Columns(whole.rows - len(again), data, whole.values), len(again)
 
 
 def repeats_note(repeats: int, what: str) -> str:
-    """What to say of them."""
+    """What to say of rows that were left out as repeats."""
     if repeats == 1:
         return f"1 {what} row repeats another in every column and is not counted again"
     return f"{repeats:,} {what} rows repeat others in every column and are not counted again"
@@ -271,12 +279,12 @@ def repeats_note(repeats: int, what: str) -> str:
 
 def _hashes(columns: Columns) -> Integers:
     """A number per row, equal for equal rows; of unequal ones hardly ever."""
-    found = np.zeros(columns.rows, np.int64)
+    hashes = np.zeros(columns.rows, np.int64)
     for values in columns.data.values():
-        found *= _FACTOR  # wraps around
-        found ^= found >> 29
-        found += values
-    return found
+        hashes *= _FACTOR  # wraps around
+        hashes ^= hashes >> 29
+        hashes += values
+    return hashes
 
 
 def _repeats(columns: Columns) -> Integers:

@@ -2,8 +2,8 @@
 
 The file may come from anywhere, so: it is opened immutable (no ``-wal``, ``-shm`` or lock file
 appears beside it), the schema is not trusted, extensions cannot be loaded, only real tables are
-read (no views, virtual tables or generated columns), and names come from a fixed list. ADBC's
-SQLite driver reads whole columns; where it is not installed Python's sqlite3 does, slower.
+read (no views, virtual tables or generated columns), and names come from a fixed list. Whole
+columns are read by ADBC's SQLite driver, which is faster than Python's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ..base import Artefact, Head
 from . import ops, schema
-from .source import NULL, Columns, Filter, Source, gather
+from .source import NULL, Columns, Query, Source, gather
 
 KIND = "nsys-sqlite"
 DESCRIPTION = "Nsight Systems capture exported to SQLite"
@@ -44,15 +44,15 @@ def sniff(head: Head) -> bool:
 
 def source(path: Path) -> SqliteSource:
     """Open an export; InputError where it is none. To be closed (a context manager)."""
-    found = SqliteSource(path)
-    if not schema.is_nsys(found.tables):
-        found.close()
+    opened = SqliteSource(path)
+    if not schema.is_nsys(opened.tables):
+        opened.close()
         raise InputError(
             "is an SQLite file, but no export of nsys (no CUPTI or NVTX table)",
             file=path,
             fix="make one with: nsys export --type sqlite REPORT.nsys-rep",
         )
-    return found
+    return opened
 
 
 def read(path: Path) -> Artefact:
@@ -76,16 +76,11 @@ def refuse_unfinished(path: Path) -> None:
 class SqliteSource(Source):
     """The tables of one SQLite file. Use as a context manager; safe to read from two threads."""
 
-    def __init__(self, path: Path, *, columnar: bool | None = None) -> None:
-        """Open `path`. `columnar` false keeps to sqlite3; null uses ADBC where it is installed.
-
-        Raises InputError for a file that is missing, not SQLite, damaged, or in the middle of
-        a write.
-        """
+    def __init__(self, path: Path) -> None:
+        """Open `path`; InputError where it is missing, not SQLite, damaged, or being written."""
         self.path = path
         refuse_unfinished(path)
         self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-        self._columnar = _has_adbc() if columnar is None else columnar
         self._connection = self._connect()
         try:
             with self._failing("cannot be read"):
@@ -123,7 +118,7 @@ class SqliteSource(Source):
             ) from None
 
     def _list_tables(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
+        tables: dict[str, tuple[str, ...]] = {}
         rows = self._connection.execute(
             "select name, sql from sqlite_master where type = 'table' limit 10000"
         ).fetchall()
@@ -134,28 +129,17 @@ class SqliteSource(Source):
                 continue
             # table_xinfo's last field: 0 for a stored column; generated and hidden ones differ.
             info = self._connection.execute(f"pragma table_xinfo({_quoted(name)})").fetchall()
-            found[name] = tuple(str(c[1]) for c in info if c[6] == 0)
-        return found
+            tables[name] = tuple(str(c[1]) for c in info if c[6] == 0)
+        return tables
 
-    def read(
-        self,
-        table: str,
-        plain: Sequence[str],
-        coded: Sequence[str] = (),
-        text: str | None = None,
-        where: Filter | None = None,
-    ) -> Columns:
-        """Columns of `table` in file order: see `Source.read`."""
-        columns = [*plain, *coded]
-        guarded = _query(table, columns, where, text, guarded=True)
-        if not self._columnar:
-            return gather(self._plain(guarded, columns, text), plain, coded, text)
+    def read(self, query: Query) -> Columns:
+        """The columns that `query` asks for, in file order."""
+        integers = len(query.numbers) + len(query.coded)
         try:
-            query = _query(table, columns, where, text, guarded=False)
-            return gather(self._adbc(query, len(columns)), plain, coded, text)
-        except _OtherTypes:
+            return gather(self._batches(_sql(query, guarded=False), integers), query)
+        except _OtherTypesError:
             # A column holds something else than integers somewhere: check every value.
-            return gather(self._adbc(guarded, None), plain, coded, text)
+            return gather(self._batches(_sql(query, guarded=True), None), query)
 
     def has_text(self, table: str, column: str) -> bool:
         """Whether any row has text in `column`."""
@@ -170,7 +154,7 @@ class SqliteSource(Source):
         """Names by id, of those in `ids` that the file has."""
         if "StringIds" not in self.tables or not ids:
             return {}
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         wanted = sorted(ids)
         query = f"select id, cast(substr(value, 1, {MAX_NAME}) as text) from StringIds where id in"
         with self._failing("StringIds cannot be read"):
@@ -178,8 +162,8 @@ class SqliteSource(Source):
                 part = ",".join(str(int(i)) for i in wanted[at : at + 500])
                 for key, value in self._connection.execute(f"{query} ({part})"):
                     if isinstance(key, int) and isinstance(value, str):
-                        found.setdefault(key, value)
-        return found
+                        names.setdefault(key, value)
+        return names
 
     def string_ids(self, patterns: Sequence[str]) -> list[int]:
         """Ids of the names that contain one of `patterns`, whatever their case."""
@@ -200,9 +184,8 @@ class SqliteSource(Source):
             query = f"select {_quoted(key)}, {_quoted(value)} from {_quoted(table)} limit 10000"
             return [(k, v) for k, v in self._connection.execute(query)]
 
-    # --- reading ----------------------------------------------------------------------------
-
-    def _adbc(self, query: str, integers: int | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, query: str, integers: int | None) -> Iterator[pa.RecordBatch]:
+        """The rows of `query`; _OtherTypesError where one of the first columns is no integer."""
         import adbc_driver_manager
         import adbc_driver_sqlite.dbapi
 
@@ -222,63 +205,36 @@ class SqliteSource(Source):
                     if integers is not None and any(
                         not pa.types.is_int64(batch.schema.field(i).type) for i in range(integers)
                     ):
-                        raise _OtherTypes
+                        raise _OtherTypesError
                     yield batch
         except (adbc_driver_manager.Error, pa.ArrowException, OSError) as e:
             if integers is not None:
-                raise _OtherTypes from None
+                raise _OtherTypesError from None
             what = " ".join(str(e).split())
             raise InputError(f"cannot be read ({what[:200]})", file=self.path) from None
 
-    def _plain(
-        self, query: str, columns: Sequence[str], text: str | None
-    ) -> Iterator[pa.RecordBatch]:
-        names = [*columns, *([text] if text else [])]
-        with self._failing("cannot be read"), contextlib.closing(self._connect()) as connection:
-            cursor = connection.execute(query)
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                arrays = [
-                    pa.array(values, pa.string() if name == text else pa.int64())
-                    for name, values in zip(names, zip(*rows, strict=True), strict=True)
-                ]
-                yield pa.record_batch(arrays, names=names)
 
-
-class _OtherTypes(Exception):
+class _OtherTypesError(Exception):
     """A column that should hold integers holds something else too."""
-
-
-def _has_adbc() -> bool:
-    try:
-        import adbc_driver_sqlite.dbapi  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _condition(where: Filter) -> str:
-    values = ",".join(str(int(v)) for v in where.values)
-    return f"{_quoted(where.column)} {'not in' if where.exclude else 'in'} ({values})"
-
-
-def _query(
-    table: str, columns: Sequence[str], where: Filter | None, text: str | None, *, guarded: bool
-) -> str:
-    shown = [_guarded(c) if guarded else _quoted(c) for c in columns]
-    if text is not None:
+def _sql(query: Query, *, guarded: bool) -> str:
+    columns = [_guarded(c) if guarded else _quoted(c) for c in (*query.numbers, *query.coded)]
+    if query.text is not None:
         # Never null, or the driver would take a first batch of nulls for integers.
-        shown.append(f"cast(ifnull(substr({_quoted(text)}, 1, {MAX_NAME}), '') as text)")
-    query = f"select {', '.join(shown)} from {_quoted(table)}"
-    if where is not None:
-        condition = _condition(where)
-        if where.exclude:
-            condition = f"({condition} or {_quoted(where.column)} is null)"
-        query += f" where {condition}"
-    return query
+        columns.append(f"cast(ifnull(substr({_quoted(query.text)}, 1, {MAX_NAME}), '') as text)")
+    sql = f"select {', '.join(columns)} from {_quoted(query.table)}"
+    if query.where is None:
+        return sql
+    column = _quoted(query.where.column)
+    values = ",".join(str(int(v)) for v in query.where.values)
+    if query.where.exclude:
+        return f"{sql} where ({column} not in ({values}) or {column} is null)"
+    return f"{sql} where {column} in ({values})"
 
 
 def _guarded(column: str) -> str:

@@ -389,18 +389,15 @@ def test_a_name_without_an_entry_is_unknown(file: Path) -> None:
     assert rows(simple().write(file, extra=extra))[0]["name"] is None
 
 
-def test_the_slow_way_gives_the_same_table(file: Path) -> None:
+def test_text_beside_a_time_that_is_no_integer(file: Path) -> None:
     export = simple()
     export.kernel("x", 1.5, 9)
     export.range("as text", 300, 800)
     export.ranges[-1]["text"] = "as text"
     export.write(file)
-    found = []
-    for columnar in (True, False):
-        with SqliteSource(file, columnar=columnar) as source:
-            found.append(operations(attribute(load(source)), file))
-    assert found[0].equals(found[1])
-    assert found[0].to_pylist()[1]["range"] == "as text"
+    with SqliteSource(file) as source:
+        found = operations(attribute(load(source)), file)
+    assert found.to_pylist()[1]["range"] == "as text"
 
 
 def test_reading_leaves_nothing_beside_the_file(tmp_path: Path, file: Path) -> None:
@@ -532,12 +529,9 @@ def test_kernels_that_differ_in_a_column_that_nobody_reads_are_two(file: Path) -
     assert raw_totals.nsys(file) == {"kernel": 60}
 
 
-@pytest.mark.parametrize("columnar", [True, False])
-def test_ranges_that_are_in_the_file_twice_are_no_range_inside_itself(
-    file: Path, columnar: bool
-) -> None:
+def test_ranges_that_are_in_the_file_twice_are_no_range_inside_itself(file: Path) -> None:
     simple().write(file, extra=TWICE.format("NVTX_EVENTS"))
-    with SqliteSource(file, columnar=columnar) as source:
+    with SqliteSource(file) as source:
         capture = load(source)
         found = operations(attribute(capture), file)
     assert found["range_path"].to_pylist() == [["outer", "inner"], ["outer"]]
