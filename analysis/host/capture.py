@@ -71,7 +71,7 @@ def warned(host: Host | None) -> list[str]:
     reasons = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.missing}
     partly = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.calls}
     doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
-    return diagnostics.told(doubts)
+    return diagnostics.sentences(doubts)
 
 
 def block(

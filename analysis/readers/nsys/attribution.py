@@ -12,7 +12,7 @@ captured: `origin` gives the ranges around the creation of its node, where the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -70,13 +70,7 @@ class _Trees:
             end = np.where(end == NULL, np.iinfo(np.int64).max, end)
             forest = plant(ranges.start[which], end, ranges.loose[which])
             if len(which) != len(ranges) or len(forests):
-                forest = Forest(
-                    forest.start,
-                    forest.end,
-                    forest.parent,
-                    which[forest.owner].astype(np.int32),
-                    forest.levels,
-                )
+                forest = replace(forest, owner=which[forest.owner].astype(np.int32))
             self._at[thread] = (forest, offset)
             forests.append(forest)
             offset += len(forest.start)
@@ -84,15 +78,15 @@ class _Trees:
 
     def innermost(self, moments: Integers, threads: Codes, values: list[int]) -> Indices:
         """Pieces of the joined forest that hold moments of threads, given as codes."""
-        found = np.full(len(moments), -1, np.int32)
+        innermost = np.full(len(moments), -1, np.int32)
         for code, thread in enumerate(values):
             forest, offset = self._at.get(thread, (None, 0))
             if forest is None:
                 continue
             here = threads == code
             pieces = forest.innermost(moments if here.all() else moments[here])
-            found[here] = np.where(pieces >= 0, pieces + np.int32(offset), -1)
-        return found
+            innermost[here] = np.where(pieces >= 0, pieces + np.int32(offset), -1)
+        return innermost
 
 
 def attribute(capture: Capture) -> Attribution:
@@ -103,17 +97,15 @@ def attribute(capture: Capture) -> Attribution:
     matches = [_match(operations, calls) for operations in capture.operations]
     if any((m < 0).any() for m in matches) and capture.more_calls is not None:
         # Launched by a call of an unforeseen name, or by none in the capture: look among all.
-        others = capture.more_calls()
-        if len(others):
-            first = len(calls)
-            calls = _append(calls, others)
-            for operations, match in zip(capture.operations, matches, strict=True):
-                missing = match < 0
-                if missing.any():
-                    again = _match(operations, others)
-                    match[missing] = np.where(again >= 0, again + np.int32(first), -1)[missing]
+        others, first = capture.more_calls(), len(calls)
+        calls = _append(calls, others)
+        for operations, match in zip(capture.operations, matches, strict=True):
+            missing = match < 0
+            if missing.any():
+                again = _match(operations, others)
+                match[missing] = np.where(again >= 0, again + np.int32(first), -1)[missing]
     launched = []
-    origin_of = _origins(capture.nodes, trees)
+    node_pieces = _node_pieces(capture.nodes, trees)
     for operations, match in zip(capture.operations, matches, strict=True):
         has = match >= 0
         missing_count = int((~has).sum())
@@ -131,26 +123,27 @@ def attribute(capture: Capture) -> Attribution:
             start[has] = calls.start[match[has]]
             piece = np.full(len(match), -1, np.int32)
             piece[has] = trees.innermost(start[has], calls.thread[match[has]], calls.threads)
-        launched.append(Launched(operations, piece, match, start, origin_of(operations)))
+        origin = _origin(operations, node_pieces)
+        launched.append(Launched(operations, piece, match, start, origin))
     return Attribution(capture, trees.joined, launched, notes)
 
 
 def _by_thread(ranges: Ranges) -> list[tuple[int, npt.NDArray[np.int64]]]:
     """Thread (globalTid) and its ranges' indices; a range of two threads is in both."""
     crossing_code = np.asarray([t != NULL for t in ranges.end_threads] or [False])
-    found: dict[int, npt.NDArray[np.int64]] = {}
+    by_thread: dict[int, npt.NDArray[np.int64]] = {}
     for code, thread in enumerate(ranges.threads):
         if thread != NULL:
-            found[thread] = np.flatnonzero(ranges.thread == code)
+            by_thread[thread] = np.flatnonzero(ranges.thread == code)
     if crossing_code.any() and len(ranges):
         moved = np.flatnonzero(crossing_code[ranges.end_thread] & ranges.loose)
         for code, thread in enumerate(ranges.end_threads):
             if thread == NULL:
                 continue
             extra = moved[ranges.end_thread[moved] == code]
-            own = found.get(thread, np.empty(0, np.int64))
-            found[thread] = np.union1d(own, extra)
-    return [(t, w) for t, w in found.items() if len(w)]
+            own = by_thread.get(thread, np.empty(0, np.int64))
+            by_thread[thread] = np.union1d(own, extra)
+    return [(t, w) for t, w in by_thread.items() if len(w)]
 
 
 def _append(calls: Calls, others: Calls) -> Calls:
@@ -166,9 +159,9 @@ def _append(calls: Calls, others: Calls) -> Calls:
 
 def _match(operations: Operations, calls: Calls) -> Indices:
     """Index of each operation's call, -1 for none."""
-    found = np.full(len(operations), -1, np.int32)
+    call = np.full(len(operations), -1, np.int32)
     if not len(operations) or not len(calls):
-        return found
+        return call
     owners: dict[int, list[int]] = {}
     for code, thread in enumerate(calls.threads):
         if thread != NULL:
@@ -192,8 +185,8 @@ def _match(operations: Operations, calls: Calls) -> Indices:
             match = np.where(match >= 0, np.flatnonzero(theirs)[match], -1).astype(np.int32)
         if all_mine:
             return match
-        found[mine] = match
-    return found
+        call[mine] = match
+    return call
 
 
 def _latest(correlation: Integers, start: Integers, wanted: Integers) -> Indices:
@@ -219,51 +212,48 @@ def _latest(correlation: Integers, start: Integers, wanted: Integers) -> Indices
     return np.where(hit, order[at], -1).astype(np.int32)
 
 
-class _origins:  # noqa: N801 - used as a function that remembers the nodes
-    """Gives per operation the innermost piece around the creation of its graph node."""
+def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int], int]:
+    """The innermost piece around the creation of each graph node, by process key and node."""
+    if nodes is None or not len(nodes.node):
+        return {}
+    made: dict[tuple[int, int], tuple[int, int]] = {}
+    copied: dict[tuple[int, int], int] = {}
+    columns = (nodes.node, nodes.original, nodes.start, nodes.thread)
+    for node, original, start, thread in zip(*(c.tolist() for c in columns), strict=True):
+        if NULL in (node, start, thread):
+            continue
+        key = (thread >> schema.PROCESS_SHIFT, node)
+        if original not in (NULL, 0, node):
+            copied.setdefault(key, original)
+        made.setdefault(key, (start, thread))
+    places = []
+    for key in made:
+        first = key
+        seen = {first}
+        while first in copied and (first[0], copied[first]) in made:
+            first = (first[0], copied[first])
+            if first in seen:
+                break
+            seen.add(first)
+        places.append(made[first])
+    threads = sorted({t for _, t in places})
+    code = {t: i for i, t in enumerate(threads)}
+    pieces = trees.innermost(
+        np.asarray([s for s, _ in places], np.int64),
+        np.asarray([code[t] for _, t in places], np.int32),
+        threads,
+    )
+    return dict(zip(made, pieces.tolist(), strict=True))
 
-    def __init__(self, nodes: GraphNodes | None, trees: _Trees) -> None:
-        self._piece: dict[tuple[int, int], int] = {}
-        if nodes is None or not len(nodes.node):
-            return
-        made: dict[tuple[int, int], tuple[int, int]] = {}
-        copied: dict[tuple[int, int], int] = {}
-        columns = (nodes.node, nodes.original, nodes.start, nodes.thread)
-        for node, original, start, thread in zip(*(c.tolist() for c in columns), strict=True):
-            if NULL in (node, start, thread):
-                continue
-            key = (thread >> schema.PROCESS_SHIFT, node)
-            if original not in (NULL, 0, node):
-                copied.setdefault(key, original)
-            made.setdefault(key, (start, thread))
-        keys = []
-        places = []
-        for key in made:
-            first = key
-            seen = {first}
-            while first in copied and (first[0], copied[first]) in made:
-                first = (first[0], copied[first])
-                if first in seen:
-                    break
-                seen.add(first)
-            keys.append(key)
-            places.append(made[first])
-        threads = sorted({t for _, t in places})
-        code = {t: i for i, t in enumerate(threads)}
-        pieces = trees.innermost(
-            np.asarray([s for s, _ in places], np.int64),
-            np.asarray([code[t] for _, t in places], np.int32),
-            threads,
-        )
-        self._piece = dict(zip(keys, pieces.tolist(), strict=True))
 
-    def __call__(self, operations: Operations) -> Indices | None:
-        if operations.node is None or not self._piece:
-            return None
-        found = np.full(len(operations), -1, np.int32)
-        for code, process in enumerate(operations.processes):
-            here = np.flatnonzero((operations.process == code) & (operations.node != NULL))
-            distinct, inverse = np.unique(operations.node[here], return_inverse=True)
-            pieces = [self._piece.get((process, n), -1) for n in distinct.tolist()]
-            found[here] = np.asarray(pieces, np.int32)[inverse] if pieces else -1
-        return found
+def _origin(operations: Operations, node_pieces: dict[tuple[int, int], int]) -> Indices | None:
+    """Per operation the innermost piece around the creation of its graph node."""
+    if operations.node is None or not node_pieces:
+        return None
+    origin = np.full(len(operations), -1, np.int32)
+    for code, process in enumerate(operations.processes):
+        here = np.flatnonzero((operations.process == code) & (operations.node != NULL))
+        distinct, inverse = np.unique(operations.node[here], return_inverse=True)
+        pieces = [node_pieces.get((process, n), -1) for n in distinct.tolist()]
+        origin[here] = np.asarray(pieces, np.int32)[inverse] if pieces else -1
+    return origin

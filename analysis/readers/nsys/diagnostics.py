@@ -72,7 +72,7 @@ def shortened(text: str) -> str:
     return _PLAIN.sub(r"\1", text)
 
 
-def told(diagnostics: Sequence[Diagnostic]) -> list[str]:
+def sentences(diagnostics: Sequence[Diagnostic]) -> list[str]:
     """Each as a sentence without its full stop, at most `MOST` and how many more there are."""
     more = len(diagnostics) - MOST
     rest = [f"nsys said {more} more such things"] if more > 0 else []
