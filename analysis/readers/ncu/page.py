@@ -25,6 +25,7 @@ out.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from ..base import Artefact, Head
 from ..bounded import MIB, open_text
 from ..numbers import in_doubt, style_of
 from .rows import ROW, UNITS_ROW, Layout, parse_header
-from .tables import AS_ONE, Tables, metric_columns, of_ranges
+from .tables import AS_ONE, PageTables, of_ranges
 
 KIND = "ncu-csv"
 DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
@@ -56,14 +57,8 @@ def sniff(head: Head) -> bool:
     """An ncu header, or the lines that ncu prints about itself."""
     if "\x00" in head.text[:1024]:
         return False
-    return parse_header_in(head.text) or any(
-        mark in head.text for mark in ("==PROF== ", "==ERROR== ERR_NVGPUCTRPERM")
-    )
-
-
-def parse_header_in(text: str) -> bool:
-    """Whether `text` holds the beginning of an ncu header."""
-    return '"ID","Process ID","Process Name"' in text or bool(_SUMMARY.search(text))
+    marks = ('"ID","Process ID","Process Name"', "==PROF== ", "==ERROR== ERR_NVGPUCTRPERM")
+    return any(mark in head.text for mark in marks) or bool(_SUMMARY.search(head.text))
 
 
 @dataclass
@@ -74,6 +69,12 @@ class _Run:
     line: int  # of the header
     units: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
+
+    def values(self) -> Iterator[str]:
+        """The texts of all metrics."""
+        details = self.layout.is_details
+        at = (self.layout.index["Metric Value"],) if details else self.layout.metrics
+        return (row[i] for row in self.rows for i in at)
 
 
 @dataclass
@@ -219,14 +220,14 @@ def _no_rows(path: Path, found: _Found) -> InputError:
 
 
 def _artefact(path: Path, found: _Found) -> Artefact:
-    tables = Tables(path.name, _clock_control(found))
+    tables = PageTables(path.name, _clock_control(found))
     notes = []
     unsure = 0
     for run in found.runs:
-        values = _distinct_values(run)
+        values = set(run.values())
         style = style_of(values)
         if style.decimal is None:
-            unsure += (doubtful := _in_doubt(run))
+            unsure += (doubtful := in_doubt(run.values()))
             notes.append(
                 f"Decimal points and commas are mixed; numbers that could be either ({doubtful} "
                 f"in {len(run.rows)} rows) are null."
@@ -276,19 +277,3 @@ def _artefact(path: Path, found: _Found) -> Artefact:
 def _clock_control(found: _Found) -> str | None:
     unlocked = any("unmodified GPU clocks" in warning for warning in found.warnings)
     return "none" if unlocked else None
-
-
-def _distinct_values(run: _Run) -> set[str]:
-    columns = _value_columns(run)
-    return {row[i] for row in run.rows for i in columns}
-
-
-def _in_doubt(run: _Run) -> int:
-    columns = _value_columns(run)
-    return sum(in_doubt(row[i] for i in columns) for row in run.rows)
-
-
-def _value_columns(run: _Run) -> list[int]:
-    if run.layout.is_details:
-        return [run.layout.index["Metric Value"]]
-    return [i for i, _ in metric_columns(run.layout)]

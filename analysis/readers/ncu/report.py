@@ -14,14 +14,11 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import pyarrow as pa
-
 from ....core import own_ranges
 from ....core.errors import InputError, ToolMissing
-from ....core.tables import table
 from ..base import Artefact, Head
 from ..bounded import valid_text
-from .tables import AS_ONE, KERNEL, LAUNCHES, RANGE, RULES, of_ranges
+from .tables import AS_ONE, KERNEL, RANGE, Tables, of_ranges
 
 KIND = "ncu-rep"
 _WORKLOADS = (KERNEL, RANGE, "graph", "cmdlist")
@@ -83,37 +80,35 @@ def read(path: Path) -> Artefact:
 
 def artefact(report: Any, path: Path) -> Artefact:
     """The tables of a loaded report (`ncu_report.IContext`)."""
-    counters = _Counters()
-    launches: list[dict[str, Any]] = []
-    rules: list[dict[str, Any]] = []
+    tables = Tables(path.name)
+    metrics: set[str] = set()
+    measured = 0
     for r in range(report.num_ranges()):
         results = report.range_by_idx(r)
         for a in range(results.num_actions()):
             action = results.action_by_idx(a)
-            launch = _launch(action, path.name, len(launches))
-            launches.append(launch)
-            counters.add(action, launch)
-            rules += _rules(action, launch)
+            launch = _launch(action, path.name, len(tables.launches))
+            tables.launches[launch["launch"]] = launch
+            names = _add_counters(tables, action, launch)
+            metrics.update(names)
+            measured += bool(names)
+            _add_rules(tables, action, launch)
+    launches = tables.launches.values()
     if not launches:
         raise InputError("holds no result", file=path, fix="was any kernel profiled?")
-    tables = {
-        "counters": table("counters", counters.columns),
-        "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
-    }
-    if rules:
-        tables["rules"] = pa.Table.from_pylist(rules, schema=RULES)
+    built = tables.build()
     facts = {
         "launches": len(launches),
-        "metrics": len(set(counters.columns["metric"])),
+        "metrics": len(metrics),
         "nvtx": any(launch["ranges"] for launch in launches),
     }
     notes = ["Process ids are not in a report."]
-    if of_ranges(tables["launches"]):
+    if of_ranges(built["launches"]):
         notes.insert(0, AS_ONE)
-    bare = len(launches) - len(set(counters.columns["launch"]))
+    bare = len(launches) - measured
     if bare:
         notes.insert(0, f"{bare} launches have no metric at all: is the report whole?")
-    return Artefact(KIND, tables, facts, notes)
+    return Artefact(KIND, built, facts, notes)
 
 
 def _value(action: Any, name: str) -> Any:
@@ -159,9 +154,6 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
         "launch": number,
         "layer": innermost,
         "kernel": _text(action.name(action.NameBase_DEMANGLED)),
-        "process": None,
-        "process_name": None,
-        "time": None,
         "context": _integer(_value(action, "launch__context_id")),
         "stream": _integer(_value(action, "launch__stream_id")) if alone else None,
         "device": _integer(_value(action, "device__attribute_device_index")),
@@ -171,7 +163,6 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
         "ranges": [name for _, name in push_pop],
         "range_domains": [domain for domain, _ in push_pop],
         "start_end_ranges": [name for _, name in start_end],
-        "nvtx": None,
         "workload": workload,
     }
 
@@ -193,56 +184,41 @@ def _innermost(found: list[Any]) -> str | None:
     return names[-1] if names else None
 
 
-class _Counters:
-    """The columns of `counters`, filled launch by launch."""
-
-    def __init__(self) -> None:
-        names = ("source", "layer", "kernel", "launch", "metric", "unit", "value", "text")
-        self.columns: dict[str, list[Any]] = {name: [] for name in names}
-        # Every launch has the same metrics, hundreds of them.
-        self._valid: dict[str, str] = {}
-
-    def add(self, action: Any, launch: dict[str, Any]) -> None:
-        columns, before = self.columns, len(self.columns["metric"])
-        for name in action.metric_names():
-            # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
-            metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
-            if metric is None:
-                continue
-            value: Any = metric.value() if metric.has_value() else None
-            finite = isinstance(value, (int, float)) and math.isfinite(value)
-            valid = self._valid.get(name)
-            if valid is None:
-                valid = self._valid[name] = valid_text(name)
-            columns["metric"].append(valid)
-            columns["unit"].append(_text(metric.unit()))
-            columns["value"].append(float(value) if finite else None)
-            columns["text"].append(None if finite else _text(value))
-        added = len(columns["metric"]) - before
-        for name in ("source", "layer", "kernel", "launch"):
-            columns[name] += [launch[name]] * added
+def _add_counters(tables: Tables, action: Any, launch: dict[str, Any]) -> list[str]:
+    """Add the metrics of a launch; their names."""
+    names: list[str] = []
+    units: list[str | None] = []
+    values: list[float | None] = []
+    texts: list[str | None] = []
+    for name in action.metric_names():
+        # `breakdown:X` holds no value, only the names of the metrics that X is the maximum of.
+        metric = None if name.startswith("breakdown:") else action.metric_by_name(name)
+        if metric is None:
+            continue
+        value: Any = metric.value() if metric.has_value() else None
+        finite = isinstance(value, (int, float)) and math.isfinite(value)
+        names.append(valid_text(name))
+        units.append(_text(metric.unit()))
+        values.append(float(value) if finite else None)
+        texts.append(None if finite else _text(value))
+    tables.add_counters(launch, names, units, values, texts)
+    return names
 
 
-def _rules(action: Any, launch: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = []
+def _add_rules(tables: Tables, action: Any, launch: dict[str, Any]) -> None:
     for rule in action.rule_results_as_dicts():
         message = rule.get("rule_message") or {}
         speedup = rule.get("speedup_estimation") or {}
         value = speedup.get("speedup") if isinstance(speedup, dict) else None
-        rows.append(
-            {
-                "source": launch["source"],
-                "launch": launch["launch"],
-                "kernel": launch["kernel"],
-                "section": _text(rule.get("section_identifier")),
-                "rule": _text(rule.get("name") or rule.get("rule_identifier")),
-                "type": _text(message.get("type")),
-                "text": _text(message.get("message")),
-                "speedup_type": _text(speedup.get("type")),
-                "speedup": float(value) if isinstance(value, (int, float)) else None,
-            }
+        tables.add_rule(
+            launch,
+            section=_text(rule.get("section_identifier")),
+            rule=_text(rule.get("name") or rule.get("rule_identifier")),
+            type=_text(message.get("type")),
+            text=_text(message.get("message")),
+            speedup_type=_text(speedup.get("type")),
+            speedup=float(value) if isinstance(value, (int, float)) else None,
         )
-    return rows
 
 
 def _text(value: Any) -> str | None:

@@ -98,6 +98,18 @@ class Layout:
         return tuple(i for i, name in enumerate(self.columns) if is_nvtx(name))
 
     @cached_property
+    def metrics(self) -> tuple[int, ...]:
+        """Positions of the columns of a raw page that are metrics."""
+        launch = LAUNCH_COLUMNS
+        names = enumerate(self.columns)
+        return tuple(i for i, name in names if name not in launch and not is_nvtx(name))
+
+    def get(self, row: list[str], column: str) -> str | None:
+        """The text of a row in a column; None where it is empty or there is no such column."""
+        at = self.index.get(column)
+        return None if at is None else row[at] or None
+
+    @cached_property
     def _shortest(self) -> int:
         # Detail rows stop after the value where rules are printed; raw rows never do.
         return self.index["Metric Value"] + 1 if self.is_details else len(self.columns)

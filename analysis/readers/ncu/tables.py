@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from ....core import own_ranges
 from ....core.tables import table
 from ..numbers import Style
-from .rows import LAUNCH_COLUMNS, Layout, is_nvtx, ranges
+from .rows import Layout, ranges
 
 Parse = Callable[[str], float | None]
 
@@ -65,33 +65,75 @@ _COLUMNS = ("layer", "kernel", "launch", "metric", "unit", "value", "text", "sec
 _NEEDS_UNIT = re.compile(r"\w*__\w*(?:time_duration|bytes)\w*\.(?:sum|avg|min|max)\Z")
 
 
-def metric_columns(layout: Layout) -> list[tuple[int, str]]:
-    """Position and name of the columns of a raw page that are metrics."""
-    return [
-        (i, name)
-        for i, name in enumerate(layout.columns)
-        if name not in LAUNCH_COLUMNS and not is_nvtx(name)
-    ]
-
-
 def of_ranges(launches: pa.Table) -> bool:
     """Whether rows of a table `launches` are of more than a kernel each: of no layer then."""
     return not set(launches["workload"].unique().to_pylist()) <= {KERNEL, None}
 
 
 class Tables:
-    """Collects the rows of a file's tables, column by column and in chunks.
+    """Collects the counters, launches and rules of a file, the counters in chunks."""
+
+    def __init__(self, source: str, clock_control: str | None = None) -> None:
+        self.source, self._clock_control = source, clock_control
+        self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+        self._chunks: list[pa.Table] = []
+        self.launches: dict[int, dict[str, Any]] = {}
+        self._rules: list[dict[str, Any]] = []
+
+    def add_counters(
+        self,
+        launch: dict[str, Any],
+        names: Sequence[str],
+        units: Sequence[str | None],
+        values: Sequence[float | None],
+        texts: Sequence[str | None],
+        section: str | None = None,
+    ) -> None:
+        """Add the metrics of a launch."""
+        columns, count = self._columns, len(names)
+        for column in ("layer", "kernel", "launch"):
+            columns[column] += [launch[column]] * count
+        columns["metric"] += names
+        columns["unit"] += units
+        columns["value"] += values
+        columns["text"] += texts
+        columns["section"] += [section] * count
+        if len(columns["metric"]) >= _CHUNK:
+            self._flush()
+
+    def add_rule(self, launch: dict[str, Any], **columns: Any) -> None:
+        """Add what a rule says of a launch."""
+        key = {"source": self.source, "launch": launch["launch"], "kernel": launch["kernel"]}
+        self._rules.append({**key, **columns})
+
+    def _flush(self) -> None:
+        count = len(self._columns["metric"])
+        constant = {"source": self.source, "clock_control": self._clock_control}
+        repeated = {name: [value] * count for name, value in constant.items()}
+        self._chunks.append(table("counters", {**repeated, **self._columns}))
+        self._columns = {name: [] for name in _COLUMNS}
+
+    def build(self) -> dict[str, pa.Table]:
+        """The tables of all that was added."""
+        self._flush()
+        tables = {
+            "counters": pa.concat_tables(self._chunks),
+            "launches": pa.Table.from_pylist(list(self.launches.values()), schema=LAUNCHES),
+        }
+        if self._rules:
+            tables["rules"] = pa.Table.from_pylist(self._rules, schema=RULES)
+        return tables
+
+
+class PageTables(Tables):
+    """The tables of a printed page, from its rows.
 
     `unitless`: how many numbers have no unit that need one to say anything, by metric; their values
     are null and the number is left as text.
     """
 
     def __init__(self, source: str, clock_control: str | None) -> None:
-        self._source, self._clock_control = source, clock_control
-        self._columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
-        self._chunks: list[pa.Table] = []
-        self._launches: dict[int, dict[str, Any]] = {}
-        self._rules: list[dict[str, Any]] = []
+        super().__init__(source, clock_control)
         self._next = 0
         self.unitless: Counter[str] = Counter()
 
@@ -99,9 +141,8 @@ class Tables:
         """Add one table's rows. Launch ids that were taken by an earlier table are numbered on."""
         known: dict[tuple[str, str], dict[str, Any]] = {}
         parse = cache(style.parse)  # the same text comes with every launch
-        metrics = metric_columns(layout)
-        names = [name for _, name in metrics]
-        printed = [(units[i] or None) if units else None for i, _ in metrics]
+        names = [layout.columns[i] for i in layout.metrics]
+        printed = [(units[i] or None) if units else None for i in layout.metrics]
         offset = self._next
         for row in rows:
             key = (row[layout.index["ID"]], row[layout.index["Process ID"]])
@@ -111,22 +152,18 @@ class Tables:
             if layout.is_details:
                 self._detail(layout, row, launch, parse)
             else:
-                texts = [row[i] for i, _ in metrics]
+                texts = [row[i] for i in layout.metrics]
                 self._counters(launch, names, printed, texts, None, parse)
-            if len(self._columns["metric"]) >= _CHUNK:
-                self._flush()
 
     def _launch(self, layout: Layout, row: list[str], offset: int) -> dict[str, Any]:
-        def get(column: str) -> str | None:
-            i = layout.index.get(column)
-            return (row[i] or None) if i is not None else None
+        get = partial(layout.get, row)
 
         def number(column: str) -> int | None:
             text = get(column)
             return int(text) if text is not None and text.isdecimal() and len(text) < 19 else None
 
         launch = (number("ID") or 0) + offset
-        if launch in self._launches:  # of another process
+        if launch in self.launches:  # of another process
             launch = self._next
         self._next = max(self._next, launch + 1)
         nvtx = [row[i] for i in layout.nvtx]
@@ -134,8 +171,8 @@ class Tables:
         start_end = ranges(nvtx[1]) if len(nvtx) > 1 else None
         open_ranges = push_pop or start_end or []
         own = own_ranges.innermost(*([r.name for r in of or []] for of in (push_pop, start_end)))
-        found = self._launches[launch] = {
-            "source": self._source,
+        columns = self.launches[launch] = {
+            "source": self.source,
             "launch": launch,
             "layer": own or (open_ranges[-1].name if open_ranges else None),
             "kernel": get("Kernel Name") or get("Range Name"),
@@ -154,37 +191,24 @@ class Tables:
             "nvtx": " ".join(text.strip() for text in nvtx).strip() or None,
             "workload": RANGE if get("Stream") == "n/a" else None,
         }
-        return found
+        return columns
 
-    def _detail(
-        self,
-        layout: Layout,
-        row: list[str],
-        launch: dict[str, Any],
-        parse: Parse,
-    ) -> None:
-        def get(column: str) -> str | None:
-            i = layout.index.get(column)
-            return (row[i] or None) if i is not None else None
-
+    def _detail(self, layout: Layout, row: list[str], launch: dict[str, Any], parse: Parse) -> None:
+        get = partial(layout.get, row)
         section, label, metric = get("Section Name"), get("Body Item Label"), get("Metric Name")
         if metric:
             where = f"{section} / {label}" if label else section
             text = get("Metric Value") or ""
             self._counters(launch, [metric], [get("Metric Unit")], [text], where, parse)
         if get("Rule Name"):
-            self._rules.append(
-                {
-                    "source": self._source,
-                    "launch": launch["launch"],
-                    "kernel": launch["kernel"],
-                    "section": section,
-                    "rule": get("Rule Name"),
-                    "type": get("Rule Type"),
-                    "text": get("Rule Description"),
-                    "speedup_type": get("Estimated Speedup Type"),
-                    "speedup": parse(get("Estimated Speedup") or ""),
-                }
+            self.add_rule(
+                launch,
+                section=section,
+                rule=get("Rule Name"),
+                type=get("Rule Type"),
+                text=get("Rule Description"),
+                speedup_type=get("Estimated Speedup Type"),
+                speedup=parse(get("Estimated Speedup") or ""),
             )
 
     def _counters(
@@ -196,51 +220,14 @@ class Tables:
         section: str | None,
         parse: Parse,
     ) -> None:
-        found = [parse(text) for text in texts]
+        values = [parse(text) for text in texts]
         for i, unit in enumerate(units):
-            if unit is None and found[i] is not None and _NEEDS_UNIT.match(names[i]):
+            if unit is None and values[i] is not None and _NEEDS_UNIT.match(names[i]):
                 self.unitless[names[i]] += 1
-                found[i] = None
-        count = len(names)
-        columns = self._columns
-        for column, value in (
-            ("layer", launch["layer"]),
-            ("kernel", launch["kernel"]),
-            ("launch", launch["launch"]),
-            ("section", section),
-        ):
-            columns[column] += [value] * count
-        columns["metric"] += names
-        columns["unit"] += units
-        columns["value"] += found
+                values[i] = None
         # The text is kept where it says more than the number: words, values of instances.
-        columns["text"] += [
+        kept = [
             None if value is not None and "(" not in text else text or None
-            for value, text in zip(found, texts, strict=True)
+            for value, text in zip(values, texts, strict=True)
         ]
-
-    def _flush(self) -> None:
-        count = len(self._columns["metric"])
-        self._chunks.append(
-            table(
-                "counters",
-                {
-                    "source": [self._source] * count,
-                    "clock_control": [self._clock_control] * count,
-                    **self._columns,
-                },
-            )
-        )
-        self._columns = {name: [] for name in _COLUMNS}
-
-    def build(self) -> dict[str, pa.Table]:
-        """The tables of all rows that were added."""
-        self._flush()
-        launches = list(self._launches.values())
-        tables = {
-            "counters": pa.concat_tables(self._chunks),
-            "launches": pa.Table.from_pylist(launches, schema=LAUNCHES),
-        }
-        if self._rules:
-            tables["rules"] = pa.Table.from_pylist(self._rules, schema=RULES)
-        return tables
+        self.add_counters(launch, names, units, values, kept, section)
