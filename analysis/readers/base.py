@@ -113,6 +113,12 @@ def read_head(path: Path) -> Head:
     return Head(path, data, status.st_size, compression=compression)
 
 
+def int64(value: Any) -> int | None:
+    """`value` where it is an integer of at most 64 bits, else None."""
+    ok = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return value if ok else None
+
+
 def _entries(path: Path) -> tuple[str, ...]:
     names = []
     try:

@@ -11,13 +11,13 @@ import re
 from ...core.errors import InputError
 from .base import Head
 
+_ENGINE = (
+    "is a TensorRT engine, which only the TensorRT that built it can load",
+    "read its layer information (trtexec --exportLayerInfo) instead",
+)
 # Beginning of the file: what it is, what to do. Sources: the formats' own documentation.
 _MAGIC: tuple[tuple[bytes, str, str], ...] = (
-    (
-        b"ftrt",
-        "is a TensorRT engine, which only the TensorRT that built it can load",
-        "read its layer information (trtexec --exportLayerInfo) instead",
-    ),
+    (b"ftrt", *_ENGINE),
     (
         b"PK\x03\x04",
         "is a zip archive (a torch.save or .pt2 file, or a packed capture)",
@@ -31,7 +31,6 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1", "is one Arrow file", "name the directory that `nsys export` wrote it into"),
     (b"PAR1", "is one Parquet file", "name the directory that `nsys export` wrote it into"),
     (b"\x89HDF", "is an HDF5 file", "export with `nsys export --type sqlite`"),
-    (b"ustar", "is a tar archive", "unpack it"),
 )
 _NSYS = b"QDSTRM", b"NSYS", b"DBG\x00", b"Nsight Systems"
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
@@ -76,10 +75,7 @@ def _binary(head: Head) -> tuple[str, str] | None:
     if name.endswith((".onnx", ".pb", ".pbtxt")):
         return "is an ONNX or protobuf model", "profile it first"
     if name.endswith((".engine", ".plan", ".trt")):
-        return (
-            "is a TensorRT engine, which only the TensorRT that built it can load",
-            "read its layer information (trtexec --exportLayerInfo) instead",
-        )
+        return _ENGINE
     return "is binary data of no known kind", ""
 
 

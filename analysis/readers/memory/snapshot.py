@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ..base import Artefact, Head
+from ..base import Artefact, Head, int64
 from ..bounded import MIB, read_bytes, valid_text
 from ..json_documents import parse_json
 from . import pickle
@@ -148,11 +148,11 @@ def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
         notes.append("No frames of blocks: torch.cuda.memory._record_memory_history was not on.")
     used = [b for b in blocks if b["state"] in _IN_USE]
     facts = {
-        "devices": sorted({d for s in segments if (d := _int(s.get("device"))) is not None}),
+        "devices": sorted({d for s in segments if (d := int64(s.get("device"))) is not None}),
         "segments": len(segments),
         "blocks": len(blocks),
         "events": len(events),
-        "reserved_bytes": _sum(_int(s.get("total_size")) for s in segments),
+        "reserved_bytes": _sum(int64(s.get("total_size")) for s in segments),
         "in_use_bytes": _sum(b["size"] for b in used),
         "requested_bytes": _sum(b["requested_size"] for b in used),
         "settings": _scalars(snapshot.get("allocator_settings")),
@@ -176,53 +176,44 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return total
 
 
-def _int(value: Any) -> int | None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return value if ok else None
-
-
 def _text(value: Any) -> str | None:
     return valid_text(value) if isinstance(value, str) else None
 
 
 def _blocks(segment: dict[str, Any], path: Path) -> list[dict[str, Any]]:
-    start = _int(segment.get("address"))
+    start = int64(segment.get("address"))
     at = start
     rows = []
     for block in _dicts(segment.get("blocks", []), "blocks", path):
-        size = _int(block.get("size"))
+        size = int64(block.get("size"))
         history = block.get("history")
         old = history[-1] if isinstance(history, list) and history else None
         old = old if isinstance(old, dict) else {}
-        address = _int(block.get("address"))
-        requested = _int(block.get("requested_size"))
+        address = int64(block.get("address"))
+        requested = int64(block.get("requested_size"))
         rows.append(
             {
-                "device": _int(segment.get("device")),
+                "device": int64(segment.get("device")),
                 "segment": start,
                 "segment_type": _text(segment.get("segment_type")),
-                "stream": _int(segment.get("stream")),
+                "stream": int64(segment.get("stream")),
                 "address": at if address is None else address,
                 "size": size,
-                "requested_size": _int(old.get("real_size")) if requested is None else requested,
+                "requested_size": int64(old.get("real_size")) if requested is None else requested,
                 "state": _text(block.get("state")),
                 "frames": _frame_text(block.get("frames") or old.get("frames")),
             }
         )
-        at = None if at is None or size is None else _int(at + size)
+        at = None if at is None or size is None else int64(at + size)
     return rows
 
 
 def _segment(segment: dict[str, Any], path: Path) -> dict[str, Any]:
     expandable = segment.get("is_expandable")
+    same = ("device", "address", "allocated_size", "active_size", "requested_size", "stream")
     return {
-        "device": _int(segment.get("device")),
-        "address": _int(segment.get("address")),
-        "size": _int(segment.get("total_size")),
-        "allocated_size": _int(segment.get("allocated_size")),
-        "active_size": _int(segment.get("active_size")),
-        "requested_size": _int(segment.get("requested_size")),
-        "stream": _int(segment.get("stream")),
+        **{name: int64(segment.get(name)) for name in same},
+        "size": int64(segment.get("total_size")),
         "segment_type": _text(segment.get("segment_type")),
         "expandable": expandable if isinstance(expandable, bool) else None,
         "blocks": len(_dicts(segment.get("blocks", []), "blocks", path)),
@@ -231,20 +222,20 @@ def _segment(segment: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _adds_up(segment: dict[str, Any], path: Path) -> bool:
-    sizes = [_int(b.get("size")) for b in _dicts(segment.get("blocks", []), "blocks", path)]
-    total = _int(segment.get("total_size"))
+    sizes = [int64(b.get("size")) for b in _dicts(segment.get("blocks", []), "blocks", path)]
+    total = int64(segment.get("total_size"))
     return total is None or None in sizes or _sum(sizes) == total
 
 
 def _event(event: dict[str, Any]) -> dict[str, Any]:
-    microseconds = _int(event.get("time_us"))
+    microseconds = int64(event.get("time_us"))
     address = event.get("addr", event.get("device_free"))
     return {
         "action": _text(event.get("action")),
-        "address": _int(address),
-        "size": _int(event.get("size")),
-        "stream": _int(event.get("stream")),
-        "time_ns": None if microseconds is None else _int(microseconds * 1000),
+        "address": int64(address),
+        "size": int64(event.get("size")),
+        "stream": int64(event.get("stream")),
+        "time_ns": None if microseconds is None else int64(microseconds * 1000),
         "frames": _frame_text(event.get("frames")),
     }
 
@@ -257,7 +248,7 @@ def _frame_text(frames: Any) -> str | None:
     for frame in frames:
         if isinstance(frame, dict):
             name, file = _text(frame.get("name")) or "?", _text(frame.get("filename"))
-            line = _int(frame.get("line"))
+            line = int64(frame.get("line"))
             where = f" ({file}:{line})" if file and file != "??" and line else ""
             lines.append(f"{name}{where}")
     return "\n".join(lines) or None

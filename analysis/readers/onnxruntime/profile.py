@@ -27,17 +27,17 @@ import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
-from ..base import Artefact, Head
+from ..base import Artefact, Head, int64
 from ..bounded import open_text
 from .events import Args, Damage, Event, events_of
 
@@ -87,58 +87,75 @@ def read(path: Path, warmup: int = 0) -> Artefact:
                 raise InputError(f"holds more than {MOST_EVENTS:,} events", file=path)
     if not events.count:
         raise InputError("holds no profile event", file=path, fix="was the session closed?")
-    windows, notes = events.windows(warmup)
-    found = [windows.find(*place) for place in events.places()]
+    rows = events.rows
+    runs, notes = events.windows(warmup)
+    starting_in = [runs.find(row.start, row.thread) for row in rows]
     # A kernel may run after the run that launched it: it is of its node's iteration.
-    iterations = [i if p is None else found[p] for i, p in zip(found, events.parents, strict=True)]
+    iterations = [
+        own if row.parent is None else starting_in[row.parent]
+        for row, own in zip(rows, starting_in, strict=True)
+    ]
     ops = table(
         "ops",
         {
-            "source": [path.name] * len(iterations),
-            "phase": ["inference"] * len(iterations),
+            "source": [path.name] * len(rows),
+            "phase": ["inference"] * len(rows),
             "iteration": iterations,
-            "kind": events.kinds,
-            "name": events.names,
-            "start_ns": events.starts,
-            "duration_ns": events.durations,
+            "kind": [row.kind for row in rows],
+            "name": [row.name for row in rows],
+            "start_ns": [row.start for row in rows],
+            "duration_ns": [row.duration for row in rows],
             "self_ns": events.self_times(),
-            "stream": events.streams,
-            "process": events.processes,
-            "layer": events.layers(),
+            "stream": [row.stream for row in rows],
+            "process": [row.process for row in rows],
+            # The node of each kernel that names one; a node is its own.
+            "layer": [None if row.parent is None else rows[row.parent].name for row in rows],
         },
     )
     latency = table(
         "latency",
         [
             {"source": path.name, "iteration": i, "latency_ns": w[1] - w[0]}
-            for w, i in zip(windows.spans, windows.numbers, strict=True)
+            for w, i in zip(runs.spans, runs.numbers, strict=True)
             if i is not None
         ],
     )
     return Artefact(
         KIND,
         {"ops": ops, "operators": events.operators(), "latency": latency},
-        _facts(events, windows, latency),
-        notes + _notes(events, iterations, windows),
+        _facts(events, runs, latency),
+        notes + _notes(events, iterations, runs),
     )
+
+
+class _Row(msgspec.Struct, gc=False):
+    """A node execution or a kernel; times in ns. `parent`: number of the row of a kernel's node."""
+
+    kind: str
+    name: str
+    op: str | None
+    provider: str | None
+    start: int | None
+    duration: int | None
+    stream: int | None
+    process: int | None
+    thread: int | None
+    parent: int | None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Start and end of a row that has both."""
+        start = self.start or 0
+        return start, start + (self.duration or 0)
 
 
 @dataclass
 class _Events:
-    """The columns, filled event by event."""
+    """The rows, filled event by event."""
 
     damage: Damage
     count: int = 0
-    kinds: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    ops: list[str | None] = field(default_factory=list)
-    providers: list[str | None] = field(default_factory=list)
-    starts: list[int | None] = field(default_factory=list)
-    durations: list[int | None] = field(default_factory=list)
-    streams: list[int | None] = field(default_factory=list)
-    processes: list[int | None] = field(default_factory=list)
-    threads: list[int | None] = field(default_factory=list)
-    parents: list[int | None] = field(default_factory=list)  # row of the node of a kernel
+    rows: list[_Row] = field(default_factory=list)
     runs: dict[str, list[tuple[int, int, int | None]]] = field(default_factory=dict)
     others: Counter[str] = field(default_factory=Counter)
     fences: int = 0
@@ -153,7 +170,7 @@ class _Events:
         if not isinstance(name, str):
             self.others[f"{category} without a name"] += 1
         elif category == "Node" and name.endswith(_SUFFIX):
-            self._latest[name] = len(self.names)
+            self._latest[name] = len(self.rows)
             self._row("node", name.removesuffix(_SUFFIX), event)
         elif category == "Kernel":
             self._row("kernel", name, event)
@@ -171,29 +188,25 @@ class _Events:
 
     def _row(self, kind: str, name: str, event: Event) -> None:
         args = event.args or Args()
-        self.kinds.append(kind)
-        self.names.append(self._same(name))
-        self.ops.append(self._same(args.op_name))
-        self.providers.append(self._same(args.provider))
-        self.starts.append(_ns(event.ts))
-        self.durations.append(_ns(event.dur))
-        self.streams.append(_integer(args.stream))
-        self.processes.append(_integer(event.pid))
-        self.threads.append(_integer(event.tid))
         parent = args.parent_name if kind == "kernel" else None
-        self.parents.append(self._latest.get(parent) if isinstance(parent, str) else None)
-
-    def layers(self) -> list[str | None]:
-        """The node of each kernel that names one; a node is its own."""
-        return [None if p is None else self.names[p] for p in self.parents]
+        self.rows.append(
+            _Row(
+                kind=kind,
+                name=self._same(name),
+                op=self._same(args.op_name),
+                provider=self._same(args.provider),
+                start=_ns(event.ts),
+                duration=_ns(event.dur),
+                stream=_integer(args.stream),
+                process=_integer(event.pid),
+                thread=_integer(event.tid),
+                parent=self._latest.get(parent) if isinstance(parent, str) else None,
+            )
+        )
 
     def _same(self, text: Any) -> Any:
         """One object for equal texts: names repeat in every run."""
         return self._seen.setdefault(text, text) if isinstance(text, str) else None
-
-    def places(self) -> Iterator[tuple[int | None, int | None]]:
-        """(start, thread) of each row."""
-        return zip(self.starts, self.threads, strict=True)
 
     def windows(self, warmup: int) -> tuple[_Windows, list[str]]:
         """The runs; where no ``model_run`` was recorded, what the executor spanned."""
@@ -211,36 +224,33 @@ class _Events:
 
     def self_times(self) -> list[int | None]:
         """Durations without those of nodes inside, by thread."""
-        result = list(self.durations)
-        lanes: dict[tuple[int | None, int | None, str], array[int]] = {}
-        for i, kind in enumerate(self.kinds):
-            if self.starts[i] is not None and self.durations[i] is not None and kind == "node":
-                lanes.setdefault((self.processes[i], self.threads[i], kind), array("q")).append(i)
+        result = [row.duration for row in self.rows]
+        lanes: dict[tuple[int | None, int | None], array[int]] = {}
+        for i, row in enumerate(self.rows):
+            if row.kind == "node" and row.start is not None and row.duration is not None:
+                lanes.setdefault((row.process, row.thread), array("q")).append(i)
+        spans = {i: self.rows[i].span for lane in lanes.values() for i in lane}
         for lane in lanes.values():
             open_nodes: list[int] = []
-            for i in sorted(lane, key=lambda i: (self._span(i)[0], -self._span(i)[1])):
-                start, end = self._span(i)
-                while open_nodes and start >= self._span(open_nodes[-1])[1]:
+            for i in sorted(lane, key=lambda i: (spans[i][0], -spans[i][1])):
+                start, end = spans[i]
+                while open_nodes and start >= spans[open_nodes[-1]][1]:
                     open_nodes.pop()
-                if open_nodes and end <= self._span(open_nodes[-1])[1] and end > start:
+                if open_nodes and end <= spans[open_nodes[-1]][1] and end > start:
                     self.nested = True
                     outer = open_nodes[-1]
                     result[outer] = (result[outer] or 0) - (end - start)
                 open_nodes.append(i)
         return result
 
-    def _span(self, i: int) -> tuple[int, int]:
-        start, duration = self.starts[i] or 0, self.durations[i] or 0
-        return start, start + duration
-
     def operators(self) -> pa.Table:
         """Calls and time by name, operator and provider, the longest first."""
         sums: dict[tuple[Any, ...], list[int]] = {}
-        for i, kind in enumerate(self.kinds):
-            if kind == "node":
-                entry = sums.setdefault((self.names[i], self.ops[i], self.providers[i]), [0, 0])
+        for row in self.rows:
+            if row.kind == "node":
+                entry = sums.setdefault((row.name, row.op, row.provider), [0, 0])
                 entry[0] += 1
-                entry[1] += self.durations[i] or 0
+                entry[1] += row.duration or 0
         rows = [
             {"name": n, "op": o, "provider": p, "calls": calls, "total_ns": total}
             for (n, o, p), (calls, total) in sums.items()
@@ -290,20 +300,18 @@ def _ns(value: Any) -> int | None:
 
 
 def _integer(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)
-    return value if type(value) is int and abs(value) < 2**63 else None
+    return int64(int(value) if isinstance(value, str) and value.isdecimal() else value)
 
 
 def _facts(events: _Events, windows: _Windows, latency: pa.Table) -> dict[str, Any]:
     stat = summarise(latency["latency_ns"].to_pylist())
     return {
         "events": events.count,
-        "nodes": events.kinds.count("node"),
+        "nodes": sum(row.kind == "node" for row in events.rows),
         "runs": len(windows),
         "warmup_runs": min(windows.warmup, len(windows)),
         "run_ns": None if stat is None else stat.as_dict(),
-        "providers": sorted({p for p in events.providers if p}),
+        "providers": sorted({row.provider for row in events.rows if row.provider}),
         "fences": events.fences,
         "fence_ns": events.fence_ns,
         "other_events": dict(sorted(events.others.items())),
@@ -327,8 +335,8 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
     if windows.spans:
         last = windows.spans[-1][1] + _SLACK_NS
         after = sum(
-            s is not None and s > last and i is None
-            for s, i in zip(events.starts, iterations, strict=True)
+            row.start is not None and row.start > last and i is None
+            for row, i in zip(events.rows, iterations, strict=True)
         )
         if after:
             notes.append(
@@ -345,42 +353,40 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
     notes += _kernel_notes(events)
     if events.nested:
         notes.append("nodes of subgraphs lie inside others: durations nest, self_ns does not")
-    missing = events.durations.count(None)
+    missing = sum(row.duration is None for row in events.rows)
     if missing:
         notes.append(f"{missing:,} node executions have no duration")
-    if events.kinds and not any(events.providers):
+    if events.rows and not any(row.provider for row in events.rows):
         notes.append("no execution provider is recorded, as in the oldest releases")
     return notes
 
 
 def _kernel_notes(events: _Events) -> list[str]:
     """What is to be known of the kernels and their nodes."""
-    kernels = [i for i, kind in enumerate(events.kinds) if kind == "kernel"]
-    lost = [i for i in kernels if events.parents[i] is None]
+    rows = events.rows
+    kernels = [row for row in rows if row.kind == "kernel"]
+    lost = [row for row in kernels if row.parent is None]
     notes = []
     if lost:
-        ns = sum(events.durations[i] or 0 for i in lost)
+        ns = sum(row.duration or 0 for row in lost)
         notes.append(
             f"{len(lost):,} of {len(kernels):,} kernels ({ns:,} ns in all) name no node of the "
             "profile: each is a layer of its own name"
         )
-    mine = {p for i in kernels if (p := events.parents[i]) is not None}
-    if mine:
-        launching = {events.names[p] for p in mine}
-        host = sum(
-            events.durations[i] or 0
-            for i, kind in enumerate(events.kinds)
-            if kind == "node" and events.names[i] in launching
-        )
+    launching = {row.parent: rows[row.parent] for row in kernels if row.parent is not None}
+    if launching:
+        nodes = [row for row in rows if row.kind == "node"]
+        names = {node.name for node in launching.values()}
+        host = sum(node.duration or 0 for node in nodes if node.name in names)
         notes.append(
             f"nodes with kernels took {host:,} ns in all on the host, launching them: this is not "
             "added to the time of the kernels"
         )
-        began = Counter(s for s, k in zip(events.starts, events.kinds, strict=True) if k == "node")
-        shared = sum(began[events.starts[p]] > 1 for p in mine)
+        began = Counter(node.start for node in nodes)
+        shared = sum(began[node.start] > 1 for node in launching.values())
         if shared:
             notes.append(
-                f"{shared:,} of {len(mine):,} node executions with kernels began in the same "
+                f"{shared:,} of {len(launching):,} node executions with kernels began in the same "
                 "microsecond as another, whose kernels ONNX Runtime may have given them"
             )
     return notes

@@ -29,7 +29,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
-from ..base import Artefact, Head
+from ..base import Artefact, Head, int64
 from ..bounded import decode, read_bytes
 from ..json_documents import parse_json_documents
 
@@ -188,11 +188,6 @@ def _text(value: Any) -> str | None:
     return json.dumps(value)
 
 
-def _int(value: Any) -> int | None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    return value if ok else None
-
-
 def _tensors(layer: dict[str, Any], side: str, path: Path) -> list[dict[str, Any]]:
     found = layer.get(side, [])
     if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
@@ -270,7 +265,7 @@ def _tensor_rows(layer: dict[str, Any], path: Path) -> list[dict[str, Any]]:
         for tensor in _tensors(layer, side, path):
             kind = _text(tensor.get("Format/Datatype"))
             dimensions = tensor.get("Dimensions")
-            if not isinstance(dimensions, list) or any(_int(d) is None for d in dimensions):
+            if not isinstance(dimensions, list) or any(int64(d) is None for d in dimensions):
                 dimensions = None
             rows.append(
                 {
@@ -297,7 +292,7 @@ def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:
     return {
         "metadata": _text(layer.get("Metadata")) or None,
         "tactic_value": _text(layer.get("TacticValue")),
-        "stream": _int(stream),
+        "stream": int64(stream),
         "profile": int(profile.group(1)) if profile else None,
         "other": json.dumps(other) if other else None,
     }
