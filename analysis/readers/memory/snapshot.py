@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ..base import Artefact, Head, int64
+from ..base import Artefact, Head, int64, schema
 from ..bounded import MIB, read_bytes, valid_text
 from ..json_documents import parse_json
 from . import pickle
@@ -33,49 +33,17 @@ DESCRIPTION = "PyTorch CUDA allocator snapshot (pickle or JSON)"
 LIMIT = 512 * MIB
 _IN_USE = ("active_allocated", "active_awaiting_free", "active_pending_free")
 
-_frames = pa.dictionary(pa.int32(), pa.string())
-BLOCKS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("device", pa.int64()),
-        ("segment", pa.int64()),
-        ("segment_type", pa.string()),
-        ("stream", pa.int64()),
-        ("address", pa.int64()),
-        ("size", pa.int64()),
-        ("requested_size", pa.int64()),
-        ("state", pa.string()),
-        ("frames", _frames),
-    ]
+BLOCKS = schema(
+    "source text, device int, segment int, segment_type text, stream int, address int, size int, "
+    "requested_size int, state text, frames coded"
 )
-SEGMENTS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("device", pa.int64()),
-        ("address", pa.int64()),
-        ("size", pa.int64()),
-        ("allocated_size", pa.int64()),
-        ("active_size", pa.int64()),
-        ("requested_size", pa.int64()),
-        ("stream", pa.int64()),
-        ("segment_type", pa.string()),
-        ("expandable", pa.bool_()),
-        ("blocks", pa.int64()),
-        ("frames", _frames),
-    ]
+SEGMENTS = schema(
+    "source text, device int, address int, size int, allocated_size int, active_size int, "
+    "requested_size int, stream int, segment_type text, expandable bool, blocks int, frames coded"
 )
-EVENTS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("device", pa.int64()),
-        ("event", pa.int64()),
-        ("action", pa.string()),
-        ("address", pa.int64()),
-        ("size", pa.int64()),
-        ("stream", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("frames", _frames),
-    ]
+EVENTS = schema(
+    "source text, device int, event int, action text, address int, size int, stream int, "
+    "time_ns int, frames coded"
 )
 MAX_ROWS = 2_000_000  # of blocks, segments and events in all
 
@@ -254,25 +222,9 @@ def _frame_text(frames: Any) -> str | None:
     return "\n".join(lines) or None
 
 
-def _table(source: str, rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table; stacks, which repeat, as a dictionary column."""
-    columns = []
-    for field in schema:
-        if field.name == "source":
-            columns.append(pa.array([source] * len(rows), pa.string()))
-        elif field.type == _frames:
-            columns.append(_encoded([row["frames"] for row in rows]))
-        else:
-            columns.append(pa.array([row[field.name] for row in rows], field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _encoded(values: list[str | None]) -> pa.Array:
-    numbers: dict[str, int] = {}
-    indices = [None if v is None else numbers.setdefault(v, len(numbers)) for v in values]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(indices, pa.int32()), pa.array(list(numbers), pa.string())
-    )
+def _table(source: str, rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
+    values = {name: [row[name] for row in rows] for name in columns.names[1:]}
+    return pa.table({"source": [source] * len(rows), **values}, schema=columns)
 
 
 def _scalars(settings: Any) -> dict[str, Any]:

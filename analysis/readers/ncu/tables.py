@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ....core import own_ranges
 from ....core.tables import table
+from ..base import schema
 from ..numbers import Style
 from .rows import Layout, ranges
 
@@ -21,40 +22,14 @@ Parse = Callable[[str], float | None]
 # says `kernel`, `graph` or `cmdlist` too; null where the file says nothing (a kernel).
 KERNEL, RANGE = "kernel", "range"
 AS_ONE = "Each row is a range (or a graph) replayed as one: it is of no kernel and no layer."
-LAUNCHES = pa.schema(
-    [
-        ("source", pa.string()),
-        ("launch", pa.int64()),
-        ("layer", pa.string()),
-        ("kernel", pa.string()),
-        ("process", pa.int64()),
-        ("process_name", pa.string()),
-        ("time", pa.string()),
-        ("context", pa.int64()),
-        ("stream", pa.int64()),
-        ("device", pa.int64()),
-        ("compute_capability", pa.string()),
-        ("block", pa.string()),
-        ("grid", pa.string()),
-        ("ranges", pa.list_(pa.string())),
-        ("range_domains", pa.list_(pa.string())),
-        ("start_end_ranges", pa.list_(pa.string())),
-        ("nvtx", pa.string()),
-        ("workload", pa.string()),
-    ]
+LAUNCHES = schema(
+    "source text, launch int, layer text, kernel text, process int, process_name text, time text, "
+    "context int, stream int, device int, compute_capability text, block text, grid text, "
+    "ranges texts, range_domains texts, start_end_ranges texts, nvtx text, workload text"
 )
-RULES = pa.schema(
-    [
-        ("source", pa.string()),
-        ("launch", pa.int64()),
-        ("kernel", pa.string()),
-        ("section", pa.string()),
-        ("rule", pa.string()),
-        ("type", pa.string()),
-        ("text", pa.string()),
-        ("speedup_type", pa.string()),
-        ("speedup", pa.float64()),
-    ]
+RULES = schema(
+    "source text, launch int, kernel text, section text, rule text, type text, text text, "
+    "speedup_type text, speedup real"
 )
 
 _CHUNK = 100_000

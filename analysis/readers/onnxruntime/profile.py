@@ -37,7 +37,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
-from ..base import Artefact, Head, int64
+from ..base import Artefact, Head, int64, schema
 from ..bounded import open_text
 from .events import Args, Damage, Event, events_of
 
@@ -55,15 +55,7 @@ _SUFFIX = "_kernel_time"
 _FENCES = ("_fence_before", "_fence_after")
 _SLACK_NS = 1_000  # ends are sums of two numbers that were rounded down
 
-OPERATORS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("op", pa.string()),
-        ("provider", pa.string()),
-        ("calls", pa.int64()),
-        ("total_ns", pa.int64()),
-    ]
-)
+OPERATORS = schema("name text, op text, provider text, calls int, total_ns int")
 
 
 def sniff(head: Head) -> bool:

@@ -29,7 +29,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
-from ..base import Artefact, Head, int64
+from ..base import Artefact, Head, int64, schema
 from ..bounded import decode, read_bytes
 from ..json_documents import parse_json_documents
 
@@ -39,32 +39,13 @@ DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine ins
 MAX_ENGINES = 1_000  # in one file
 MAX_ROWS = 300_000  # layers, and tensors; real engines have thousands
 
-TENSORS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("engine", pa.string()),
-        ("index", pa.int64()),
-        ("layer", pa.string()),
-        ("direction", pa.string()),  # "input" or "output"
-        ("tensor", pa.string()),
-        ("dimensions", pa.list_(pa.int64())),
-        ("precision", pa.string()),
-        ("format", pa.string()),
-        ("location", pa.string()),
-    ]
+TENSORS = schema(
+    "source text, engine text, index int, layer text, direction text, tensor text, "
+    "dimensions ints, precision text, format text, location text"
 )
-DETAILS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("engine", pa.string()),
-        ("index", pa.int64()),
-        ("layer", pa.string()),
-        ("metadata", pa.string()),
-        ("tactic_value", pa.string()),
-        ("stream", pa.int64()),
-        ("profile", pa.int64()),
-        ("other", pa.string()),
-    ]
+DETAILS = schema(
+    "source text, engine text, index int, layer text, metadata text, tactic_value text, "
+    "stream int, profile int, other text"
 )
 
 _LAYERS_KEY = re.compile(r'"Layers"\s*:\s*\[')

@@ -40,7 +40,7 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
-from ..base import Artefact, Head
+from ..base import Artefact, Head, schema
 from ..bounded import decode, read_bytes
 from ..json_documents import parse_json_documents
 
@@ -74,14 +74,7 @@ _COUNT_LINE = re.compile(r'[\s,\[]*\{\s*"count"\s*:\s*(\d{1,18})\s*\}[\s\]]*\Z')
 MAX_ROWS = 400_000  # layers, or iterations of --exportTimes, in one file
 _NAMED = 5  # layers in a note
 
-SETTINGS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("section", pa.string()),
-        ("key", pa.string()),
-        ("value", pa.string()),
-    ]
-)
+SETTINGS = schema("source text, section text, key text, value text")
 _TIMING_KEYS = {
     "startEnqMs": "enqueue_start_ns",
     "endEnqMs": "enqueue_end_ns",
@@ -103,13 +96,8 @@ _TIMING_KEYS = {
     "latencyMs": "latency_ns",
     "endToEndMs": "end_to_end_ns",
 }
-TIMINGS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("iteration", pa.int64()),
-        *((name, pa.int64()) for name in dict.fromkeys(_TIMING_KEYS.values())),
-    ]
-)
+_TIMES_SCHEMA = ", ".join(f"{column} int" for column in dict.fromkeys(_TIMING_KEYS.values()))
+TIMINGS = schema(f"source text, iteration int, {_TIMES_SCHEMA}")
 
 
 def sniff(head: Head) -> bool:

@@ -103,7 +103,7 @@ class Chunks:
 
     def _begin(self, stream: IO[bytes]) -> tuple[bytes, bool]:
         """Read up to the first event; gives what follows, and whether an object encloses it."""
-        data = self._more(stream)
+        data = stream.read(CHUNK)
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
         start = data.lstrip()[:1]
@@ -113,7 +113,7 @@ class Chunks:
             raise InputError("is not a profiler trace (no JSON object or list)", file=self.path)
         scan = _Scan(self.path)
         while (at := scan.member(data, b"traceEvents")) is None:
-            more = self._more(stream)
+            more = stream.read(CHUNK)
             if not more:
                 raise self._not_a_trace(data)
             data += more
@@ -148,7 +148,7 @@ class Chunks:
         scan = _Scan(self.path)
         rest = rest.lstrip(_BETWEEN)
         while True:
-            more = self._more(stream)
+            more = stream.read(CHUNK)
             ended = not more
             rest = rest + more if rest else more.lstrip(_BETWEEN)
             if len(rest) > MOST_EVENT + CHUNK:
@@ -192,7 +192,7 @@ class Chunks:
 
     def _finish(self, stream: IO[bytes], rest: bytes, enclosed: bool) -> None:
         """What follows the events: more top-level values, and the closing brace."""
-        while more := self._more(stream):
+        while more := stream.read(CHUNK):
             rest += more
             if len(rest) > MOST_HEAD:
                 what = f"more than {MOST_HEAD // MIB} MiB follow the events"
@@ -221,9 +221,6 @@ class Chunks:
             what = f"holds over {MOST_LOOSE:,} events in chunks that are no strict JSON"
             raise InputError(what, file=self.path, fix="export it again")
         return [_loose(value) for value in values]
-
-    def _more(self, stream: IO[bytes]) -> bytes:
-        return stream.read(CHUNK)
 
 
 def _quick_border(data: bytes) -> int | None:

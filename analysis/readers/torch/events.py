@@ -89,24 +89,6 @@ class Geometry:
     shared: int | None
 
 
-# The columns of `Events`.
-COLUMNS = (
-    "kind",
-    "name",
-    "start",
-    "duration",
-    "process",
-    "thread",
-    "correlation",
-    "sequence",
-    "forward_thread",
-    "index",
-    "stream",
-    "device",
-    "geometry",
-)
-
-
 @dataclass
 class Events:
     """Columns of equal length, in the file's order. Unknown is `UNKNOWN` (-1) in every column
@@ -137,7 +119,10 @@ class Events:
     def only(self, kinds: tuple[int, ...]) -> Events:
         """The events of these kinds, in the file's order."""
         rows = np.flatnonzero(np.isin(self.kind, kinds))
-        return replace(self, **{c: getattr(self, c)[rows] for c in COLUMNS})
+        columns: dict[str, Any] = {
+            c: v[rows] for c, v in vars(self).items() if isinstance(v, np.ndarray)
+        }
+        return replace(self, **columns)
 
     def __len__(self) -> int:
         return len(self.kind)
