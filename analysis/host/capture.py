@@ -45,7 +45,7 @@ def explained(host: Host, command: Any) -> Host:
     traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
     why = dict(host.missing)
     for kind in why:
-        refused = diagnostics.refusal(_SPOKEN.get(kind, kind), host.said)
+        refused = diagnostics.refusal(_SPOKEN.get(kind, kind), host.diagnostics)
         if traced is not None and _TRACES[kind] not in traced:
             why[kind] = f"not traced ({asked})"
         elif refused:
@@ -67,10 +67,10 @@ def warned(host: Host | None) -> list[str]:
     """
     if host is None:
         return []
-    refused = {kind: diagnostics.refusal(kind, host.said) for kind in LIBRARIES}
+    refused = {kind: diagnostics.refusal(kind, host.diagnostics) for kind in LIBRARIES}
     reasons = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.missing}
     partly = {refusal[0] for kind, refusal in refused.items() if refusal and kind in host.calls}
-    doubts = [d for d in host.said if d in partly or (d.lossy and d not in reasons)]
+    doubts = [d for d in host.diagnostics if d in partly or (d.lossy and d not in reasons)]
     return diagnostics.sentences(doubts)
 
 

@@ -1,4 +1,4 @@
-"""What every reader shares: the head of a file, by which its kind is told, and what a reader gives.
+"""What every reader shares: the head of a file, which tells its kind, and what a reader makes.
 
 A reader is a module with `KIND`, `DESCRIPTION`, `sniff(head)` and `read(path)` (see `Reader`).
 Files are untrusted: they are read through `bounded` and `json_documents`.
@@ -51,7 +51,7 @@ class Head:
     """The beginning of a file, enough to tell its kind.
 
     `data`: the first 64 KiB, decompressed where the file is compressed. `size`: bytes on disk,
-    null for a directory. `entries`: sorted names in a directory, else empty.
+    None for a directory. `entries`: sorted names in a directory, else empty.
     """
 
     path: Path
@@ -138,8 +138,8 @@ def int64(value: Any) -> int | None:
 def _entries(path: Path) -> tuple[str, ...]:
     names = []
     try:
-        with os.scandir(path) as found:
-            for entry in found:
+        with os.scandir(path) as entries:
+            for entry in entries:
                 names.append(entry.name)
                 if len(names) >= MAX_ENTRIES:
                     break

@@ -111,7 +111,7 @@ class _Bounded(io.RawIOBase):
 
 
 def compression_of(data: bytes) -> str | None:
-    """gzip, bz2, xz or zstd by the first bytes; null where it is none of them."""
+    """gzip, bz2, xz or zstd by the first bytes; None where it is none of them."""
     return next((name for magic, name in _MAGIC if data.startswith(magic)), None)
 
 

@@ -70,12 +70,12 @@ class _DuplicateKeyError(ValueError):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _DuplicateKeyError(f"the key {twice!r} comes twice in one object")
-    return found
+    return members
 
 
 _ESCAPE = re.compile(

@@ -30,13 +30,13 @@ _INSTANCES = re.compile(r"(\S+) \((.*)\)\Z", re.DOTALL)
 
 @dataclass(frozen=True)
 class Style:
-    """How a table prints numbers. `decimal`: "." or ",", or null where both were seen."""
+    """How a table prints numbers. `decimal`: "." or ",", or None where both were seen."""
 
     decimal: str | None
-    seen: bool  # whether a value told
+    seen: bool  # whether any value decided it
 
     def parse(self, text: str) -> float | None:
-        """The number that `text` is; null for text, `n/a`, NaN, infinity and what is in doubt."""
+        """The number that `text` is; None for text, `n/a`, NaN, infinity and what is in doubt."""
         text = text.strip()
         instances = _INSTANCES.match(text)
         if instances:

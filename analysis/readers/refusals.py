@@ -39,10 +39,8 @@ _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
 def explain(head: Head, kinds: str) -> InputError:
     """The error for a file of no known kind; `kinds` lists the known ones."""
     known = f"known kinds are {kinds}"
-    found = _directory(head) if head.is_dir else _binary(head) or _text(head)
-    if found is None:
-        found = ("is of no known kind", "")
-    what, fix = found
+    kind = _directory(head) if head.is_dir else _binary(head) or _text(head)
+    what, fix = kind or ("is of no known kind", "")
     return InputError(what, file=head.path, fix=fix or known)
 
 
@@ -115,6 +113,5 @@ def _json(text: str) -> tuple[str, str]:
     if re.search(r'"(?:Time ?\(%\)|Start \(\w+\))"\s*:', text[:4096]):
         return "is a report of nsys as JSON", "print it with `nsys stats --format csv`"
     keys = list(dict.fromkeys(re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', text[:4096])))[:4]
-    shown = ", ".join(keys)
-    begins = f" (begins with {shown})" if shown else ""
+    begins = f" (begins with {', '.join(keys)})" if keys else ""
     return f"is JSON of no known kind{begins}", ""

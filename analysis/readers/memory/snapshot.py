@@ -1,7 +1,7 @@
 """PyTorch's CUDA allocator snapshots: what memory is held, and by whom.
 
 Made by ``torch.cuda.memory._dump_snapshot`` (a pickle) or ``_snapshot()`` saved as JSON. The
-pickle is loaded without importing or calling anything (`memory_pickle`). The quirks:
+pickle is loaded without importing or calling anything (`pickle`). The quirks:
 
 - before 2.1 the snapshot was the list of segments itself, blocks had no address (they follow one
   another from the segment's) and kept their frames and real size in `history`;
@@ -81,7 +81,7 @@ def _check_size(snapshot: dict[str, Any], path: Path) -> None:
     lists = [s.get("blocks") for s in snapshot["segments"] if isinstance(s, dict)]
     traces = snapshot.get("device_traces")
     lists += [snapshot["segments"], *(traces if isinstance(traces, list) else ())]
-    rows = sum(len(found) for found in lists if isinstance(found, list))
+    rows = sum(len(entries) for entries in lists if isinstance(entries, list))
     if rows > MAX_ROWS:
         raise InputError(
             f"holds {rows:,} blocks and events, {MAX_ROWS:,} are read",
@@ -128,14 +128,14 @@ def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
     return Artefact(KIND, tables, facts, notes)
 
 
-def _dicts(found: Any, what: str, path: Path) -> list[dict[str, Any]]:
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+def _dicts(items: Any, what: str, path: Path) -> list[dict[str, Any]]:
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InputError(f"has {what} that are no list of objects", file=path)
-    return found
+    return items
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """The sum; null where one of them is not known."""
+    """The sum; None where one of them is not known."""
     total = 0
     for value in values:
         if value is None:
@@ -230,9 +230,8 @@ def _table(source: str, rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Ta
 def _scalars(settings: Any) -> dict[str, Any]:
     if not isinstance(settings, dict):
         return {}
-    plain = (bool, int, float, type(None))
     return {
         str(_text(key)): _text(value) if isinstance(value, str) else value
         for key, value in settings.items()
-        if isinstance(key, str) and isinstance(value, (str, *plain))
+        if isinstance(key, str) and isinstance(value, str | bool | int | float | None)
     }

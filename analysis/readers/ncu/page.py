@@ -5,7 +5,7 @@ Made by ``ncu --csv`` (``nv-nsight-cu-cli --csv`` before 2020.1), saved from std
 
 - ncu's own lines (``==PROF==``), warnings and the program's output lie before, between and, where
   the program ended no line, in front of the table's lines;
-- the columns differ by version and options, so they are found by name;
+- the columns differ by version and options, so they are looked up by name;
 - quotes are not escaped inside NVTX fields (`ncu_rows`);
 - a raw page has a row of units below each header, and is refused without: ``409.02`` may be ns or
   us; a details page has one metric per row, with its unit;
@@ -42,7 +42,7 @@ DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 
 LIMIT = 1024 * MIB
 # Facts that are there where they are not zero: rows that cannot be read, whether the last of them
-# is cut short, and numbers that are null as their decimal sign or their unit cannot be told.
+# is cut short, and numbers that are null because their decimal sign or unit is not known.
 LEFT_OUT, CUT_SHORT, UNTOLD = "rows_left_out", "cut_short", "numbers_not_told"
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
 _MAX_ROW_CHARACTERS = 1 * MIB
@@ -78,7 +78,7 @@ class _Run:
 
 
 @dataclass
-class _Found:
+class _Scan:
     runs: list[_Run] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     noise: int = 0
@@ -95,21 +95,21 @@ def read(path: Path) -> Artefact:
     prints (source, summary).
     """
     with open_text(path, LIMIT) as lines:
-        found = _scan(lines, path)
-    if not any(run.rows for run in found.runs):
-        raise _no_rows(path, found)
-    for run in found.runs:
+        scan = _scan(lines, path)
+    if not any(run.rows for run in scan.runs):
+        raise _no_rows(path, scan)
+    for run in scan.runs:
         if run.rows and not run.units and not run.layout.is_details:
             raise InputError(
                 f"has a raw page without its row of units (below the header in line {run.line})",
                 file=path,
                 fix="copy it again, or print it again: ncu --import REPORT --csv --page raw",
             )
-    return _artefact(path, found)
+    return _artefact(path, scan)
 
 
-def _scan(lines: Any, path: Path) -> _Found:
-    found = _Found()
+def _scan(lines: Any, path: Path) -> _Scan:
+    scan = _Scan()
     pending, begun, count, ended = "", 0, 0, True
     for number, line in enumerate(lines, 1):
         ended = line.endswith("\n")
@@ -117,17 +117,17 @@ def _scan(lines: Any, path: Path) -> _Found:
         columns = parse_header(line)
         if columns is not None:
             if pending:
-                found.broken.append(begun)
-            pending, found.broken_units = "", None
-            found.runs.append(_Run(Layout(tuple(columns)), number))
+                scan.broken.append(begun)
+            pending, scan.broken_units = "", None
+            scan.runs.append(_Run(Layout(tuple(columns)), number))
             continue
-        if not found.runs:
-            _noise(found, line, path)
+        if not scan.runs:
+            _noise(scan, line, path)
             continue
-        run = found.runs[-1]
+        run = scan.runs[-1]
         start = ROW.search(line)
         if pending and start is not None and start.start() == 0:
-            found.broken.append(begun)  # the row before never ended
+            scan.broken.append(begun)  # the row before never ended
             pending = ""
         if pending:
             text = f"{pending}\n{line}"
@@ -136,15 +136,15 @@ def _scan(lines: Any, path: Path) -> _Found:
             text, begun, count = line[start.start() :], number, 1
         elif (units := _units_row(run, line)) is not None:
             run.units = run.layout.split(units) or []
-            found.broken_units = None if run.units else number
+            scan.broken_units = None if run.units else number
             continue
         else:
-            _noise(found, line, path)
+            _noise(scan, line, path)
             continue
-        if len(found.broken) > _MAX_BROKEN and len(found.broken) > sum(
-            len(r.rows) for r in found.runs
+        if len(scan.broken) > _MAX_BROKEN and len(scan.broken) > sum(
+            len(r.rows) for r in scan.runs
         ):
-            raise _no_rows(path, found)  # most of it is not what its header says
+            raise _no_rows(path, scan)  # most of it is not what its header says
         fields = run.layout.split(text)
         if fields is not None:
             run.rows.append(fields)
@@ -152,63 +152,63 @@ def _scan(lines: Any, path: Path) -> _Found:
         elif count < _MAX_ROW_LINES and len(text) < _MAX_ROW_CHARACTERS:
             pending = text
         else:
-            found.broken.append(begun)
+            scan.broken.append(begun)
             pending = ""
     if pending:
-        found.broken.append(begun)
-        found.open_row = not (ended and pending.rstrip(", ").endswith('"'))
-    elif found.runs and not found.runs[-1].rows and (found.broken_units or len(found.runs) > 1):
-        found.broken.append(found.broken_units or found.runs[-1].line)
-        found.open_row = True  # it ends before the first row: ncu prints no table without rows
-    return found
+        scan.broken.append(begun)
+        scan.open_row = not (ended and pending.rstrip(", ").endswith('"'))
+    elif scan.runs and not scan.runs[-1].rows and (scan.broken_units or len(scan.runs) > 1):
+        scan.broken.append(scan.broken_units or scan.runs[-1].line)
+        scan.open_row = True  # it ends before the first row: ncu prints no table without rows
+    return scan
 
 
 def _units_row(run: _Run, line: str) -> str | None:
     """The row of units that a raw page begins with, which may stand behind other output."""
     if run.rows or run.units or run.layout.is_details:
         return None
-    found = UNITS_ROW.search(line)
-    return None if found is None else line[found.start() :]
+    match = UNITS_ROW.search(line)
+    return None if match is None else line[match.start() :]
 
 
-def _noise(found: _Found, line: str, path: Path) -> None:
+def _noise(scan: _Scan, line: str, path: Path) -> None:
     if not line.strip():
         return
-    found.noise += 1
-    if line.startswith(("==WARNING==", "==ERROR==")) and len(found.warnings) < 20:
-        found.warnings.append(_MARK.sub("", line).strip()[:500])
-    if not found.runs and _SUMMARY.search(line):
+    scan.noise += 1
+    if line.startswith(("==WARNING==", "==ERROR==")) and len(scan.warnings) < 20:
+        scan.warnings.append(_MARK.sub("", line).strip()[:500])
+    if not scan.runs and _SUMMARY.search(line):
         raise InputError(
             "is an ncu summary over kernels, not per launch",
             file=path,
             fix="print it with --print-summary none",
         )
-    if not found.runs and _SOURCE_PAGE.match(line):
+    if not scan.runs and _SOURCE_PAGE.match(line):
         raise InputError(
             "is ncu's source page", file=path, fix="print it with --page raw or --page details"
         )
 
 
-def _no_rows(path: Path, found: _Found) -> InputError:
-    if found.open_row and len(found.broken) == 1:
+def _no_rows(path: Path, scan: _Scan) -> InputError:
+    if scan.open_row and len(scan.broken) == 1:
         return InputError(
-            f"is cut short (line {found.broken[0]}): no row of its table is whole",
+            f"is cut short (line {scan.broken[0]}): no row of its table is whole",
             file=path,
             fix="copy it again",
         )
-    if found.runs and found.broken:
+    if scan.runs and scan.broken:
         return InputError(
-            f"has an ncu table whose rows cannot be read (line {found.broken[0]})",
+            f"has an ncu table whose rows cannot be read (line {scan.broken[0]})",
             file=path,
             fix="save the report with --export and read the .ncu-rep",
         )
-    if any("ERR_NVGPUCTRPERM" in w for w in found.warnings):
+    if any("ERR_NVGPUCTRPERM" in w for w in scan.warnings):
         return InputError(
             "is the log of an ncu that was refused the GPU counters (ERR_NVGPUCTRPERM)",
             file=path,
             fix="allow them (https://developer.nvidia.com/ERR_NVGPUCTRPERM) and profile again",
         )
-    if found.runs:
+    if scan.runs:
         return InputError(
             "has an ncu table without rows", file=path, fix="was any kernel profiled?"
         )
@@ -219,11 +219,11 @@ def _no_rows(path: Path, found: _Found) -> InputError:
     )
 
 
-def _artefact(path: Path, found: _Found) -> Artefact:
-    tables = PageTables(path.name, _clock_control(found))
+def _artefact(path: Path, scan: _Scan) -> Artefact:
+    tables = PageTables(path.name, _clock_control(scan))
     notes = []
     unsure = 0
-    for run in found.runs:
+    for run in scan.runs:
         values = set(run.values())
         style = style_of(values)
         if style.decimal is None:
@@ -238,15 +238,15 @@ def _artefact(path: Path, found: _Found) -> Artefact:
                 "no other number tells."
             )
         tables.add(run.layout, run.units, run.rows, style)
-    if len(found.runs) > 1:
+    if len(scan.runs) > 1:
         notes.append(
-            f"{len(found.runs)} tables in one file; launches of later ones are numbered on."
+            f"{len(scan.runs)} tables in one file; launches of later ones are numbered on."
         )
-    if found.broken:
-        what = "The last row is cut short" if found.open_row else "Some rows cannot be read"
-        first = found.broken[0]
-        notes.append(f"{what}: {len(found.broken)} left out, the first at line {first}.")
-    notes += found.warnings
+    if scan.broken:
+        what = "The last row is cut short" if scan.open_row else "Some rows cannot be read"
+        first = scan.broken[0]
+        notes.append(f"{what}: {len(scan.broken)} left out, the first at line {first}.")
+    notes += scan.warnings
     if tables.unitless:
         count, some = tables.unitless.total(), ", ".join(sorted(tables.unitless)[:3])
         notes.append(f"{count} numbers without the unit that they need are null: {some}.")
@@ -256,24 +256,24 @@ def _artefact(path: Path, found: _Found) -> Artefact:
         notes.insert(0, "No metric was printed, only rules.")
     if of_ranges(built["launches"]):
         notes.insert(0, AS_ONE)
-    pages = {"details" if run.layout.is_details else "raw" for run in found.runs}
+    pages = {"details" if run.layout.is_details else "raw" for run in scan.runs}
     facts = {
         "page": " and ".join(sorted(pages)),
         "launches": built["launches"].num_rows,
         "processes": len(set(built["launches"]["process"].to_pylist())),
         "metrics": len(set(built["counters"]["metric"].unique().to_pylist())),
-        "nvtx": any(run.layout.nvtx for run in found.runs),
-        "lines_of_other_output": found.noise,
+        "nvtx": any(run.layout.nvtx for run in scan.runs),
+        "lines_of_other_output": scan.noise,
     }
-    if found.broken:
-        facts[LEFT_OUT] = len(found.broken)
-    if found.open_row:
+    if scan.broken:
+        facts[LEFT_OUT] = len(scan.broken)
+    if scan.open_row:
         facts[CUT_SHORT] = True
     if unsure:
         facts[UNTOLD] = unsure
     return Artefact(KIND, built, facts, notes)
 
 
-def _clock_control(found: _Found) -> str | None:
-    unlocked = any("unmodified GPU clocks" in warning for warning in found.warnings)
+def _clock_control(scan: _Scan) -> str | None:
+    unlocked = any("unmodified GPU clocks" in warning for warning in scan.warnings)
     return "none" if unlocked else None

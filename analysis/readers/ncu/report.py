@@ -57,25 +57,25 @@ def read(path: Path) -> Artefact:
             file=path,
             fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
         ) from None
-    said = _results(path)
+    stated = _results(path)
     try:
         report = library.load_report(str(path))
-        found = None if report is None else artefact(report, path)
+        result = None if report is None else artefact(report, path)
     except _LIBRARY_ERRORS as e:
         raise InputError(
             f"cannot be read by ncu-report ({' '.join(str(e).split())[:200]})",
             file=path,
             fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
         ) from None
-    if found is None:
+    if result is None:
         raise InputError("cannot be read by ncu-report", file=path, fix="is it whole?")
-    if said is not None and said > found.facts["launches"]:
+    if stated is not None and stated > result.facts["launches"]:
         raise InputError(
-            f"holds {said} results, of which ncu-report reads {found.facts['launches']}",
+            f"holds {stated} results, of which ncu-report reads {result.facts['launches']}",
             file=path,
             fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
         )
-    return found
+    return result
 
 
 def artefact(report: Any, path: Path) -> Artefact:
@@ -168,19 +168,19 @@ def _launch(action: Any, source: str, number: int) -> dict[str, Any]:
 
 
 def _workload(action: Any) -> str | None:
-    """What was replayed as one; null where this ncu_report does not say."""
+    """What was replayed as one; None where this ncu_report does not say."""
     known = {getattr(action, f"WorkloadType_{w.upper()}", None): w for w in _WORKLOADS}
-    found: str | None = known.get(action.workload_type()) if None not in known else None
-    return found
+    workload: str | None = known.get(action.workload_type()) if None not in known else None
+    return workload
 
 
-def _innermost(found: list[Any]) -> str | None:
+def _innermost(ranges: list[Any]) -> str | None:
     """The innermost range: of the engine's inner domain (`myelin-exec`) where there is one.
 
     A report keeps order within a domain only; Myelin's ranges lie inside TensorRT's.
     """
-    inner = [name for domain, name in found if domain == "myelin-exec"]
-    names = inner or [name for _, name in found]
+    inner = [name for domain, name in ranges if domain == "myelin-exec"]
+    names = inner or [name for _, name in ranges]
     return names[-1] if names else None
 
 
@@ -231,7 +231,7 @@ def _text(value: Any) -> str | None:
 
 
 def _results(path: Path) -> int | None:
-    """How many results the blocks of a report say they hold; null where it is built otherwise.
+    """How many results the blocks of a report say they hold; None where it is built otherwise.
 
     A report that was cut short (a full disk, a copy that broke off) loads without an error and has
     fewer results. The file is ``NVR\\0``, then a message, then blocks; each is a message with the
@@ -246,18 +246,18 @@ def _results(path: Path) -> int | None:
         file.seek(4)
         if _message(file, size) is None:
             return None
-        found = None
+        count = None
         while file.tell() < size:
             start = file.tell()
             fields = _message(file, size)
             if fields is None or _SOURCES not in fields:
-                return None if found is None else _cut(path, start, size)
-            found = (found or 0) + fields.get(_RESULTS, 0)
+                return None if count is None else _cut(path, start, size)
+            count = (count or 0) + fields.get(_RESULTS, 0)
             end = file.tell() + fields.get(_PAYLOAD, 0)
             if end > size:
                 return _cut(path, start, size)
             file.seek(end)
-        return found
+        return count
 
 
 def _cut(path: Path, start: int, size: int) -> int:
@@ -269,7 +269,7 @@ def _cut(path: Path, start: int, size: int) -> int:
 
 
 def _message(file: BinaryIO, size: int) -> dict[int, int] | None:
-    """The integer fields of the message that begins here, null where there is none."""
+    """The integer fields of the message that begins here, None where there is none."""
     head = file.read(4)
     if len(head) < 4:
         return None
@@ -281,14 +281,14 @@ def _message(file: BinaryIO, size: int) -> dict[int, int] | None:
 
 
 def _integers(data: bytes) -> dict[int, int] | None:
-    found: dict[int, int] = {}
+    fields: dict[int, int] = {}
     at = 0
     try:
         while at < len(data):
             tag, at = _varint(data, at)
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:
-                found[number], at = _varint(data, at)
+                fields[number], at = _varint(data, at)
             elif kind == _BYTES:
                 length, at = _varint(data, at)
                 at += length
@@ -298,7 +298,7 @@ def _integers(data: bytes) -> dict[int, int] | None:
                 return None
     except IndexError:
         return None
-    return found if at == len(data) else None
+    return fields if at == len(data) else None
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -50,10 +50,10 @@ def is_nvtx(column: str) -> bool:
 
 def parse_header(line: str) -> list[str] | None:
     """The column names, where `line` holds a header (perhaps behind other output)."""
-    found = HEADER.search(line)
-    if found is None:
+    match = HEADER.search(line)
+    if match is None:
         return None
-    names = _strict(line[found.start() :])
+    names = _strict(line[match.start() :])
     if names is None or len(set(names)) != len(names):
         return None
     return names
@@ -123,7 +123,7 @@ class Layout:
         return any(c in self.index for c in _ANCHORS)
 
     def split(self, text: str) -> list[str] | None:
-        """The fields of one row, as many as there are columns; null where it cannot be told.
+        """The fields of one row, as many as there are columns; None where they are not clear.
 
         `text` begins with the quote of the first field. NVTX fields of rows that are not valid
         CSV keep their doubled quotes (see `ranges`).
@@ -204,15 +204,15 @@ def ranges(field: str) -> list[NvtxRange]:
     field = field.strip()
     quote = '""' if re.match(r'(?:\d+\s+)?""[^"]', field) else '"'
     end = re.compile(quote + r"(?=\s*\Z|\s+" + quote + ")")
-    found = []
+    listed = []
     at = field.find(quote)
     while at >= 0:
         stop = end.search(field, at + len(quote))
         if stop is None:
             break
-        found.append(_range(field[at + len(quote) : stop.start()]))
+        listed.append(_range(field[at + len(quote) : stop.start()]))
         at = field.find(quote, stop.end())
-    return found
+    return listed
 
 
 def _range(text: str) -> NvtxRange:

@@ -32,7 +32,7 @@ class Launched:
 
     `piece`: innermost piece of the forest around the launch, -1 for none. `call`: the number of
     the launch, -1 where it is not in the capture. `call_start`: ns, `NULL` without one. `origin`:
-    for nodes of CUDA graphs the innermost piece around the node's creation, -1 for none; null
+    for nodes of CUDA graphs the innermost piece around the node's creation, -1 for none; None
     without such nodes.
     """
 
@@ -216,7 +216,7 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
     """The innermost piece around the creation of each graph node, by process key and node."""
     if nodes is None or not len(nodes.node):
         return {}
-    made: dict[tuple[int, int], tuple[int, int]] = {}
+    created: dict[tuple[int, int], tuple[int, int]] = {}
     copied: dict[tuple[int, int], int] = {}
     columns = (nodes.node, nodes.original, nodes.start, nodes.thread)
     for node, original, start, thread in zip(*(c.tolist() for c in columns), strict=True):
@@ -225,17 +225,17 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
         key = (thread >> schema.PROCESS_SHIFT, node)
         if original not in (NULL, 0, node):
             copied.setdefault(key, original)
-        made.setdefault(key, (start, thread))
+        created.setdefault(key, (start, thread))
     places = []
-    for key in made:
+    for key in created:
         first = key
         seen = {first}
-        while first in copied and (first[0], copied[first]) in made:
+        while first in copied and (first[0], copied[first]) in created:
             first = (first[0], copied[first])
             if first in seen:
                 break
             seen.add(first)
-        places.append(made[first])
+        places.append(created[first])
     threads = sorted({t for _, t in places})
     code = {t: i for i, t in enumerate(threads)}
     pieces = trees.innermost(
@@ -243,7 +243,7 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
         np.asarray([code[t] for _, t in places], np.int32),
         threads,
     )
-    return dict(zip(made, pieces.tolist(), strict=True))
+    return dict(zip(created, pieces.tolist(), strict=True))
 
 
 def _origin(operations: Operations, node_pieces: dict[tuple[int, int], int]) -> Indices | None:

@@ -1,8 +1,7 @@
 """A capture of nsys as arrays: GPU operations, the calls that launched them, the ranges.
 
 Compact on purpose (about 70 bytes an operation with its launch and its ranges), so that captures
-of ten million kernels fit in memory. `nsys_capture` reads them, `nsys_table` makes the table of
-operations from them.
+of ten million kernels fit in memory. `load` reads them, `ops` makes the table from them.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ KINDS = ("kernel", "memcpy", "memset", "graph")
 class Operations:
     """GPU operations of one kind in file order.
 
-    `start`, `end`: ns, `NULL` where the file has none. `place`: code into `places`, which holds
-    (process key, device, stream). `name`: code into the capture's names, -1 for none.
-    `node`: graph node id or `NULL`; absent (null) where no row has one.
+    `start`, `end`: ns, `NULL` where the file has none. `process`, `device` and `stream`: codes into
+    the list that follows. `name`: code into the capture's names, -1 for none.
+    `node`: graph node id or `NULL`; None where no row has one.
     """
 
     kind: int
@@ -79,7 +78,7 @@ class Ranges:
 
 @dataclass
 class GraphNodes:
-    """Creations of CUDA graph nodes: where a captured graph's node was made."""
+    """Creations of CUDA graph nodes: where a captured graph's node was created."""
 
     node: Integers
     original: Integers

@@ -16,15 +16,15 @@ from . import schema
 from .source import Filter, Query, Source
 
 WARNING, ERROR = 2, 3
-MOST = 20  # that are told; of more their number
-_LENGTH = 300  # characters of one that are told
+MOST = 20  # that are listed; of more their number
+_LENGTH = 300  # characters of one that are kept
 
-# What says that recorded events are gone, not only that there may have been more.
+# Words for recorded events that are gone, not only for more that there may have been.
 _LOST = re.compile(r"\b(?:buffers?|drop(?:s|ped)?|lost|los[se]s|overflow\w*|incomplete)\b", re.I)
-# What says that a library is not traced, the plainest first.
+# Words for a library that is not traced, the clearest first.
 _REFUSED = tuple(
-    re.compile(said, re.I)
-    for said in ("not supported", r"no \S+ trace will be", "failed to|unable to|could not|cannot")
+    re.compile(words, re.I)
+    for words in ("not supported", r"no \S+ trace will be", "failed to|unable to|could not|cannot")
 )
 # An absolute path, quoted (then with spaces in it) or not; what is kept of it is its last part.
 _QUOTED = re.compile(r"(['\"])(?:[A-Za-z]:)?[\\/](?:[^'\"\\/]+[\\/])*([^'\"\\/]+)[\\/]?\1")
@@ -45,7 +45,7 @@ class Diagnostic:
         """Whether it is an error, or a warning that something recorded is gone."""
         return self.severity == ERROR or _LOST.search(self.text) is not None
 
-    def said(self) -> str:
+    def sentence(self) -> str:
         """As a sentence without its full stop."""
         verb = "reported an error" if self.severity == ERROR else "warned"
         text = self.text if len(self.text) <= _LENGTH else self.text[: _LENGTH - 1] + "…"
@@ -53,8 +53,7 @@ class Diagnostic:
 
 
 def read(source: Source) -> tuple[Diagnostic, ...]:
-    """The warnings and errors of an export in the order of the file, equal ones once; none where
-    it has no such table."""
+    """The warnings and errors of an export in file order, equal ones once."""
     table = source.find(schema.DIAGNOSTICS, ("severity", "text"))
     if table is None or not source.has_text(table, "text"):
         return ()
@@ -62,8 +61,8 @@ def read(source: Source) -> tuple[Diagnostic, ...]:
     raw = source.read(Query(table, ("severity",), text="text", where=where))
     texts = [shortened(t) for t in raw.values["text"]]
     rows = zip(raw["severity"].tolist(), raw["text"].tolist(), strict=True)
-    found = (Diagnostic(severity, texts[code]) for severity, code in rows if code >= 0)
-    return tuple(dict.fromkeys(d for d in found if d.text))
+    listed = (Diagnostic(severity, texts[code]) for severity, code in rows if code >= 0)
+    return tuple(dict.fromkeys(d for d in listed if d.text))
 
 
 def shortened(text: str) -> str:
@@ -76,12 +75,12 @@ def sentences(diagnostics: Sequence[Diagnostic]) -> list[str]:
     """Each as a sentence without its full stop, at most `MOST` and how many more there are."""
     more = len(diagnostics) - MOST
     rest = [f"nsys said {more} more such things"] if more > 0 else []
-    return [*(d.said() for d in diagnostics[:MOST]), *rest]
+    return [*(d.sentence() for d in diagnostics[:MOST]), *rest]
 
 
 def refusal(library: str, diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, str] | None:
-    """What says that nsys could not trace `library`, and its sentences as far as the one that says
-    so, without the last full stop; null where nothing does."""
+    """The diagnostic that nsys could not trace `library`, and its text up to the sentence that says
+    so, without the last full stop; None without one."""
     for pattern in _REFUSED:
         for diagnostic in diagnostics:
             at = pattern.search(diagnostic.text)

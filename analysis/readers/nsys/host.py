@@ -48,12 +48,12 @@ class HostCalls:
 
 @dataclass(frozen=True)
 class Host:
-    """The calls by kind (a key of `TABLES`); why a kind is missing in `missing`; what nsys itself
-    says of the capture in `said`."""
+    """The calls by kind (a key of `TABLES`); in `missing` why a kind is missing; in
+    `diagnostics` the warnings of nsys itself."""
 
     calls: dict[str, HostCalls]
     missing: dict[str, str] = field(default_factory=dict)
-    said: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def read(path: Path) -> Host:

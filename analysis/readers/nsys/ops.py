@@ -30,7 +30,7 @@ def artefact(kind: str, source: Source) -> Artefact:
 
 
 def _facts(attribution: Attribution) -> dict[str, Any]:
-    """Counts and sums of a capture, and what made it."""
+    """Counts and sums of a capture, and the versions of its tools."""
     capture = attribution.capture
     kinds = [o for o in capture.operations if len(o)]
     processes = {p for o in capture.operations for p in o.processes if p != NULL}

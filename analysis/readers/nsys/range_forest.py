@@ -49,15 +49,15 @@ class Forest:
 
     def innermost(self, moments: Integers) -> Indices:
         """Index of the innermost piece that holds each moment, -1 where none does."""
-        found = (np.searchsorted(self.start, moments, side="right") - 1).astype(np.int32)
+        piece = (np.searchsorted(self.start, moments, side="right") - 1).astype(np.int32)
         # The last piece that started is over in most of the misses; its parent may not be.
-        at = np.flatnonzero(found >= 0)
+        at = np.flatnonzero(piece >= 0)
         while len(at):
-            over = self.end[found[at]] <= moments[at]
+            over = self.end[piece[at]] <= moments[at]
             at = at[over]
-            found[at] = self.parent[found[at]]
-            at = at[found[at] >= 0]
-        return found
+            piece[at] = self.parent[piece[at]]
+            at = at[piece[at] >= 0]
+        return piece
 
     def nearest(self, chosen: Flags) -> Indices:
         """Per piece the nearest chosen piece among itself and those around it; -1 for none."""
@@ -93,11 +93,11 @@ class Nesting:
 
     def names(self, path: int) -> list[int]:
         """Codes of the names of a path, outermost first; empty for -1."""
-        found = []
+        codes = []
         while path >= 0:
-            found.append(self.name[path])
+            codes.append(self.name[path])
             path = self.parent[path]
-        return found[::-1]
+        return codes[::-1]
 
 
 def plant(start: Integers, end: Integers, loose: Flags | None = None) -> Forest:
@@ -139,7 +139,7 @@ def paths(forest: Forest, name: Indices) -> tuple[Indices, Nesting]:
 
 
 def _order(start: Integers, end: Integers, loose: Flags | None) -> Integers | None:
-    """Indices that sort by the rule, null where the ranges are sorted already."""
+    """Indices that sort by the rule, None where the ranges are sorted already."""
     steps = np.diff(start)
     if (steps > 0).all():
         return None

@@ -69,7 +69,7 @@ PROCESS_MASK = 0xFFFFFF
 
 
 def pick(tables: Mapping[str, tuple[str, ...]], name: str) -> str | None:
-    """The table `name`, or its newest suffixed form (``_V3`` before ``_V2``); null for none."""
+    """The table `name`, or its newest suffixed form (``_V3`` before ``_V2``); None for none."""
     if name in tables:
         return name
     versions = [

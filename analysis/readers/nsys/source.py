@@ -208,7 +208,7 @@ class _Gatherer:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds text, plain or by dictionary."""
+    """Whether a column of this type holds text, as it is or by dictionary."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

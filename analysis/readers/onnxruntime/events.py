@@ -76,9 +76,9 @@ def events_of(stream: IO[str], damage: Damage) -> Iterator[Event]:
             end = text.find("\n", at)
             if end >= 0:
                 with contextlib.suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-                    found = quick.decode(text[at:end].rstrip(" \t\r,"))
+                    parsed = quick.decode(text[at:end].rstrip(" \t\r,"))
                     at = end
-                    yield found
+                    yield parsed
                     continue
             try:
                 event, at = decoder.raw_decode(text, at)

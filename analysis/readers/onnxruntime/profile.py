@@ -12,9 +12,9 @@ quirks:
 
 - times are whole microseconds: a duration of 0 is below one microsecond, no missing value;
 - older releases write ``NAME_fence_before`` and ``_fence_after`` around each node: waiting,
-  no execution, told in the facts and not in the rows;
+  no execution, counted in the facts, not a row;
 - at 1,000,000 events recording stops and the file says nothing of it: nodes after the last
-  ``model_run`` belong to a run that was not finished, their iteration is null;
+  ``model_run`` belong to a run that was not finished, their iteration is unknown;
 - a process that was killed leaves a file cut in the middle of an event; what is whole is read;
 - names are written without escaping: an event that is no JSON because of it is counted and left
   out;
@@ -253,7 +253,7 @@ class _Events:
 
 @dataclass
 class _Windows:
-    """The runs by start. `numbers` are their iterations, null for warm-up."""
+    """The runs by start. `numbers` are their iterations, None for warm-up."""
 
     spans: list[tuple[int, int, int | None]]
     warmup: int
@@ -268,7 +268,7 @@ class _Windows:
         return len(self.spans)
 
     def find(self, start: int | None, thread: int | None) -> int | None:
-        """The iteration in which something starts; null outside all, or where two would fit."""
+        """The iteration in which something starts; None outside all, or where two would fit."""
         if start is None or not self.spans:
             return None
         if self.overlap:
@@ -283,7 +283,7 @@ class _Windows:
 
 
 def _ns(value: Any) -> int | None:
-    """Microseconds to integer nanoseconds; null for what is no number, or no time."""
+    """Microseconds to integer nanoseconds; None for what is no number, or no time."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not abs(value) < 2**53:

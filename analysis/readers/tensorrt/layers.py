@@ -1,4 +1,4 @@
-"""TensorRT's layer information: what an engine consists of. No timings: they are null.
+"""TensorRT's layer information: what an engine consists of. It has no timings.
 
 Made by ``trtexec --exportLayerInfo``, ``IEngineInspector.get_engine_information`` (JSON or
 ONELINE), ``torch_tensorrt``'s ``get_layer_info`` and ``dump_layer_info``. The quirks:
@@ -154,7 +154,7 @@ def _from_json(documents: list[Any], path: Path) -> list[dict[str, Any]]:
 
 
 def onnx_nodes(metadata: str | None) -> list[str] | None:
-    """The ONNX node names in a layer's Metadata; null where it names none.
+    """The ONNX node names in a layer's Metadata; None where it names none.
 
     >>> onnx_nodes("[ONNX Layer: a/Gemm]\\x1f[ONNX Layer: a/Relu]")
     ['a/Gemm', 'a/Relu']
@@ -170,10 +170,10 @@ def _text(value: Any) -> str | None:
 
 
 def _tensors(layer: dict[str, Any], side: str, path: Path) -> list[dict[str, Any]]:
-    found = layer.get(side, [])
-    if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
+    tensors = layer.get(side, [])
+    if not isinstance(tensors, list) or not all(isinstance(t, dict) for t in tensors):
         raise InputError(f"has a layer whose {side} are no list of tensors", file=path)
-    return found
+    return tensors
 
 
 def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Artefact:
@@ -184,8 +184,8 @@ def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Ar
     names_only = 0
     for number, engine in enumerate(engines):
         where = {"source": path.name, "engine": str(number) if len(engines) > 1 else None}
-        found = engine.get("Bindings")
-        bindings.append([b for b in found if isinstance(b, str)] if isinstance(found, list) else [])
+        names = engine.get("Bindings")
+        bindings.append([b for b in names if isinstance(b, str)] if isinstance(names, list) else [])
         for index, layer in enumerate(engine["Layers"]):
             if isinstance(layer, str):
                 layer = {"Name": layer}
@@ -294,12 +294,12 @@ def _from_text(text: str) -> list[dict[str, Any]]:
     starts = [m.end() for m in _BEGIN.finditer(text)]
     if not starts:
         starts = [0]
-    found = []
+    engines = []
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         document = _block(text[start:end])
         if document["Layers"]:
-            found.append(document)
-    return found
+            engines.append(document)
+    return engines
 
 
 def _block(text: str) -> dict[str, Any]:
@@ -332,23 +332,23 @@ def _block(text: str) -> dict[str, Any]:
 def _layer(line: str) -> dict[str, Any]:
     layer: dict[str, Any] = {}
     key, at = "Name", len("Name: ")
-    for found in _KEY.finditer(line):
-        name = found.group(1)
+    for match in _KEY.finditer(line):
+        name = match.group(1)
         # A layer's name is free text: only LayerType ends it.
         if (key == "Name" and name != "LayerType") or name in layer or name == key:
             continue
         if key == "Metadata":  # free text as well, and the last key
             break
-        layer[key] = line[at : found.start()]
-        key, at = name, found.end()
+        layer[key] = line[at : match.start()]
+        key, at = name, match.end()
     layer[key] = line[at:]
     for side in ("Inputs", "Outputs"):
         layer[side] = [_tensor(m) for m in _TENSOR.finditer(layer.get(side, ""))]
     return layer
 
 
-def _tensor(found: re.Match[str]) -> dict[str, Any]:
-    name, location, dimensions, kind = found.groups()
+def _tensor(match: re.Match[str]) -> dict[str, Any]:
+    name, location, dimensions, kind = match.groups()
     return {
         "Name": name,
         "Location": location,

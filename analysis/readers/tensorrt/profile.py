@@ -111,8 +111,8 @@ def sniff(head: Head) -> bool:
 
 
 def _is_trex(text: str) -> bool:
-    found = re.match(r'\{\s*"(\w+)"\s*:\s*\{', text)
-    return bool(found and found.group(1) in _SECTIONS)
+    match = re.match(r'\{\s*"(\w+)"\s*:\s*\{', text)
+    return bool(match and match.group(1) in _SECTIONS)
 
 
 def read(path: Path) -> Artefact:
@@ -274,10 +274,10 @@ def _calls(total: float | None, average: float | None, count: int | None) -> int
 # --- per layer and iteration --------------------------------------------------------------------
 
 
-def _per_iteration(path: Path, found: dict[str, Any]) -> Artefact:
+def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     layers: list[dict[str, Any]] = []
     samples: dict[str, list[int | None]] = {}
-    for name, values in found.items():
+    for name, values in times_by_layer.items():
         if not isinstance(values, list):
             raise InputError(f"has no list of times for layer {name[:60]!r}", file=path)
         samples[name] = [_ns(_number(v, "a time", path)) for v in values]
@@ -368,9 +368,9 @@ def _times(path: Path, arrays: list[list[Any]]) -> Artefact:
 # --- TREx ---------------------------------------------------------------------------------------
 
 
-def _trex(path: Path, found: dict[str, Any]) -> Artefact:
+def _trex(path: Path, document: dict[str, Any]) -> Artefact:
     rows = []
-    for section, values in found.items():
+    for section, values in document.items():
         pairs: Sequence[tuple[str, Any]] = (
             list(values.items()) if isinstance(values, dict) else [("", values)]
         )
@@ -379,4 +379,4 @@ def _trex(path: Path, found: dict[str, Any]) -> Artefact:
             rows.append({"source": path.name, "section": section, "key": key, "value": text})
     notes = ["Settings and summary only; timings are in the files beside it."]
     settings = pa.Table.from_pylist(rows, schema=SETTINGS)
-    return Artefact(KIND, {"settings": settings}, {"sections": list(found)}, notes)
+    return Artefact(KIND, {"settings": settings}, {"sections": list(document)}, notes)

@@ -1,6 +1,6 @@
 """A profiler trace in chunks: its events a few megabytes at a time, never the whole file.
 
-The trace is an object with an array ``traceEvents`` (Kineto, 2021 to now), or the plain array
+The trace is an object with an array ``traceEvents`` (Kineto, 2021 to now), or the bare array
 (the autograd profiler, and other writers of the Chrome trace format). A chunk is cut at a place
 that looks like the border of two events and parsed; if it parses, the cut was at a border: what
 was parsed began at an event and is a sequence of whole values, and JSON read from the left has
@@ -180,7 +180,7 @@ class Chunks:
     def _cut_short(
         self, rest: bytes, cut: int | None, enclosed: bool, count: int
     ) -> Iterator[list[Event]]:
-        """The file ended without closing the events: allowed for a plain list only."""
+        """The file ended without closing the events: allowed for a bare list only."""
         last = rest.strip().rstrip(b",")
         whole = not last or (cut is not None and not rest[cut:].strip().rstrip(b",").strip())
         if enclosed or not whole or not (count or last):
@@ -247,7 +247,7 @@ class _Scan:
 
     def border(self, data: bytes) -> tuple[int | None, int | None]:
         """The place after the last whole event, and the place of the ``]`` that ends the list,
-        each null when not in `data`."""
+        each None when not in `data`."""
         for start, end, text in self._tokens(data):
             if text == b"]" or text == b"}":
                 if self._depth < 0:
@@ -258,7 +258,7 @@ class _Scan:
 
     def member(self, data: bytes, key: bytes) -> tuple[int, int] | None:
         """Where a top-level member of an object with a list as value stands: its start, and the
-        place after the ``[``; null when it is not in `data`."""
+        place after the ``[``; None when it is not in `data`."""
         wanted = b'"' + key + b'"'
         for start, end, text in self._tokens(data):
             if self._depth == 1 and text == wanted:
@@ -294,7 +294,7 @@ def _strict(text: bytes) -> list[Event] | None:
 
 
 def _lenient(data: bytes) -> Any:
-    """Parse with repairs; null where that fails too."""
+    """Parse with repairs; None where that fails too."""
     text = data.decode("utf-8", errors="replace")
     tried = None
     for repair in (lambda t: t, partial(_ESCAPE.sub, r"\\\\"), partial(_BARE.sub, r"\1null")):
@@ -313,24 +313,24 @@ def _lenient(data: bytes) -> Any:
 def _loose(value: dict[str, Any]) -> Event:
     """An event from a dict; a field of an unusable type is unknown."""
 
-    def plain(found: Any) -> Number:
-        return found if isinstance(found, (int, float, str)) else None
+    def scalar(field: Any) -> Number:
+        return field if isinstance(field, (int, float, str)) else None
 
     args = value.get("args")
     args = args if isinstance(args, dict) else {}
     cat = value.get("cat")
     return Event(
         ph=str(value.get("ph", "X")),
-        name=plain(value.get("name")) or "",
+        name=scalar(value.get("name")) or "",
         cat=cat if isinstance(cat, str) else None,
-        **{key: plain(value.get(key)) for key in ("ts", "dur", "pid", "tid", "id")},
+        **{key: scalar(value.get(key)) for key in ("ts", "dur", "pid", "tid", "id")},
         args=Args(
-            correlation=plain(args.get("correlation")),
-            sequence=plain(args.get("Sequence number")),
-            forward_thread=plain(args.get("Fwd thread id")),
-            index=plain(args.get("Ev Idx")),
-            stream=plain(args.get("stream")),
-            device=plain(args.get("device")),
+            correlation=scalar(args.get("correlation")),
+            sequence=scalar(args.get("Sequence number")),
+            forward_thread=scalar(args.get("Fwd thread id")),
+            index=scalar(args.get("Ev Idx")),
+            stream=scalar(args.get("stream")),
+            device=scalar(args.get("device")),
             grid=_raw(args.get("grid")),
             block=_raw(args.get("block")),
             registers=_raw(args.get("registers per thread")),

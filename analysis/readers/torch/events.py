@@ -80,8 +80,8 @@ class _Codes(dict[Any, int]):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The shape of a kernel's launch; registers per thread and bytes of shared memory are null
-    where the trace does not tell them."""
+    """The shape of a kernel's launch; registers per thread and bytes of shared memory are None
+    where the trace lacks them."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -226,19 +226,19 @@ class _Builder:
     def _geometry(self, args: Args | None) -> int:
         if args is None or args.grid is ABSENT or args.block is ABSENT:
             return UNKNOWN
-        told = bytes(args.grid), bytes(args.block), bytes(args.registers), bytes(args.shared)
-        code = self.geometry_codes.get(told)
+        texts = bytes(args.grid), bytes(args.block), bytes(args.registers), bytes(args.shared)
+        code = self.geometry_codes.get(texts)
         if code is None:
-            code, found = UNKNOWN, _geometry(*told)
-            if found is not None:
+            code, geometry = UNKNOWN, _geometry(*texts)
+            if geometry is not None:
                 code = len(self.geometries)
-                self.geometries.append(found)
-            self.geometry_codes[told] = code
+                self.geometries.append(geometry)
+            self.geometry_codes[texts] = code
         return code
 
 
 def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geometry | None:
-    """What these texts tell; null where one is of another type than Kineto writes."""
+    """The geometry in these texts; None where one is of another type than Kineto writes."""
     try:
         return Geometry(
             _SIZES.decode(grid),
@@ -254,11 +254,11 @@ def _integers(values: list[Any]) -> Ints:
     """Identifiers as an array; anything that is no integer is UNKNOWN."""
     filled = [UNKNOWN if v is None else v for v in values]
     try:
-        found = np.array(filled)
+        integers = np.array(filled)
     except (ValueError, OverflowError):
-        found = np.array([], dtype=object)
-    if found.dtype == np.int64:
-        return found
+        integers = np.array([], dtype=object)
+    if integers.dtype == np.int64:
+        return integers
     return np.array([integer(v) for v in filled], dtype=np.int64)
 
 
@@ -290,7 +290,7 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
     endless = int((columns["duration"] == UNKNOWN).sum())
     if endless:
         notes.append(f"{endless} events have no usable duration; it is unknown")
-    found = Events(
+    trace = Events(
         path=path,
         # A lone surrogate (an escape in JSON) is no text that can be written.
         names=[str(n).encode(errors="replace").decode() for n in builder.names],
@@ -308,10 +308,10 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
     )
     if flows:
         rows = builder.flow_rows
-        found.flows = {
+        trace.flows = {
             "phase": np.array([r[0] for r in rows], dtype="U1"),
             "id": np.array([r[1] for r in rows], dtype=object),
             "thread": np.array([r[2] for r in rows], dtype=np.int32),
             "start": nanoseconds([r[3] for r in rows])[0],
         }
-    return found
+    return trace

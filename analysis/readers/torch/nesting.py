@@ -93,12 +93,12 @@ def innermost(flags: Flags, parent: Ints) -> Ints:
     """The innermost event with a flag that encloses each event, itself included; -1."""
     # Each event points to itself where it has the flag, else outwards; pointers are followed two,
     # four, eight steps at a time. The last entry is where those end that are in nothing.
-    found = np.append(np.where(flags, np.arange(len(flags)), parent), -1)
+    pointers = np.append(np.where(flags, np.arange(len(flags)), parent), -1)
     while True:
-        further = found[found]
-        if np.array_equal(further, found):
-            return found[:-1]
-        found = further
+        further = pointers[pointers]
+        if np.array_equal(further, pointers):
+            return pointers[:-1]
+        pointers = further
 
 
 def _running(start: Ints, end: Ints) -> Ints:
@@ -114,7 +114,7 @@ def _running(start: Ints, end: Ints) -> Ints:
         below = largest[-1]
         pairs = np.append(below, np.iinfo(np.int64).min) if len(below) % 2 else below
         largest.append(pairs.reshape(-1, 2).max(axis=1))
-    found = np.full(n, UNKNOWN, dtype=np.int64)
+    latest = np.full(n, UNKNOWN, dtype=np.int64)
     todo, block = np.arange(n), np.arange(n)  # the block that ends where the event begins
     at: list[tuple[Ints, Ints]] = []  # by level: events whose block there is the one, and it
     for ends in largest:
@@ -134,8 +134,8 @@ def _running(start: Ints, end: Ints) -> Ints:
             block = np.where(late, block, block - 1)
         event = np.concatenate((event, at[level][0]))
         block = np.concatenate((block, at[level][1]))
-    found[event] = block
-    return found
+    latest[event] = block
+    return latest
 
 
 def _paths(
@@ -168,10 +168,10 @@ def _self_times(start: Ints, end: Ints, parent: Ints, operator: Ints) -> Ints:
             break
     alone = end - start
     np.subtract.at(alone, outer, np.minimum(until[inside], end[outer]) - start[inside])
-    found: Ints = np.zeros(len(start), dtype=np.int64)
+    self_ns: Ints = np.zeros(len(start), dtype=np.int64)
     owned = np.flatnonzero(operator >= 0)
-    np.add.at(found, operator[owned], alone[owned])
-    return found
+    np.add.at(self_ns, operator[owned], alone[owned])
+    return self_ns
 
 
 # --- phases and iterations ------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def windows(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:
 
 
 def iteration_number(name: str) -> int | None:
-    """The number in the name of an iteration's range, null for other ranges."""
+    """The number in the name of an iteration's range, None for other ranges."""
     for prefix in ITERATIONS:
         rest = name.removeprefix(prefix)
         if rest != name and rest.isascii() and rest.isdigit():

@@ -58,7 +58,7 @@ _EXECUTION = re.compile(r'"schema"\s*:\s*"\d[^"]*"')
 
 
 def sniff(head: Head) -> bool:
-    """A JSON object with traceEvents (or what Kineto writes before them), a plain list of such
+    """A JSON object with traceEvents (or what Kineto writes before them), a bare list of such
     events, or a PyTorch execution trace, which `read` refuses by name."""
     if head.is_dir:
         return False
@@ -75,7 +75,7 @@ def read(path: Path) -> Artefact:
 
     InputError for what is no profiler trace or cut short. Phase and iteration are those of the
     range of Layerline (or ProfilerStep) in which the operation, or the call that launched it, began
-    (`torch_windows`); modules are not filled (`analysis.attribution.eager` gives them).
+    (`nesting.windows`); modules are not filled (`analysis.attribution.eager` gives them).
     """
     events = read_events(path)
     nesting = nest(events)
@@ -96,7 +96,7 @@ def launches(events: Events) -> tuple[Ints, list[str]]:
     Several calls may carry one correlation (traces of several processes in one file, a counter
     that wrapped): the last that began before the operation is taken.
     """
-    found = np.full(len(events), UNKNOWN, dtype=np.int64)
+    launch = np.full(len(events), UNKNOWN, dtype=np.int64)
     calls = np.flatnonzero((events.kind == RUNTIME) & (events.correlation != UNKNOWN))
     calls = calls[np.lexsort((events.start[calls], events.correlation[calls]))]
     device = np.flatnonzero(np.isin(events.kind, DEVICE))
@@ -105,11 +105,11 @@ def launches(events: Events) -> tuple[Ints, list[str]]:
     low = np.searchsorted(keys, wanted, side="left")
     high = np.searchsorted(keys, wanted, side="right")
     known = (high > low) & (wanted != UNKNOWN)
-    found[device[known]] = calls[low[known]]
+    launch[device[known]] = calls[low[known]]
     for at in np.flatnonzero(known & (high - low > 1)):
         several = calls[low[at] : high[at]]
         before = several[events.start[several] <= events.start[device[at]]]
-        found[device[at]] = before[-1] if len(before) else several[0]
+        launch[device[at]] = before[-1] if len(before) else several[0]
     missing = int((~known).sum())
     notes = []
     if missing:
@@ -117,7 +117,7 @@ def launches(events: Events) -> tuple[Ints, list[str]]:
             f"{missing} of {len(device)} device operations have no launch in the trace; "
             "their range is unknown"
         )
-    return found, notes
+    return launch, notes
 
 
 def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[str, Any]:
@@ -208,14 +208,14 @@ def path_lists(
 
 def facts(events: Events) -> dict[str, Any]:
     """What the trace is of, and the count and total of what it holds (closure check i)."""
-    found: dict[str, Any] = {k: events.head[k] for k in _FACTS if k in events.head}
+    known: dict[str, Any] = {k: events.head[k] for k in _FACTS if k in events.head}
     devices = events.head.get("deviceProperties")
     if isinstance(devices, list):
-        found["gpus"] = sorted(
+        known["gpus"] = sorted(
             {str(d["name"]) for d in devices if isinstance(d, dict) and "name" in d}
         )
-    found["events"] = events.counts
-    found["totals"] = {
+    known["events"] = events.counts
+    known["totals"] = {
         label: {
             "count": int(of.sum()),
             "duration_ns": int(events.duration[of & (events.duration != UNKNOWN)].sum()),
@@ -225,7 +225,7 @@ def facts(events: Events) -> dict[str, Any]:
             *((label, events.kind == number) for number, label in DEVICE_KINDS.items()),
         )
     }
-    return found
+    return known
 
 
 def _left_out(events: Events) -> list[str]:

@@ -73,7 +73,7 @@ def test_an_export_without_the_table_or_its_columns_says_nothing(tmp_path: Path)
     assert texts(made.write(tmp_path / "a.sqlite")) == []
     extra = "create table DIAGNOSTIC_EVENT (text text); insert into DIAGNOSTIC_EVENT values ('x')"
     assert texts(made.write(tmp_path / "b.sqlite", extra=extra)) == []
-    assert host(tmp_path / "b.sqlite").said == ()
+    assert host(tmp_path / "b.sqlite").diagnostics == ()
 
 
 @pytest.mark.parametrize(
