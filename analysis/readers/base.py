@@ -7,7 +7,6 @@ Files are untrusted: they are read through `bounded` and `json_documents`.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,16 +91,10 @@ def read_head(path: Path) -> Head:
 
     InputError for what is missing, unreadable, empty, or neither a file nor a directory.
     """
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) else str(e)
-        raise InputError(f"cannot be read ({why})", file=path) from None
-    if stat.S_ISDIR(status.st_mode):
+    if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where a folder cannot be entered)
         return Head(path, b"", None, True, _entries(path))
     with open_regular(path) as raw:
+        size = os.fstat(raw.fileno()).st_size
         try:
             compression = compression_of(raw.read(8))
         except OSError as e:
@@ -110,7 +103,7 @@ def read_head(path: Path) -> Head:
         data = stream.read(HEAD_BYTES)
     if not data:
         raise InputError("is empty", file=path, fix="was the capture cut short?")
-    return Head(path, data, status.st_size, compression=compression)
+    return Head(path, data, size, compression=compression)
 
 
 _TYPES = {

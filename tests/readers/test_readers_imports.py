@@ -1,4 +1,4 @@
-"""Files are read without the packages that made them, and without those that only a report needs."""
+"""Files are read without the packages that made them, and without what only a report needs."""
 
 from __future__ import annotations
 

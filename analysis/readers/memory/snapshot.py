@@ -136,12 +136,9 @@ def _dicts(items: Any, what: str, path: Path) -> list[dict[str, Any]]:
 
 def _sum(values: Iterable[int | None]) -> int | None:
     """The sum; None where one of them is not known."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return sum(known) if len(known) == len(every) else None
 
 
 def _text(value: Any) -> str | None:

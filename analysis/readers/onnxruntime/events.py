@@ -97,7 +97,7 @@ def events_of(stream: IO[str], damage: Damage) -> Iterator[Event]:
                 raise InputError(f"is not usable JSON ({e})", file=damage.path) from None
             else:
                 if isinstance(event, dict) and "name" in event:
-                    yield _told(event)
+                    yield _event(event)
                 else:
                     damage.add()
                 continue
@@ -108,10 +108,10 @@ def events_of(stream: IO[str], damage: Damage) -> Iterator[Event]:
         text, at, ended = text[at:] + more, 0, not more
 
 
-def _told(event: dict[str, Any]) -> Event:
-    args = event.get("args")
+def _event(members: dict[str, Any]) -> Event:
+    """The event with these members, of which any may be of an unexpected type."""
+    args = members.get("args")
     args = args if isinstance(args, dict) else {}
-    return Event(
-        **{k: event.get(k) for k in ("name", "cat", "ts", "dur", "pid", "tid")},
-        args=Args(**{k: args.get(k) for k in ("op_name", "provider", "stream", "parent_name")}),
-    )
+    used = {name: members.get(name) for name in Event.__struct_fields__}
+    used["args"] = Args(**{name: args.get(name) for name in Args.__struct_fields__})
+    return Event(**used)

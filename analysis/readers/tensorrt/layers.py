@@ -224,19 +224,16 @@ def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Ar
 
 
 def _layer_row(layer: dict[str, Any], tensors: list[dict[str, Any]]) -> dict[str, Any]:
-    nodes = onnx_nodes(_text(layer.get("Metadata")))
-    sides = {
-        side: joined(t["precision"] for t in tensors if t["direction"] == side)
-        for side in ("input", "output")
-    }
-    tactic = _text(layer.get("TacticName")) or _text(layer.get("TacticValue")) or None
+    def precision(side: str) -> str | None:
+        return joined(t["precision"] for t in tensors if t["direction"] == side)
+
     return {
         "layer": layer["Name"],
         "kind": _text(layer.get("LayerType")),
-        "nodes": nodes,
-        "precision_in": sides["input"],
-        "precision_out": sides["output"],
-        "tactic": tactic,
+        "nodes": onnx_nodes(_text(layer.get("Metadata"))),
+        "precision_in": precision("input"),
+        "precision_out": precision("output"),
+        "tactic": _text(layer.get("TacticName")) or _text(layer.get("TacticValue")) or None,
     }
 
 
@@ -261,7 +258,16 @@ def _tensor_rows(layer: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-_SHOWN = {"Name", "LayerType", "Inputs", "Outputs", "Metadata", "TacticName", "TacticValue"}
+_COLUMNS = {
+    "Name",
+    "LayerType",
+    "Inputs",
+    "Outputs",
+    "Metadata",
+    "TacticName",
+    "TacticValue",
+    "StreamId",
+}
 
 
 def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +275,7 @@ def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:
     if isinstance(stream, str) and stream.strip().isdecimal() and len(stream) < 18:
         stream = int(stream)
     profile = _PROFILE.search(layer["Name"])
-    other = {k: v for k, v in layer.items() if k not in _SHOWN and k != "StreamId"}
+    other = {k: v for k, v in layer.items() if k not in _COLUMNS}
     return {
         "metadata": _text(layer.get("Metadata")) or None,
         "tactic_value": _text(layer.get("TacticValue")),

@@ -65,8 +65,9 @@ _SECTIONS = (
 )
 # One record of --exportProfile on its line; names are not escaped by the writer.
 _RECORD = re.compile(
-    r'[\s,\[]*\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<time>[^,]+?)\s*,'
-    r'\s*"averageMs"\s*:\s*(?P<average>[^,]+?)\s*(?:,\s*"medianMs"\s*:\s*(?P<median>[^,]+?)\s*)?'
+    r'[\s,\[]*\{\s*"name"\s*:\s*"(?P<name>.*)"\s*,\s*"timeMs"\s*:\s*(?P<timeMs>[^,]+?)\s*,'
+    r'\s*"averageMs"\s*:\s*(?P<averageMs>[^,]+?)\s*'
+    r'(?:,\s*"medianMs"\s*:\s*(?P<medianMs>[^,]+?)\s*)?'
     r'(?:,\s*"percentage"\s*:\s*(?P<percentage>[^,}]+?)\s*)?\}[\s\]]*\Z'
 )
 _COUNT_LINE = re.compile(r'[\s,\[]*\{\s*"count"\s*:\s*(\d{1,18})\s*\}[\s\]]*\Z')
@@ -141,11 +142,9 @@ def read(path: Path) -> Artefact:
         raise InputError("mixes JSON arrays and objects", file=path)
     if sum(map(len, arrays)) > MAX_ROWS:
         raise InputError(f"holds more than {MAX_ROWS:,} records", file=path)
-    return _times(path, arrays) if _is_times(arrays) else _profile(path, arrays)
-
-
-def _is_times(arrays: list[list[Any]]) -> bool:
-    return any(isinstance(r, dict) and "latencyMs" in r for r in arrays[0][:1])
+    first = arrays[0][0] if arrays[0] else None
+    is_times = isinstance(first, dict) and "latencyMs" in first
+    return _times(path, arrays) if is_times else _profile(path, arrays)
 
 
 def _number(value: Any, what: str, path: Path) -> float | None:
@@ -183,11 +182,8 @@ def _by_lines(text: str, path: Path) -> list[Any]:
         if count:
             arrays.append([{"count": int(count.group(1))}])
         elif record and arrays:
-            values = {k: _loose(v) for k, v in record.groupdict().items() if k != "name"}
-            keys = {"time": "timeMs", "average": "averageMs", "median": "medianMs"}
-            arrays[-1].append(
-                {"name": record["name"], **{keys.get(k, k): v for k, v in values.items()}}
-            )
+            values = {k: v if k == "name" else _loose(v) for k, v in record.groupdict().items()}
+            arrays[-1].append(values)
         else:
             return []
     return [a for a in arrays if len(a) > 1] if text.rstrip().endswith("]") else []
@@ -286,13 +282,24 @@ def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     for name, times in samples.items():
         known = [t for t in times if t is not None]
         stat = summarise(known)
+        statistics = (
+            {}
+            if stat is None
+            else {
+                "median_ns": stat.median,
+                "p90_ns": stat.p90,
+                "p99_ns": stat.p99,
+                "ci_low_ns": stat.low,
+                "ci_high_ns": stat.high,
+            }
+        )
         layers.append(
             {
                 "source": path.name,
                 "layer": name,
                 "calls": len(times),
                 "total_ns": sum(known) if len(known) == len(times) else None,
-                **({} if stat is None else _stat_columns(stat)),
+                **statistics,
             }
         )
     lengths = {len(times) for times in samples.values()}
@@ -306,16 +313,6 @@ def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     }
     tables = {"layers": table("layers", layers), "ops": _ops(path.name, samples)}
     return Artefact(KIND, tables, facts, notes)
-
-
-def _stat_columns(stat: Any) -> dict[str, int | None]:
-    return {
-        "median_ns": stat.median,
-        "p90_ns": stat.p90,
-        "p99_ns": stat.p99,
-        "ci_low_ns": stat.low,
-        "ci_high_ns": stat.high,
-    }
 
 
 def _ops(source: str, samples: dict[str, list[int | None]]) -> pa.Table:

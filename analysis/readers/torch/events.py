@@ -298,9 +298,7 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
         head=chunks.head,
         counts={
             f"{ph} {cat}" if cat else ph: n
-            for (ph, cat), n in sorted(
-                builder.counts.items(), key=lambda item: (item[0][0], item[0][1] or "")
-            )
+            for ph, cat, n in sorted((ph, cat or "", n) for (ph, cat), n in builder.counts.items())
         },
         notes=notes,
         geometries=builder.geometries,

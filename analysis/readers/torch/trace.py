@@ -130,14 +130,9 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     duration = events.duration[rows]
     operator = np.where(linked & device, nesting.operator[at], UNKNOWN)
     path = np.where(linked, nesting.path[at], UNKNOWN)
-    ranges = [nesting.paths[p][1] if p >= 0 else UNKNOWN for p in range(len(nesting.paths))]
-    innermost = np.array([*ranges, UNKNOWN], dtype=np.int64)[path]
+    innermost = np.array([*(name for _, name in nesting.paths), UNKNOWN], dtype=np.int64)[path]
     phase, iteration = (np.where(linked, v[at], UNKNOWN) for v in windows(events, nesting))
-    kinds = ["op", *DEVICE_KINDS.values()]
-    codes = np.zeros(len(rows), dtype=np.int64)
-    for code, number in enumerate(DEVICE_KINDS, 1):
-        codes[kind == number] = code
-    source = events.path.name
+    kinds = np.where(device, kind - min(DEVICE_KINDS) + 1, 0)
     distributed = events.head.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
     thread = np.array([_number(p) for p in events.places], dtype=np.int64)
@@ -149,10 +144,10 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     )
     process = thread[events.process[at]]
     return {
-        "source": constant(source, len(rows)),
+        "source": constant(events.path.name, len(rows)),
         "phase": coded(phase, list(tables.PHASES)),
         "iteration": masked(iteration),
-        "kind": coded(codes, kinds),
+        "kind": coded(kinds, ["op", *DEVICE_KINDS.values()]),
         "name": coded(events.name[rows], events.names),
         "start_ns": pa.array(events.start[rows]),
         "duration_ns": masked(duration),
@@ -234,14 +229,12 @@ def _left_out(events: Events) -> list[str]:
     frames = int((events.kind == PYTHON).sum())
     if frames:
         notes.append(f"{frames} Python frames are no rows; those of modules are ranges")
-    other = Counter({k: n for k, n in events.counts.items() if k.startswith("X") and _foreign(k)})
-    if other:
-        named = ((k.removeprefix("X").strip(), n) for k, n in other.most_common(6))
-        what = ", ".join(f"{n} {category or 'without category'}" for category, n in named)
-        notes.append(f"events of other categories are no rows: {what}")
+    foreign: Counter[str] = Counter()
+    for key, count in events.counts.items():
+        category = key.removeprefix("X").strip()
+        if key.startswith("X") and kind_of(category, "", None) == UNKNOWN:
+            foreign[category or "without category"] += count
+    if foreign:
+        listed = ", ".join(f"{n} {category}" for category, n in foreign.most_common(6))
+        notes.append(f"events of other categories are no rows: {listed}")
     return notes
-
-
-def _foreign(key: str) -> bool:
-    category = key.removeprefix("X").strip()
-    return kind_of(category, "", None) == UNKNOWN
