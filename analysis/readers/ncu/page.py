@@ -33,7 +33,7 @@ from typing import Any
 from ....core.errors import InputError
 from ..base import Artefact, Head
 from ..bounded import MIB, open_text
-from ..numbers import in_doubt, style_of
+from .numbers import in_doubt, style_of
 from .rows import ROW, UNITS_ROW, Layout, parse_header
 from .tables import AS_ONE, PageTables, of_ranges
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ....core import own_ranges
 from ....core.tables import table
 from ..base import schema
-from ..numbers import Style
+from .numbers import Style
 from .rows import Layout, ranges
 
 Parse = Callable[[str], float | None]

@@ -258,16 +258,10 @@ def _tensor_rows(layer: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-_COLUMNS = {
-    "Name",
-    "LayerType",
-    "Inputs",
-    "Outputs",
-    "Metadata",
-    "TacticName",
-    "TacticValue",
-    "StreamId",
-}
+# What a table has a column for; all else is JSON in `other`.
+_COLUMNS = frozenset(
+    ["Name", "LayerType", "Inputs", "Outputs", "Metadata", "TacticName", "TacticValue", "StreamId"]
+)
 
 
 def _detail_row(layer: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from layerline.analysis.readers.base import Head
 from layerline.analysis.readers.ncu import page
+from layerline.analysis.readers.ncu.numbers import style_of
 from layerline.analysis.readers.ncu.rows import Layout, parse_header, ranges
-from layerline.analysis.readers.numbers import style_of
 from layerline.core.errors import InputError
 from layerline.core.tables import SCHEMAS
 

@@ -6,7 +6,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import precision_views
 import pytest
+import rendering
 from nsys_build import Export, convert
 
 from layerline.analysis.host import capture as capture_
@@ -167,30 +169,31 @@ def test_many_are_counted_and_long_ones_are_cut(tmp_path: Path) -> None:
 
 def test_the_ledger_says_once_what_a_capture_lost() -> None:
     said = "nsys warned: 120 events were dropped"
-    sides = [
-        {"key": k, "label": k, "side": "engine", "phase": "inference", "precision": "fp32",
-         "closure": [], "warned": [said]}
-        for k in ("a", "b")
-    ]  # fmt: skip
-    view: Any = {"sides": sides}
-    (found,) = [s for s in sentences.of(view) if s["check"] == "capture by nsys"]
+    view = precision_views.three_precisions()
+    for side in view["sides"]:
+        side["warned"] = [said]
+    written = sentences.of(rendering.comparison(view))
+    (found,) = [s for s in written if s["check"] == "capture by nsys"]
     assert (found["text"], found["sides"]) == (f"{said}.", "every side")
     assert (found["tone"], found["tabled"]) == ("none", False)
 
 
 def test_versions_of_two_captures_are_no_range() -> None:
-    def side(key: str, version: str) -> dict[str, Any]:
-        missing = {"cuDNN": f"nsys could not trace it (version {version} is not supported)"}
-        about = {"text": "t", "confirmed": True, "missing": missing}
-        return {"key": key, "label": key, "side": "engine", "phase": "inference",
-                "precision": "fp32", "closure": [], "host": about}  # fmt: skip
-
-    view: Any = {"sides": [side("a", "91.4"), side("b", "91.9")]}
-    told = {s["text"]: s["sides"] for s in sentences.of(view) if "unknown" in s["text"]}
+    view = precision_views.three_precisions()
+    first, second, *rest = view["sides"]
+    for side, version in ((first, "91.4"), (second, "91.9")):
+        why = f"nsys could not trace it (version {version} is not supported)"
+        side["host"] |= {"missing": {"cuDNN": why}}
+    for side in rest:
+        side["host"] = None
+    written = sentences.of(rendering.comparison(view))
+    told = {s["text"]: s["sides"] for s in written if "unknown" in s["text"]}
     assert told == {
-        "cuDNN is unknown: nsys could not trace it (version 91.4 is not supported).": "a",
-        "cuDNN is unknown: nsys could not trace it (version 91.9 is not supported).": "b",
-    }
+        "cuDNN is unknown: nsys could not trace it (version 91.4 is not supported).":
+            "ONNX Runtime CUDA fp32",
+        "cuDNN is unknown: nsys could not trace it (version 91.9 is not supported).":
+            "ONNX Runtime CUDA tf32",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("form", ["sqlite", "parquet", "arrow file", "arrow stream"])
