@@ -201,7 +201,7 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
             if of_ranges(read.tables["launches"]):
                 raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
             parts.append(_joined(run, path, read))
-            if skipped is not None and page.UNTOLD in read.facts:
+            if skipped is not None and page.AMBIGUOUS in read.facts:
                 skipped.append(_untold(what, path, read))
         except (Unplanned, ToolMissing) as e:
             if skipped is None or (isinstance(e, ToolMissing) and not path.is_dir()):
@@ -215,7 +215,7 @@ def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa
 
 def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
     why = (
-        f"{read.facts[page.UNTOLD]} numbers in {path.name} have a decimal sign or a unit that "
+        f"{read.facts[page.AMBIGUOUS]} numbers in {path.name} have a decimal sign or a unit that "
         "cannot be told, and are unknown"
     )
     fix = "print it again (ncu --import REPORT --csv --page raw); `layerline read` says more"

@@ -189,7 +189,7 @@ def _read(folder: Path, taken: Taken) -> Artefact:
         raise loss
     if (held := len(artefact.tables["launches"])) != taken.launches:
         raise _fewer(chosen, held, taken.launches)
-    if untold := artefact.facts.get(page.UNTOLD):
+    if untold := artefact.facts.get(page.AMBIGUOUS):
         raise InputError(
             f"has {untold} numbers whose decimal sign or unit cannot be told",
             file=chosen,

@@ -1,7 +1,7 @@
 """What every reader shares: the head of a file, which tells its kind, and what a reader makes.
 
 A reader is a module with `KIND`, `DESCRIPTION`, `sniff(head)` and `read(path)` (see `Reader`).
-Files are untrusted: they are read through `bounded` and `json_documents`.
+Files are untrusted: they are read through `bounded`.
 """
 
 from __future__ import annotations

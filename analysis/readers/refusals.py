@@ -1,7 +1,6 @@
-"""What a file is that no reader takes: a line that names it and says what to do instead.
+"""Files that no reader takes: a line that names the kind of file and says what to do instead.
 
-By content, as the readers. Anything that is named here is known to people who profile models and
-mistaken for a capture now and then.
+By content, as the readers do. These are files that people who profile models take for captures.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.readers import base, bounded
-from layerline.analysis.readers.json_documents import parse_json, parse_json_documents
+from layerline.analysis.readers.bounded import parse_json, parse_json_documents
 from layerline.core.errors import InputError
 
 TEXT = b'{"traceEvents": []}' * 10

@@ -49,7 +49,7 @@ _STOP = ord(".")
 _CALLS = b"cioRbPQ\x81\x82\x83\x84\x92\x93"
 
 
-class _Plain(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data), encoding="latin-1")
         self._path = path
@@ -76,7 +76,7 @@ def load(data: bytes, path: Path) -> Any:
     collecting = gc.isenabled()
     gc.disable()  # many containers and no garbage: collections would take most of the time
     try:
-        return _Plain(data, path).load()
+        return _Unpickler(data, path).load()
     except (
         pickle.UnpicklingError,
         EOFError,

@@ -23,8 +23,7 @@ import pyarrow as pa
 
 from ....core.errors import InputError
 from ..base import Artefact, Head, int64, schema
-from ..bounded import MIB, read_bytes, valid_text
-from ..json_documents import parse_json
+from ..bounded import MIB, parse_json, read_bytes, valid_text
 from . import pickle
 
 KIND = "memory-snapshot"

@@ -43,7 +43,7 @@ DESCRIPTION = "Nsight Compute CSV (ncu --csv --page details|raw)"
 LIMIT = 1024 * MIB
 # Facts that are there where they are not zero: rows that cannot be read, whether the last of them
 # is cut short, and numbers that are null because their decimal sign or unit is not known.
-LEFT_OUT, CUT_SHORT, UNTOLD = "rows_left_out", "cut_short", "numbers_not_told"
+LEFT_OUT, CUT_SHORT, AMBIGUOUS = "rows_left_out", "cut_short", "numbers_not_told"
 _MAX_ROW_LINES = 100  # a row whose text holds line breaks
 _MAX_ROW_CHARACTERS = 1 * MIB
 _MAX_BROKEN = 100
@@ -270,7 +270,7 @@ def _artefact(path: Path, scan: _Scan) -> Artefact:
     if scan.open_row:
         facts[CUT_SHORT] = True
     if unsure:
-        facts[UNTOLD] = unsure
+        facts[AMBIGUOUS] = unsure
     return Artefact(KIND, built, facts, notes)
 
 

@@ -2,8 +2,8 @@
 
 Columns (exports of nsys 2025.3): timestamp, timestampType, source, severity, text, globalPid;
 severity by ENUM_DIAGNOSTIC_SEVERITY_LEVEL: 0 unknown, 1 information, 2 warning, 3 error, 4 verbose.
-Older exports have no such table. Most warnings are in every capture and say little: each kind of
-event that "might" be incomplete when a capture range ends, or of which there was none.
+Older exports have no such table. Most warnings stand in every capture and say little: that a kind
+of event "might" be incomplete when a capture range ends, or did not occur.
 """
 
 from __future__ import annotations

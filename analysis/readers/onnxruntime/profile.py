@@ -6,9 +6,9 @@ The file is a JSON list of complete events (``ph`` X) in microseconds since the 
 run; its nodes are those that start in it. ``Kernel``: kernels and copies of a CUDA session with
 ``enable_cuda_profiling`` (core/common/gpu_profiler_common.h, MergeEvents), on the host's clock,
 with pid and tid -1. Such an event follows the one that launched it, whose name it has in
-``args.parent_name``: a node, or a part of the session. The two were matched by the microsecond in
-which the parent began, so that of two that began in one the last has the kernels of both. The
-quirks:
+``args.parent_name``: a node, or a part of the session. ONNX Runtime matches the two by the
+microsecond in which the parent began: of two that began in the same one, the last gets the kernels
+of both. The quirks:
 
 - times are whole microseconds: a duration of 0 is below one microsecond, no missing value;
 - older releases write ``NAME_fence_before`` and ``_fence_after`` around each node: waiting,

@@ -30,8 +30,7 @@ from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
 from ..base import Artefact, Head, int64, schema
-from ..bounded import decode, read_bytes
-from ..json_documents import parse_json_documents
+from ..bounded import decode, parse_json_documents, read_bytes
 
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"

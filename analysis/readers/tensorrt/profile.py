@@ -41,8 +41,7 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head, schema
-from ..bounded import decode, read_bytes
-from ..json_documents import parse_json_documents
+from ..bounded import decode, parse_json_documents, read_bytes
 
 KIND = "trt-profile"
 DESCRIPTION = "TensorRT timings (trtexec --exportProfile or --exportTimes, IProfiler, TREx)"

@@ -63,6 +63,9 @@ class Args(msgspec.Struct, gc=False):
     shared: msgspec.Raw = msgspec.field(default=ABSENT, name="shared memory")
 
 
+_RAW = ("grid", "block", "registers", "shared")
+
+
 class Event(msgspec.Struct, gc=False):
     """One event of a trace; times in microseconds, as number or text."""
 
@@ -312,31 +315,24 @@ def _lenient(data: bytes) -> Any:
 
 def _loose(value: dict[str, Any]) -> Event:
     """An event from a dict; a field of an unusable type is unknown."""
-
-    def scalar(field: Any) -> Number:
-        return field if isinstance(field, (int, float, str)) else None
-
     args = value.get("args")
     args = args if isinstance(args, dict) else {}
     cat = value.get("cat")
+    used: dict[str, Any] = {
+        name: _raw(args.get(key)) if name in _RAW else _scalar(args.get(key))
+        for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True)
+    }
     return Event(
         ph=str(value.get("ph", "X")),
-        name=scalar(value.get("name")) or "",
+        name=_scalar(value.get("name")) or "",
         cat=cat if isinstance(cat, str) else None,
-        **{key: scalar(value.get(key)) for key in ("ts", "dur", "pid", "tid", "id")},
-        args=Args(
-            correlation=scalar(args.get("correlation")),
-            sequence=scalar(args.get("Sequence number")),
-            forward_thread=scalar(args.get("Fwd thread id")),
-            index=scalar(args.get("Ev Idx")),
-            stream=scalar(args.get("stream")),
-            device=scalar(args.get("device")),
-            grid=_raw(args.get("grid")),
-            block=_raw(args.get("block")),
-            registers=_raw(args.get("registers per thread")),
-            shared=_raw(args.get("shared memory")),
-        ),
+        **{key: _scalar(value.get(key)) for key in ("ts", "dur", "pid", "tid", "id")},
+        args=Args(**used),
     )
+
+
+def _scalar(value: Any) -> Number:
+    return value if isinstance(value, (int, float, str)) else None
 
 
 def _raw(value: Any) -> msgspec.Raw:
