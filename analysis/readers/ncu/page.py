@@ -6,12 +6,12 @@ Made by ``ncu --csv`` (``nv-nsight-cu-cli --csv`` before 2020.1), saved from std
 - ncu's own lines (``==PROF==``), warnings and the program's output lie before, between and, where
   the program ended no line, in front of the table's lines;
 - the columns differ by version and options, so they are looked up by name;
-- quotes are not escaped inside NVTX fields (`ncu_rows`);
+- quotes are not escaped inside NVTX fields (`rows`);
 - a raw page has a row of units below each header, and is refused without: ``409.02`` may be ns or
   us; a details page has one metric per row, with its unit;
 - rows of a details page are shorter than the header where rules are printed; rules have rows of
   their own, without a metric; `Body Item Label` names a table within a section;
-- numbers are in the machine's locale (`ncu_numbers`), `n/a` or text;
+- numbers are in the machine's locale (`numbers`), `n/a` or text;
 - UTF-8 with or without a mark, UTF-16 (PowerShell), a Latin-1 micro sign;
 - several runs in one file: launches of later runs are numbered on.
 

@@ -4,7 +4,7 @@ An operation and its call have the same process (globalPid >> 24 = globalTid >> 
 correlation id, which is unique within a process only. Where several calls have it, one with a
 launch's name counts before others, and then the one that started last (the inner one, of a
 runtime call and the driver call inside it). The ranges are those of the call's thread that hold
-the call's start (`timeline`); a start/end range that ends on another thread holds on both.
+the call's start (`range_forest`); a start/end range that ends on another thread holds on both.
 
 A node of a CUDA graph is launched by the graph's launch, but belongs to a layer by where it was
 captured: `origin` gives the ranges around the creation of its node, where the capture has it.

@@ -6,6 +6,7 @@ of ten million kernels fit in memory. `load` reads them, `ops` makes the table f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,4 +99,4 @@ class Capture:
     nodes: GraphNodes | None
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    more_calls: Any = None  # () -> Calls: those that have no launch's name
+    more_calls: Callable[[], Calls] | None = None  # those that have no launch's name

@@ -1,4 +1,4 @@
-"""What a capture of nsys tells of the host: calls into CUDA, its libraries and the system.
+"""The host side of an nsys capture: calls into CUDA, its libraries and the system.
 
 Tables (SQLite schema of nsys 2020 to 2026, "Nsight Systems exporter" in the user guide): calls into
 CUDA in `CUPTI_ACTIVITY_KIND_RUNTIME`; with ``--trace=cublas``, ``cudnn`` and ``osrt`` also

@@ -182,8 +182,9 @@ def windows(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:
 
     A range that marks one is a window. What runs inside it on its own thread is of it, and what
     other threads of its process begin meanwhile: PyTorch runs the backward of what ran on a device
-    on a thread of its own, which has no ranges. Of several windows the innermost counts; unknown is
-    what begins in none, and where windows overlap and none is inside all others on one thread.
+    on a thread of its own, which has no ranges. Of several windows the innermost counts. An event
+    outside of all windows is unknown, and so is one where windows overlap and none is inside all
+    others on one thread.
     """
     phase, iteration = (_placed(events, nesting, marks) for marks in _marks(events.names))
     return phase, iteration
@@ -202,21 +203,16 @@ def iteration_number(name: str) -> int | None:
 def _marks(names: list[str]) -> tuple[Ints, Ints]:
     """The phase and the iteration that a range with each name marks; -1 where it marks none.
 
-    Where a trace has Layerline's iterations the steps of the profiler around them are none: those
-    are numbered from another start.
+    Where a trace has Layerline's iterations the profiler's steps around them do not count: they are
+    numbered from another start.
     """
     phases = {PHASE + name: code for code, name in enumerate(PHASES)}
-    numbers = [iteration_number(n) for n in names]
-    own = [
-        number if n.startswith(ITERATION) else None
-        for n, number in zip(names, numbers, strict=True)
-    ]
-    if any(number is not None for number in own):
-        numbers = own
-    return (
-        np.array([phases.get(n, UNKNOWN) for n in names], dtype=np.int64),
-        np.array([UNKNOWN if n is None else n for n in numbers], dtype=np.int64),
-    )
+    numbers = [iteration_number(name) for name in names]
+    iterations = np.array([UNKNOWN if n is None else n for n in numbers], dtype=np.int64)
+    own = np.array([name.startswith(ITERATION) for name in names], dtype=bool)
+    if (iterations[own] != UNKNOWN).any():
+        iterations[~own] = UNKNOWN
+    return np.array([phases.get(name, UNKNOWN) for name in names], dtype=np.int64), iterations
 
 
 def _placed(events: Events, nesting: Nesting, marks: Ints) -> Ints:
