@@ -11,6 +11,7 @@ import importlib
 import math
 import os
 import struct
+from importlib import metadata
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,9 @@ from .tables import AS_ONE, KERNEL, RANGE, Tables, of_ranges
 KIND = "ncu-rep"
 _WORKLOADS = (KERNEL, RANGE, "graph", "cmdlist")
 DESCRIPTION = "Nsight Compute report (.ncu-rep; needs the ncu-report package)"
+
+# ncu-report 2025.3.1 ends the process where a metric has no unit (peak_sustained).
+OLDEST = (2026, 2)
 
 MAGIC = b"NVR\x00"
 # Of a block: its fields, the wire types of protobuf, and a bound.
@@ -57,6 +61,13 @@ def read(path: Path) -> Artefact:
             file=path,
             fix="pip install ncu-report, or print it: ncu --import FILE --csv --page raw",
         ) from None
+    if (version := _version()) < OLDEST:
+        raise ToolMissing(
+            f"needs ncu-report {'.'.join(map(str, OLDEST))} or newer: "
+            f"{'.'.join(map(str, version))} crashes on metrics without a unit",
+            file=path,
+            fix="pip install --upgrade ncu-report",
+        )
     stated = _results(path)
     try:
         report = library.load_report(str(path))
@@ -76,6 +87,14 @@ def read(path: Path) -> Artefact:
             fix="is it whole, and is ncu-report as new as the ncu that wrote it?",
         )
     return result
+
+
+def _version() -> tuple[int, ...]:
+    """The package's version; what is no package of its own is taken for new enough."""
+    try:
+        return tuple(int(part) for part in metadata.version("ncu-report").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
+        return OLDEST
 
 
 def artefact(report: Any, path: Path) -> Artefact:

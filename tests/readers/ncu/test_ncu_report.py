@@ -29,6 +29,14 @@ def test_without_the_package_the_remedy_is_named(monkeypatch):
     assert e.value.exit_code == 3
 
 
+def test_a_package_that_would_end_the_process_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ncu_report", object())
+    monkeypatch.setattr(report_.metadata, "version", lambda name: "2025.3.1")
+    with pytest.raises(ToolMissing, match=r"2026\.2 or newer: 2025\.3 crashes") as e:
+        report_.read(REPORT)
+    assert e.value.exit_code == 3
+
+
 @pytest.mark.parametrize("data", [b"NVR\x00", b"NVR\x00" + b"\x08\x00\x00\x00" * 9])
 def test_a_damaged_report_is_one_line(tmp_path, data):
     pytest.importorskip("ncu_report")
