@@ -16,19 +16,17 @@ from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.module_paths import ordered_tree
 from ..core.run import Run
-from .captures import captured, settings
+from .captures import captured, files, inventory, settings
 from .captures import counters as counters_
 from .captures import sweep as sweep_
-from .captures.counters import counters_of_run, left_out
-from .captures.inventory import _captures, _model
 from .comparison import comparability, sweep
 from .comparison.build import build
 from .costs import modules
 from .costs.iterations import sums
 from .model.comparison import Comparison, Skipped
 from .model.side import Model, SideData
-from .rundir import problems, provenance, record
-from .rundir.files import optional
+from .rundir import provenance, record
+from .rundir.problems import Problems
 
 
 @dataclass(frozen=True)
@@ -45,29 +43,28 @@ class Result:
 
 def analyse(run: Run) -> Result:
     """Read every capture of the run. InputError where there is none, or none can be used."""
-    with problems.collecting() as broken:
-        result, skipped = _analyse(run, broken)
-    skipped += broken.listed(run)
+    problems = Problems()
+    result = _analyse(run, problems)
+    skipped = problems.listed(run)
     unlike, doubtful = provenance.told(run, skipped)
     view = replace(result.view, skipped=[Skipped(**s) for s in (*skipped, *unlike)])
     return replace(result, view=view, doubtful=doubtful)
 
 
-def _analyse(run: Run, broken: problems.Unusable) -> tuple[Result, list[dict[str, Any]]]:
-    found, skipped = _captures(run)
-    sides, parts = [s for c in found for s in c.sides], [c.ops for c in found]
-    batches = None
-    with problems.aside("the batch sweep"):
-        batches = sweep_.load(run, captured.BACKENDS)
+def _analyse(run: Run, problems: Problems) -> Result:
+    exported = files.model(run, problems)
+    read = inventory.read(run, exported, problems)
+    sides, parts = [s for c in read for s in c.sides], [c.ops for c in read]
+    batches = sweep_.load(run, captured.BACKENDS, problems)
     if not sides and batches is None:
-        broken.none_left()
+        problems.raise_first()
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
-    model = _model(run)
-    known = settings.collect(run, sides)
-    document = record.assemble(run, known)
-    counted = counters(run, skipped)
+    model = inventory.model(run, exported, problems)
+    known = settings.collect(read, run.manifests())
+    document = record.assemble(run, exported, known, problems)
+    counted = counters(run, problems)
     view = build(
         sides,
         model,
@@ -75,13 +72,12 @@ def _analyse(run: Run, broken: problems.Unusable) -> tuple[Result, list[dict[str
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-    if batches is not None:
-        exported = optional(run.file("export", "model.json"))
-        remarks = sweep.beside(batches, view.sides, exported.get("batch"), exported.get("seq"))
+    if batches is not None and exported is not None:
+        remarks = sweep.beside(batches, view.sides, exported.batch, exported.seq)
         batches = replace(batches, remarks=remarks)
-    view = replace(view, counters=counters_.load(run, sides, counted, view), sweep=batches)
-    result = Result(
-        view,
+    measured = counters_.load(run, sides, counted, view, problems)
+    return Result(
+        replace(view, counters=measured, sweep=batches),
         {
             "ops": pa.concat_tables(parts or [tables.table("ops", [])]),
             "layers": _layers(sides),
@@ -90,20 +86,18 @@ def _analyse(run: Run, broken: problems.Unusable) -> tuple[Result, list[dict[str
             **({} if counted is None else {"counters": counted}),
         },
         document,
-        found,
+        read,
     )
-    return result, skipped
 
 
-def counters(run: Run, skipped: list[dict[str, Any]]) -> pa.Table | None:
-    """The counters of the run's ncu captures; what cannot be read or told is listed as
-    skipped."""
-    with problems.aside("counters"):
-        skipped += left_out(run)
+def counters(run: Run, problems: Problems) -> pa.Table | None:
+    """The counters of the run's ncu captures; what cannot be read or told is a problem."""
+    with problems.without("counters"):
         try:
-            return counters_of_run(run, skipped)
+            counters_.left_out(run, problems)
+            return counters_.counters_of_run(run, problems)
         except ToolMissing as e:
-            skipped.append({"what": "counters", "why": e.what, "fix": e.fix or ""})
+            problems.skip("counters", e.what, e.fix)
     return None
 
 

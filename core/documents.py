@@ -1,35 +1,29 @@
 """The small JSON files of a run directory: one `msgspec.Struct` for each.
 
-Only what is read is described; the stages that write these files are the source. Unknown is null in
-every file of ours, and older files lack newer keys: a key with a default may be absent or null, and
+Only what is read is described; the stages that write these files are the source. Null is unknown in
+every file of ours, and older files lack newer keys: a null counts as a key that is not there, and
 keys that nobody reads are not looked at. Elements of a list are never null: a missing sample is no
 sample.
 """
 
 from __future__ import annotations
 
-import re
-import reprlib
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
-from .errors import InputError
 from .files import read_json
+from .forms import Amount, Count, Number, Share, check
 
-T = TypeVar("T")
 
-# What Arrow, numpy and the formats of tools hold.
-LARGEST = 2**63 - 1
-# Of times, bytes or nanoseconds.
-Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Number = (
-    Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-)
-Amount = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=LARGEST)]
-Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
+class Document(Struct, kw_only=True):
+    """A whole file. `FIX`: what to do where it is of another form."""
+
+    FIX: ClassVar[str] = "measure again (make profile)"
+
+
+D = TypeVar("D", bound=Document)
 
 
 class MachineState(Struct, kw_only=True):
@@ -64,11 +58,11 @@ class Gpu(Struct, kw_only=True):
     """A GPU while it worked."""
 
     samples: Count | None = None
-    sm_mhz: Sampled | None = None
-    memory_mhz: Sampled | None = None
-    power_mw: Sampled | None = None
-    celsius: Sampled | None = None
-    throttled: dict[str, Share | None] | None = None
+    sm_mhz: Sampled = field(default_factory=Sampled)
+    memory_mhz: Sampled = field(default_factory=Sampled)
+    power_mw: Sampled = field(default_factory=Sampled)
+    celsius: Sampled = field(default_factory=Sampled)
+    throttled: dict[str, Share] | None = None
 
 
 class Device(Struct, kw_only=True):
@@ -88,8 +82,8 @@ class Device(Struct, kw_only=True):
 class MeasuredFacts(Struct, kw_only=True):
     """What the worker of an engine says of how it measured."""
 
-    gpu: Gpu | None = None
-    device: Device | None = None
+    gpu: Gpu = field(default_factory=Gpu)
+    device: Device = field(default_factory=Device)
     providers: list[str] | None = None
     threads: Count | None = None
     throughput_per_second: Amount | None = None
@@ -98,7 +92,7 @@ class MeasuredFacts(Struct, kw_only=True):
     warmup_runs: Count | None = None
     runs_before: Count | None = None
     profiling_start_ns: Count | None = None
-    clock_readings: list[tuple[Count, Count]] | None = None
+    clock_readings: list[tuple[Count, Count]] = []
 
 
 class Process(Struct, kw_only=True):
@@ -114,41 +108,43 @@ class Samples(Struct, kw_only=True):
     n: Count | None = None
 
 
-class Measured(Struct, kw_only=True):
+class Measured(Document, kw_only=True):
     """A latency.json, or what lies beside a capture of an engine."""
 
-    precision: str | None = None
-    backend: str | None = None
-    parameters: Count | None = None
-    batch: Count | None = None
-    sequence: Count | None = None
     source: str | None = None
     profile: str | None = None
-    command: list[str] | None = None
-    latency_ns: list[Count] | None = None
-    queued_ns: list[Count] | None = None
-    phases_ns: dict[str, list[Count] | None] | None = None
-    processes: list[Process] | None = None
-    summary: Samples | None = None
+    command: list[str] = []
+    latency_ns: list[Count] = []
+    queued_ns: list[Count] = []
+    phases_ns: dict[str, list[Count]] = {}
+    processes: list[Process] = []
+    summary: Samples = field(default_factory=Samples)
     target: Amount | None = None
     machine: Machine | None = None
-    facts: MeasuredFacts | None = None
+    facts: MeasuredFacts = field(default_factory=MeasuredFacts)
 
     def __post_init__(self) -> None:
-        told = None if self.summary is None else self.summary.n
-        if self.latency_ns is not None and told is not None and len(self.latency_ns) != told:
-            raise ValueError(f"latency_ns has {len(self.latency_ns)} samples, its summary {told}")
-        processes = self.processes or ()
-        _fit("latency_ns", self.latency_ns, [p.n for p in processes])
-        _fit("queued_ns", self.queued_ns, [p.queued_n for p in processes])
+        n = self.summary.n
+        if self.latency_ns and n is not None and len(self.latency_ns) != n:
+            raise ValueError(f"latency_ns has {len(self.latency_ns)} samples, its summary {n}")
+        _fit("latency_ns", self.latency_ns, [p.n for p in self.processes])
+        _fit("queued_ns", self.queued_ns, [p.queued_n for p in self.processes])
+
+    def sizes(self) -> list[int]:
+        """How many samples of `latency_ns` each process took; empty where one took all."""
+        return [p.n for p in self.processes]
+
+    def queued_sizes(self) -> list[int]:
+        """The same of `queued_ns`."""
+        return [p.queued_n or 0 for p in self.processes]
 
 
-def _fit(name: str, samples: list[int] | None, sizes: list[int | None] | list[int]) -> None:
+def _fit(name: str, samples: list[int], sizes: list[int | None] | list[int]) -> None:
     """ValueError where the processes did not take as many samples as there are."""
     known = [n for n in sizes if n is not None]
     if samples and sizes and (len(known) < len(sizes) or sum(known) != len(samples)):
-        told = " + ".join("?" if n is None else str(n) for n in sizes)
-        raise ValueError(f"{name} has {len(samples)} samples, its processes {told}")
+        each = " + ".join("?" if n is None else str(n) for n in sizes)
+        raise ValueError(f"{name} has {len(samples)} samples, its processes {each}")
 
 
 class OnnxRuntimeProfile(Measured, kw_only=True):
@@ -156,7 +152,7 @@ class OnnxRuntimeProfile(Measured, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.facts is None or self.facts.warmup_runs is None:
+        if self.facts.warmup_runs is None:
             raise ValueError("facts.warmup_runs is missing: which runs were warm-up is not known")
 
 
@@ -165,21 +161,15 @@ class Trace(Measured, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        facts = self.facts
-        if facts is not None and facts.clock_readings and facts.runs_before is None:
+        if self.facts.clock_readings and self.facts.runs_before is None:
             raise ValueError("facts.runs_before is missing: which run is which is not known")
 
 
-class Eager(Struct, kw_only=True):
-    """The meta file of a capture of the model in PyTorch."""
+class Eager(Document, kw_only=True):
+    """The meta file of a capture of the model in PyTorch, by its profiler or by nsys."""
 
-    precision: str | None = None
-    task: str | None = None
-    training: bool | None = None
-    parameters: Count | None = None
     trace: str | None = None
-    source: str | None = None
-    command: list[str] | None = None
+    command: list[str] = []
     device: str | None = None
     gpu: str | None = None
     device_name: str | None = None
@@ -195,20 +185,36 @@ class Eager(Struct, kw_only=True):
     train_mode: bool | None = None
     dropout: list[Number] | None = None
     weights: list[str] | None = None
-    modules: dict[str, str | None] | None = None
-    traced_phases_ns: dict[str, list[Count] | None] | None = None
+    modules: dict[str, str | None] = {}
+    traced_phases_ns: dict[str, list[Count]] = {}
     machine: Machine | None = None
 
 
-class Ncu(Struct, kw_only=True):
+class OfMachine(Document, kw_only=True):
+    """Of any file of a measurement: on which machine it was."""
+
+    machine: Machine | None = None
+
+
+class NcuPiece(Struct, kw_only=True):
+    """One piece of an ncu capture in pieces."""
+
+    name: str | None = None
+
+
+class Ncu(Document, kw_only=True):
     """The meta file of an ncu capture."""
 
     clock_control: str | None = None
-    inputs: dict[str, str | None] | None = None
-    reports: list[str] | None = None
+    inputs: dict[str, str] = {}
+    reports: list[str] = []
+    pieces: list[NcuPiece] | None = None
+    launches: Count | None = None
+    replayed: Count | None = None
+    planned: Count | None = None
 
 
-class Accuracy(Struct, kw_only=True):
+class Accuracy(Document, kw_only=True):
     """How far an engine's outputs are from those of the reference."""
 
     max_abs: Amount | None = None
@@ -216,16 +222,15 @@ class Accuracy(Struct, kw_only=True):
     cosine: Number | None = None
     top1: Share | None = None
     reference: str | None = None
-    random_weights: bool | None = None
 
 
-class Rebuild(Struct, kw_only=True):
+class Rebuild(Document, kw_only=True):
     """How much two builds of one engine differ in latency."""
 
     relative_difference: Amount | None = None
 
 
-class Refused(Struct, kw_only=True):
+class Refused(Document, kw_only=True):
     """Why ncu counted nothing."""
 
     why: str | None = None
@@ -238,13 +243,15 @@ class BuildOptions(Struct, kw_only=True):
     threads: Count | None = None
 
 
-class Build(Struct, kw_only=True):
-    """How an engine was built."""
+class Build(Document, kw_only=True):
+    """How an engine was built; `on_cpu`: the operators of its nodes on the CPU, by node."""
+
+    FIX: ClassVar[str] = "build the engine again (make engines)"
 
     source: str | None = None
     providers: list[str] | None = None
-    on_cpu: dict[str, str | None] | None = None
-    options: BuildOptions | None = None
+    on_cpu: dict[str, str] = {}
+    options: BuildOptions = field(default_factory=BuildOptions)
 
 
 class Layer(Struct, kw_only=True):
@@ -252,7 +259,6 @@ class Layer(Struct, kw_only=True):
 
     name: str
     op: str | None = None
-    module: str | None = None
     occurrence: Count | None = None
     nodes: list[str] | None = None
     modules: list[str] | None = None
@@ -272,11 +278,13 @@ class NodeFate(Struct, kw_only=True):
     layer: str | None = None
 
 
-class Layers(Struct, kw_only=True):
+class Layers(Document, kw_only=True):
     """What an engine is made of."""
 
+    FIX: ClassVar[str] = Build.FIX
+
     layers: list[Layer]
-    nodes: list[NodeFate] | None = None
+    nodes: list[NodeFate] = []
 
 
 class Module(Struct, kw_only=True):
@@ -286,11 +294,14 @@ class Module(Struct, kw_only=True):
     class_: str | None = field(name="class", default=None)
 
 
-class Model(Struct, kw_only=True):
+class Model(Document, kw_only=True):
     """The model as it was exported."""
+
+    FIX: ClassVar[str] = "export the model again"
 
     model: str | None = None
     source: str | None = None
+    location: str | None = None
     revision: str | None = None
     class_: str | None = field(name="class", default=None)
     task: str | None = None
@@ -302,81 +313,27 @@ class Model(Struct, kw_only=True):
     parameters: Count | None = None
     config: dict[str, Any] | None = None
     overrides: dict[str, Any] | None = None
-    modules: list[Module] | None = None
+    modules: list[Module] = []
+
+    @property
+    def random_weights(self) -> bool | None:
+        """Whether the weights are random; None where the file does not say."""
+        return None if self.weights is None else self.weights == "random"
 
 
-class SweepSummary(Struct, kw_only=True):
-    """The latencies of one point in ns, and their number."""
+class ModuleOfNode(Struct, kw_only=True):
+    """The module that one node came from."""
 
-    n: Count | None = None
-    median: Count | None = None
-    low: Count | None = None
-    high: Count | None = None
-    p90: Count | None = None
-    p99: Count | None = None
+    module: str | None = None
+    module_class: str | None = None
 
 
-class SweepPoint(Struct, kw_only=True):
-    """One engine at one batch."""
+class Nodes(Document, kw_only=True):
+    """nodes.json as far as modules are taken from it; `core.nodes` reads the whole."""
 
-    backend: str
-    precision: str
-    batch: Count
-    sequence: Count
-    source: str | None = None
-    clock: str | None = None
-    ended_by: str | None = None
-    summary: SweepSummary | None = None
-    throughput_per_second: Amount | None = None
-    relative_width: Amount | None = None
-    target: Amount | None = None
-    memory: dict[str, Amount | None] | None = None
+    FIX: ClassVar[str] = Model.FIX
 
-
-class Sweep(Struct, kw_only=True):
-    """A run's engines at other batches."""
-
-    points: list[SweepPoint]
-    skipped: list[dict[str, str | None]] | None = None
-
-
-class SummaryFigures(Struct, kw_only=True):
-    """One side of a run in its summary."""
-
-    key: str
-    latency_median_ns: Amount | None = None
-    latency_low_ns: Amount | None = None
-    latency_high_ns: Amount | None = None
-    rebuild_noise: Amount | None = None
-
-
-class SummaryCost(Struct, kw_only=True):
-    """What one module costs on one side."""
-
-    own_ns: Amount | None = None
-    own_low_ns: Amount | None = None
-    own_high_ns: Amount | None = None
-    shared_ns: Amount | None = None
-
-
-class Summary(Struct, kw_only=True):
-    """report/summary.json, as far as two runs are compared by it."""
-
-    engines: dict[str, SummaryFigures | None] | None = None
-    eager: dict[str, SummaryFigures | None] | None = None
-    modules: dict[str, dict[str, SummaryCost | None] | None] | None = None
-    facts: dict[str, Any] | None = None
-
-
-class LayerTimes(Struct, kw_only=True):
-    """captures/*.profile.json of TensorRT: the times of its layers in every iteration."""
-
-    layers: list[str]
-    iterations: list[list[Count]]
-
-    def __post_init__(self) -> None:
-        if any(len(times) != len(self.layers) for times in self.iterations):
-            raise ValueError("an iteration has another number of layers")
+    nodes: list[ModuleOfNode] = []
 
 
 class RecordedFile(Struct, kw_only=True):
@@ -397,8 +354,10 @@ class StepFacts(Struct, kw_only=True):
     machine: Machine | None = None
 
 
-class Manifest(Struct, kw_only=True):
+class Manifest(Document, kw_only=True):
     """manifests/STAGE/STEP.json."""
+
+    FIX: ClassVar[str] = "run its step again"
 
     step: str | None = None
     started: str | None = None
@@ -411,130 +370,32 @@ class Manifest(Struct, kw_only=True):
     outputs: dict[str, RecordedFile | None] | None = None
 
 
-class PlannedLaunch(Struct, kw_only=True):
-    """One launch of an ncu plan; `representative` is the index of the one that stands for it."""
-
-    index: Count
-    key: Count
-    kernel: str
-    representative: Count | None
-    function: str | None
-    layer: str | None
-    grid: list[Count] | None
-    block: list[Count] | None
-    place: str | None = None
-    registers: Count | None = None
-    static_shared: Count | None = None
-    dynamic_shared: Count | None = None
-    duration_ns: Count | None = None
-    measured: bool | None = None
+def read(path: Path, form: type[D]) -> D:
+    """A JSON file of a run. InputError where it is missing, no object, or of another form."""
+    return of_form(read_json(path), form, path)
 
 
-# A launch's number in a report, which is a key and so text.
-LaunchNumber = Annotated[str, Meta(pattern=r"^\d+$")]
-
-
-class NcuPlan(Struct, kw_only=True):
-    """captures/*.ncu.plan.json: the launches, and by report and number which of them it holds."""
-
-    launches: list[PlannedLaunch]
-    reports: dict[str, dict[LaunchNumber, Count] | None]
-    chosen: list[Count] | None = None
-
-    def __post_init__(self) -> None:
-        """Launches must not share a number, nor be represented by one that is not there or that is
-        other work: their counters would be counted twice, or be another's."""
-        keys: dict[int, int] = {}
-        for x in self.launches:
-            if x.index in keys:
-                raise ValueError(f"launch {x.index} is there twice")
-            keys[x.index] = x.key
-        for x in self.launches:
-            of = x.representative
-            if of is not None and keys.get(of) != x.key:
-                raise ValueError(f"launch {x.index} is no work of launch {of}, which represents it")
-        for name, numbers in self.reports.items():
-            held = list((numbers or {}).values())
-            if wrong := set(held) - keys.keys():
-                raise ValueError(f"{name} holds launch {min(wrong)}, which is not in it")
-            if len(set(held)) < len(held):
-                raise ValueError(f"two launches of {name} are one of it")
-
-
-_MEASURE, _BUILD_AGAIN, _EXPORT = (
-    "measure again (make profile)",
-    "build the engine again (make engines)",
-    "export the model again",
-)
-# The first that fits by how its name ends.
-_BY_NAME: tuple[tuple[str, Any, str], ...] = (
-    (".ncu.meta.json", Ncu, _MEASURE),
-    (".onnxruntime.profile.meta.json", OnnxRuntimeProfile, _MEASURE),
-    (".onnxruntime-cuda.profile.meta.json", OnnxRuntimeProfile, _MEASURE),
-    (".trace.meta.json", Trace, _MEASURE),
-    (".profile.meta.json", Measured, _MEASURE),
-    (".meta.json", Eager, _MEASURE),
-    (".latency.json", Measured, _MEASURE),
-    (".accuracy.json", Accuracy, _MEASURE),
-    (".rebuild.json", Rebuild, _MEASURE),
-    (".refused.json", Refused, _MEASURE),
-    (".build.json", Build, _BUILD_AGAIN),
-    (".layers.json", Layers, _BUILD_AGAIN),
-    ("sweep.json", Sweep, "sweep again"),
-    ("model.json", Model, _EXPORT),
-)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file of a run, of the form that its name asks for. InputError where it is missing,
-    no object, or of another form."""
-    form, fix = next(
-        ((form, fix) for end, form, fix in _BY_NAME if path.name.endswith(end)),
-        (dict[str, Any], "make it again"),
-    )
+def checked(path: Path, form: type[Document]) -> dict[str, Any]:
+    """The same as it is written, with the keys that are not described."""
     document: dict[str, Any] = read_json(path)
-    check(document, form, path, fix)
+    of_form(document, form, path)
     return document
 
 
-def manifest(path: Path) -> dict[str, Any]:
-    """A step's manifest. InputError where it is missing or of another form."""
-    document: dict[str, Any] = read_json(path)
-    check(document, Manifest, path, "run its step again")
-    return document
+def of_form(document: Any, form: type[D], path: Path) -> D:
+    """A JSON file that was parsed. InputError, naming the file and the place in it, where it is of
+    another form."""
+    return check(_known(document), form, path, form.FIX)
 
 
-def check(document: Any, form: type[T], file: str | Path | None, fix: str, what: str = "") -> T:
-    """The document as a `form`. InputError, naming the file and the place in it, where it is not;
-    `what`: what it is not then."""
-    try:
-        return msgspec.convert(document, form)
-    except msgspec.ValidationError as e:
-        wrong = _words(str(e), document)
-        wrong = f"{what} ({wrong})" if what else wrong
-        raise InputError(wrong, file=file, fix=fix) from None
+# Of models, whose own files may say null.
+_AS_WRITTEN = ("config", "overrides")
 
 
-_PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.S)
-_EXPECTED = re.compile(r"Expected `(.*?)(?: \| null)?`(.*?)(?:, got .*)?", re.S)
-_MISSING = re.compile(r"Object missing required field `(.*)`", re.S)
-_TYPES = {"str": "text", "bool": "true or false", "array": "a list", "object": "an object",
-          "int": "a whole number", "float": "a number", "int | float": "a number"}  # fmt: skip
-
-
-def _words(error: str, document: Any) -> str:
-    """What msgspec finds wrong, with the place and what stands there: ``facts.threads is -1, not a
-    whole number >= 0``. An error of our own begins with the name of its field."""
-    parts = _PLACE.fullmatch(error)
-    text, place = (error, "") if parts is None else (parts[1], parts[2] or "")
-    if missing := _MISSING.fullmatch(text):
-        return f"{place}.{missing[1]}".lstrip(".") + " is missing"
-    if not (expected := _EXPECTED.fullmatch(text)):
-        return f"{place}{'.' if text[:1].islower() else ': '}{text}" if place else text
-    wanted = _TYPES.get(expected[1], expected[1]) + expected[2]
-    if "[...]" in place:  # msgspec does not say which key
-        return f"{place} is not {wanted}"
-    value = document
-    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
-        value = value[int(index)] if index else value[key]
-    return f"{place or 'it'} is {reprlib.repr(value)}, not {wanted}"
+def _known(value: Any) -> Any:
+    """The same without what is null."""
+    if isinstance(value, list):
+        return [_known(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: v if k in _AS_WRITTEN else _known(v) for k, v in value.items() if v is not None}

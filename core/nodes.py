@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import documents
+from . import forms
 from .errors import InputError
 from .files import read_json
 
@@ -105,7 +105,7 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             fix="export the model again",
         )
     known = {k: v for k, v in document.items() if v is not None}
-    graph = documents.check(known, NodeGraph, file, "export the model again")
+    graph = forms.check(known, NodeGraph, file, "export the model again")
     seen: set[str] = set()
     for i, node in enumerate(graph.nodes):
         if node.name in seen:

@@ -53,7 +53,7 @@ class Run:
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
             try:
-                one = documents.manifest(path)
+                one = documents.checked(path, documents.Manifest)
                 found[path.relative_to(root).with_suffix("").as_posix()] = one
             except InputError as e:
                 broken.append(f"{path.relative_to(self.path)} {e.what}")
@@ -67,7 +67,7 @@ class Run:
         """The manifest of the last complete run of a step; null where there is none, or a broken
         one."""
         try:
-            return documents.manifest(self.manifest_path(step))
+            return documents.checked(self.manifest_path(step), documents.Manifest)
         except InputError:
             return None
 

@@ -99,8 +99,8 @@ def document(
 
 def load(path: Path) -> dict[str, Any]:
     """Read a layers.json of ours. Raises InputError for a missing, broken or foreign file."""
-    found = documents.read(path)
-    version = found.get("schema_version")
+    found = documents.checked(path, documents.Layers)
+    version = found.get("schema_version", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         raise InputError(
             f"layers.json has schema version {version!r}, this layerline reads {SCHEMA_VERSION}",

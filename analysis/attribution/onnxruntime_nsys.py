@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import tables
+from ...core.documents import Trace
 from ..readers.nsys import ops as ops_
 from ..readers.nsys import sqlite
 from ..readers.nsys.attribution import attribute
@@ -106,7 +107,7 @@ class Spans:
 def operations(
     capture: Path,
     profile: Path,
-    meta: Mapping[str, Any],
+    meta: Trace,
     layers: Sequence[Mapping[str, Any]],
     precision: str,
 ) -> tuple[pa.Table, Distance | None]:
@@ -121,15 +122,14 @@ def operations(
     ops = ops_.operations(attribution, capture)
     parts = [x.call_start for x in attribution.launched]
     launched = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    about, iterations = meta.get("facts") or {}, len(meta.get("latency_ns") or ())
-    readings = about.get("clock_readings") or ()
+    about, iterations, readings = meta.facts, len(meta.latency_ns), meta.facts.clock_readings
     clocks = distance(read_calls(_recorded(capture), len(readings), iterations), readings)
-    zero = about.get("profiling_start_ns")
+    zero = about.profiling_start_ns
     if clocks is None or zero is None or not profile.exists():
         only = 0 if iterations == 1 else None
         places: list[tuple[str | None, int | None]] = [(None, only)] * len(ops)
         return _placed(ops, places, layers, precision), None
-    spans = _spans(profile, int(about.get("runs_before") or 0), zero)
+    spans = _spans(profile, about.runs_before or 0, zero)
     nodes, runs = Spans(spans[0]), Spans(spans[1])
     places = []
     for at in launched.tolist():

@@ -6,13 +6,13 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import nodes
 from ...core.capture_names import EVERY, RANGE, CaptureName
+from ...core.documents import Build, Ncu, Refused
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ...core.nodes import NodeGraph
 from ...core.run import Run
@@ -27,16 +27,21 @@ from ..readers.ncu import page
 from ..readers.ncu.tables import of_ranges
 from ..roofline import bound
 from ..roofline.bound_inputs import by_name
-from ..rundir import problems, provenance
+from ..rundir import provenance
 from ..rundir.files import describing, optional, plan_of
+from ..rundir.problems import Problems, keep
 from . import floors as floors_
-from .engine_ops import network_of, nodes_file
+from .files import exported, network, nodes_file
 
 REFUSED = "ERR_NVGPUCTRPERM"
 
 
 def load(
-    run: Run, sides: Sequence[SideData], counters: pa.Table | None, view: Comparison
+    run: Run,
+    sides: Sequence[SideData],
+    counters: pa.Table | None,
+    view: Comparison,
+    problems: Problems,
 ) -> Counted | None:
     """The counters of every side that runs kernels; None where none does."""
     captures = by_name(counters)
@@ -47,21 +52,21 @@ def load(
         name = _name(side)
         if name in captures:
             stem, table = captures[name]
-            meta = optional(run.file("captures", f"{stem}.ncu.meta.json"))
-            plan = plan_of(run.file("captures"), stem)
-            clocks = meta.get("clock_control")
-            capture = bound.Capture(side.key, table, _floors(run, side), plan, clocks)
+            meta = optional(run.file("captures", f"{stem}.ncu.meta.json"), Ncu, problems)
+            plan = plan_of(run.file("captures"), stem, problems)
+            clocks = None if meta is None else meta.clock_control
+            capture = bound.Capture(side.key, table, _floors(run, side, problems), plan, clocks)
             counted["sides"].append(bound.side(capture, view))
         elif _runs_kernels(side):
-            counted["uncounted"].append(_uncounted(run, side, name))
+            counted["uncounted"].append(_uncounted(run, side, name, problems))
     return counted if counted["sides"] or counted["uncounted"] else None
 
 
-def _floors(run: Run, side: SideData) -> Mapping[str, LayerFloor]:
+def _floors(run: Run, side: SideData, problems: Problems) -> Mapping[str, LayerFloor]:
     """An export has the nodes of inference: the backward of a training step has no floor."""
     if side.side == "engine" or side.phase != "inference":
         return side.floors
-    return floors_.of_eager(run, side.precision)
+    return floors_.of_eager(exported(run.file("export", "nodes.json"), problems), side.precision)
 
 
 def _name(side: SideData) -> str:
@@ -74,13 +79,13 @@ def _runs_kernels(side: SideData) -> bool:
     return "kernel" in pc.unique(side.ops["kind"]).to_pylist()
 
 
-def _uncounted(run: Run, side: SideData, name: str) -> Uncounted:
+def _uncounted(run: Run, side: SideData, name: str, problems: Problems) -> Uncounted:
     # Also of a capture of every launch.
     refusals = sorted(run.file("captures").glob(f"{name}.*ncu.refused.json"))
     if refusals:
-        refusal = optional(refusals[0])
-        why, fix = str(refusal.get("why") or "ncu was refused"), str(refusal.get("fix") or "")
-        return _row(side, why, fix, REFUSED in why)
+        refusal = optional(refusals[0], Refused, problems) or Refused()
+        why = refusal.why or "ncu was refused"
+        return _row(side, why, refusal.fix or "", REFUSED in why)
     if any(run.file("captures").glob(f"{name}.*ncu-rep")):
         fix = "make this machine read them, see under Skipped"
         return _row(side, "its ncu capture holds no counters that can be read here", fix, False)
@@ -107,7 +112,7 @@ _AS_ONE = {
 }
 
 
-def captures(run: Run) -> list[Path]:
+def captures(run: Run, problems: Problems | None = None) -> list[Path]:
     """The ncu captures of a run; of a report and the CSV made of it, the report where it can be
     read (its values are not rounded).
 
@@ -128,7 +133,7 @@ def captures(run: Run) -> list[Path]:
     for pieces in sorted(folder.glob(f"*{pieces_.FOLDER}")):
         if pieces_.in_use(pieces):
             path_of[pieces.name.removesuffix(pieces_.FOLDER)] = pieces
-    own = {s: path for s, path in path_of.items() if not foreign(run, path)}
+    own = {s: path for s, path in path_of.items() if not foreign(run, path, problems)}
     return [
         own[s]
         for s in sorted(own)
@@ -137,92 +142,90 @@ def captures(run: Run) -> list[Path]:
     ]
 
 
-def foreign(run: Run, capture: Path) -> bool:
+def foreign(run: Run, capture: Path, problems: Problems | None) -> bool:
     """Whether a capture is of another engine than the run's: it says which one it is of, and the
     engine was built again, or comes from another run."""
     own = CaptureName.parse(capture)
     if own is None or own.task != "engine" or own.suffix not in _CAPTURES:
         return False
-    took = optional(capture.with_name(f"{own.stem}.ncu.meta.json")).get("inputs")
-    step = run.manifest(f"engines/{own.precision}.{own.backend}")
-    built = step.get("outputs") if isinstance(step, dict) else None
-    if not isinstance(took, dict) or not isinstance(built, dict):
-        return False
-    for name, of in built.items():
-        digest = took.get(Path(name).name) if Path(name).suffix in (".engine", ".onnx") else None
-        if isinstance(of, dict) and digest is not None:
-            return bool(of.get("sha256") != digest)
+    meta = optional(capture.with_name(f"{own.stem}.ncu.meta.json"), Ncu, problems) or Ncu()
+    step = run.manifest(f"engines/{own.precision}.{own.backend}") or {}
+    for name, built in (step.get("outputs") or {}).items():
+        engine = Path(name).suffix in (".engine", ".onnx")
+        digest = meta.inputs.get(Path(name).name) if engine else None
+        if built is not None and digest is not None:
+            return bool(built.get("sha256") != digest)
     return False
 
 
-def left_out(run: Run) -> list[dict[str, str]]:
-    """The captures of other engines: what, why, the fix and the file that tells, as reports list
-    what cannot be used."""
+def left_out(run: Run, problems: Problems) -> None:
+    """List the captures of other engines, with the file that tells."""
     stems = {
         stem
         for path in run.file("captures").glob("*.ncu*")
-        if (stem := representatives.stem(path)) and not stem.startswith(".") and foreign(run, path)
+        if (stem := representatives.stem(path))
+        and not stem.startswith(".")
+        and foreign(run, path, problems)
     }
-    return [
-        {
-            "what": f"counters of {stem}",
-            "why": "they are of another engine than the run's (it was built again since, or they "
-            "come from another run)",
-            "fix": "measure them again with `layerline ncu`",
-            "file": f"captures/{stem}.ncu.meta.json",
-        }
-        for stem in sorted(stems)
-    ]
+    for stem in sorted(stems):
+        problems.skip(
+            f"counters of {stem}",
+            "they are of another engine than the run's (it was built again since, or they come "
+            "from another run)",
+            "measure them again with `layerline ncu`",
+            file=f"captures/{stem}.ncu.meta.json",
+        )
 
 
-def counters_of_run(run: Run, skipped: list[dict[str, Any]] | None = None) -> pa.Table | None:
+def counters_of_run(run: Run, problems: Problems | None = None) -> pa.Table | None:
     """The `counters` table of all ncu captures of a run, None where there are none.
 
-    A capture whose launches are not those of its plan goes to `skipped` (what, why, the fix);
-    without that list it is an InputError. So do numbers that are unknown in a capture. One that
-    cannot be used, or that has lost launches, is left out where such errors are collected
-    (`rundir.problems`), else an InputError or CheckFailed. ToolMissing where a report cannot be
-    read for want of ncu-report and has no CSV beside it; of one in pieces, it goes to `skipped`.
+    Where nobody collects `problems`, the first is raised: InputError for a capture whose launches
+    are not those of its plan, InputError or CheckFailed for one that cannot be used or has lost
+    launches. ToolMissing in any case where a report cannot be read for want of ncu-report and has
+    no CSV beside it; one in pieces is a problem.
     """
     parts = []
-    if skipped is not None:
+    if problems is not None:
         stems = {
             representatives.stem(p) or "" for p in run.file("captures").glob(f"*.{RANGE}.ncu*")
         }
-        skipped += [{"what": f"counters of {s}", **_AS_ONE} for s in sorted(stems - {""})]
-    for path in captures(run):
-        what = f"counters of {representatives.stem(path)}"
+        for stem in sorted(stems - {""}):
+            problems.skip(f"counters of {stem}", **_AS_ONE)
+    for path in captures(run, problems):
+        stem = representatives.stem(path) or ""
         try:
-            provenance.check_raw(path)
-            describing(path.with_name(f"{representatives.stem(path)}.ncu.meta.json"))
-            read = pieces_.read(path) if path.name.endswith(pieces_.FOLDER) else registry.read(path)
-            if (loss := pieces_.missing(read, path)) is not None:
-                raise loss
-            if of_ranges(read.tables["launches"]):
-                raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
-            parts.append(_joined(run, path, read))
-            if skipped is not None and page.AMBIGUOUS in read.facts:
-                skipped.append(_untold(what, path, read))
+            parts.append(_read(run, path, stem, problems))
         except (Unplanned, ToolMissing) as e:
-            if skipped is None or (isinstance(e, ToolMissing) and not path.is_dir()):
+            if problems is None or (isinstance(e, ToolMissing) and not path.is_dir()):
                 raise
-            skipped.append({"what": what, "why": e.what, "fix": e.fix or ""})
+            problems.skip(f"counters of {stem}", e.what, e.fix)
         except LayerlineError as e:
-            if not problems.note(e, what):
-                raise
+            keep(e, problems, f"counters of {stem}")
     return pa.concat_tables(parts) if parts else None
 
 
-def _untold(what: str, path: Path, read: Artefact) -> dict[str, str]:
-    why = (
-        f"{read.facts[page.AMBIGUOUS]} numbers in {path.name} have a decimal sign or a unit that "
-        "cannot be told, and are unknown"
-    )
-    fix = "print it again (ncu --import REPORT --csv --page raw); `layerline read` says more"
-    return {"what": f"some {what}", "why": why, "fix": fix}
+def _read(run: Run, path: Path, stem: str, problems: Problems | None) -> pa.Table:
+    provenance.check_raw(path)
+    describing(path.with_name(f"{stem}.ncu.meta.json"), Ncu, problems)
+    pieces = path.name.endswith(pieces_.FOLDER)
+    read = pieces_.read(path, problems) if pieces else registry.read(path)
+    if (loss := pieces_.missing(read, path, problems)) is not None:
+        raise loss
+    if of_ranges(read.tables["launches"]):
+        raise Unplanned(_AS_ONE["why"], file=path, fix=_AS_ONE["fix"])
+    counters = _joined(run, path, read, problems)
+    if problems is not None and (unknown := read.facts.get(page.AMBIGUOUS)) is not None:
+        problems.skip(
+            f"some counters of {stem}",
+            f"{unknown} numbers in {path.name} have a decimal sign or a unit that cannot be told, "
+            "and are unknown",
+            "print it again (ncu --import REPORT --csv --page raw); `layerline read` says more",
+        )
+    return counters
 
 
-def _joined(run: Run, capture: Path, read: Artefact) -> pa.Table:
+def _joined(run: Run, capture: Path, read: Artefact, problems: Problems | None) -> pa.Table:
     counters = read.main
     own = CaptureName.parse(capture)
     if own is not None:
@@ -233,9 +236,10 @@ def _joined(run: Run, capture: Path, read: Artefact) -> pa.Table:
         except CheckFailed as e:
             raise Unplanned(e.what, file=capture, fix=e.fix) from None
     if own is not None and own.task == "engine":
-        path = nodes_file(run, own.side, own.precision)
+        build = optional(run.file("engines", f"{own.side}.build.json"), Build, problems)
+        path = nodes_file(run, build, own.precision)
         graph = nodes.load(path) if path.exists() else None
-        network = network_of(run, own.side)
-        return launches.join(counters, graph, network, own.precision, f"{own.side}.engine")
+        layers = network(run, own.side, problems)
+        return launches.join(counters, graph, layers, own.precision, f"{own.side}.engine")
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
     return launches.join(counters, NodeGraph(()), None, own.precision if own else None)

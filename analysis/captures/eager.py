@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.documents import Eager, Measured
 from ...core.errors import InputError
-from ...core.run import Run
 from ...core.tables import DEVICE_KINDS, OUTSIDE_OPERATORS
 from ..checks import closure, phases_on_device, raw_totals
 from ..checks import latency as latency_
@@ -27,12 +26,15 @@ from ..model.comparison import Check, HostSide
 from ..model.side import SideData
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
-from ..rundir import problems, provenance
-from ..rundir.files import describing, optional, small
+from ..rundir.files import small
+from ..rundir.problems import Problems
 from .captured import Captured
+from .files import EagerFiles
 
 # Phases of training that have modules; the others are rows of the step.
 COLUMNS = ("forward", "recompute", "backward")
+# PyTorch's names of precisions.
+DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -65,57 +67,51 @@ class _Eager:
         return self.ops.filter(pc.is_in(self.ops["phase"], pa.array(names)))
 
 
-def eager(run: Run, precision: str) -> Captured:
-    """Eager inference in one precision."""
-    read = _read(run, "eager", precision)
-    latency = optional(run.file("captures", f"eager.{precision}.latency.json"))
-    side = _phase_side(read, "inference", ("inference",), latency.get("latency_ns") or ())
+def eager(files: EagerFiles, problems: Problems) -> Captured:
+    """Inference or training in one precision."""
+    read, latency = _read(files, problems), files.latency or Measured()
+    sides = [_inference(read, latency)] if files.task == "eager" else _training(read, latency)
+    return Captured(files, sides, read.ops, read.drawn)
+
+
+def _inference(read: _Eager, latency: Measured) -> SideData:
+    side = _phase_side(read, "inference", ("inference",), latency.latency_ns)
     checks = side.checks
     if read.on_device and (alone := _kernels_alone(side.ops, latency)):
         checks = [alone if c.name == "iii" else c for c in checks]
-    side = replace(
+    return replace(
         side,
         checks=checks,
-        target=latency.get("target"),
+        target=latency.target,
         device=latency_.device(latency),
-        queued_ns=latency_.queued(latency),
-        host=_host_block(read, side.latency_ns, "inference", latency_.queued(latency)),
+        queued_ns=latency.queued_ns,
+        host=_host_block(read, side.latency_ns, "inference", latency.queued_ns),
     )
-    return Captured([side], read.ops, read.drawn)
 
 
-def _kernels_alone(ops: pa.Table, latency: Mapping[str, Any]) -> Check | None:
+def _kernels_alone(ops: pa.Table, latency: Measured) -> Check | None:
     counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
     counts = {row["values"]: row["counts"] for row in counted}
     return latency_.kernels_alone(closure.spans(ops), counts, latency)
 
 
-def train(run: Run, precision: str) -> Captured:
-    """Eager training in one precision: a side per phase with modules, and the step."""
-    read = _read(run, "train", precision)
-    latency = optional(run.file("captures", f"train.{precision}.latency.json"))
-    phases, target = latency.get("phases_ns") or {}, latency.get("target")
+def _training(read: _Eager, latency: Measured) -> list[SideData]:
+    """A side per phase with modules, and the step."""
+    phases = latency.phases_ns
     present = set(pc.unique(read.ops["phase"]).to_pylist())
-    sides = [_phase_side(read, p, (p,), phases.get(p) or ()) for p in COLUMNS if p in present]
-    step = replace(
-        _step_side(read, latency.get("latency_ns") or ()), device=latency_.device(latency)
-    )
+    sides = [_phase_side(read, p, (p,), phases.get(p, ())) for p in COLUMNS if p in present]
+    step = replace(_step_side(read, latency.latency_ns), device=latency_.device(latency))
     # What was asked for the step holds for its phases: they are medians of the same samples.
-    return Captured([replace(s, target=target) for s in (*sides, step)], read.ops, read.drawn)
+    return [replace(s, target=latency.target) for s in (*sides, step)]
 
 
-def _read(run: Run, task: str, precision: str) -> _Eager:
+def _read(files: EagerFiles, problems: Problems) -> _Eager:
     from ..attribution.eager import of_events
     from ..readers.torch.events import DRAWN, read_events
 
-    meta = describing(run.file("captures", f"{task}.{precision}.meta.json"))
-    named = meta.get("trace") or f"{task}.{precision}.trace.json.gz"
-    path = run.file("captures", named)
-    if not meta.get("trace") and not path.exists():
-        path = path.with_suffix("")  # one that was unpacked
-    provenance.check_raw(path)
+    path, precision, meta = files.trace, files.precision, files.meta or Eager()
     events = read_events(path)
-    found = of_events(events, {"precision": precision, **meta})
+    found = of_events(events, {"precision": precision})
     ops = found.main
     # Time outside operators is reported beside operations, not among them.
     ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE_OPERATORS), True))
@@ -137,7 +133,7 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
     summed = ops.select([*SUMMED, "layer", "rule"])
     phases = pc.unique(ops["phase"]).to_pylist()
     parts = [summed.filter(pc.equal(summed["phase"], p)) for p in phases]
-    by_nsys = _nsys(run, task, precision) if on_device else None
+    by_nsys = _nsys(files, problems) if on_device else None
     return _Eager(
         path=path,
         precision=precision,
@@ -145,37 +141,36 @@ def _read(run: Run, task: str, precision: str) -> _Eager:
         wall=wall,
         outside=outside,
         before=before,
-        events={p: dict(enumerate(ns)) for p, ns in (meta.get("traced_phases_ns") or {}).items()},
+        events={p: dict(enumerate(ns)) for p, ns in meta.traced_phases_ns.items()},
         windows=phases_on_device.windows(ops, *places) if on_device else {},
         steps=steps,
         drawn=events.only(DRAWN),
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         nsys=by_nsys,
-        host=_host(run, task, precision) if isinstance(by_nsys, pa.Table) else None,
+        host=_host(files) if isinstance(by_nsys, pa.Table) else None,
         precision_run=_precision_run(meta),
     )
 
 
-def _nsys(run: Run, task: str, precision: str) -> pa.Table | Check | None:
+def _nsys(files: EagerFiles, problems: Problems) -> pa.Table | Check | None:
     from ..attribution import eager_nsys
     from ..checks import tracer_agreement
 
-    path = run.file("captures", f"{task}.{precision}.sqlite")
-    if not path.exists():
+    if files.sqlite is None:
         return None
     try:
-        meta = describing(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
-        provenance.check_raw(path)
-        return eager_nsys.read(path, {"precision": precision, **meta}).main
+        if files.foreign is not None:
+            raise files.foreign
+        return eager_nsys.read(files.sqlite, {"precision": files.precision}).main
     except InputError as e:
-        problems.note(e, f"{task} {precision} by nsys")
+        problems.keep(e, f"{files.task} {files.precision} by nsys")
         return closure.unchecked(tracer_agreement.CHECK, e.line())
 
 
-def _host(run: Run, task: str, precision: str) -> Host | None:
-    meta = optional(run.file("captures", f"{task}.{precision}.nsys.meta.json"))
-    return capture.read(run.file("captures", f"{task}.{precision}.sqlite"), meta)
+def _host(files: EagerFiles) -> Host | None:
+    command = () if files.nsys is None else files.nsys.command
+    return None if files.sqlite is None else capture.read(files.sqlite, command)
 
 
 def _host_block(
@@ -209,13 +204,12 @@ def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], 
     return shares, [checked] if checked else []
 
 
-def _precision_run(meta: Mapping[str, Any]) -> dict[str, float]:
+def _precision_run(meta: Eager) -> dict[str, float]:
     """Eager fp32 without TF32 and autocast computes fp32 in full, and so does each one precision
     of weights; a mixture is not known from the facts."""
-    if meta.get("autocast") is not False or meta.get("tf32") is not False:
+    if meta.autocast is not False or meta.tf32 is not False:
         return {}
-    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    weights = [names.get(w, w) for w in meta.get("weights") or ()]
+    weights = [DTYPES.get(w, w) for w in meta.weights or ()]
     return {weights[0]: 1.0} if len(weights) == 1 else {}
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
-from ...core import series
-from ...core.run import Run
+from ...core.documents import Measured
 from ..checks import closure
 from ..checks import latency as latency_
 from ..checks import precision as precision_
@@ -18,21 +19,20 @@ from ..costs.iterations import labels
 from ..costs.layers import of_ops
 from ..host import capture as capture_
 from ..model.side import SideData
-from ..rundir.files import optional
 from . import engine_ops
 from . import floors as floors_
 from .captured import BACKENDS, Captured
+from .files import EngineFiles
 
 
-def engine(run: Run, precision: str, backend: str) -> Captured:
+def engine(files: EngineFiles) -> Captured:
     """The side of one engine. Its operations come from a capture, its latency from another run
     without the profiler."""
-    name = f"{precision}.{backend}"
-    latency = optional(run.file("captures", f"{name}.latency.json"))
-    capture = engine_ops.read(run, precision, backend)
+    name, precision, backend = files.name, files.precision, files.backend
+    latency = files.latency or Measured()
+    capture = engine_ops.read(files)
     ops = capture.ops
     traced = by_iteration(ops, capture.latency_ns)
-    unprofiled = latency.get("latency_ns") or []
     checks = [
         closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
         closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
@@ -44,8 +44,7 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
     claims = backend in precision_.CLAIMING
     checks += filter(None, [precision_.check(precision, ran, claims=claims, label=label)])
     table = of_ops(ops, name, capture.described)
-    meta = optional(run.file("captures", f"{name}.trace.meta.json"))
-    host = capture_.read(capture.raw, meta)
+    host = capture_.read(capture.raw, files.command)
     side = SideData(
         key=f"engine/{name}/inference",
         side="engine",
@@ -56,46 +55,47 @@ def engine(run: Run, precision: str, backend: str) -> Captured:
         source=capture.raw.name,
         ops=ops,
         labels=labels(ops, "no module"),
-        latency_ns=unprofiled,
-        target=latency.get("target"),
-        processes=series.sizes(latency),
+        latency_ns=latency.latency_ns,
+        target=latency.target,
+        processes=latency.sizes(),
         traced_ns=traced,
-        queued_ns=latency_.queued(latency),
-        queued_processes=series.sizes(latency, "queued_n"),
-        device={**latency_.device(latency), **engine_ops.on_cpu(run, name)},
+        queued_ns=latency.queued_ns,
+        queued_processes=latency.queued_sizes(),
+        device={**latency_.device(latency), **on_cpu(files)},
         checks=checks,
-        parity=parity(run, name),
+        parity=parity(files),
         precision_run=ran.share if ran and ran.told() else None,
         layers=table,
-        floors=floors_.of_engine(run, precision, backend, table),
+        floors=floors_.of_engine(files, table),
         host=capture_.block(
             host,
             ops,
-            unprofiled,
-            latency_.queued(latency),
-            cuda_graph=bool((latency.get("facts") or {}).get("cuda_graph")),
+            latency.latency_ns,
+            latency.queued_ns,
+            cuda_graph=bool(latency.facts.cuda_graph),
         ),
         warned=capture_.warned(host),
         nodes=capture.nodes,
-        rebuild_noise=optional(run.file("captures", f"{name}.rebuild.json")).get(
-            "relative_difference"
-        ),
+        rebuild_noise=None if files.rebuild is None else files.rebuild.relative_difference,
     )
-    return Captured([side], ops)
+    return Captured(files, [side], ops)
 
 
-def parity(run: Run, name: str) -> dict[str, Any] | None:
-    """The engine's outputs against eager's; null where they were not compared."""
-    found = optional(run.file("captures", f"{name}.accuracy.json"))
-    if not found:
+def parity(files: EngineFiles) -> dict[str, Any] | None:
+    """The engine's outputs against eager's; None where they were not compared."""
+    if files.accuracy is None:
         return None
-    model = optional(run.file("export", "model.json"))
-    kept = {k: found.get(k) for k in ("max_abs", "max_rel", "cosine", "top1", "reference")}
-    kept["random_weights"] = None if "weights" not in model else model["weights"] == "random"
-    return kept
+    random = None if files.model is None else files.model.random_weights
+    return {**structs.asdict(files.accuracy), "random_weights": random}
 
 
-def by_iteration(ops: pa.Table, samples: Sequence[int] | None) -> dict[int, int]:
+def on_cpu(files: EngineFiles) -> dict[str, dict[str, int]]:
+    """``{"on_cpu": {operator: nodes}}`` of a GPU engine with nodes on the CPU; else empty."""
+    operators = {} if files.build is None else files.build.on_cpu
+    return {"on_cpu": dict(Counter(operators.values()))} if operators else {}
+
+
+def by_iteration(ops: pa.Table, samples: Sequence[int]) -> dict[int, int]:
     """Latency of the profiled run by iteration; empty where the two do not fit together.
 
     The worker counts measured runs from 0, as readers do after the warm-up. Another number of

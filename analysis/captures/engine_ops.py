@@ -13,32 +13,31 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
-from ...core import documents, tables
-from ...core import nodes as nodes_
+from ...core import forms, tables
 from ...core.cli.progress import log
+from ...core.documents import Measured, Trace
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.resolve import Network, load_network, node_status
-from ...core.run import Run
-from ...engines.layers import load as load_layers
+from ...core.forms import Count
+from ...core.resolve import node_status
 from ..attribution.onnxruntime import join
 from ..checks import clocks, raw_totals
 from ..checks.closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from ..costs.layers import by_label
 from ..model.comparison import Check
 from ..readers.base import Artefact
-from ..readers.onnxruntime import profile
-from ..rundir import problems, provenance
-from ..rundir.files import describing, needed, optional, small
+from ..readers.onnxruntime import profile as profile_
+from ..rundir.files import small
+from .files import ORT_CUDA, EngineFiles
 
 FOREIGN = "{ForeignNode["
-ORT_CUDA = "onnxruntime-cuda"
 
 
 @dataclass(frozen=True)
 class EngineCapture:
-    """`ops` of the capture in `raw`; `latency_ns` of its iterations (null where it cannot be
+    """`ops` of the capture in `raw`; `latency_ns` of its iterations (empty where it cannot be
     compared with them), `raw_ns` per kind summed by other code, `nodes` with their fate where
     the capture tells more than the engine's layer list, `floor_ns` for check (ii). `queued`: each
     inference was queued as a whole before it began, so its latency is the device's alone.
@@ -46,7 +45,7 @@ class EngineCapture:
 
     ops: pa.Table
     raw: Path
-    latency_ns: Sequence[int] | None
+    latency_ns: Sequence[int]
     raw_ns: Mapping[str, int] | None
     described: Sequence[Mapping[str, Any]]
     nodes: Sequence[Mapping[str, Any]]
@@ -55,77 +54,51 @@ class EngineCapture:
     checks: Sequence[Check] = ()
 
 
-def read(run: Run, precision: str, backend: str) -> EngineCapture:
-    """The capture of one engine. InputError where a file is missing or broken."""
-    name = f"{precision}.{backend}"
-    described = needed(run.file("engines", f"{name}.layers.json"))
-    trace = run.file("captures", f"{name}.trace.meta.json")
-    if trace.exists() and backend == ORT_CUDA:
-        return _onnxruntime_trace(run, name, precision, described, describing(trace))
-    if trace.exists():
-        return _nsys(run, name, precision, described, describing(trace))
-    meta = needed(run.file("captures", f"{name}.profile.meta.json"))
-    raw = run.file("captures", Path(meta.get("profile") or f"{name}.profile.json").name)
-    provenance.check_raw(raw)
-    layers, nodes = described.get("layers", ()), described.get("nodes", ())
-    if backend.startswith("tensorrt"):
-        ops, total = _iprofiler(raw, precision, layers)
+def read(files: EngineFiles) -> EngineCapture:
+    """The capture of one engine. InputError where it is missing or broken."""
+    if files.under_nsys:
+        return _onnxruntime_trace(files) if files.backend == ORT_CUDA else _nsys(files)
+    if files.backend.startswith("tensorrt"):
+        ops, total = _iprofiler(files.raw, files.precision, files.layers)
         # IProfiler synchronises after each layer: its run's latency is of another execution.
-        return EngineCapture(ops, raw, None, total, layers, nodes)
-
-    ops = engine_ops(run.path, precision, backend).main
-    warmup = int((meta.get("facts") or {}).get("warmup_runs") or 0)
-    again = raw_totals.onnxruntime(raw, warmup) if small(raw) else None
+        return EngineCapture(ops, files.raw, (), total, files.layers, files.nodes)
+    profile = _profile(files)
+    ops = engine_ops(files).main
+    again = None
+    if small(files.raw):
+        again = raw_totals.onnxruntime(files.raw, profile.facts.warmup_runs or 0)
     # On a GPU every launch waited for its kernel: that run's latency is of another execution.
-    times = None if backend == ORT_CUDA else meta.get("latency_ns")
-    return EngineCapture(ops, raw, times, again, layers, nodes)
+    times = () if files.backend == ORT_CUDA else profile.latency_ns
+    return EngineCapture(ops, files.raw, times, again, files.layers, files.nodes)
 
 
-def on_cpu(run: Run, name: str) -> dict[str, dict[str, int]]:
-    """``{"on_cpu": {operator: nodes}}`` of a GPU engine with nodes on the CPU; else empty."""
-    found = optional(run.file("engines", f"{name}.build.json")).get("on_cpu") or {}
-    return {"on_cpu": dict(Counter(str(op) for op in found.values()))} if found else {}
-
-
-def _onnxruntime_trace(
-    run: Run, name: str, precision: str, described: Mapping[str, Any], meta: Mapping[str, Any]
-) -> EngineCapture:
+def _onnxruntime_trace(files: EngineFiles) -> EngineCapture:
     from ..attribution import onnxruntime_nsys
 
-    raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
-    profile = run.file("captures", f"{name}.trace.profile.json")
-    provenance.check_raw(raw)
-    provenance.check_raw(profile)
-    layers, nodes = described.get("layers", ()), described.get("nodes", ())
-    ops, distance = onnxruntime_nsys.operations(raw, profile, meta, layers, precision)
+    raw, meta = files.raw, files.trace or Trace()
+    ops, distance = onnxruntime_nsys.operations(
+        raw, files.node_profile, meta, files.layers, files.precision
+    )
     joined = clocks.joined(ops, distance)
     if not joined.ok:
         log(f"{raw.name}: {joined.text}")
-    times = meta.get("latency_ns")
-    queued = (meta.get("facts") or {}).get("queued") is True
-    return EngineCapture(
-        ops, raw, times, raw_totals.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued, [joined]
-    )
+    return _by_nsys(files, ops, files.layers, files.nodes, [joined])
 
 
-def _nsys(
-    run: Run, name: str, precision: str, described: Mapping[str, Any], meta: Mapping[str, Any]
-) -> EngineCapture:
+def _nsys(files: EngineFiles) -> EngineCapture:
     from ..attribution import nsys
     from ..attribution.tensorrt_ranges import runs
     from ..readers.nsys import sqlite
     from ..readers.nsys.attribution import attribute
     from ..readers.nsys.load import load
 
-    raw = run.file("captures", Path(meta.get("source") or f"{name}.sqlite").name)
-    provenance.check_raw(raw)
-    graph = nodes_.load(nodes_file(run, name, precision))
-    network = network_of(run, name)
-    with sqlite.source(raw) as source:
+    assert files.exported is not None  # its kernels are found by the graph
+    graph = files.exported.graph
+    with sqlite.source(files.raw) as source:
         attribution = attribute(load(source))
-    found = runs(attribution)
-    resolved = nsys.resolutions(found, graph, network, attribution.capture.names)
-    ops = nsys.operations(attribution, found, resolved, raw, precision)
+    captured = runs(attribution)
+    resolved = nsys.resolutions(captured, graph, files.network, attribution.capture.names)
+    ops = nsys.operations(attribution, captured, resolved, files.raw, files.precision)
     fates = node_status([r for r in resolved if r is not None], graph)
     nodes = [
         {
@@ -138,35 +111,33 @@ def _nsys(
         for n in graph.nodes
     ]
     # A ForeignNode is no operation: what runs inside it is listed by itself.
-    layers = [d for d in described.get("layers", ()) if not str(d.get("name")).startswith(FOREIGN)]
-    times = meta.get("latency_ns")
-    queued = (meta.get("facts") or {}).get("queued") is True
+    layers = [d for d in files.layers if not str(d.get("name")).startswith(FOREIGN)]
+    return _by_nsys(files, ops, layers, nodes)
+
+
+def _by_nsys(
+    files: EngineFiles,
+    ops: pa.Table,
+    layers: Sequence[Mapping[str, Any]],
+    nodes: Sequence[Mapping[str, Any]],
+    checks: Sequence[Check] = (),
+) -> EngineCapture:
+    meta, total = files.trace or Trace(), raw_totals.nsys(files.raw)
+    queued = meta.facts.queued is True
     return EngineCapture(
-        ops, raw, times, raw_totals.nsys(raw), layers, nodes, DEVICE_FLOOR_NS, queued
+        ops, files.raw, meta.latency_ns, total, layers, nodes, DEVICE_FLOOR_NS, queued, checks
     )
 
 
-def nodes_file(run: Run, name: str, precision: str) -> Path:
-    """nodes.json of the ONNX file that the engine was built from (TensorRT 8 builds fp16 from
-    fp32.onnx). InputError for one of another model than the run's."""
-    source = optional(run.file("engines", f"{name}.build.json")).get("source")
-    stem = Path(source).stem if isinstance(source, str) else precision
-    own = run.file("export", f"{stem}.nodes.json")
-    found = own if own.exists() else run.file("export", "nodes.json")
-    provenance.check_export(found)
-    return found
+class LayerTimes(Struct, kw_only=True):
+    """captures/*.profile.json of TensorRT: the times of its layers in every iteration."""
 
+    layers: list[str]
+    iterations: list[list[Count]]
 
-def network_of(run: Run, name: str) -> Network | None:
-    """The engine's network.json; null where its backend leaves none, or it was built elsewhere."""
-    path = run.file("engines", f"{name}.network.json")
-    try:
-        found = load_network(path) if path.exists() else None
-    except InputError as e:
-        if not problems.note(e):
-            raise
-        return None
-    return found if found is not None and found.layers else None
+    def __post_init__(self) -> None:
+        if any(len(times) != len(self.layers) for times in self.iterations):
+            raise ValueError("an iteration has another number of layers")
 
 
 def _iprofiler(
@@ -174,10 +145,8 @@ def _iprofiler(
 ) -> tuple[pa.Table, dict[str, int]]:
     """Rows of ``{"layers": [names], "iterations": [[ns, ...], ...]}``, joined to the engine's
     layers by name and, for equal names, by which of them it is in execution order."""
-    document = documents.check(
-        read_json(raw), documents.LayerTimes, raw, "run the profile stage again",
-        "is no IProfiler capture",
-    )  # fmt: skip
+    again, what = "run the profile stage again", "is no IProfiler capture"
+    document = forms.check(read_json(raw), LayerTimes, raw, again, what)
     names, iterations = document.layers, document.iterations
     known, many, seen = by_label(layers), Counter(names), Counter[str]()
     labels = []
@@ -205,25 +174,15 @@ def _iprofiler(
     return tables.table("ops", rows), {"node": sum(map(sum, iterations))}
 
 
-def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
-    """The `ops` of one engine's profile in a run directory, joined to its layers.
+def engine_ops(files: EngineFiles) -> Artefact:
+    """The `ops` of one engine's profile by ONNX Runtime, joined to its layers.
 
     Warm-up rows have a null iteration. Facts: those of the reader, `coverage` (share of the time
-    of operations that has modules, null without any time) and `unlisted` (names that layers.json
+    of operations that has modules, None without any time) and `unlisted` (names that layers.json
     does not have, with their nanoseconds). InputError for files that are missing or broken.
     """
-    stem = f"{precision}.{backend}"
-    meta = needed(run / "captures" / f"{stem}.profile.meta.json")
-    listed = load_layers(run / "engines" / f"{stem}.layers.json")
-    if meta.get("profile") is None:
-        raise InputError(
-            "does not say which profile it is of",
-            file=run / "captures" / f"{stem}.profile.meta.json",
-            fix="run the profile stage again",
-        )
-    warmup = int(meta["facts"]["warmup_runs"])
-    raw = profile.read(run / "captures" / Path(meta["profile"]).name, warmup)
-    ops = join(raw.main, listed["layers"], precision)
+    raw = profile_.read(files.raw, _profile(files).facts.warmup_runs or 0)
+    ops = join(raw.main, files.layers, files.precision)
     facts = {**raw.facts, "coverage": coverage(ops), "unlisted": unlisted(ops)}
     notes = list(raw.notes)
     if facts["unlisted"]:
@@ -232,8 +191,19 @@ def engine_ops(run: Path, precision: str, backend: str) -> Artefact:
     return Artefact("engine", {**raw.tables, "ops": ops}, facts, notes)
 
 
+def _profile(files: EngineFiles) -> Measured:
+    """What describes the backend's own profile. InputError where it does not say which one."""
+    if files.profile is None or files.profile.profile is None:
+        raise InputError(
+            "does not say which profile it is of",
+            file=files.raw.with_name(f"{files.name}.profile.meta.json"),
+            fix="run the profile stage again",
+        )
+    return files.profile
+
+
 def coverage(ops: pa.Table) -> float | None:
-    """Share of the rows' self time that has modules; null where there is no time."""
+    """Share of the rows' self time that has modules; None where there is no time."""
     times = ops["self_ns"].to_pylist()
     resolved = [m is not None for m in ops["modules"].to_pylist()]
     total = sum(t for t in times if t is not None)

@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 
-from ...core import nodes as nodes_
-from ...core.run import Run
 from ..model.side import LayerFloor
-from ..roofline import floor
 from ..roofline.floor import device_of, in_precision, of_layers, of_ranges
-from ..roofline.flop import Shapes
-from ..rundir.files import optional
-from .engine_ops import nodes_file
+from .files import EngineFiles, Exported
 
 
-def of_engine(run: Run, precision: str, backend: str, layers: pa.Table) -> dict[str, LayerFloor]:
+def of_engine(files: EngineFiles, layers: pa.Table) -> dict[str, LayerFloor]:
     """Floors by layer label; empty where the export has no shapes (an older one)."""
-    name = f"{precision}.{backend}"
-    path = nodes_file(run, name, precision)
-    export = _export(path, precision)
-    if export is None:
+    export = files.exported
+    if export is None or export.shapes is None:
         return {}
-    device = device_of(optional(run.file("captures", f"{name}.latency.json")))
-    return of_layers(layers, *export, device)
+    shapes = in_precision(export.shapes, files.precision)
+    device = None if files.latency is None else device_of(files.latency.facts.device)
+    return of_layers(layers, export.graph, shapes, device)
 
 
-def of_eager(run: Run, precision: str) -> dict[str, LayerFloor]:
+def of_eager(export: Exported | None, precision: str) -> dict[str, LayerFloor]:
     """Floors of an eager inference by the label of launches in a module's range: FLOP and bytes of
     the module's own ONNX nodes. Empty where the export has no shapes."""
-    export = _export(run.file("export", "nodes.json"), precision)
-    if export is None:
+    if export is None or export.shapes is None:
         return {}
     return {
         name: LayerFloor(least.flop, least.bytes, None, None, None)
-        for name, least in of_ranges(*export).items()
+        for name, least in of_ranges(export.graph, in_precision(export.shapes, precision)).items()
     }
-
-
-def _export(path: Path, precision: str) -> tuple[nodes_.NodeGraph, Shapes] | None:
-    """The nodes of a nodes.json and their tensors in `precision`; null where it has no shapes."""
-    document = optional(path)
-    shapes = floor.shapes_of(document)
-    if shapes is None:
-        return None
-    return nodes_.parse(document, path), in_precision(shapes, precision)

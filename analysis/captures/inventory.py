@@ -2,77 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from ...core import documents
 from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName
 from ...core.files import listing
 from ...core.run import Run
 from ..model.side import Model
-from ..rundir import problems, record
+from ..rundir import record
 from ..rundir.files import optional
-from . import captured, eager, engine
+from ..rundir.problems import Problems
+from . import captured, eager, engine, files
 
 
-def captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
-    """Every engine and eager capture of the run, and what is missing: what, why, and the fix; of
-    a file that cannot be used also its name. InputError where none of them can be used."""
-    with problems.collecting() as broken:
-        found, skipped = _captures(run)
-        if not found:
-            broken.none_left()
-    return found, skipped + broken.listed(run)
-
-
-def _captures(run: Run) -> tuple[list[captured.Captured], list[dict[str, Any]]]:
-    found: list[captured.Captured] = []
-    skipped = _left_out(run)
-    built = engines(run)
-    skipped += _lost(run, built)
+def read(run: Run, exported: documents.Model | None, problems: Problems) -> list[captured.Captured]:
+    """Every engine and eager capture of the run that can be used; what is missing is a problem."""
+    captures: list[captured.Captured] = []
+    built, there = engines(run), traces(run)
+    _skipped_by_stages(run, problems)
+    _lost(run, built, there, problems)
     for precision, backend in built:
         stem = run.file("captures", f"{precision}.{backend}")
         metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
         label = f"{captured.BACKENDS.get(backend, backend)} {precision}"
         if any(m.exists() for m in metas):
-            with problems.aside(label):
-                found.append(engine.engine(run, precision, backend))
+            with problems.without(label):
+                own = files.of_engine(run, precision, backend, exported, problems)
+                captures.append(engine.engine(own))
         else:
-            skipped.append(
-                {
-                    "what": label,
-                    "why": "the engine was built but not profiled",
-                    "fix": f"make profile PRECISION={precision} BACKEND={backend}",
-                }
+            problems.skip(
+                label,
+                "the engine was built but not profiled",
+                f"make profile PRECISION={precision} BACKEND={backend}",
             )
-    for task, precision in traces(run):
-        make = eager.eager if task == "eager" else eager.train
-        with problems.aside(f"{task} {precision}"):
-            found.append(make(run, precision))
-    skipped += [dict(s) for c in found for s in c.skipped]
-    return found, skipped
+    for task, precision in there:
+        with problems.without(f"{task} {precision}"):
+            beside = files.of_eager(run, task, precision, exported, problems)
+            captures.append(eager.eager(beside, problems))
+    return captures
 
 
-def _lost(run: Run, built: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def _lost(
+    run: Run,
+    built: Sequence[tuple[str, str]],
+    there: Sequence[tuple[str, str]],
+    problems: Problems,
+) -> None:
     """What was measured and cannot be shown: a run that was copied in part."""
-    found = [
-        {
-            "what": f"{captured.BACKENDS.get(backend, backend)} {precision}",
-            "why": f"it was measured, but engines/{precision}.{backend}.layers.json is not there",
-            "fix": "copy the JSON files of engines/ too, or build the engine again",
-        }
-        for precision, backend in _engines(run.file("captures"), ".latency.json")
-        if (precision, backend) not in built
-    ]
-    there = traces(run)
-    return found + [
-        {
-            "what": f"{task} {precision}",
-            "why": f"it was measured, but captures/{task}.{precision}.trace.json.gz is not there",
-            "fix": "copy the whole of captures/, or measure it again",
-        }
-        for task, precision in _torch(run.file("captures"), ".latency.json")
-        if (task, precision) not in there
-    ]
+    for precision, backend in _engines(run.file("captures"), ".latency.json"):
+        if (precision, backend) not in built:
+            problems.skip(
+                f"{captured.BACKENDS.get(backend, backend)} {precision}",
+                f"it was measured, but engines/{precision}.{backend}.layers.json is not there",
+                "copy the JSON files of engines/ too, or build the engine again",
+            )
+    for task, precision in _torch(run.file("captures"), ".latency.json"):
+        if (task, precision) not in there:
+            problems.skip(
+                f"{task} {precision}",
+                f"it was measured, but captures/{task}.{precision}.trace.json.gz is not there",
+                "copy the whole of captures/, or measure it again",
+            )
 
 
 def engines(run: Run) -> list[tuple[str, str]]:
@@ -101,34 +92,27 @@ def _names(folder: Path, *suffixes: str) -> list[CaptureName]:
     return [n for n in names if n.suffix in suffixes and n.rank is None]
 
 
-def _left_out(run: Run) -> list[dict[str, Any]]:
+def _skipped_by_stages(run: Run, problems: Problems) -> None:
     """What stages say they did not do, and why."""
     manifests, broken = run.read_manifests()
-    found = [
-        {"what": "what a step recorded of itself", "why": why, "fix": "run its step again"}
-        for why in broken
-    ]
+    for why in broken:
+        problems.skip("what a step recorded of itself", why, "run its step again")
     for manifest in manifests.values():
-        entry = (manifest.get("facts") or {}).get("skipped")
-        if isinstance(entry, dict):
-            found.append({k: str(entry.get(k) or "") for k in ("what", "why", "fix")})
-        elif isinstance(entry, list):
-            found += [{k: str(e.get(k) or "") for k in ("what", "why", "fix")} for e in entry]
-    return found
+        entries = (manifest.get("facts") or {}).get("skipped") or ()
+        for entry in [entries] if isinstance(entries, dict) else entries:
+            problems.skip(*(str(entry.get(k) or "") for k in ("what", "why", "fix")))
 
 
-def _model(run: Run) -> Model:
+def model(run: Run, exported: documents.Model | None, problems: Problems) -> Model:
     """Module paths and classes: from the export, else from the eager model's own capture, else
     from the nodes."""
-    document = optional(run.file("export", "model.json"))
-    title = record.title(document, run)
-    tree = {m["path"]: m.get("class") for m in document.get("modules") or ()}
-    if not tree:
-        for meta in sorted(run.file("captures").glob("*.meta.json")):
-            tree = optional(meta).get("modules") or {}
-            if tree:
-                break
-    if not tree:
-        nodes = optional(run.file("export", "nodes.json")).get("nodes") or ()
-        tree = {n["module"]: n.get("module_class") for n in nodes if n.get("module") is not None}
-    return Model(title, list(tree), tree)
+    classes = {m.path: m.class_ for m in exported.modules} if exported is not None else {}
+    for name in _names(run.file("captures"), ".meta.json"):
+        if not classes and name.task in TORCH_TASKS:
+            meta = optional(name.path(run.file("captures")), documents.Eager, problems)
+            classes = {} if meta is None else meta.modules
+    if not classes:
+        listed = optional(run.file("export", "nodes.json"), documents.Nodes, problems)
+        nodes = [] if listed is None else listed.nodes
+        classes = {n.module: n.module_class for n in nodes if n.module is not None}
+    return Model(record.title(exported, run), list(classes), classes)

@@ -8,21 +8,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.capture_names import CaptureName
 from ...core.tables import with_columns
 from ...engines.layers import load as load_layers
 from ..attribution.onnxruntime import join
-from ..rundir.files import optional
+from ..rundir.files import needed
+from .files import profile_form
 
 _SUFFIX = ".profile.json"
 
 
 def warmup_runs(profile: Path) -> int | None:
-    """How many of the profile's first runs were warm-up, by the meta.json beside it; null where
+    """How many of the profile's first runs were warm-up, by the meta.json beside it; None where
     there is none, or it does not say."""
-    meta = _meta(profile)
-    facts = optional(meta).get("facts") if meta is not None else None
-    found = facts.get("warmup_runs") if isinstance(facts, dict) else None
-    return found if isinstance(found, int) else None
+    path, own = _meta(profile), CaptureName.parse(profile)
+    form = profile_form(None if own is None else own.backend)
+    meta = None if path is None else needed(path, form)
+    return None if meta is None else meta.facts.warmup_runs
 
 
 def layer_list(profile: Path, nodes: Path | None) -> Path | None:

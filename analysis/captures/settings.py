@@ -1,6 +1,6 @@
 """How each side was measured, from the small JSON files beside the captures.
 
-What no file says is null; `analysis.comparison.comparability` shows it as unknown.
+What no file says is None; `analysis.comparison.comparability` shows it as unknown.
 """
 
 from __future__ import annotations
@@ -8,38 +8,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.run import Run
+from msgspec import convert
+
+from ...core.documents import Build, Eager, Machine, MachineState, Measured, Model
 from ..checks.precision import precision_run
 from ..formatting import percent
 from ..model.side import SideData, SideFacts
-from ..rundir.files import optional
+from .captured import Captured
+from .eager import DTYPES
+from .files import EagerFiles, EngineFiles
 
 # A precision with less of the time than this is left out of "computed in".
 NOTED_SHARE = 0.01
 
 
-def collect(run: Run, sides: Sequence[SideData]) -> list[SideFacts]:
-    """The facts of every side."""
-    model = optional(run.file("export", "model.json"))
-    manifests = run.manifests()
-    found = []
-    for side in sides:
-        step = manifests.get(_step(side), {})
-        facts = engine(run, side, model) if side.side == "engine" else eager(run, side, model)
+def collect(
+    captures: Sequence[Captured], manifests: Mapping[str, Mapping[str, Any]]
+) -> list[SideFacts]:
+    """The facts of every side; `manifests` by the names of steps."""
+    rows = []
+    for side, files in ((side, c.files) for c in captures for side in c.sides):
+        step = manifests.get(_step(files), {})
+        facts = engine(side, files) if isinstance(files, EngineFiles) else eager(side, files)
         if facts["cpu"] is None:
-            facts |= machine((step.get("facts") or {}).get("machine"))
+            recorded = (step.get("facts") or {}).get("machine")
+            facts |= machine(None if recorded is None else convert(recorded, Machine))
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
         facts["inputs"] = _inputs_hash(step)
         facts["model"] = facts["inputs"] or _inputs_hash(manifests.get("export/model", {}))
-        found.append(SideFacts(side.key, side.label, side.side, facts))
-    return found
+        rows.append(SideFacts(side.key, side.label, side.side, facts))
+    return rows
 
 
-def _step(side: SideData) -> str:
-    if side.side == "engine":
-        return f"profile/{side.precision}.{side.backend}.profile"
-    task = "eager" if side.phase == "inference" else "train"
-    return f"profile/{task}.{side.precision}"
+def _step(files: EngineFiles | EagerFiles) -> str:
+    if isinstance(files, EngineFiles):
+        return f"profile/{files.name}.profile"
+    return f"profile/{files.task}.{files.precision}"
 
 
 def _inputs_hash(step: Mapping[str, Any]) -> str | None:
@@ -51,96 +55,82 @@ def _inputs_hash(step: Mapping[str, Any]) -> str | None:
     return None
 
 
-def engine(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]:
+def engine(side: SideData, files: EngineFiles) -> dict[str, Any]:
     """Facts of an engine: an inference graph, so never in train mode and without dropout."""
-    name = f"{side.precision}.{side.backend}"
-    latency = optional(run.file("captures", f"{name}.latency.json"))
-    build = optional(run.file("engines", f"{name}.build.json"))
-    facts = latency.get("facts") or {}
-    options = build.get("options") or {}
-    device = _device(side.backend, facts.get("providers") or build.get("providers"))
-    card, sampled = _object(facts.get("device")), _object(facts.get("gpu"))
+    latency, build = files.latency or Measured(), files.build or Build()
+    model, facts = files.model or Model(), latency.facts
+    device = _device(files.backend, facts.providers or build.providers)
     return {
         "precision": side.precision,
         "compute": _compute(side.precision_run or precision_run(side.layers)),
         "tf32": _tf32(side, device),
         "device": device,
-        "gpu": _gpu(device, card.get("name")),
-        "threads": facts.get("threads") or options.get("threads"),
+        "gpu": _gpu(device, facts.device.name),
+        "threads": facts.threads or build.options.threads,
         "train_mode": False,
         "dropout": [],
         "gradients": False,
-        "attention": model.get("attention"),
+        "attention": model.attention,
         "autocast": False,
         "weights": _stored(side.precision),
-        "batch": model.get("batch"),
-        "sequence": model.get("seq"),
-        "random_weights": _random(model),
-        **machine(latency.get("machine")),
-        "driver": card.get("cuda_driver") if device != "cpu" else "none",
-        "clocks": _object(sampled.get("sm_mhz")).get("median") if device != "cpu" else "none",
-        "throttled": sampled.get("throttled"),
+        "batch": model.batch,
+        "sequence": model.seq,
+        "random_weights": model.random_weights,
+        **machine(latency.machine),
+        "driver": facts.device.cuda_driver if device != "cpu" else "none",
+        "clocks": facts.gpu.sm_mhz.median if device != "cpu" else "none",
+        "throttled": facts.gpu.throttled,
     }
 
 
-def eager(run: Run, side: SideData, model: Mapping[str, Any]) -> dict[str, Any]:
+_OF_EAGER = (
+    "tf32", "threads", "train_mode", "dropout", "gradients", "attention", "autocast", "batch",
+    "sequence",
+)  # fmt: skip
+
+
+def eager(side: SideData, files: EagerFiles) -> dict[str, Any]:
     """Facts of an eager capture, as its meta file has them."""
-    task = "eager" if side.phase == "inference" else "train"
-    meta = optional(run.file("captures", f"{task}.{side.precision}.meta.json"))
-    latency = optional(run.file("captures", f"{task}.{side.precision}.latency.json"))
-    device = meta.get("device")
-    names = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-    weights = meta.get("weights")
+    meta, latency = files.meta or Eager(), files.latency or Measured()
+    weights = None if meta.weights is None else [DTYPES.get(w, w) for w in meta.weights]
     return {
-        **{
-            k: meta.get(k)
-            for k in (
-                "tf32",
-                "threads",
-                "train_mode",
-                "dropout",
-                "gradients",
-                "attention",
-                "autocast",
-                "batch",
-                "sequence",
-            )
-        },
+        **{k: getattr(meta, k) for k in _OF_EAGER},
         "precision": side.precision,
         "compute": _compute(side.precision_run or {}),
-        "device": device,
-        "gpu": _gpu(device, meta.get("gpu") or meta.get("device_name")),
-        "weights": None if weights is None else "+".join(names.get(w, w) for w in weights),
-        "random_weights": _random(model),
-        **machine(meta.get("machine") or latency.get("machine")),
-        "driver": meta.get("cuda_driver") if device != "cpu" else "none",
-        "clocks": meta.get("sm_mhz") if device != "cpu" else "none",
+        "device": meta.device,
+        "gpu": _gpu(meta.device, meta.gpu or meta.device_name),
+        "weights": None if weights is None else "+".join(weights),
+        "random_weights": None if files.model is None else files.model.random_weights,
+        **machine(meta.machine or latency.machine),
+        "driver": meta.cuda_driver if meta.device != "cpu" else "none",
+        "clocks": meta.sm_mhz if meta.device != "cpu" else "none",
     }
 
 
-def machine(state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The machine when it was measured; `state` is {"before", "after"} or one state."""
-    before = (state or {}).get("before", state) or {}
+def machine(recorded: Machine | None) -> dict[str, Any]:
+    """The machine when it was measured."""
+    whole = recorded or Machine()
+    state = whole.before or whole
     return {
-        "cpu": before.get("cpu"),
-        "cpus": before.get("cpus_usable"),
-        "governor": before.get("governor"),
-        "mhz": before.get("mhz"),
-        "load": before.get("load_1min"),
-        "machine": before.get("machine") or _described(before),
+        "cpu": state.cpu,
+        "cpus": state.cpus_usable,
+        "governor": state.governor,
+        "mhz": state.mhz,
+        "load": state.load_1min,
+        "machine": state.machine or _described(state),
     }
 
 
-def _described(state: Mapping[str, Any]) -> str | None:
+def _described(state: MachineState) -> str | None:
     """One machine in words, without its name: ``X, 16 CPUs, 128 GiB, Linux 6.8.0``."""
-    cpus, memory = state.get("cpus"), state.get("memory_bytes")
+    cpus, memory = state.cpus, state.memory_bytes
     words = [
-        state.get("cpu"),
+        state.cpu,
         None if cpus is None else f"{cpus} CPUs",
         None if memory is None else f"{memory / 2**30:.0f} GiB",
-        " ".join(str(state[k]) for k in ("system", "kernel") if state.get(k)),
+        " ".join(filter(None, (state.system, state.kernel))),
     ]
-    return ", ".join(str(w) for w in words if w) or None
+    return ", ".join(filter(None, words)) or None
 
 
 def _tf32(side: SideData, device: str | None) -> bool | None:
@@ -152,10 +142,6 @@ def _tf32(side: SideData, device: str | None) -> bool | None:
     return side.precision != "fp32" if known else None
 
 
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _device(backend: str, providers: Sequence[str] | None) -> str | None:
     if backend.startswith("tensorrt"):
         return "cuda"
@@ -164,10 +150,8 @@ def _device(backend: str, providers: Sequence[str] | None) -> str | None:
     return "cpu" if list(providers) == ["CPUExecutionProvider"] else "cuda"
 
 
-def _gpu(device: str | None, name: Any) -> str | None:
-    if device == "cpu":
-        return "none"
-    return None if name is None else str(name)
+def _gpu(device: str | None, name: str | None) -> str | None:
+    return "none" if device == "cpu" else name
 
 
 def _compute(shares: Mapping[str, float]) -> str | None:
@@ -181,7 +165,3 @@ def _compute(shares: Mapping[str, float]) -> str | None:
 
 def _stored(precision: str) -> str:
     return "fp32" if precision == "tf32" else precision
-
-
-def _random(model: Mapping[str, Any]) -> bool | None:
-    return None if "weights" not in model else model["weights"] == "random"

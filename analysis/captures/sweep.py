@@ -3,53 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ...core.errors import InputError
+from msgspec import structs
+
+from ...core import sweep
 from ...core.run import Run
 from ..model.comparison import Estimate, Skipped, Sweep, SweepBest, SweepPoint
 from ..rundir.files import optional
+from ..rundir.problems import Problems
 
 SECOND_NS = 1_000_000_000
 
 
-def load(run: Run, labels: Mapping[str, str]) -> Sweep | None:
-    """The run's sweep; null where there is none. `labels`: how backends are written."""
-    path = run.file("captures", "sweep.json")
-    document = optional(path)
-    if not document:
-        return None
-    try:
-        return view(document, labels)
-    except (KeyError, TypeError, AttributeError) as e:
-        raise InputError(
-            f"is no sweep of ours ({type(e).__name__}: {e})", file=path, fix="sweep again"
-        ) from None
+def load(run: Run, labels: Mapping[str, str], problems: Problems | None) -> Sweep | None:
+    """The run's sweep; None where there is none. `labels`: how backends are written."""
+    document = optional(run.file("captures", "sweep.json"), sweep.Sweep, problems)
+    return None if document is None else view(document, labels)
 
 
-def view(document: Mapping[str, Any], labels: Mapping[str, str]) -> Sweep:
+def view(document: sweep.Sweep, labels: Mapping[str, str]) -> Sweep:
     """The report's sweep from a sweep.json."""
-    points = [_point(p, labels) for p in document["points"]]
+    points = [_point(p, labels) for p in document.points]
     return Sweep(
         points=points,
         best=best(points),
-        skipped=[Skipped(s.get("what"), s.get("why"), s.get("fix")) for s in document["skipped"]],
+        skipped=[Skipped(s.what, s.why, s.fix) for s in document.skipped],
     )
 
 
-def _point(found: Mapping[str, Any], labels: Mapping[str, str]) -> SweepPoint:
-    summary, batch, sequence = found["summary"] or {}, found["batch"], found["sequence"]
+def _point(point: sweep.SweepPoint, labels: Mapping[str, str]) -> SweepPoint:
+    summary, batch, sequence = point.summary, point.batch, point.sequence
     latency = Estimate(
-        median=summary.get("median"),
-        low=summary.get("low"),
-        high=summary.get("high"),
-        n=summary.get("n") or 0,
+        median=summary.median,
+        low=summary.low,
+        high=summary.high,
+        n=summary.n,
     )
-    backend, precision = found["backend"], found["precision"]
-    queue = found["throughput_per_second"]
-    memory = found["memory"]
-    where = next((k for k in ("device_bytes", "context_bytes") if memory.get(k) is not None), None)
-    where = where or ("peak_host_bytes" if memory.get("peak_host_bytes") is not None else None)
+    backend, precision, queue = point.backend, point.precision, point.throughput_per_second
+    memory = {k: n for k, n in structs.asdict(point.memory).items() if n is not None}
+    where = next(iter(memory), None)
     return SweepPoint(
         key=f"{precision}.{backend}",
         label=f"{labels.get(backend, backend)} {precision}",
@@ -57,18 +49,18 @@ def _point(found: Mapping[str, Any], labels: Mapping[str, str]) -> SweepPoint:
         backend=backend,
         batch=batch,
         sequence=sequence,
-        source=found["source"],
+        source=point.source,
         latency=latency,
-        p90_ns=summary.get("p90"),
-        p99_ns=summary.get("p99"),
+        p90_ns=summary.p90,
+        p99_ns=summary.p99,
         sequences_per_second=_rate(batch, latency.median),
         tokens_per_second=_rate(batch * sequence, latency.median),
         tokens_low=_rate(batch * sequence, latency.high),
         tokens_high=_rate(batch * sequence, latency.low),
         queue_tokens_per_second=None if queue is None else queue * batch * sequence,
-        clock=found["clock"],
-        ended_by=found["ended_by"],
-        target_met=_met(found["relative_width"], found["target"]),
+        clock=point.clock,
+        ended_by=point.ended_by,
+        target_met=_met(point.relative_width, point.target),
         memory_bytes=None if where is None else memory[where],
         memory_of=where,
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...core import series
+from ...core.documents import Measured
 from ...core.stats import summarise
 from ..formatting import percent
 from ..model.comparison import Check
@@ -23,28 +23,23 @@ from . import closure, steadiness
 BETWEEN_NS = 1_500
 
 
-def queued(latency: Mapping[str, Any]) -> Sequence[int]:
-    """Device times of queued inferences, from a latency.json; empty where none were measured."""
-    return latency.get("queued_ns") or ()
-
-
-def profiler_cost(traced: Iterable[int], latency: Mapping[str, Any], *, queued: bool) -> Check:
+def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> Check:
     """Check (iii) between like and like: a queued trace against queued inferences without nsys.
 
     `queued`: how the trace was taken; `latency`: a latency.json.
     """
     under = list(traced)
     if not queued:
-        return cost(under, latency.get("latency_ns") or (), series.sizes(latency))
-    if (latency.get("facts") or {}).get("cuda_graph"):
+        return cost(under, latency.latency_ns, latency.sizes())
+    if latency.facts.cuda_graph:
         return closure.unchecked(
             "iii", "the unprofiled run replayed a CUDA graph, the traced one launched kernels"
         )
-    if not latency.get("queued_ns"):
+    if not latency.queued_ns:
         return closure.unchecked(
             "iii", "the traced inferences were queued before they began, unprofiled ones were not"
         )
-    return cost(under, latency["queued_ns"], series.sizes(latency, "queued_n"))
+    return cost(under, latency.queued_ns, latency.queued_sizes())
 
 
 def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Check:
@@ -62,15 +57,15 @@ def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = (
 
 
 def kernels_alone(
-    found: Sequence[closure.Span], counts: Mapping[int, int], latency: Mapping[str, Any]
+    found: Sequence[closure.Span], counts: Mapping[int, int], latency: Measured
 ) -> Check | None:
     """Check (iii) of a model that launches as it goes: its traced kernels, without the gaps that
     the tracer's host cost makes, against the same work queued whole without a tracer.
 
     A kernel takes `BETWEEN_NS` of the queued time besides its own. `found` and `counts`
-    (operations) are by traced iteration. Null where nothing was queued.
+    (operations) are by traced iteration. None where nothing was queued.
     """
-    alone = summarise(queued(latency))
+    alone = summarise(latency.queued_ns)
     busy = sorted((s.operations - s.overlaps, counts.get(s.iteration, 0)) for s in found)
     if alone is None or not busy:
         return None
@@ -112,16 +107,21 @@ def host_slowed(cost: Check, sources: Sequence[Check]) -> list[Check]:
     return [replace(cost, ok=None, text=text), *sources]
 
 
-def device(latency: Mapping[str, Any]) -> dict[str, Any]:
+def device(latency: Measured) -> dict[str, Any]:
     """What a latency.json says of the device while it ran; only what it says.
 
     `throughput_per_second` (with a full queue), `cuda_graph`, `sm_mhz`, `memory_mhz`, `power_mw`,
     `celsius` (medians), `throttled` ({reason: share of samples}), `samples`.
     """
-    facts = latency.get("facts") or {}
-    gpu = facts.get("gpu") or {}
-    found = {k: facts.get(k) for k in ("throughput_per_second", "cuda_graph")}
-    for key in ("sm_mhz", "memory_mhz", "power_mw", "celsius"):
-        found[key] = (gpu.get(key) or {}).get("median")
-    found |= {"throttled": gpu.get("throttled"), "samples": gpu.get("samples")}
-    return {k: v for k, v in found.items() if v is not None}
+    facts, gpu = latency.facts, latency.facts.gpu
+    figures = {
+        "throughput_per_second": facts.throughput_per_second,
+        "cuda_graph": facts.cuda_graph,
+        "sm_mhz": gpu.sm_mhz.median,
+        "memory_mhz": gpu.memory_mhz.median,
+        "power_mw": gpu.power_mw.median,
+        "celsius": gpu.celsius.median,
+        "throttled": gpu.throttled,
+        "samples": gpu.samples,
+    }
+    return {k: v for k, v in figures.items() if v is not None}

@@ -14,7 +14,8 @@ from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.run import Run, open_run
 from ...engines.command import precisions
-from ..rundir import problems, provenance
+from ..rundir import provenance
+from ..rundir.problems import Problems, failed
 from .report import TIMELINE as FILE
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def timeline(
     Ends with 1 where a file of the run cannot be used; the timeline is written all the same, of
     what can.
     """
-    from ..captures.inventory import captures
+    from ..captures import inventory
+    from ..captures.files import model
     from ..pipeline import counters
     from ..timeline import writer
     from ..timeline.captures import lines, of_run
@@ -74,8 +76,11 @@ def timeline(
     path = output or run.file("report", FILE)
     _spare(run, path)
     with progress("timeline"):
-        captured, missing = captures(run)
-        missing = [one for one in missing if "file" in one]
+        problems = Problems()
+        captured = inventory.read(run, model(run, problems), problems)
+        if not captured:
+            problems.raise_first()
+        missing = [one for one in problems.listed(run) if "file" in one]
         lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in captured)]
         if lacking or not captured:
             _say(missing)
@@ -85,10 +90,9 @@ def timeline(
             captured = [c for c in captured if c.sides[-1].precision in wanted]
         if iteration is not None:
             _require(run, captured, iteration)
-        skipped: list[dict[str, Any]] = []
-        with problems.collecting() as broken:
-            counted = counters(run, skipped)
-        skipped += [one for one in broken.listed(run) if one not in missing]
+        of_counters = Problems()
+        counted = counters(run, of_counters)
+        skipped = [one for one in of_counters.listed(run) if one not in missing]
         if doubtful := provenance.told(run, [*missing, *skipped])[1]:
             log(provenance.line(doubtful))
         _say([one for one in skipped if "file" not in one])
@@ -101,7 +105,7 @@ def timeline(
         for line in lines(group):
             log(line)
     click.echo(path)
-    if error := problems.failed(unused, path):
+    if error := failed(unused, path):
         raise error
 
 

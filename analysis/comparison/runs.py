@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...core import documents
+from msgspec import Struct
+
+from ...core import forms
 from ...core.errors import InputError
 from ...core.files import read_json
+from ...core.forms import Amount
 from ...core.stats import median
 from ..model.comparison import SCHEMA_VERSION
 
@@ -24,6 +27,34 @@ SLOWER, FASTER = "slower", "faster"
 SAME = "not distinguishable"
 
 UNSURE = "no interval"
+
+
+class SummaryFigures(Struct, kw_only=True):
+    """One side of a run in its summary."""
+
+    key: str
+    latency_median_ns: Amount | None = None
+    latency_low_ns: Amount | None = None
+    latency_high_ns: Amount | None = None
+    rebuild_noise: Amount | None = None
+
+
+class SummaryCost(Struct, kw_only=True):
+    """What one module costs on one side."""
+
+    own_ns: Amount | None = None
+    own_low_ns: Amount | None = None
+    own_high_ns: Amount | None = None
+    shared_ns: Amount | None = None
+
+
+class Summary(Struct, kw_only=True):
+    """report/summary.json, as far as two runs are compared by it."""
+
+    engines: dict[str, SummaryFigures | None] | None = None
+    eager: dict[str, SummaryFigures | None] | None = None
+    modules: dict[str, dict[str, SummaryCost | None] | None] | None = None
+    facts: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -249,7 +280,7 @@ def _summary(path: Path) -> Loaded:
             file=path,
             fix="make the report again",
         )
-    documents.check(document, documents.Summary, path, "make the report again")
+    forms.check(document, Summary, path, "make the report again")
     try:
         measures = from_summary(document)
     except (KeyError, TypeError, AttributeError) as e:

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from ...core.cli.progress import log
+from ...core.documents import Ncu
 from ...core.errors import CheckFailed, InputError, ToolMissing
 from ...core.files import sha256
 from ...core.kernel_names import function_name
@@ -24,6 +25,7 @@ from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page, report
 from ..rundir.files import optional
+from ..rundir.problems import Problems
 from . import representatives
 from .representatives import size
 from .units import base_unit
@@ -48,7 +50,7 @@ def in_use(folder: Path) -> bool:
     return not in_one and any(f.suffix in (".csv", ".ncu-rep") for f in folder.iterdir())
 
 
-def read(folder: Path) -> Artefact:
+def read(folder: Path, problems: Problems | None = None) -> Artefact:
     """The pieces in `folder` as one capture: the tables `counters` and `launches`.
 
     Kernels that the manifest does not know (no report could be read where it was captured), or that
@@ -62,7 +64,7 @@ def read(folder: Path) -> Artefact:
         raise CheckFailed("holds pieces and no manifest.json", file=folder, fix=_AGAIN)
     manifest = pieces.load(folder / MANIFEST)
     pieces.check(manifest, folder)
-    _all_there(manifest, folder)
+    _all_there(manifest, folder, problems)
     _changed(manifest, folder)
     taken = [t for t in manifest.taken if t.launches]
     artefacts = {t.file: _read(folder, t) for t in taken}
@@ -160,15 +162,14 @@ def _comparable(counters: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=counters.schema)
 
 
-def _all_there(manifest: Manifest, folder: Path) -> None:
+def _all_there(manifest: Manifest, folder: Path, problems: Problems | None) -> None:
     """CheckFailed where the meta file beside the folder has a piece that the manifest lacks."""
-    captured = optional(folder.with_suffix(".meta.json")).get("pieces")
+    meta = optional(folder.with_suffix(".meta.json"), Ncu, problems) or Ncu()
     known = {t.piece.name for t in manifest.taken}
-    for one in captured if isinstance(captured, list) else []:
-        name = one.get("name") if isinstance(one, dict) else None
-        if name is not None and name not in known:
+    for piece in meta.pieces or ():
+        if piece.name is not None and piece.name not in known:
             raise CheckFailed(
-                f"does not know piece {name}, which was captured",
+                f"does not know piece {piece.name}, which was captured",
                 file=folder / MANIFEST,
                 fix=_AGAIN,
             )
@@ -231,12 +232,12 @@ def _bare(kernel: Kernel) -> Kernel:
 AGAIN = "copy it again, or capture again"
 
 
-def missing(read: Artefact, capture: Path) -> InputError | None:
+def missing(read: Artefact, capture: Path, problems: Problems | None = None) -> InputError | None:
     """What is to be said of a capture that lacks launches; None where nothing tells that it does.
 
-    Errors of a meta file that cannot be read are as `rundir.files.optional` has them.
+    A meta file that cannot be read is as `rundir.files.optional` has it.
     """
-    held, captured = len(read.tables["launches"]), _captured(capture)
+    held, captured = len(read.tables["launches"]), _captured(capture, problems)
     if read.facts.get(page.CUT_SHORT):
         after = f" after {held} of {captured} launches" if captured and captured > held else ""
         return InputError(f"is cut short{after}", file=capture, fix=AGAIN)
@@ -248,20 +249,16 @@ def missing(read: Artefact, capture: Path) -> InputError | None:
     return _fewer(capture, held, captured)
 
 
-def _captured(capture: Path) -> int | None:
+def _captured(capture: Path, problems: Problems | None) -> int | None:
     """The launches of one report or its page by its meta file; None where that does not say, and
     where the capture has several reports."""
     stem = representatives.stem(capture)
     if stem is None:
         return None
-    meta = optional(capture.with_name(f"{stem}.ncu.meta.json"))
-    if "pieces" in meta:  # `replayed` counts a launch once for each part of the metrics
-        launches = meta.get("launches")
-    elif len(meta.get("reports") or ()) > 1:
-        return None
-    else:
-        launches = meta.get("replayed") or meta.get("planned")
-    return launches if isinstance(launches, int) and not isinstance(launches, bool) else None
+    meta = optional(capture.with_name(f"{stem}.ncu.meta.json"), Ncu, problems) or Ncu()
+    if meta.pieces is not None:  # `replayed` counts a launch once for each part of the metrics
+        return meta.launches
+    return None if len(meta.reports) > 1 else meta.replayed or meta.planned
 
 
 def _fewer(capture: Path, held: int, captured: int) -> InputError:

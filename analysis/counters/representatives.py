@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core import documents
+from ...core import forms
 from ...core.errors import InputError
 from ...core.files import read_json
 from ...core.kernel_names import function_name
@@ -50,7 +50,7 @@ def load(path: Path) -> dict[str, Any]:
     """An ``ncu.plan.json``. InputError where it is none."""
     plan: dict[str, Any] = read_json(path)
     fix = "capture again, or remove it"
-    documents.check(plan, documents.NcuPlan, path, fix, "is no plan of launches")
+    forms.check(plan, plan_.NcuPlan, path, fix, "is no plan of launches")
     return plan
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,25 +22,23 @@ _OPTION = "--trace="
 _SPOKEN = {SYSTEM: "OS runtime"}
 
 
-def read(path: Path, meta: Mapping[str, Any]) -> Host | None:
+def read(path: Path, command: Sequence[str]) -> Host | None:
     """The host's calls of a capture; None where the file is no export of nsys in SQLite.
 
-    `meta`: the capture's meta.json. Its `command` has what was traced, and so why a table is
-    missing.
+    `command`: what made the capture. It has what was traced, and so why a table is missing.
     """
     if path.suffix != ".sqlite" or not path.exists():
         return None
     try:
-        return explained(host_.read(path), meta.get("command"))
+        return explained(host_.read(path), command)
     except InputError:
         return None  # who reads the operations says what is wrong with the file
 
 
-def explained(host: Host, command: Any) -> Host:
+def explained(host: Host, command: Sequence[str]) -> Host:
     """The same with exact reasons: from the command that made the capture, and from what nsys says
     that it could not trace. Its silence proves nothing: of cuBLAS it never says so."""
-    words = command if isinstance(command, (list, tuple)) else ()
-    asked = next((w for w in words if isinstance(w, str) and w.startswith(_OPTION)), None)
+    asked = next((w for w in command if w.startswith(_OPTION)), None)
     traced = None if asked is None else asked.removeprefix(_OPTION).split(",")
     why = dict(host.missing)
     for kind in why:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core import documents
 from ...core import nodes as nodes_
 from ...core.nodes import Node, NodeGraph
 from ...core.own_ranges import MODULE
@@ -74,15 +75,14 @@ def in_precision(shapes: Shapes, precision: str) -> Shapes:
     return {k: (wanted if d == "float32" else d, s) for k, (d, s) in shapes.items()}
 
 
-def device_of(latency: Mapping[str, Any]) -> Device | None:
-    """The device that a latency.json names, by its attributes where it has them; null on a CPU."""
-    about = (latency.get("facts") or {}).get("device")
-    if not isinstance(about, Mapping) or not isinstance(about.get("name"), str):
+def device_of(about: documents.Device) -> Device | None:
+    """The device that a latency.json names, by its attributes where it has them; None on a CPU."""
+    if about.name is None:
         return None
-    known = {ours: about.get(theirs) for theirs, ours in _ATTRIBUTES.items()}
-    if all((isinstance(v, int) and v > 0) or k.endswith("minor") for k, v in known.items()):
-        return of_attributes(about["name"], {k: float(v or 0) for k, v in known.items()})
-    return of_name(about["name"])
+    attributes = {ours: getattr(about, theirs) for theirs, ours in _ATTRIBUTES.items()}
+    if all(v or k.endswith("minor") for k, v in attributes.items()):
+        return of_attributes(about.name, {k: float(v or 0) for k, v in attributes.items()})
+    return of_name(about.name)
 
 
 def _against(least: Floor, row: Mapping[str, Any], device: Device | None) -> LayerFloor:

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ...core import documents
+from ...core.documents import D, Document
 from ...core.errors import InputError
-from . import problems, provenance
+from ...core.files import read_json
+from . import provenance
+from .problems import Problems, keep
 
 # A raw JSON capture above it is not read a second time for check (i).
 RAW_LIMIT_BYTES = 300_000_000
@@ -15,47 +18,63 @@ RAW_LIMIT_BYTES = 300_000_000
 COMPRESSION = 20
 
 
-def optional(path: Path) -> dict[str, Any]:
-    """A JSON object of the form that its name asks for, empty where there is no such file.
+def needed(path: Path, form: type[D]) -> D | None:
+    """A file without which the numbers would be others. None where there is none, or nothing in it.
 
-    One that is broken, or has values of other types (`core.documents`), counts as missing where
-    such errors are collected (`unusable`); else it is an InputError.
+    InputError where it is broken or of another form, of something else than its name says, or of
+    another run (`provenance`).
     """
-    try:
-        return needed(path)
-    except InputError as e:
-        if not problems.note(e):
-            raise
-        return {}
+    return _read(path, form)[1]
 
 
-def needed(path: Path) -> dict[str, Any]:
-    """The same, where the numbers would be others without what is in it: InputError always, also
-    for one that is of something else than its name says, or of another run (`belongs`)."""
-    if not path.exists():
-        return {}
-    found = documents.read(path)
-    provenance.check(path, found)
-    return found
+def optional(path: Path, form: type[D], problems: Problems | None) -> D | None:
+    """The same; one that cannot be used is a problem, and counts as missing."""
+    return _optional(path, form, problems)[1]
 
 
-def describing(path: Path) -> dict[str, Any]:
+def document(path: Path, form: type[Document], problems: Problems | None) -> dict[str, Any]:
+    """As `optional`, as it is written, with the keys that are not described; empty where there is
+    none."""
+    return _optional(path, form, problems)[0]
+
+
+def describing(path: Path, form: type[D], problems: Problems | None) -> D | None:
     """As `optional`, for what describes a raw capture: of another one, it was copied with it, so
     nothing is known of the capture either. InputError then."""
     try:
-        return needed(path)
+        return needed(path, form)
     except provenance.Foreign:
         raise
-    except InputError:
-        return optional(path)
+    except InputError as e:
+        keep(e, problems)
+        return None
 
 
-def plan_of(folder: Path, stem: str) -> dict[str, Any] | None:
-    """The plan of an ncu capture, as `optional`; null where it has none."""
-    return optional(folder / f"{stem}.ncu.plan.json") or None
+def plan_of(folder: Path, stem: str, problems: Problems | None = None) -> dict[str, Any] | None:
+    """The plan of an ncu capture, as `document`; None where it has none."""
+    return document(folder / f"{stem}.ncu.plan.json", Document, problems) or None
 
 
 def small(path: Path) -> bool:
     """Whether a raw JSON file is worth being read whole once more."""
     size = path.stat().st_size * (COMPRESSION if path.suffix == ".gz" else 1)
     return size <= RAW_LIMIT_BYTES
+
+
+def _read(path: Path, form: type[D]) -> tuple[dict[str, Any], D | None]:
+    if not path.exists():
+        return {}, None
+    written = read_json(path)
+    read = documents.of_form(written, form, path)
+    provenance.check(path, written)
+    return written, read if written else None
+
+
+def _optional(
+    path: Path, form: type[D], problems: Problems | None
+) -> tuple[dict[str, Any], D | None]:
+    try:
+        return _read(path, form)
+    except InputError as e:
+        keep(e, problems)
+        return {}, None

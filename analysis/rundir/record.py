@@ -11,27 +11,32 @@ from pathlib import Path
 from typing import Any
 
 from ...core import machine
+from ...core.documents import Model, OfMachine
 from ...core.files import sha256, sha256_of
 from ...core.run import SCHEMA_VERSION, Run
 from ..model.side import SideFacts
-from .files import optional
+from .files import document
+from .problems import Problems
 
 _MODEL = (
     "model", "source", "location", "revision", "class", "task", "weights", "parameters",
     "attention", "overrides",
 )  # fmt: skip
+_NAMES = dict(zip(Model.__struct_encode_fields__, Model.__struct_fields__, strict=True))
 
 
-def title(model: Mapping[str, Any], run: Run) -> str:
+def title(model: Model | None, run: Run) -> str:
     """``gpt2, 1×128``; the directory's name where there is no model.json."""
-    if not model:
+    if model is None:
         return run.path.resolve().name
-    return f"{model.get('model')}, {model.get('batch')}×{model.get('seq')}"
+    return f"{model.model}, {model.batch}×{model.seq}"
 
 
-def assemble(run: Run, sides: Sequence[SideFacts]) -> dict[str, Any]:
+def assemble(
+    run: Run, exported: Model | None, sides: Sequence[SideFacts], problems: Problems
+) -> dict[str, Any]:
     """The record, without the hashes of what is still to be written (see `add_files`)."""
-    model = optional(run.file("export", "model.json"))
+    model = _as_written(exported)
     steps = []
     files: dict[str, Any] = {}
     installed: dict[str, str] = {}
@@ -49,26 +54,31 @@ def assemble(run: Run, sides: Sequence[SideFacts]) -> dict[str, Any]:
     steps.sort(key=lambda s: (s["started"] or "", s["step"]))
     return {
         "schema_version": SCHEMA_VERSION,
-        "title": title(model, run),
+        "title": title(exported, run),
         "model": {k: model.get(k) for k in _MODEL} if model else None,
         "shapes": {"batch": model.get("batch"), "sequence": model.get("seq")},
         "seed": model.get("seed"),
         "steps": steps,
         "versions": installed,
-        "machine": _machine(run),
+        "machine": _machine(run, problems),
         "facts": facts(model, sides, installed),
         "files": dict(sorted(files.items())),
     }
 
 
-def _machine(run: Run) -> dict[str, Any]:
-    """The machine before the first measurement and after the last; null where none recorded it."""
+def _as_written(model: Model | None) -> dict[str, Any]:
+    """model.json by its own names."""
+    return {} if model is None else {k: getattr(model, f) for k, f in _NAMES.items()}
+
+
+def _machine(run: Run, problems: Problems) -> dict[str, Any]:
+    """The machine before the first measurement and after the last; None where none recorded it."""
     states = []
     for path in sorted(run.file("captures").glob("*.json")):
         if path.name.endswith((".latency.json", ".meta.json")):
-            found = optional(path).get("machine")
-            if isinstance(found, dict):
-                states.append((path.stat().st_mtime_ns, found))
+            recorded = document(path, OfMachine, problems).get("machine")
+            if recorded is not None:
+                states.append((path.stat().st_mtime_ns, recorded))
     states.sort(key=lambda s: s[0])
     if not states:
         return {"before": None, "after": None, "report": machine.state()}
@@ -100,7 +110,7 @@ def facts(
 
 
 def _common(values: Iterable[Any]) -> Any:
-    """The one value, a sorted list of several, null where no side knows."""
+    """The one value, a sorted list of several, None where no side knows."""
     known = sorted({v for v in values if v is not None}, key=str)
     return known[0] if len(known) == 1 else known or None
 

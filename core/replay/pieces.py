@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from .. import documents
-from ..documents import Amount, Count
+from .. import forms
 from ..errors import CheckFailed, InputError
 from ..files import read_json, sha256
+from ..forms import Amount, Count
 from .match import Seen
 
 SCHEMA_VERSION = 1
@@ -123,14 +123,14 @@ def load(path: Path) -> Manifest:
         data = read_json(path)
     except InputError as e:
         raise InputError(e.what, file=path, fix=again) from None
-    documents.check(data, _Version, path, again, _NO_MANIFEST)
+    forms.check(data, _Version, path, again, _NO_MANIFEST)
     if (version := data["schema_version"]) != SCHEMA_VERSION:
         raise InputError(
             f"has schema version {version}, and {SCHEMA_VERSION} is known",
             file=path,
             fix="read it with the Layerline that wrote it, or capture again",
         )
-    return documents.check(data, Manifest, path, again, _NO_MANIFEST)
+    return forms.check(data, Manifest, path, again, _NO_MANIFEST)
 
 
 _NO_MANIFEST = "is no manifest of pieces"

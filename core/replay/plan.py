@@ -19,7 +19,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ..forms import Count
 
 SCHEMA_VERSION = 1
 # Linux takes arguments of up to 128 KiB each (MAX_ARG_STRLEN).
@@ -330,3 +334,53 @@ def document(
         "reports": reports,
         "chosen": None if chosen is None else [x.index for x in chosen],
     }
+
+
+class PlannedLaunch(Struct, kw_only=True):
+    """One launch of an ncu plan; `representative` is the index of the one that stands for it."""
+
+    index: Count
+    key: Count
+    kernel: str
+    representative: Count | None
+    function: str | None
+    layer: str | None
+    grid: list[Count] | None
+    block: list[Count] | None
+    place: str | None = None
+    registers: Count | None = None
+    static_shared: Count | None = None
+    dynamic_shared: Count | None = None
+    duration_ns: Count | None = None
+    measured: bool | None = None
+
+
+# A launch's number in a report, which is a key and so text.
+LaunchNumber = Annotated[str, Meta(pattern=r"^\d+$")]
+
+
+class NcuPlan(Struct, kw_only=True):
+    """captures/*.ncu.plan.json: the launches, and by report and number which of them it holds."""
+
+    launches: list[PlannedLaunch]
+    reports: dict[str, dict[LaunchNumber, Count] | None]
+    chosen: list[Count] | None = None
+
+    def __post_init__(self) -> None:
+        """Launches must not share a number, nor be represented by one that is not there or that is
+        other work: their counters would be counted twice, or be another's."""
+        keys: dict[int, int] = {}
+        for x in self.launches:
+            if x.index in keys:
+                raise ValueError(f"launch {x.index} is there twice")
+            keys[x.index] = x.key
+        for x in self.launches:
+            of = x.representative
+            if of is not None and keys.get(of) != x.key:
+                raise ValueError(f"launch {x.index} is no work of launch {of}, which represents it")
+        for name, numbers in self.reports.items():
+            held = list((numbers or {}).values())
+            if wrong := set(held) - keys.keys():
+                raise ValueError(f"{name} holds launch {min(wrong)}, which is not in it")
+            if len(set(held)) < len(held):
+                raise ValueError(f"two launches of {name} are one of it")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .. import documents
+from .. import forms
 from ..errors import InputError
 from ..files import read_json
 
@@ -123,7 +123,7 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
             fix="build the engine again",
         )
     known = [_known(entry) for entry in document["layers"]]
-    network = documents.check({"layers": known}, _NetworkFile, file, "build the engine again")
+    network = forms.check({"layers": known}, _NetworkFile, file, "build the engine again")
     layers: dict[int, NetworkLayer] = {}
     for i, layer in enumerate(network.layers):
         if layer.index in layers:

@@ -123,7 +123,7 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
             file=backend.engine(run, precision),
             fix="run the engines stage",
         )
-    return Subject(run, precision, backend, documents.read(path))
+    return Subject(run, precision, backend, documents.checked(path, documents.Build))
 
 
 def latency(of: Subject, plan: Plan) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def identity(of: Subject) -> dict[str, Any]:
 
 def _model(run: Run) -> dict[str, Any]:
     try:
-        return documents.read(run.file("export", "model.json"))
+        return documents.checked(run.file("export", "model.json"), documents.Model)
     except InputError:
         return {}
 

@@ -142,7 +142,7 @@ def remarks(run: Run, export: Export) -> list[str]:
         path = run.file("captures", f"{p['precision']}.{p['backend']}.latency.json")
         if p["batch"] == export.request.batch and path.is_file():
             label = f"{p['backend']} {p['precision']}"
-            own = documents.read(path).get("summary")
+            own = documents.checked(path, documents.Measured).get("summary")
             lines.append(remark(label, p["batch"], p["summary"], own))
     return [line for line in lines if line]
 
@@ -240,10 +240,11 @@ def _point(
     run: Run, sub: Run, batch: int, precision: str, backend: str, sequence: int
 ) -> dict[str, Any]:
     path = sub.file("captures", f"{precision}.{backend}.latency.json")
-    latency = documents.read(path)
+    latency = documents.checked(path, documents.Measured)
     facts = latency.get("facts") or {}
     queued = of_processes(latency.get("queued_ns") or [], sizes(latency, "queued_n"))
-    record = documents.read(sub.file("engines", f"{precision}.{backend}.build.json"))
+    built = sub.file("engines", f"{precision}.{backend}.build.json")
+    record = documents.checked(built, documents.Build)
     return {
         "batch": batch,
         "sequence": sequence,

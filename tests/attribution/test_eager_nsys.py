@@ -9,14 +9,14 @@ from typing import Any
 
 import paths
 import pytest
+from captured import eager_of
 from nsys_build import Export, pid
 
 from layerline.analysis.attribution import eager_nsys
 from layerline.analysis.attribution.eager import eager
-from layerline.analysis.captures import eager as eager_
 from layerline.analysis.checks import tracer_agreement
 from layerline.analysis.commands.layers import read_layers
-from layerline.analysis.rundir import problems
+from layerline.analysis.rundir.problems import Problems
 from layerline.core import tables
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
@@ -171,20 +171,19 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
     trace = captures / "train.fp32.trace.json.gz"
     trace.write_bytes((DATA / trace.name).read_bytes())
 
-    def checks() -> list[list[Any]]:
-        sides = eager_.train(run, "fp32").sides
+    def checks(problems: Problems) -> list[list[Any]]:
+        sides = eager_of(run, "train", "fp32", problems).sides
         assert [s.phase for s in sides] == ["forward", "backward", "step"]
         return [[c for c in s.checks if c.name == "sources"] for s in sides]
 
-    assert checks() == [[], [], []]
+    assert checks(Problems()) == [[], [], []]
     as_nsys(trace, captures / "train.fp32.sqlite")
-    assert [[c.ok for c in found] for found in checks()] == [[True]] * 3
+    assert [[c.ok for c in found] for found in checks(Problems())] == [[True]] * 3
     (captures / "train.fp32.sqlite").write_bytes(b"SQLite format 3\x00 and no more")
-    for (check,) in checks():
+    broken = Problems()
+    for (check,) in checks(broken):
         assert check.ok is None
         assert "train.fp32.sqlite" in check.text
-    with problems.collecting() as broken:
-        checks()
     assert [s["file"] for s in broken.listed(run)] == ["captures/train.fp32.sqlite"]
 
 

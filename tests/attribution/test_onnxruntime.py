@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import engine_files
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.analysis.attribution import onnxruntime
 from layerline.analysis.captures import engine_ops as engine_ops_
 from layerline.core.errors import InputError
+from layerline.core.run import Run
 from layerline.core.tables import table
 
 
@@ -109,7 +111,7 @@ def test_joining_moves_no_time(
 
 def test_missing_meta_and_layers_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(engine_files(Run(tmp_path), "fp32", "onnxruntime"))
     captures = tmp_path / "captures"
     captures.mkdir()
     (captures / "fp32.onnxruntime.profile.meta.json").write_text('{"facts": {"warmup_runs": 0}}')
@@ -117,7 +119,7 @@ def test_missing_meta_and_layers_are_one_line(tmp_path: Path) -> None:
     layers = tmp_path / "engines" / "fp32.onnxruntime.layers.json"
     layers.write_text(json.dumps({"schema_version": 9, "layers": []}))
     with pytest.raises(InputError, match="schema version"):
-        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(engine_files(Run(tmp_path), "fp32", "onnxruntime"))
     layers.write_text(json.dumps({"schema_version": 1, "layers": []}))
     with pytest.raises(InputError, match="which profile"):
-        engine_ops_.engine_ops(tmp_path, "fp32", "onnxruntime")
+        engine_ops_.engine_ops(engine_files(Run(tmp_path), "fp32", "onnxruntime"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import engine_files, engine_of
 from hypothesis import given
 from hypothesis import strategies as st
 from nsys_build import Export
@@ -18,7 +19,7 @@ from layerline.analysis.attribution.onnxruntime_nsys import (
     distance,
     read_calls,
 )
-from layerline.analysis.captures import engine, engine_ops
+from layerline.analysis.captures import engine_ops
 from layerline.analysis.comparison import build
 from layerline.analysis.model.side import Model
 from layerline.core.files import write_json
@@ -26,7 +27,8 @@ from layerline.core.run import Run
 
 AHEAD = 5_000_000_000
 ZERO = AHEAD + 1_000_000  # the profile began 1 ms after nsys did
-NAME = "fp16.onnxruntime-cuda"
+CUDA = ("fp16", "onnxruntime-cuda")
+NAME = ".".join(CUDA)
 LAYERS = [
     {"name": "fc/MatMul", "occurrence": 0, "nodes": ["fc/MatMul"], "modules": ["fc"],
      "rule": "name", "kind": "node"},
@@ -96,7 +98,7 @@ def a_run(path: Path, *, readings_off: int = 0, backend: str = "onnxruntime-cuda
 
 
 def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
-    found = engine_ops.read(a_run(tmp_path), "fp16", "onnxruntime-cuda")
+    found = engine_ops.read(engine_files(a_run(tmp_path), *CUDA))
     rows = {r["name"]: r for r in found.ops.to_pylist()}
     assert {n: r["layer"] for n, r in rows.items()} == {
         "gemm_a": "fc/MatMul", "gemm_b": "fc/MatMul", "norm": "ln/Norm", "between": None,
@@ -109,7 +111,7 @@ def test_a_kernel_has_the_node_in_which_it_was_launched(tmp_path: Path) -> None:
 
 
 def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
-    (side,) = engine.engine(a_run(tmp_path), "fp16", "onnxruntime-cuda").sides
+    (side,) = engine_of(a_run(tmp_path), *CUDA).sides
     shown = build.build([side], Model("m"))
     (seen,) = shown.sides
     assert seen.label == "ONNX Runtime CUDA fp16"
@@ -131,7 +133,7 @@ def test_readings_that_contradict_each_other_place_nothing(
 ) -> None:
     """The clock was set in the middle of the capture."""
     run = a_run(tmp_path, readings_off=9_000)
-    found = engine_ops.read(run, "fp16", "onnxruntime-cuda")
+    found = engine_ops.read(engine_files(run, *CUDA))
     assert set(found.ops["layer"].to_pylist()) == {None}
     assert set(found.ops["iteration"].to_pylist()) == {0}  # there was one only
     assert "could not be joined" in capsys.readouterr().err
@@ -151,7 +153,7 @@ def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
     )
     layers = {"schema_version": 1, "layers": LAYERS, "nodes": []}
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
-    (side,) = engine.engine(run, "fp16", "onnxruntime-cuda").sides
+    (side,) = engine_of(run, *CUDA).sides
     assert [(c.name, c.ok) for c in side.checks] == [
         ("i", True), ("ii", None), ("iii", None),
     ]  # fmt: skip

@@ -10,8 +10,9 @@ from typing import Any
 
 import paths
 import pytest
+from captured import engine_files, engine_of
 
-from layerline.analysis.captures import engine, engine_ops
+from layerline.analysis.captures import engine_ops
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import Run
@@ -34,7 +35,7 @@ def iprofiler_run(path: Path, document: Any) -> Run:
 
 def test_layers_of_one_name_are_told_apart_by_occurrence(tmp_path: Path) -> None:
     document = {"layers": ["gemm", "gemm", "new"], "iterations": [[30, 20, 1], [31, 21, 1]]}
-    found = engine_ops.read(iprofiler_run(tmp_path, document), "fp16", "tensorrt")
+    found = engine_ops.read(engine_files(iprofiler_run(tmp_path, document), "fp16", "tensorrt"))
     rows = [(r["modules"], r["duration_ns"], r["rule"]) for r in found.ops.to_pylist()[:3]]
     assert rows == [(["a"], 30, "order"), (["b"], 20, "order"), (None, 1, "unresolved")]
     assert found.raw_ns == {"node": 104}
@@ -43,7 +44,7 @@ def test_layers_of_one_name_are_told_apart_by_occurrence(tmp_path: Path) -> None
 
 def test_iprofiler_synchronises_so_its_latency_is_not_compared(tmp_path: Path) -> None:
     document = {"layers": ["gemm", "gemm"], "iterations": [[30, 20], [30, 20]]}
-    (side,) = engine.engine(iprofiler_run(tmp_path, document), "fp16", "tensorrt").sides
+    (side,) = engine_of(iprofiler_run(tmp_path, document), "fp16").sides
     assert [(c.name, c.ok) for c in side.checks] == [
         ("i", True),
         ("ii", None),
@@ -56,7 +57,7 @@ def test_iprofiler_synchronises_so_its_latency_is_not_compared(tmp_path: Path) -
 )
 def test_a_foreign_profile_is_refused_by_name(tmp_path: Path, document: Any) -> None:
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.profile\.json"):
-        engine_ops.read(iprofiler_run(tmp_path, document), "fp16", "tensorrt")
+        engine_ops.read(engine_files(iprofiler_run(tmp_path, document), "fp16", "tensorrt"))
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def kernel_sums(path: Path) -> tuple[int, int]:
 def test_kernels_under_nsys_are_all_there_and_resolved(traced: Run) -> None:
     meta = {"source": "fp16.tensorrt.sqlite", "latency_ns": None}
     write_json(traced.file("captures", "fp16.tensorrt.trace.meta.json"), meta)
-    (side,) = engine.engine(traced, "fp16", "tensorrt").sides
+    (side,) = engine_of(traced, "fp16").sides
     _, total = kernel_sums(traced.file("captures", "fp16.tensorrt.sqlite"))
     first = side.checks[0]
     assert first.ok is True
@@ -102,9 +103,9 @@ def test_a_wrong_latency_of_a_device_capture_does_not_add_up(traced: Run) -> Non
     meta = {"source": "fp16.tensorrt.sqlite", "latency_ns": [250_000]}
     path = traced.file("captures", "fp16.tensorrt.trace.meta.json")
     write_json(path, meta)
-    (side,) = engine.engine(traced, "fp16", "tensorrt").sides
+    (side,) = engine_of(traced, "fp16").sides
     iterations = len(set(side.ops["iteration"].drop_null().to_pylist()))
     write_json(path, {**meta, "latency_ns": [250_000] * iterations})
-    (side,) = engine.engine(traced, "fp16", "tensorrt").sides
+    (side,) = engine_of(traced, "fp16").sides
     # The operations of one inference span about 190 us of these 250.
     assert side.checks[1].ok is False

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from captured import engine_files, engine_of
 from paths import DATA
 
-from layerline.analysis.captures import engine, engine_ops
+from layerline.analysis.captures import engine_ops
 from layerline.analysis.captures.engine_ops import EngineCapture
 from layerline.analysis.comparison import build
 from layerline.analysis.model.side import Model
@@ -46,6 +47,7 @@ def a_run(folder: Path, data: Path, name: str, source: str) -> Run:
     run.file("captures", meta).write_bytes((data / meta).read_bytes())
     write_json(run.file("export", f"{source}.nodes.json"), unpacked(data / "nodes.json.gz"))
     write_json(run.file("engines", f"{name}.build.json"), {"source": f"export/{source}.onnx"})
+    write_json(run.file("engines", f"{name}.layers.json"), {"layers": []})
     return run
 
 
@@ -68,7 +70,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def costs(run: Run, precision: str, backend: str) -> tuple[dict[str, list[float]], Any]:
     """Module -> [own, own and shared], as the report has them, and the checks."""
-    (side,) = engine.engine(run, precision, backend).sides
+    (side,) = engine_of(run, precision, backend).sides
     shown = build.build([side], Model("m"))
     found = {}
     for row in shown.modules:
@@ -94,7 +96,7 @@ def same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
 
 @pytest.fixture(scope="module")
 def ort_capture(onnxruntime: Run) -> EngineCapture:
-    return engine_ops.read(onnxruntime, "fp16", "onnxruntime-cuda")
+    return engine_ops.read(engine_files(onnxruntime, "fp16", "onnxruntime-cuda"))
 
 
 def test_every_kernel_of_onnxruntime_is_in_the_node_that_launched_it(
@@ -158,7 +160,7 @@ def test_fused_nodes_are_found_between_their_tensors(onnxruntime: Run) -> None:
 
 @pytest.fixture(scope="module")
 def trt_capture(large: Run) -> EngineCapture:
-    return engine_ops.read(large, "tf32", "tensorrt")
+    return engine_ops.read(engine_files(large, "tf32", "tensorrt"))
 
 
 def test_every_operation_of_the_large_engine_has_its_module(trt_capture: EngineCapture) -> None:

@@ -11,10 +11,10 @@ import json
 import sqlite3
 
 import pytest
+from captured import engine_of
 from click.testing import CliRunner
 from h100_tiny import DATA, PRECISIONS
 
-from layerline.analysis.captures import engine
 from layerline.core import tables
 from layerline.core.cli.command import cli, main
 from layerline.core.files import write_json
@@ -72,7 +72,7 @@ BY_HAND: list[Row] = [
 def test_every_kernel_is_the_nodes_and_modules_that_the_graph_says(
     run: Run, precision: str
 ) -> None:
-    ops = engine.engine(run, precision, "tensorrt").ops
+    ops = engine_of(run, precision).ops
     kernels = [r for r in ops.to_pylist() if r["kind"] == "kernel"]
     kernels.sort(key=lambda r: r["start_ns"])
     assert len(kernels) == len(BY_HAND) == 28
@@ -90,7 +90,7 @@ def test_a_capture_whose_ranges_lost_their_domain_names_is_read_whole(
     with sqlite3.connect(path) as database:
         assert database.execute("DELETE FROM NVTX_EVENTS WHERE eventType = 75").rowcount == 2
     database.close()
-    (side,) = engine.engine(run, precision, "tensorrt").sides
+    (side,) = engine_of(run, precision).sides
     assert side.layers is not None
     assert sum(side.layers["kernels"].to_pylist()) == 28
     assert "unresolved" not in side.layers["rule"].to_pylist()
@@ -98,7 +98,7 @@ def test_a_capture_whose_ranges_lost_their_domain_names_is_read_whole(
 
 @pytest.mark.parametrize(("precision", "total_ns"), [("fp32", 71_329), ("fp16", 57_569)])
 def test_kernel_time_is_that_of_the_capture(run: Run, precision: str, total_ns: int) -> None:
-    (side,) = engine.engine(run, precision, "tensorrt").sides
+    (side,) = engine_of(run, precision).sides
     path = run.file("captures", f"{precision}.tensorrt.sqlite")
     query = 'SELECT SUM("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL'
     with sqlite3.connect(path) as database:
@@ -112,7 +112,7 @@ def test_kernel_time_is_that_of_the_capture(run: Run, precision: str, total_ns: 
 
 def test_layers_compute_in_what_their_kernels_names_say(run: Run) -> None:
     for precision, expected in (("fp32", "fp32"), ("fp16", "tf32")):
-        (side,) = engine.engine(run, precision, "tensorrt").sides
+        (side,) = engine_of(run, precision).sides
         assert side.layers is not None
         told = dict(
             zip(*(side.layers[c].to_pylist() for c in ("layer", "compute_precision")), strict=True)
@@ -155,7 +155,7 @@ def test_the_report_of_the_fp32_engine_alone_ends_with_0(run: Run) -> None:
 def test_the_host_needs_longer_to_launch_than_the_device_to_run(run: Run) -> None:
     """fp16: first call 15,444,833 ns, last one ends 15,742,442 + 5,574; first kernel 15,498,810,
     last one ends 15,750,048 + 2,720. Read off the file with sqlite3."""
-    host = engine.engine(run, "fp16", "tensorrt").sides[0].host
+    host = engine_of(run, "fp16").sides[0].host
     assert host is not None
     values = {k: v.median for k, v in host.values.items() if v}
     assert values["launches"] == values["operations"] == 28
@@ -176,7 +176,7 @@ def test_every_layer_of_the_capture_has_its_floor(run: Run) -> None:
     shaped = json.loads(gzip.decompress((DATA / "shaped.nodes.json.gz").read_bytes()))
     write_json(run.file("export", "fp32.nodes.json"), shaped)
     for precision, size in (("fp32", 4), ("fp16", 2)):  # built from the fp32 file both
-        side = engine.engine(run, precision, "tensorrt").sides[0]
+        side = engine_of(run, precision).sides[0]
         assert side.layers is not None
         assert set(side.layers["layer"].to_pylist()) == set(side.floors)
         c_fc = side.floors["transformer_h_0_mlp_c_fc/Gemm_matrix_multiply"]

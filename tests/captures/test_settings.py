@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from layerline.analysis.captures.settings import _inputs_hash, machine
+from layerline.core.documents import Machine
 
 STATE = {
     "cpu": "Example CPU",
@@ -33,7 +35,8 @@ STATE = {
 def test_the_machine_is_told_by_what_was_recorded(
     state: dict[str, Any] | None, said: str | None
 ) -> None:
-    assert machine(state)["machine"] == said
+    recorded = None if state is None else convert(state, Machine)
+    assert machine(recorded)["machine"] == said
 
 
 def test_inputs_are_known_by_the_hash_of_the_tokens_that_the_step_was_given() -> None:

@@ -12,7 +12,7 @@ from run_by_hand import EAGER, ENGINE, outcome, shown, tiny_counters
 
 from layerline.analysis import pipeline
 from layerline.analysis.captures import counters, inventory
-from layerline.analysis.rundir import problems
+from layerline.analysis.rundir.problems import Problems, keep
 from layerline.core.errors import InputError
 from layerline.core.files import read_json, sha256, write_json
 from layerline.core.run import Run
@@ -142,8 +142,10 @@ def test_a_run_of_which_nothing_can_be_used_ends_with_the_error_and_keeps_its_re
     assert outcome("report", "--run", made.path) == 2
     assert "fp16.onnxruntime.profile.json" in capsys.readouterr().err
     assert made.file("report", "index.html").read_bytes() == old
+    problems = Problems()
+    assert not inventory.read(made, None, problems)
     with pytest.raises(InputError, match=r"fp16\.onnxruntime\.profile\.json"):
-        inventory.captures(made)
+        problems.raise_first()
 
 
 def test_the_timeline_is_drawn_without_a_capture_and_says_so(h100: Run, capsys: Any) -> None:
@@ -263,18 +265,18 @@ def test_all_that_is_lost_for_want_of_one_file_is_named(tmp_path: Path) -> None:
     def error() -> InputError:
         return InputError("is cut short", file=run.file("export", "nodes.json"))
 
-    with problems.collecting() as kept:
-        for what in ("an engine", "another engine", "an engine"):
-            with problems.aside(what):
-                raise error()
-        assert problems.note(error())
+    kept = Problems()
+    for what in ("an engine", "another engine", "an engine"):
+        with kept.without(what):
+            raise error()
+    kept.keep(error())
     (one,) = kept.listed(run)
     assert (one["what"], one["file"]) == ("an engine, another engine", "export/nodes.json")
     assert one["why"] == "export/nodes.json: is cut short"
     with pytest.raises(InputError, match="is cut short"):
-        kept.none_left()
-    with pytest.raises(InputError), problems.aside("an engine"):
-        raise error()  # where nobody collects
+        kept.raise_first()
+    with pytest.raises(InputError):
+        keep(error(), None, "an engine")  # where nobody collects
 
 
 def record(made: Run, name: str) -> None:

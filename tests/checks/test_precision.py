@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import convert
+from msgspec.structs import replace
 
 from layerline.analysis.checks import closure, precision
 from layerline.analysis.checks import latency as latency_
@@ -12,6 +14,7 @@ from layerline.analysis.checks.closure import Span
 from layerline.analysis.costs import kernel_precisions
 from layerline.analysis.host import launch_bound
 from layerline.core import tables
+from layerline.core.documents import Measured, MeasuredFacts
 
 HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize32x32x64"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize32x32x64"
@@ -83,7 +86,7 @@ def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
     assert kernel_precisions.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
 
 
-QUEUED = {"latency_ns": [200] * 9, "queued_ns": [100] * 9, "facts": {"cuda_graph": False}}
+QUEUED = Measured(latency_ns=[200] * 9, queued_ns=[100] * 9, facts=MeasuredFacts(cuda_graph=False))
 
 
 def test_a_queued_trace_is_held_against_queued_inferences() -> None:
@@ -96,11 +99,11 @@ def test_a_queued_trace_is_held_against_queued_inferences() -> None:
 @pytest.mark.parametrize(
     ("latency", "why"),
     [
-        ({"latency_ns": [200] * 9}, "unprofiled ones were not"),
-        ({**QUEUED, "facts": {"cuda_graph": True}}, "CUDA graph"),
+        (Measured(latency_ns=[200] * 9), "unprofiled ones were not"),
+        (replace(QUEUED, facts=MeasuredFacts(cuda_graph=True)), "CUDA graph"),
     ],
 )
-def test_unlike_modes_are_not_compared(latency: dict[str, Any], why: str) -> None:
+def test_unlike_modes_are_not_compared(latency: Measured, why: str) -> None:
     found = latency_.profiler_cost([104] * 9, latency, queued=True)
     assert found.ok is None and why in found.text
 
@@ -113,7 +116,10 @@ def test_how_launch_bound_an_engine_is() -> None:
 
 def test_what_was_not_sampled_of_the_device_is_absent() -> None:
     facts = {"throughput_per_second": 9.5, "gpu": {"samples": 0, "missing": "no nvml"}}
-    assert latency_.device({"facts": facts}) == {"throughput_per_second": 9.5, "samples": 0}
+    assert latency_.device(convert({"facts": facts}, Measured)) == {
+        "throughput_per_second": 9.5,
+        "samples": 0,
+    }
 
 
 def span(iteration: int, operations: int) -> Span:
@@ -122,7 +128,7 @@ def span(iteration: int, operations: int) -> Span:
 
 
 def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -> None:
-    latency = {"latency_ns": [9_000_000] * 9, "queued_ns": [1_200_000] * 9}
+    latency = Measured(latency_ns=[9_000_000] * 9, queued_ns=[1_200_000] * 9)
     # 100 kernels: up to 1.5 us lie between two that are queued, so 1.05 to 1.2 ms is explained.
     for busy, ok, residual in (
         (1_100_000, True, 0),
@@ -137,12 +143,12 @@ def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -
 
 
 def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
-    assert latency_.kernels_alone([span(0, 5)], {0: 1}, {"latency_ns": [5] * 9}) is None
-    assert latency_.kernels_alone([], {}, {"queued_ns": [5] * 9}) is None
+    assert latency_.kernels_alone([span(0, 5)], {0: 1}, Measured(latency_ns=[5] * 9)) is None
+    assert latency_.kernels_alone([], {}, Measured(queued_ns=[5] * 9)) is None
 
 
 def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
-    slower = latency_.profiler_cost([300] * 9, {"latency_ns": [100] * 9}, queued=False)
+    slower = latency_.profiler_cost([300] * 9, Measured(latency_ns=[100] * 9), queued=False)
     agree = closure.judged("sources", [], 1, 1000, 0.02, good="the same", bad="not")
     differ = closure.judged("sources", [], 100, 1000, 0.02, good="the same", bad="not")
     (told, _) = latency_.host_slowed(slower, [agree])
@@ -150,5 +156,5 @@ def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
     assert told.residual_ns == 200  # still shown
     for sources in ([differ], [], [closure.unchecked("sources", "no nsys")]):
         assert latency_.host_slowed(slower, sources)[0] == slower
-    fits = latency_.profiler_cost([100] * 9, {"latency_ns": [100] * 9}, queued=False)
+    fits = latency_.profiler_cost([100] * 9, Measured(latency_ns=[100] * 9), queued=False)
     assert latency_.host_slowed(fits, [agree])[0].ok is True

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from paths import DATA
 
 from layerline.analysis.captures import counters
+from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
@@ -79,10 +80,13 @@ def count(made: Run, engine: str) -> None:
 def test_counters_of_another_engine_are_left_out_and_said_so(h100: Run) -> None:
     count(h100, "a" * 64)
     assert [p.name for p in counters.captures(h100)] == ["fp32.tensorrt.ncu.csv"]
-    assert counters.left_out(h100) == []
+    kept = Problems()
+    counters.left_out(h100, kept)
+    assert kept.skipped == []
     count(h100, "b" * 64)
     assert counters.captures(h100) == []
-    assert [x["what"] for x in counters.left_out(h100)] == ["counters of fp32.tensorrt"]
+    counters.left_out(h100, kept)
+    assert [x["what"] for x in kept.skipped] == ["counters of fp32.tensorrt"]
     run("report", "--run", h100.path)
     assert (
         "counters of fp32.tensorrt: they are of another engine"

@@ -19,8 +19,10 @@ from layerline.analysis.model.comparison import Estimate
 from layerline.analysis.model.side import Model
 from layerline.analysis.report.sweep import rate, sentence
 from layerline.core import files
+from layerline.core.documents import of_form
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
+from layerline.core.sweep import Sweep
 from layerline.engines import backend as backends
 from layerline.engines import onnxruntime_cuda_backend
 from layerline.engines.onnxruntime_backend import OnnxRuntimeBackend
@@ -48,8 +50,9 @@ def a_point(batch: int, median: int, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def a_document(*points: dict[str, Any], skipped: list[Any] | None = None) -> dict[str, Any]:
-    return {"schema_version": 1, "points": list(points), "skipped": skipped or []}
+def a_document(*points: dict[str, Any], skipped: list[Any] | None = None) -> Sweep:
+    written = {"schema_version": 1, "points": list(points), "skipped": skipped or []}
+    return of_form(written, Sweep, Path("sweep.json"))
 
 
 def test_rates_are_of_the_whole_batch_and_their_interval_is_turned_round() -> None:
@@ -169,8 +172,8 @@ def test_a_foreign_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     (tmp_path / "captures" / "sweep.json").write_text('{"points": [{}], "skipped": []}')
     with pytest.raises(InputError, match=r"sweep\.json"):
-        sweep_.load(Run(tmp_path), {})
-    assert sweep_.load(Run(tmp_path / "captures"), {}) is None
+        sweep_.load(Run(tmp_path), {}, None)
+    assert sweep_.load(Run(tmp_path / "captures"), {}, None) is None
 
 
 # --- what is asked for ---------------------------------------------------------------------------

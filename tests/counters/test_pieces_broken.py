@@ -15,7 +15,7 @@ from counter_pieces import TOTAL, pages
 
 from layerline.analysis.captures import counters as counters_
 from layerline.analysis.roofline.bound_inputs import by_name
-from layerline.analysis.rundir import problems
+from layerline.analysis.rundir.problems import Problems
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.files import write_json
 from layerline.core.replay import pieces
@@ -181,8 +181,8 @@ def test_broken_pieces_do_not_take_other_captures_with_them(run: Run) -> None:
         (DATA / "two_kernels.raw.csv").read_text()
     )
     page(run).unlink()
-    with problems.collecting() as kept:
-        found = counters_.counters_of_run(run, [])
+    kept = Problems()
+    found = counters_.counters_of_run(run, kept)
     assert found is not None
     assert set(found["source"].to_pylist()) == {"eager.fp32.ncu.csv"}
     (listed,) = kept.listed(run)
@@ -199,8 +199,8 @@ def test_of_pieces_and_a_capture_in_one_the_later_counts(run: Run) -> None:
     os.utime(folder_of(run) / "manifest.json", ns=(later, later))
     assert counters_.captures(run) == [folder_of(run)]
     page(run).unlink()
-    with problems.collecting() as kept:  # what is left of the older one does not stand for it
-        assert counters_.counters_of_run(run) is None
+    kept = Problems()  # what is left of the older one does not stand for it
+    assert counters_.counters_of_run(run, kept) is None
     assert "this piece is missing" in kept.listed(run)[0]["why"]
 
 
@@ -226,8 +226,8 @@ def test_pieces_without_their_manifest_are_not_passed_over(run: Run) -> None:
 
 def test_a_file_in_the_place_of_a_folder_of_pieces_is_named(run: Run) -> None:
     run.file("captures", "fp16.tensorrt.ncu.batches").write_text("mine")
-    with problems.collecting() as kept:
-        found = counters_.counters_of_run(run)
+    kept = Problems()
+    found = counters_.counters_of_run(run, kept)
     assert found is not None and set(found["source"].to_pylist()) == {f"{STEM}.ncu.batches"}
     (listed,) = kept.listed(run)
     assert listed["what"] == "counters of fp16.tensorrt"
@@ -241,7 +241,9 @@ def test_pieces_of_another_engine_are_listed_before_they_were_ever_put_together(
     step = run.path / "manifests" / "engines" / "fp32.tensorrt.json"
     step.parent.mkdir(parents=True, exist_ok=True)
     write_json(step, built)
-    (listed,) = counters_.left_out(run)
+    kept = Problems()
+    counters_.left_out(run, kept)
+    (listed,) = kept.skipped
     assert listed["what"] == f"counters of {STEM}"
     assert "of another engine" in listed["why"]
     page(run).unlink()  # they are not even looked at

@@ -102,14 +102,14 @@ def test_what_was_not_recorded_is_null_and_says_why(tmp_path: Path) -> None:
 
 def test_the_command_says_whether_it_was_asked_for(tmp_path: Path) -> None:
     path = capture(tmp_path)
-    some = capture_.read(path, {"command": ["nsys", "profile", "--trace=cuda,nvtx,cublas"]})
+    some = capture_.read(path, ["nsys", "profile", "--trace=cuda,nvtx,cublas"])
     assert some is not None
     assert some.missing["cuBLAS"] == (
         "asked for; nsys recorded no call into cuBLAS and does not say whether it could"
     )
     assert some.missing["cuDNN"] == "not traced (--trace=cuda,nvtx,cublas)"
-    assert capture_.read(tmp_path / "none.sqlite", {}) is None
-    assert capture_.read(tmp_path / "c.json", {}) is None
+    assert capture_.read(tmp_path / "none.sqlite", ()) is None
+    assert capture_.read(tmp_path / "c.json", ()) is None
 
 
 def test_waits_count_on_the_launching_thread_within_the_iteration(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_eager_captures_have_the_same_block(tmp_path: Path) -> None:
         made.launch(begin + 600, 50, start=begin + 700)
     path = made.write(tmp_path / "eager.sqlite")
     ops = eager_nsys.read(path, {"precision": "fp32"}).main
-    found = capture_.block(capture_.read(path, {}), ops, [1000] * 7)
+    found = capture_.block(capture_.read(path, ()), ops, [1000] * 7)
     assert found is not None and found.iterations == 3
     medians = {k: v.median for k, v in found.values.items() if v}
     assert (medians["issue"], medians["launch"]) == (505, 10)

@@ -17,7 +17,7 @@ from layerline.analysis.commands.metrics import metrics
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.ncu import report
 from layerline.analysis.readers.ncu.tables import AS_ONE
-from layerline.analysis.rundir import problems
+from layerline.analysis.rundir.problems import Problems
 from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.replay import pieces
@@ -89,9 +89,9 @@ def run(tmp_path: Path) -> Run:
 def test_a_report_lists_a_range_and_gives_its_counters_to_no_layer(run: Run) -> None:
     shutil.copy(PAGE, run.file("captures", "fp16.tensorrt.ncu-range.ncu.csv"))
     write_json(run.file("captures", "fp16.tensorrt.ncu-range.ncu.meta.json"), {})
-    skipped: list[dict[str, Any]] = []
-    assert counters.counters_of_run(run, skipped) is None
-    (listed,) = skipped
+    problems = Problems()
+    assert counters.counters_of_run(run, problems) is None
+    (listed,) = problems.skipped
     assert listed["what"] == "counters of fp16.tensorrt.ncu-range"
     assert "replayed as one, of no kernel and no layer" in listed["why"]
     assert "layerline metrics" in listed["fix"]
@@ -101,10 +101,9 @@ def test_a_range_under_the_name_of_a_capture_of_kernels_is_left_out(run: Run) ->
     shutil.copy(PAGE, run.file("captures", "fp16.tensorrt.ncu.csv"))
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv: holds ranges"):
         counters.counters_of_run(run)
-    skipped: list[dict[str, Any]] = []
-    with problems.collecting() as kept:
-        assert counters.counters_of_run(run, skipped) is None
-    assert [s["what"] for s in skipped] == ["counters of fp16.tensorrt"]
+    kept = Problems()
+    assert counters.counters_of_run(run, kept) is None
+    assert [s["what"] for s in kept.skipped] == ["counters of fp16.tensorrt"]
     assert kept.errors == []
 
 

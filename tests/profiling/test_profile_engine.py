@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from captured import engine_files
 from click.testing import CliRunner
 from engine_models import TOKENS, reference, weights, write_run
 
@@ -15,6 +16,7 @@ from layerline.analysis.captures.engine_ops import engine_ops
 from layerline.analysis.checks import raw_totals
 from layerline.core import files
 from layerline.core.errors import InputError
+from layerline.core.run import Run
 from layerline.engines.command import engines
 from layerline.profile.command import profile
 from layerline.profile.engine.accuracy import compare
@@ -72,7 +74,7 @@ def test_profile_is_joined_whole(measured: Path, precision: str) -> None:
     meta = json.loads(
         (measured / f"captures/{precision}.onnxruntime.profile.meta.json").read_text()
     )
-    found = engine_ops(measured, precision, "onnxruntime")
+    found = engine_ops(engine_files(Run(measured), precision, "onnxruntime"))
     ops = found.main
     assert sum(ops["duration_ns"].to_pylist()) == raw_totals.onnxruntime(raw)["node"]
     assert found.facts["unlisted"] == {}
@@ -89,7 +91,8 @@ def test_profile_is_joined_whole(measured: Path, precision: str) -> None:
 def test_traced_latency_is_the_run_that_the_host_timed(measured: Path) -> None:
     """The worker's clock encloses the model_run event of the same iteration."""
     meta = json.loads((measured / "captures/fp32.onnxruntime.profile.meta.json").read_text())
-    traced = engine_ops(measured, "fp32", "onnxruntime").tables["latency"]["latency_ns"]
+    found = engine_ops(engine_files(Run(measured), "fp32", "onnxruntime"))
+    traced = found.tables["latency"]["latency_ns"]
     for host, run in zip(meta["latency_ns"], traced.to_pylist(), strict=True):
         assert run <= host
 

@@ -19,18 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import rendering
+from captured import engine_of
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
 from layerline.analysis.captures import counters
-from layerline.analysis.captures import engine as engine_
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, counters_csv, roofline_plot
 from layerline.analysis.roofline import bound
+from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import ToolMissing
@@ -329,7 +330,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
     """Two engines on an H100, and the fp32 engine's ComputeWorkloadAnalysis of three inferences."""
     shaped = gzip.decompress((DATA / "h100_tiny" / "shaped.nodes.json.gz").read_bytes())
     write_json(h100.file("export", "fp32.nodes.json"), json.loads(shaped))
-    sides = [engine_.engine(h100, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
+    sides = [engine_of(h100, p).sides[0] for p in ("fp32", "fp16")]
     read = read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     engine = h100_tiny.document()
     joined = launches.join(
@@ -342,7 +343,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     run, sides, view, table = counted_run
-    found = counters.load(run, sides, table, view)
+    found = counters.load(run, sides, table, view, Problems())
     assert found is not None
     (side,) = found["sides"]
     assert (side["launches"], side["measured"], side["iterations"]) == (84, 84, 3)
@@ -375,7 +376,7 @@ def test_of_two_captures_of_an_engine_the_one_that_tells_more_is_shown(counted_r
     )
     first = pc.field("launch") >= 28  # a capture that measured less
     both = pa.concat_tables([table.filter(first), every])
-    found = counters.load(run, sides, both, view)
+    found = counters.load(run, sides, both, view, Problems())
     assert found is not None
     (side,) = found["sides"]
     assert side["sources"] == ["fp32.tensorrt.ncu-every.ncu-rep"] and side["launches"] == 84

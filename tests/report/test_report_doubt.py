@@ -13,14 +13,15 @@ import pytest
 import rendering
 import report_views as views
 from analysis_examples import node, ops
+from captured import eager_of
 
 from layerline.analysis import formatting
-from layerline.analysis.captures import eager as eager_
 from layerline.analysis.comparison import lead
 from layerline.analysis.comparison.build import build
 from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model, SideData
 from layerline.analysis.report import answer, cells, headline, ledger, payload
+from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
 
@@ -87,7 +88,7 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
         "target": 0.1,
     }
     write_json(run.file("captures", "train.fp32.latency.json"), latency)
-    sides = {s.phase: s for s in eager_.train(run, "fp32").sides}
+    sides = {s.phase: s for s in eager_of(run, "train", "fp32", Problems()).sides}
     assert {p: s.target for p, s in sides.items()} == dict.fromkeys(sides, 0.1)
     view = build(list(sides.values()), Model("m", ["", "a"]))
     faults = {s.phase: lead.unsettled(s) for s in view.sides}

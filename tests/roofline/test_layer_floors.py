@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from layerline.analysis.captures import floors as floors_
+from layerline.analysis.captures.files import exported
 from layerline.analysis.roofline import floor
 from layerline.core import tables
+from layerline.core.documents import Device
 from layerline.core.nodes import Node, NodeGraph
 from layerline.core.run import open_run
 
@@ -21,20 +23,16 @@ SHAPES = {
     "y": ("float32", (512, 3072)),
 }
 # What the worker of TensorRT wrote of an H100 (SXM): 1.98 GHz, HBM3 at 2.619 GHz on 5120 lines.
-H100 = {
-    "facts": {
-        "device": {
-            "name": "NVIDIA H100 80GB HBM3",
-            "multiprocessors": 132,
-            "clock_khz": 1_980_000,
-            "memory_clock_khz": 2_619_000,
-            "memory_bus_bits": 5120,
-            "l2_bytes": 52_428_800,
-            "capability_major": 9,
-            "capability_minor": 0,
-        }
-    }
-}
+H100 = Device(
+    name="NVIDIA H100 80GB HBM3",
+    multiprocessors=132,
+    clock_khz=1_980_000,
+    memory_clock_khz=2_619_000,
+    memory_bus_bits=5120,
+    l2_bytes=52_428_800,
+    capability_major=9,
+    capability_minor=0,
+)
 BANDWIDTH = 2.619e9 * 2 * 5120 / 8
 HALF = 132 * 1.98e9 * 4096
 FP32 = 132 * 1.98e9 * 256
@@ -74,7 +72,7 @@ def test_what_only_moves_data_or_has_no_nodes_has_no_floor() -> None:
 
 
 def test_a_cpu_has_work_and_no_least_time() -> None:
-    device = floor.device_of({"facts": {"threads": 4}})
+    device = floor.device_of(Device())
     found = floor.of_layers(layers(row()), GRAPH, SHAPES, device)["L"]
     assert found.flop and found.ns is None and found.times is None and found.limit is None
 
@@ -87,7 +85,8 @@ def test_a_layer_that_was_not_timed_keeps_its_floor() -> None:
 
 def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Path) -> None:
     run = open_run(tmp_path / "run", create=True)
-    assert floors_.of_eager(run, "fp16") == {}  # no export
+    export = run.file("export", "nodes.json")
+    assert floors_.of_eager(exported(export, None), "fp16") == {}
     nodes = [
         {"name": "m/MatMul", "op": "MatMul", "module": "m", "inputs": ["x", "w"], "outputs": ["y"]},
         {"name": "m.act/Tanh", "op": "Tanh", "module": "m.act", "inputs": ["y"], "outputs": ["z"]},
@@ -97,8 +96,8 @@ def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Pa
     tensors |= {"z": tensors["y"], "s": tensors["y"]}
     document = {"schema_version": 1, "nodes": nodes, "tensors": tensors, "outputs": ["s"]}
     run.file("export").mkdir()
-    run.file("export", "nodes.json").write_text(json.dumps(document))
-    found = floors_.of_eager(run, "fp16")
+    export.write_text(json.dumps(document))
+    found = floors_.of_eager(exported(export, None), "fp16")
     # The product reads x and w and writes y; the activation reads and writes once, in two bytes.
     assert {k: v.bytes for k, v in found.items()} == {
         "layerline/module/m": 2 * 4_325_376,

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from captured import captures_of
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -141,7 +142,7 @@ def h100(h100: Run) -> Run:
 
 @pytest.fixture
 def seen(h100: Run) -> tuple[Any, Read]:
-    found, _ = inventory.captures(h100)
+    found = captures_of(h100)
     return found, written(captures.of_run(h100, found, None))
 
 
@@ -251,7 +252,7 @@ def counted(run: Run) -> pa.Table:
 
 
 def test_counters_are_drawn_over_the_kernels_that_they_belong_to(h100: Run) -> None:
-    found, _ = inventory.captures(h100)
+    found = captures_of(h100)
     table = counted(h100)
     drawn = written(captures.of_run(h100, found, table))
     kernels = sorted(drawn.on("TensorRT fp32", "kernels"), key=lambda k: k.start)
@@ -462,10 +463,10 @@ def test_an_iteration_that_a_side_lacks_is_refused_and_nothing_overwritten(
     h100: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sides have different numbers of iterations: here one of an engine, three of another."""
-    found, record = inventory.captures(h100)
+    found = captures_of(h100)
     more = [op(i, 10 * i, 5) for i in (0, 1, 3)]
     found[0] = replace(found[0], ops=tables.table("ops", more))
-    monkeypatch.setattr(inventory, "captures", lambda run: (found, record))
+    monkeypatch.setattr(inventory, "read", lambda *_: found)
     path = h100.file("report", "timeline.perfetto-trace")
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"the report's")
@@ -505,7 +506,7 @@ def processor(h100: Run, tmp_path: Path) -> Iterator[Any]:
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 
     path = tmp_path / "t.pftrace"
-    found, _ = inventory.captures(h100)
+    found = captures_of(h100)
     writer.write(path, captures.of_run(h100, found, counted(h100)))
     config = TraceProcessorConfig(bin_path=shell())
     with TraceProcessor(trace=str(path), config=config) as opened:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ HABITUAL = (
     "No cuDNN events collected. Does the process use cuDNN?",
     "Scheduling information is absent. The thread activity is deduced.",
 )
-TRACED = {"command": ["nsys", "profile", "--trace=cuda,cudnn,cublas,osrt,nvtx"]}
+TRACED = ("nsys", "profile", "--trace=cuda,cudnn,cublas,osrt,nvtx")
 
 
 def capture(path: Path, *said: tuple[Any, str | None], extra: str = "") -> Path:
@@ -52,8 +53,8 @@ def capture(path: Path, *said: tuple[Any, str | None], extra: str = "") -> Path:
     return path
 
 
-def host(path: Path, meta: dict[str, Any] = TRACED) -> host_.Host:
-    found = capture_.read(path, meta)
+def host(path: Path, command: Sequence[str] = TRACED) -> host_.Host:
+    found = capture_.read(path, command)
     assert found is not None
     return found
 
@@ -105,7 +106,7 @@ def test_a_library_that_nsys_could_not_trace_says_so(tmp_path: Path) -> None:
     )
     assert capture_.warned(found) == []
     # Without the command that made it, too.
-    assert host(tmp_path / "c.sqlite", {}).missing == {
+    assert host(tmp_path / "c.sqlite", ()).missing == {
         **host_.read(tmp_path / "c.sqlite").missing,
         "cuDNN": found.missing["cuDNN"],
     }
@@ -128,7 +129,7 @@ def test_that_there_were_no_events_proves_no_failure_to_trace(tmp_path: Path) ->
 
 def test_what_was_not_asked_for_is_not_blamed_on_nsys(tmp_path: Path) -> None:
     path = capture(tmp_path / "c.sqlite", (WARNING, UNSUPPORTED))
-    found = host(path, {"command": ["nsys", "profile", "--trace=cuda,nvtx"]})
+    found = host(path, ["nsys", "profile", "--trace=cuda,nvtx"])
     assert found.missing["cuDNN"] == "not traced (--trace=cuda,nvtx)"
 
 
