@@ -46,8 +46,8 @@ def analyse(run: Run) -> Result:
     problems = Problems()
     result = _analyse(run, problems)
     skipped = problems.listed(run)
-    unlike, doubtful = provenance.told(run, skipped)
-    view = replace(result.view, skipped=[Skipped(**s) for s in (*skipped, *unlike)])
+    not_as_left, doubtful = provenance.unlike(run, skipped)
+    view = replace(result.view, skipped=[Skipped(**s) for s in (*skipped, *not_as_left)])
     return replace(result, view=view, doubtful=doubtful)
 
 

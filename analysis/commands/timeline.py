@@ -93,7 +93,7 @@ def timeline(
         of_counters = Problems()
         counted = counters(run, of_counters)
         skipped = [one for one in of_counters.listed(run) if one not in missing]
-        if doubtful := provenance.told(run, [*missing, *skipped])[1]:
+        if doubtful := provenance.unlike(run, [*missing, *skipped])[1]:
             log(provenance.line(doubtful))
         _say([one for one in skipped if "file" not in one])
         unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]

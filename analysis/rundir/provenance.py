@@ -2,20 +2,21 @@
 by what the steps recorded of the files that they left.
 
 A capture of another precision or of another model is whole and of the right form, and its numbers
-would be believed. What neither its own words nor the records decide is left to `left_behind`.
+would be believed. What neither its own words nor the records decide is named by `unlike`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...core.capture_names import CaptureName
+from ...core.capture_names import TORCH_TASKS, CaptureName
 from ...core.errors import InputError
 from ...core.files import read_json, sha256
 from ...core.run import Run, unchanged
@@ -37,32 +38,40 @@ _SIZES = {"parameters": "parameters", "batch": "batch", "sequence": "seq"}
 
 # What steps record of their result and the file holds too: of another measurement they differ.
 _FIGURES = (
-    "summary",
-    "max_abs",
-    "max_rel",
-    "cosine",
-    "top1",
-    "relative_difference",
-    "engine_bytes",
-)
+    "summary", "max_abs", "max_rel", "cosine", "top1", "relative_difference", "engine_bytes",
+)  # fmt: skip
 
 # Captures that are never alike by chance: there are times in them, or what they are of.
 _MEASURED = (
-    ".latency.json",
-    ".meta.json",
-    ".profile.json",
-    ".trace.json",
-    ".accuracy.json",
-    ".rebuild.json",
-    ".gz",
-    ".sqlite",
-    ".csv",
-    ".ncu-rep",
-)
+    ".latency.json", ".meta.json", ".profile.json", ".trace.json", ".accuracy.json",
+    ".rebuild.json", ".gz", ".sqlite", ".csv", ".ncu-rep",
+)  # fmt: skip
 
 
 class Foreign(InputError):
     """A file of another precision, task or backend than its name says, or of another run."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The manifests of a run's steps, and by file each step that left it with what it recorded."""
+
+    steps: Mapping[str, Mapping[str, Any]]
+    left: Mapping[str, Sequence[tuple[Mapping[str, Any], dict[str, Any]]]]
+
+    def hashes(self, name: str) -> set[str]:
+        """The contents that steps left in a file."""
+        return {str(e["sha256"]) for _, e in self.left.get(name, ()) if e.get("sha256")}
+
+    def changed(self, run: Run, name: str) -> bool:
+        """Whether steps left this file, and none as it is."""
+        entries = [e for _, e in self.left.get(name, ())]
+        return bool(entries) and not any(unchanged(run.file(name), e) for e in entries)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the run was exported with."""
+        return (self.steps.get("export/model") or {}).get("options") or {}
 
 
 def check(path: Path, document: Mapping[str, Any]) -> None:
@@ -70,26 +79,22 @@ def check(path: Path, document: Mapping[str, Any]) -> None:
     that it lies in."""
     own = CaptureName.parse(path) if path.parent.name in _CAPTURED else None
     if own is not None:
-        for field, said, is_so in _words(own, document):
-            if not is_so:
-                what = f'says of itself "{field}": {_quoted(said)}, and its name {own.words()}'
-                raise Foreign(what, file=path, fix=_AGAIN)
-    run = _run_of(path)
-    if run is None:
+        _check_name(own, path, document)
+    if (run := _run_of(path)) is None:
         return
     if path.parent.name == "export":
-        _of_this_export(run, path, document)
-        return
-    _of_this_model(run, path, document)
-    _recorded(run, path, document)
+        _check_export(run, path, document)
+    else:
+        _check_model(run, path, document)
+        _check_records(run, path, document)
 
 
 def check_export(path: Path) -> None:
     """The same of a JSON file of the export that others read; nothing for one that is not there or
     is broken."""
-    if path.is_file() and (run := _run_of(path)) is not None and _changed(run, path):
+    if path.is_file() and (run := _run_of(path)) is not None:
         status = path.stat()
-        check(path, _document(path, status.st_mtime_ns, status.st_size))
+        _check_export(run, path, _document(path, status.st_mtime_ns, status.st_size))
 
 
 def check_raw(path: Path) -> None:
@@ -98,151 +103,150 @@ def check_raw(path: Path) -> None:
     run = _run_of(path)
     if run is None or not path.is_file():
         return
-    own, exported = CaptureName.parse(path), _exported_from(path)
-    other = None if exported is None else CaptureName.parse(exported)
+    own, report = CaptureName.parse(path), _exported_from(path)
+    other = None if report is None else CaptureName.parse(report)
     if own is not None and other is not None and own.side != other.side:
-        what = f"was exported from {exported}, and its name says {own.words()}"
+        what = f"was exported from {report}, and its name says {own.words()}"
         raise Foreign(what, file=path, fix=_AGAIN)
-    _recorded(run, path, None)
+    _check_records(run, path, None)
 
 
-def _words(own: CaptureName, document: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Each field that says what the file is of, and whether that is what its name says."""
-    for field, expected in (("precision", own.precision), ("backend", own.backend)):
-        said = document.get(field)
-        if isinstance(said, str):
-            yield field, said, said == expected
-    for field in ("task", "what"):
-        said = document.get(field)
-        if said in ("eager", "train"):
-            yield field, said, said == own.task
-    training = document.get("training")
-    if isinstance(training, bool) and own.task != "engine":
-        yield "training", training, training == (own.task == "train")
-    for field in _FILES:
-        said = document.get(field)
-        other = CaptureName.parse(said) if isinstance(said, str) else None
-        if other is not None:
-            yield field, said, other.side == own.side
-
-
-def _of_this_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
-    """Foreign where a file of the export has another model than the run was exported with."""
-    differs = None
-    if path.name == "model.json":
-        differs = _other_export(run, path, document)
-    elif path.name.endswith("nodes.json") and _changed(run, path):
-        said, known = document.get("model"), _model(run).get("model") or _exported(run)
-        if said is not None and known is not None and said != known:
-            differs = ("model", said, known)
-    if differs is not None:
-        field, said, known = differs
-        what = f'says of itself "{field}": {_quoted(said)}, and this run was exported with '
-        raise Foreign(what + _quoted(known), file=path, fix=_EXPORT)
-
-
-def _other_export(run: Run, path: Path, document: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first option of the export that model.json contradicts: its name, what the file says and
-    what was recorded. Null where there is none, or nothing was recorded."""
-    options = (_manifests(run).get("export/model") or {}).get("options") or {}
-    if not options or not _changed(run, path):
-        return None
-    # The name of another model than a built-in one may be a path, and is recorded resolved.
-    builtin = document.get("source") == "builtin"
-    for field in (*(("model",) if builtin else ()), "batch", "seq", "seed"):
-        said, known = document.get(field), options.get(field)
-        if said is not None and known is not None and said != known:
-            return field, said, known
+def _difference(
+    document: Mapping[str, Any], expected: Mapping[str, Any]
+) -> tuple[str, Any, Any] | None:
+    """The first field in which a document is not as expected, with both values; what either does
+    not know is no difference."""
+    for field, value in expected.items():
+        own = document.get(field)
+        if own is not None and value is not None and own != value:
+            return field, own, value
     return None
 
 
-def _exported(run: Run) -> str | None:
-    """The model that the run was exported with; null for a path, which files have as it was
-    given, and records resolved."""
-    name = ((_manifests(run).get("export/model") or {}).get("options") or {}).get("model")
-    return name if isinstance(name, str) and "/" not in name and "\\" not in name else None
-
-
-def _changed(run: Run, path: Path) -> bool:
-    """Whether steps recorded this file, and none with its contents."""
-    name = path.relative_to(run.path).as_posix()
-    entries = [e for m in _manifests(run).values() if (e := (m.get("outputs") or {}).get(name))]
-    return bool(entries) and not any(unchanged(path, e) for e in entries)
+def _says(field: str, value: Any) -> str:
+    return f'says of itself "{field}": {_quoted(value)}, and '
 
 
 def _quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
 
 
-def _of_this_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:
-    """Foreign where a file says another model, batch or sequence than the run was exported with."""
-    model = _model(run)
-    if path.name == "sweep.json":
-        pairs = {"model": "model"}
-    elif CaptureName.parse(path) and path.name.endswith((".meta.json", ".latency.json")):
-        pairs = _SIZES
-    else:
+def _check_name(own: CaptureName, path: Path, document: Mapping[str, Any]) -> None:
+    """Foreign where a field says that the file is of something else than its name says."""
+    expected: dict[str, Any] = {"precision": own.precision, "backend": own.backend or "torch"}
+    expected |= {f: own.task for f in ("task", "what") if document.get(f) in TORCH_TASKS}
+    expected["training"] = None if own.task == "engine" else own.task == "train"
+    for field in _FILES:
+        name = document.get(field)
+        other = CaptureName.parse(name) if isinstance(name, str) else None
+        if other is not None and other.side != own.side:
+            expected[field] = path.name
+    if (differs := _difference(document, expected)) is not None:
+        field, value, _ = differs
+        raise Foreign(_says(field, value) + f"its name {own.words()}", file=path, fix=_AGAIN)
+
+
+def _check_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
+    """Foreign where a file of the export has another model than the run was exported with. One
+    that is as a step left it, or that no step left, is believed."""
+    records = _records(run)
+    if not records.changed(run, path.relative_to(run.path).as_posix()):
         return
-    for field, of_model in pairs.items():
-        said, known = document.get(field), model.get(of_model)
-        if said is not None and known is not None and said != known:
-            what = (
-                f'says of itself "{field}": {_quoted(said)}, and the model of this run has '
-                f"{_quoted(known)} (export/model.json)"
-            )
-            raise Foreign(f"{what}: it is of another run", file=path, fix=_AGAIN)
+    differs = None
+    if path.name == "model.json":
+        differs = _difference(document, _exported_with(records, document))
+    elif path.name.endswith("nodes.json"):
+        name = records.options.get("model")
+        if isinstance(name, str) and ("/" in name or "\\" in name):
+            name = None  # files have a path as it was given, and records have it resolved
+        differs = _difference(document, {"model": _model(run).get("model") or name})
+    if differs is not None:
+        field, value, recorded = differs
+        what = _says(field, value) + f"this run was exported with {_quoted(recorded)}"
+        raise Foreign(what, file=path, fix=_EXPORT)
+
+
+def _exported_with(records: _Records, model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What model.json has to say. The name of a model that is not a built-in one may be a path,
+    which is recorded resolved."""
+    builtin = ("model",) if model.get("source") == "builtin" else ()
+    return {k: records.options.get(k) for k in (*builtin, "batch", "seq", "seed")}
+
+
+def _check_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:
+    """Foreign where a file says another model, batch or sequence than the run was exported with,
+    or other inputs."""
+    model, sizes = _model(run), _SIZES
+    if path.name == "sweep.json":
+        sizes = {"model": "model"}
+    elif not CaptureName.parse(path) or not path.name.endswith((".meta.json", ".latency.json")):
+        return
+    differs = _difference(document, {k: model.get(of_model) for k, of_model in sizes.items()})
+    if differs is not None:
+        field, value, known = differs
+        what = (
+            f"the model of this run has {_quoted(known)} (export/model.json): it is of another run"
+        )
+        raise Foreign(_says(field, value) + what, file=path, fix=_AGAIN)
     took = document.get("inputs")
     took = took.get("inputs.npz") if isinstance(took, dict) else None
-    given = _left(run, "export/inputs.npz")
+    given = _records(run).hashes("export/inputs.npz")
     if isinstance(took, str) and given and took not in given:
         what = "was taken with other inputs than export/inputs.npz of this run"
         raise Foreign(what, file=path, fix=_AGAIN)
 
 
-def _recorded(run: Run, path: Path, document: Mapping[str, Any] | None) -> None:
-    """Foreign where the records of the run's steps prove it."""
-    manifests = _manifests(run)
-    name = path.relative_to(run.path).as_posix()
-    of = [m for m in manifests.values() if name in (m.get("outputs") or {})]
-    if any(unchanged(path, m["outputs"][name] or {}) for m in of):
-        if not any(_of_this_engine(run, m) for m in of):
+def _check_records(run: Run, path: Path, document: Mapping[str, Any] | None) -> None:
+    """Foreign where the records of the run's steps prove it. A file that is as a step left it needs
+    no other proof than that the step took this run's engine."""
+    records, name = _records(run), path.relative_to(run.path).as_posix()
+    left = records.left.get(name, ())
+    if any(unchanged(path, entry) for _, entry in left):
+        if not any(_took_this_engine(records, step) for step, _ in left):
             what = "is of another engine than this run's (built again since, or of another run)"
             raise Foreign(what, file=path, fix=_OLD)
         return
-    if (other := _copied(run, path, name)) is not None:
+    if (other := _copied_from(records, path, name)) is not None:
         raise Foreign(f"has the contents of {other}", file=path, fix=_AGAIN)
     if document is None:
         return
-    for manifest in of:
-        facts = manifest.get("facts") or {}
-        for figure in _FIGURES:
-            said, known = document.get(figure), facts.get(figure)
-            if said is not None and known is not None and said != known:
-                what = f"{_told(figure, said)}, and the step that left it recorded "
-                what += f"{_told(figure, known)}: it is of another measurement"
-                raise Foreign(f"has {what}", file=path, fix=_AGAIN)
-    _context(run, path, document)
+    for step, _ in left:
+        facts = step.get("facts") or {}
+        differs = _difference(document, {f: facts.get(f) for f in _FIGURES})
+        if differs is not None:
+            field, value, recorded = differs
+            what = f"has {_figure(field, value)}, and the step that left it recorded "
+            what += f"{_figure(field, recorded)}: it is of another measurement"
+            raise Foreign(what, file=path, fix=_AGAIN)
+    _check_context(records, path, document)
 
 
-def _told(figure: str, value: Any) -> str:
+def _figure(field: str, value: Any) -> str:
     if isinstance(value, dict):
         return f"a median of {value.get('median')} ns over {value.get('n')}"
-    return f"{figure} {value}"
+    return f"{field} {value}"
 
 
-def _context(run: Run, path: Path, document: Mapping[str, Any]) -> None:
+def _check_context(records: _Records, path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where an engine of TensorRT needs other memory than the run's own: that is a
     property of the engine on its GPU."""
-    own, facts = CaptureName.parse(path), document.get("facts")
-    if own is None or own.backend is None or not isinstance(facts, dict):
+    own = CaptureName.parse(path)
+    if own is None or own.backend is None:
         return
-    outputs = _manifests(run).get(f"profile/{own.precision}.{own.backend}.outputs") or {}
-    recorded = (outputs.get("facts") or {}).get("facts")
-    known = recorded if isinstance(recorded, dict) else {}
-    said, other = facts.get("context_bytes"), known.get("context_bytes")
-    if said is not None and other is not None and said != other and _card(facts) == _card(known):
-        what = f"says of itself context_bytes {said}, and this run's engine has {other}"
+    outputs = records.steps.get(f"profile/{own.side}.outputs") or {}
+    facts, recorded = _facts(document), _facts(outputs.get("facts") or {})
+    if _card(facts) != _card(recorded):
+        return
+    expected = {"context_bytes": recorded.get("context_bytes")}
+    if (differs := _difference(facts, expected)) is not None:
+        _, value, needed = differs
+        what = f"says of itself context_bytes {value}, and this run's engine has {needed}"
         raise Foreign(f"{what}: it is of another engine", file=path, fix=_AGAIN)
+
+
+def _facts(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    facts = document.get("facts")
+    return facts if isinstance(facts, dict) else {}
 
 
 def _card(facts: Mapping[str, Any]) -> Any:
@@ -250,18 +254,19 @@ def _card(facts: Mapping[str, Any]) -> Any:
     return device.get("name") if isinstance(device, dict) else None
 
 
-def _copied(run: Run, path: Path, name: str) -> str | None:
+def _copied_from(records: _Records, path: Path, name: str) -> str | None:
     """The other file of the run whose recorded contents this one has."""
-    size, found = path.stat().st_size, None
+    size, digest = path.stat().st_size, None
     if not size or path.parent.name != "captures" or not name.endswith(_MEASURED):
         return None
-    for manifest in _manifests(run).values():
-        for other, entry in (manifest.get("outputs") or {}).items():
-            like = other != name and Path(other).suffix == path.suffix
-            if like and _side(other) != _side(name) and (entry or {}).get("size") == size:
-                found = found or sha256(path)
-                if entry.get("sha256") == found:
-                    return str(other)
+    for other, left in records.left.items():
+        if Path(other).suffix != path.suffix or _side(other) == _side(name):
+            continue
+        for _, entry in left:
+            if entry.get("size") == size:
+                digest = digest or sha256(path)
+                if entry.get("sha256") == digest:
+                    return other
     return None
 
 
@@ -270,21 +275,15 @@ def _side(name: str) -> str | None:
     return None if own is None else own.side
 
 
-def _of_this_engine(run: Run, manifest: Mapping[str, Any]) -> bool:
+def _took_this_engine(records: _Records, step: Mapping[str, Any]) -> bool:
     """Whether what a step took of an engine is what the engine's own step left; true where
-    nothing tells."""
-    for name, entry in (manifest.get("inputs") or {}).items():
+    nothing says."""
+    for name, entry in (step.get("inputs") or {}).items():
         if Path(name).suffix in (".engine", ".onnx") and name.startswith("engines/"):
-            left, took = _left(run, name), (entry or {}).get("sha256")
+            left, took = records.hashes(name), (entry or {}).get("sha256")
             if left and took is not None and took not in left:
                 return False
     return True
-
-
-def _left(run: Run, name: str) -> set[str]:
-    """The contents that steps recorded of a file that they left."""
-    entries = ((m.get("outputs") or {}).get(name) for m in _manifests(run).values())
-    return {str(e["sha256"]) for e in entries if e and e.get("sha256")}
 
 
 def _exported_from(path: Path) -> str | None:
@@ -315,29 +314,36 @@ def _model(run: Run) -> Mapping[str, Any]:
         status = path.stat()
     except OSError:
         return {}
-    found = _document(path, status.st_mtime_ns, status.st_size)
-    return {} if _other_export(run, path, found) else found
+    model, records = _document(path, status.st_mtime_ns, status.st_size), _records(run)
+    foreign = records.changed(run, "export/model.json") and _difference(
+        model, _exported_with(records, model)
+    )
+    return {} if foreign else model
 
 
 @lru_cache(maxsize=4)
 def _document(path: Path, changed: int, size: int) -> Mapping[str, Any]:
     try:
-        found = read_json(path)
+        document = read_json(path)
     except InputError:
         return {}  # who needs it says so
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _manifests(run: Run) -> Mapping[str, Mapping[str, Any]]:
+def _records(run: Run) -> _Records:
     files = sorted(run.file("manifests").glob("*/*.json"))
-    states = tuple((f, s.st_mtime_ns, s.st_size) for f in files if (s := f.stat()))
-    return _parsed(run, states)
+    return _read(run, tuple((f, s.st_mtime_ns, s.st_size) for f in files if (s := f.stat())))
 
 
 @lru_cache(maxsize=4)
-def _parsed(run: Run, states: tuple[tuple[Path, int, int], ...]) -> Mapping[str, Any]:
+def _read(run: Run, states: tuple[tuple[Path, int, int], ...]) -> _Records:
     """By what the files were when they were read: there are many questions of one run."""
-    return run.manifests() if states else {}
+    steps = run.manifests() if states else {}
+    left: dict[str, list[tuple[Mapping[str, Any], dict[str, Any]]]] = defaultdict(list)
+    for step in steps.values():
+        for name, entry in (step.get("outputs") or {}).items():
+            left[name].append((step, entry or {}))
+    return _Records(steps, left)
 
 
 # What analysis reads. Engines, models and raw reports need not be copied with a run.
@@ -349,38 +355,31 @@ _FOLDERS = ("export/", "engines/", "captures/")
 _NAMED, _SAID = 3, 12
 
 
-def told(
+def unlike(
     run: Run, already: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[dict[str, str]], list[str]]:
     """What reports list of files that are gone or have other contents, without those that
     `already` lists; and the names of the latter."""
-    recorded: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for manifest in run.manifests().values():
-        for name, entry in (manifest.get("outputs") or {}).items():
-            if name.startswith(_FOLDERS) and name.endswith(_READ):
-                recorded[name].append(entry or {})
-    known = " ".join(f"{s.get('what')} {s.get('why')}" for s in already)
-    found = []
-    gone = [n for n in sorted(recorded) if not _there(run, n) and n not in known]
-    if gone:
+    listed = " ".join(f"{s.get('what')} {s.get('why')}" for s in already)
+    records, rows = _records(run), []
+    names = [
+        name
+        for name in sorted(records.left)
+        if name.startswith(_FOLDERS) and name.endswith(_READ) and name not in listed
+    ]
+    if gone := [n for n in names if not _there(run, n)]:
         why = f"{_names(gone)}: left by a step of this run, and not there"
         fix = "copy the whole run, or run those steps again"
-        found.append({"what": "what lost files held", "why": why, "fix": fix})
-    other = [
-        name
-        for name, entries in sorted(recorded.items())
-        if name not in known
-        and run.file(name).exists()
-        and not any(unchanged(run.file(name), e) for e in entries)
-    ]
+        rows.append({"what": "what lost files held", "why": why, "fix": fix})
+    other = [n for n in names if run.file(n).exists() and records.changed(run, n)]
     if other:
         why = (
             f"{_names(other)}: not as a step of this run left it; scrubbed or changed since, or "
             "of another run"
         )
         fix = "unless you changed it, copy it again, or run that step again"
-        found.append({"what": "whether files are this run's own", "why": why, "fix": fix})
-    return found, other
+        rows.append({"what": "whether files are this run's own", "why": why, "fix": fix})
+    return rows, other
 
 
 def line(names: Sequence[str]) -> str:
