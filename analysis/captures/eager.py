@@ -26,7 +26,6 @@ from ..model.comparison import Check, HostSide
 from ..model.side import SideData
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
-from ..rundir.files import small
 from ..rundir.problems import Problems
 from .captured import Captured
 from .files import EagerFiles
@@ -125,7 +124,7 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
                 phase[p["iteration"]] = phase.get(p["iteration"], 0) + ns
             if p["before_launch_ns"] is not None:
                 before.setdefault(p["phase"], {}).setdefault(p["iteration"], p["before_launch_ns"])
-    raw = raw_totals.torch_trace(path) if small(path) else None
+    raw = raw_totals.torch_trace(path) if raw_totals.small(path) else None
     kinds = set(pc.unique(ops["kind"]).to_pylist())
     on_device = bool(kinds & set(DEVICE_KINDS))
     steps = raw.steps if raw else {s["iteration"]: s["duration_ns"] for s in found.facts["steps"]}

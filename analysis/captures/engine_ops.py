@@ -29,7 +29,6 @@ from ..costs.layers import by_label
 from ..model.comparison import Check
 from ..readers.base import Artefact
 from ..readers.onnxruntime import profile as profile_
-from ..rundir.files import small
 from .files import ORT_CUDA, EngineFiles
 
 FOREIGN = "{ForeignNode["
@@ -65,7 +64,7 @@ def read(files: EngineFiles) -> EngineCapture:
     profile = _profile(files)
     ops = engine_ops(files).main
     again = None
-    if small(files.raw):
+    if raw_totals.small(files.raw):
         again = raw_totals.onnxruntime(files.raw, profile.facts.warmup_runs or 0)
     # On a GPU every launch waited for its kernel: that run's latency is of another execution.
     times = () if files.backend == ORT_CUDA else profile.latency_ns

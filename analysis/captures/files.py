@@ -199,7 +199,7 @@ def nodes_file(run: Run, build: documents.Build | None, precision: str) -> Path:
 def exported(path: Path, problems: Problems | None) -> Exported | None:
     """The nodes of an export with their shapes; None where there are none, or no shapes."""
     written = document(path, Document, problems)
-    return None if shapes_of(written) is None else _parsed(written, path)
+    return _parsed(written, path) if isinstance(written.get("tensors"), dict) else None
 
 
 def _parsed(written: Any, path: Path) -> Exported:

@@ -21,6 +21,10 @@ import numpy as np
 from ...core.errors import InputError
 from ...core.own_ranges import ITERATION
 
+# A raw JSON capture above it is not read a second time for check (i).
+RAW_LIMIT_BYTES = 300_000_000
+# Traces compress to about a twentieth.
+COMPRESSION = 20
 _DEVICE = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 _NSYS = {
     "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -43,6 +47,12 @@ class _Event(msgspec.Struct, gc=False):
 
 class _Trace(msgspec.Struct):
     traceEvents: list[_Event]  # noqa: N815 (the format's name)
+
+
+def small(path: Path) -> bool:
+    """Whether a raw JSON file is worth being read whole once more."""
+    size = path.stat().st_size * (COMPRESSION if path.suffix == ".gz" else 1)
+    return size <= RAW_LIMIT_BYTES
 
 
 def _events(path: Path) -> list[_Event]:

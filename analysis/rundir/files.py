@@ -12,11 +12,6 @@ from ...core.files import read_json
 from . import provenance
 from .problems import Problems, keep
 
-# A raw JSON capture above it is not read a second time for check (i).
-RAW_LIMIT_BYTES = 300_000_000
-# Traces compress to about a twentieth.
-COMPRESSION = 20
-
 
 def needed(path: Path, form: type[D]) -> D | None:
     """A file without which the numbers would be others. None where there is none, or nothing in it.
@@ -53,12 +48,6 @@ def describing(path: Path, form: type[D], problems: Problems | None) -> D | None
 def plan_of(folder: Path, stem: str, problems: Problems | None = None) -> dict[str, Any] | None:
     """The plan of an ncu capture, as `document`; None where it has none."""
     return document(folder / f"{stem}.ncu.plan.json", Document, problems) or None
-
-
-def small(path: Path) -> bool:
-    """Whether a raw JSON file is worth being read whole once more."""
-    size = path.stat().st_size * (COMPRESSION if path.suffix == ".gz" else 1)
-    return size <= RAW_LIMIT_BYTES
 
 
 def _read(path: Path, form: type[D]) -> tuple[dict[str, Any], D | None]:
