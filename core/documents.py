@@ -388,14 +388,11 @@ def of_form(document: Any, form: type[D], path: Path) -> D:
     return check(_known(document), form, path, form.FIX)
 
 
-# Of models, whose own files may say null.
-_AS_WRITTEN = ("config", "overrides")
-
-
 def _known(value: Any) -> Any:
-    """The same without what is null."""
+    """The same without what is null, but for what a model says in files of its own."""
     if isinstance(value, list):
         return [_known(v) for v in value]
     if not isinstance(value, dict):
         return value
-    return {k: v if k in _AS_WRITTEN else _known(v) for k, v in value.items() if v is not None}
+    kept = {k: v for k, v in value.items() if v is not None}
+    return {k: v if k in ("config", "overrides") else _known(v) for k, v in kept.items()}
