@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,21 +20,36 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Stat:
-    """Summary of `n` samples in the unit of the samples (integer nanoseconds here)."""
+class Estimate:
+    """A median with its interval, of `n` samples in their unit (integer nanoseconds here).
 
-    n: int
+    `low` and `high` are None where the samples are too few, all is None without samples.
+    """
+
+    median: int | None = None
+    low: int | None = None
+    high: int | None = None
+    n: int = 0
+
+    def figures(self) -> dict[str, int | None]:
+        """Median, low, high and n by name: for JSON."""
+        return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stat(Estimate):
+    """The summary of samples that are there: what is estimated, and how far they lie apart."""
+
     median: int
     p90: int
     p99: int
-    low: int | None
-    high: int | None
     minimum: int
     maximum: int
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the same names."""
-        return asdict(self)
+        order = ("n", "median", "p90", "p99", "low", "high", "minimum", "maximum")
+        return {name: getattr(self, name) for name in order}
 
     @property
     def relative_width(self) -> float | None:

@@ -8,7 +8,8 @@ from msgspec import structs
 
 from ...core import sweep
 from ...core.run import Run
-from ..model.comparison import Estimate, Skipped, Sweep, SweepBest, SweepPoint
+from ...core.stats import Estimate
+from ..model.comparison import Skipped, Sweep, SweepBest, SweepPoint
 from ..rundir.files import optional
 from ..rundir.problems import Problems
 

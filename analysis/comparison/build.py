@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...core import module_paths
 from ...core.series import in_order
+from ...core.stats import Estimate
 from ...core.tables import OUTSIDE_OPERATORS, UNRESOLVED
 from ..checks import steadiness
 from ..checks.precision import precision_run
@@ -24,7 +25,7 @@ from ..model import comparison
 from ..model.layer import MOVEMENT
 from ..model.side import LayerFloor, Model, SideData
 from . import lead, ratios, savings
-from .columns import Column, as_cost, estimate, reduced
+from .columns import Column, as_cost, reduced
 
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
@@ -77,14 +78,14 @@ def _side(column: Column) -> comparison.Side:
         phase=data.phase,
         backend=data.backend,
         source=data.source,
-        latency=estimate(steadiness.summary(data.latency_ns, data.processes)),
-        traced=estimate(in_order(_by_iteration(data.traced_ns))),
+        latency=steadiness.summary(data.latency_ns, data.processes) or Estimate(),
+        traced=in_order(_by_iteration(data.traced_ns)) or Estimate(),
         coverage=1 - int(lost.sum()) / everything if lost is not None and everything else None,
         operation_ns=column.total,
         unresolved_ns=unresolved.median if unresolved else None,
         checks=list(data.checks),
         parity=None if data.parity is None else dict(data.parity),
-        queued=estimate(steadiness.summary(data.queued_ns, data.queued_processes)),
+        queued=steadiness.summary(data.queued_ns, data.queued_processes) or Estimate(),
         launch_bound=launch_bound.bound(data.latency_ns, data.queued_ns),
         device=dict(data.device),
         host=data.host,
@@ -276,7 +277,7 @@ def _layers(
                     modules=row["modules"] or [],
                     calls=row["calls"],
                     kernels=row["kernels"],
-                    time=comparison.Estimate(
+                    time=Estimate(
                         median=median,
                         low=row["ci_low_ns"],
                         high=row["ci_high_ns"],

@@ -35,13 +35,6 @@ def reduced(side: SideData) -> Column:
     return Column(side, made, total.median if total else None)
 
 
-def estimate(summary: Stat | None) -> comparison.Estimate:
-    """A summary as the report's estimate."""
-    if summary is None:
-        return comparison.Estimate(None, None, None, 0)
-    return comparison.Estimate(summary.median, summary.low, summary.high, summary.n)
-
-
 def as_cost(own: Stat, upper: Stat, total: int | None) -> comparison.Cost:
     """A cost of the report, in [own, upper]; its share is of `total`, null where that is not its
     whole."""

@@ -7,7 +7,6 @@ were also measured with a full queue, what that gives stands beside it. Pure but
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ...core.sweep import remark
@@ -17,9 +16,9 @@ from ..model.comparison import Side, Sweep
 def beside(sweep: Sweep, sides: Sequence[Side], batch: Any, sequence: Any) -> list[str]:
     """Remarks on the points at the run's own `batch` and `sequence` whose latency is not that of
     the run's own side (`Side.latency`), by more than both intervals."""
-    own = {f"{s.precision}.{s.backend}": asdict(s.latency) for s in sides if s.task == "engine"}
+    own = {f"{s.precision}.{s.backend}": s.latency.figures() for s in sides if s.task == "engine"}
     found = [
-        remark(p.label, p.batch, asdict(p.latency), own.get(p.key))
+        remark(p.label, p.batch, p.latency.figures(), own.get(p.key))
         for p in sweep.points
         if (p.batch, p.sequence) == (batch, sequence)
     ]

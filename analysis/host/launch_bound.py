@@ -62,7 +62,7 @@ def describe(
         )
     return comparison.HostSide(
         iterations=len(measured.iterations),
-        values={k: _estimate(measured, k) for k in measured.values},
+        values={k: _stat(measured, k) for k in measured.values},
         missing=dict(measured.missing),
         traced_share=traced,
         unprofiled_share=best.share,
@@ -116,13 +116,6 @@ def _sentences(
 def _stat(measured: Measured | None, name: str) -> Stat | None:
     values = None if measured is None else measured.values.get(name)
     return None if values is None else summarise(values)
-
-
-def _estimate(measured: Measured, name: str) -> comparison.Estimate | None:
-    stat = _stat(measured, name)
-    if stat is None:
-        return None
-    return comparison.Estimate(stat.median, stat.low, stat.high, stat.n)
 
 
 # Above it the engine's latency is not that of its kernels.

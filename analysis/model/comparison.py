@@ -11,20 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.stats import Estimate
 from .counters import Counted
 
 # Of summary.json, and of the data of the page.
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A median with its interval and count; low and high None where n is too small."""
-
-    median: int | None
-    low: int | None
-    high: int | None
-    n: int
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...core.stats import Estimate
 from ..formatting import UNKNOWN, exact, known, time, time_range
-from ..model.comparison import Cost, Estimate
+from ..model.comparison import Cost
 
 
 def interval(e: Estimate) -> str:

@@ -72,7 +72,7 @@ def _layers(view: Comparison, sides: Mapping[str, int], counters: Counters) -> l
             "modules": r.modules,
             "calls": r.calls,
             "kernels": r.kernels,
-            "time": [*vars(r.time).values()],
+            "time": [*r.time.figures().values()],
             "share": _digits(r.share),
             "floor": vars(r.floor) if r.floor else None,
             "counters": counters.get((r.side, "layer", r.layer)),

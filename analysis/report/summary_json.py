@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
+from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, HostSide, Side, Sweep
 from . import answer
 from .headline import Sentence
 
@@ -88,7 +88,7 @@ def figures(side: Side) -> dict[str, Any]:
         "rebuild_noise": side.rebuild_noise,
         "queued_median_ns": side.queued.median if side.queued is not None else None,
         "launch_bound": side.launch_bound,
-        "host": side.host,
+        "host": side.host and _host(side.host),
         "device": side.device,
         "traced_median_ns": traced.median,
         "operation_ns": side.operation_ns,
@@ -108,6 +108,11 @@ def figures(side: Side) -> dict[str, Any]:
         },
         "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
+
+
+def _host(host: HostSide) -> dict[str, Any]:
+    values = {name: value and value.figures() for name, value in host.values.items()}
+    return {**vars(host), "values": values}
 
 
 def modules(view: Comparison) -> dict[str, dict[str, Any]]:

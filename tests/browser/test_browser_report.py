@@ -14,8 +14,9 @@ import rendering
 import report_views as views
 
 from layerline.analysis import formatting
-from layerline.analysis.model.comparison import Cost, Estimate
+from layerline.analysis.model.comparison import Cost
 from layerline.analysis.report import cells
+from layerline.core.stats import Estimate
 
 pytestmark = pytest.mark.browser
 Show = Callable[..., Any]

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 from layerline.analysis.captures import sweep as sweep_
 from layerline.analysis.comparison import build
 from layerline.analysis.comparison import sweep as analysis
-from layerline.analysis.model.comparison import Estimate
 from layerline.analysis.model.side import Model
 from layerline.analysis.report.sweep import rate, sentence
 from layerline.core import files
 from layerline.core.documents import of_form
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
+from layerline.core.stats import Estimate
 from layerline.core.sweep import Sweep
 from layerline.engines import backend as backends
 from layerline.engines import onnxruntime_cuda_backend
