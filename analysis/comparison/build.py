@@ -25,7 +25,7 @@ from ..model import comparison
 from ..model.layer import MOVEMENT
 from ..model.side import LayerFloor, Model, SideData
 from . import lead, ratios, savings
-from .columns import Column, as_cost, reduced
+from .columns import Column, reduced
 
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
@@ -198,12 +198,13 @@ def _other_rows(columns: Sequence[Column]) -> list[comparison.ModuleRow]:
         for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
             summary = stat(samples)
             if key.label is not None and summary is not None:
-                cost = as_cost(summary, summary, column.total)
+                share = summary.median / column.total if column.total else None
+                cost = comparison.Cost(summary, summary, share)
                 costs.setdefault(key.label, {})[column.data.key] = cost
         outside = in_order(_by_iteration(column.data.outside_ns))
         if outside is not None:
             # Not a part of operation time, so it has no share of it.
-            cost = as_cost(outside, outside, None)
+            cost = comparison.Cost(outside, outside, None)
             costs.setdefault(OUTSIDE_OPERATORS, {})[column.data.key] = cost
     last = {UNRESOLVED: 1, OUTSIDE_OPERATORS: 2}
     ordered = sorted(
@@ -249,7 +250,7 @@ def _kinds(
                 costs=costs,
             )
         )
-    return sorted(found, key=lambda k: -max((c.own or 0) for c in k.costs.values()))
+    return sorted(found, key=lambda k: -max((c.own.median or 0) for c in k.costs.values()))
 
 
 def _layers(

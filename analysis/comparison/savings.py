@@ -38,7 +38,7 @@ def add(found: Ratio, kinds: Sequence[Kind]) -> Ratio:
     saves, loses, undecided = [], [], 0
     for kind in disjoint(kinds):
         over, under = kind.costs.get(found.over), kind.costs.get(found.under)
-        if over is None or under is None or over.own is None or under.own is None:
+        if over is None or under is None or over.own.median is None or under.own.median is None:
             continue
         less, more = between(kind.name, over, under), between(kind.name, under, over)
         if sure(less) > 0:
@@ -57,15 +57,14 @@ def add(found: Ratio, kinds: Sequence[Kind]) -> Ratio:
 
 def between(name: str, a: Cost, b: Cost) -> Place:
     """By how much `b` costs less than `a`, in ns per iteration; negative where it costs more."""
-    a_own, b_own = a.own or 0, b.own or 0
-    least = a_own - b_own - (b.shared or 0)
-    most = a_own + (a.shared or 0) - b_own
+    least = (a.own.median or 0) - (b.upper.median or 0)
+    most = (a.upper.median or 0) - (b.own.median or 0)
     return Place(
         name=name,
         ns=least if least == most else None,
         at_least_ns=least,
-        low_ns=_less(a.own_low, _highest(b)),
-        high_ns=_less(_highest(a), b.own_low),
+        low_ns=_less(a.own.low, b.upper.high),
+        high_ns=_less(a.upper.high, b.own.low),
     )
 
 
@@ -77,11 +76,6 @@ def sure(place: Place) -> int:
 def intervals(places: Sequence[Place]) -> bool:
     """Whether each of these has an interval."""
     return all(p.low_ns is not None and p.high_ns is not None for p in places)
-
-
-def _highest(cost: Cost) -> int | None:
-    """The upper end of the interval of own + shared; of own alone where nothing is shared."""
-    return cost.own_high if cost.upper_high is None and cost.shared == 0 else cost.upper_high
 
 
 def _less(a: int | None, b: int | None) -> int | None:

@@ -9,13 +9,12 @@ the blocks of one side add up to all its resolved time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core.module_paths import ancestors, depth
-from ...core.stats import Stat
+from ..model.comparison import Cost
 from .iterations import Key, Sums, stat
 
 
@@ -40,23 +39,12 @@ def blocks(keys: Iterable[Key]) -> list[tuple[str, ...]]:
     return sorted(tuple(members) for members in found.values())
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Cost of a region per iteration: in [own, upper]. Both summaries have the same samples."""
+def bounds(
+    sums: Sums, regions: Sequence[Collection[str]], total: int | None = None
+) -> list[Cost | None]:
+    """Cost of each region, a set of units (module paths that operations name); shares of `total`.
 
-    own: Stat
-    upper: Stat
-
-    @property
-    def shared(self) -> int:
-        """What has to be added to `own` to get the upper bound, in ns; 0 where it is exact."""
-        return self.upper.median - self.own.median
-
-
-def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None]:
-    """Cost of each region, a set of units (module paths that operations name).
-
-    Null for a region that no operation of this side touches.
+    None for a region that no operation of this side touches.
     """
     units = {u: i for i, u in enumerate(sums.units())}
     chosen = [i for i, k in enumerate(sums.keys) if k.modules is not None]
@@ -76,11 +64,12 @@ def bounds(sums: Sums, regions: Sequence[Collection[str]]) -> list[Bounds | None
     own = np.rint((touched & whole).astype(np.float64) @ times).astype(np.int64)
     upper = np.rint(touched.astype(np.float64) @ times).astype(np.int64)
     reached: list[bool] = np.atleast_1d(touched.any(axis=1)).tolist()
-    result: list[Bounds | None] = []
+    result: list[Cost | None] = []
     for r in range(len(regions)):
         low, high = stat(own[r]), stat(upper[r])
         seen = reached[r] and low is not None and high is not None
-        result.append(Bounds(low, high) if seen and low and high else None)
+        share = high.median / total if high and total else None
+        result.append(Cost(low, high, share) if seen and low and high else None)
     return result
 
 

@@ -126,16 +126,21 @@ class Side:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a module costs on one side: in [own, own + shared] per iteration (medians)."""
+    """What a module costs on one side: in [own, upper] per iteration. Both have the same samples.
 
-    own: int | None
-    own_low: int | None
-    own_high: int | None
-    shared: int | None
-    share: float | None  # of the side's operation_ns, of own + shared
-    # The interval of own + shared; None: unknown.
-    upper_low: int | None = None
-    upper_high: int | None = None
+    `share`: of the upper median in the side's operation_ns; None where the cost is no part of it.
+    """
+
+    own: Estimate
+    upper: Estimate
+    share: float | None
+
+    @property
+    def shared(self) -> int | None:
+        """What has to be added to `own` to get the upper median, in ns; 0 where it is exact."""
+        if self.own.median is None or self.upper.median is None:
+            return None
+        return self.upper.median - self.own.median
 
 
 @dataclass(frozen=True)

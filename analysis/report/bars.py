@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ...core.module_paths import ancestors, kind_of
-from .. import formatting
 from ..model.comparison import Comparison, Cost, Side
 
 ROOM = 12
@@ -130,9 +129,7 @@ def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
 
 
 def _whole(c: Cost | None) -> int:
-    if c is None or not formatting.known(c.own):
-        return 0
-    return (c.own or 0) + (c.shared or 0)
+    return 0 if c is None else c.upper.median or 0
 
 
 def _largest(entry: Entry, keys: list[str]) -> int:

@@ -18,36 +18,36 @@ def interval(e: Estimate) -> str:
 
 def cost(c: Cost | None) -> str:
     """A module's cost, ``[own, own + shared]``: one time where nothing is shared."""
-    if c is None or c.own is None or not known(c.own):
+    if c is None or not known(c.own.median):
         return UNKNOWN
-    if c.shared is None or not known(c.shared):
-        return f"≥ {time(c.own)}"
-    return time_range(c.own, c.own + c.shared)
+    if not known(c.upper.median):
+        return f"≥ {time(c.own.median)}"
+    return time_range(c.own.median, c.upper.median)
 
 
 def cost_interval(c: Cost | None) -> str:
     """The 95 % interval of a cost's median, of both ends where layers are shared."""
-    if c is None or c.own is None:
+    if c is None or c.own.median is None:
         return ""
-    if not (known(c.own_low) and known(c.own_high)):
+    if not (known(c.own.low) and known(c.own.high)):
         return "no interval"
-    own = time_range(c.own_low, c.own_high)
+    own = time_range(c.own.low, c.own.high)
     if c.shared == 0:
         return f"95 %: {own}"
-    low, high = c.upper_low, c.upper_high
+    low, high = c.upper.low, c.upper.high
     shared = time_range(low, high) if known(low) and known(high) else "unknown"
     return f"95 %: own {own}, with shared {shared}"
 
 
 def cost_exact(c: Cost | None) -> str:
     """The same in exact nanoseconds, with the interval of the median: for a tooltip."""
-    if c is None or c.own is None:
+    if c is None or c.own.median is None:
         return "not measured here"
-    text = f"own {exact(c.own)}"
-    if known(c.own_low) and known(c.own_high):
-        text += f" (95 % {exact(c.own_low)} to {exact(c.own_high)})"
-    if c.shared is None or not known(c.shared):
+    text = f"own {exact(c.own.median)}"
+    if known(c.own.low) and known(c.own.high):
+        text += f" (95 % {exact(c.own.low)} to {exact(c.own.high)})"
+    if not known(c.shared):
         return f"{text}, with layers shared with other modules unknown"
     if c.shared:
-        text += f", with layers shared with other modules {exact(c.own + c.shared)}"
+        text += f", with layers shared with other modules {exact(c.upper.median)}"
     return text

@@ -222,7 +222,7 @@ def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:
         drawn: list[dict[str, Any]] = []
         for s, whole in zip(lines, row, strict=True):
             c = e["costs"].get(s.key)
-            own = (c.own or 0) if c else 0
+            own = (c.own.median or 0) if c else 0
             share = 100 / longest if longest else 0
             drawn.append(
                 {"side": s, "cost": c, "own": share * own, "shared": share * (whole - own)}
@@ -238,10 +238,7 @@ def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:
 
 
 def _whole(c: Cost | None) -> int | None:
-    """own + shared, null where own is unknown."""
-    if c is None or c.own is None:
-        return None
-    return c.own + (c.shared or 0)
+    return c.upper.median if c else None
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:
@@ -250,7 +247,7 @@ def _meter(c: Cost | None) -> tuple[float, float]:
     if c is None or not whole or not formatting.known(c.share):
         return 0.0, 0.0
     width = min(100.0, 100 * (c.share or 0))
-    own = width * (c.own or 0) / whole
+    own = width * (c.own.median or 0) / whole
     return round(own, 2), round(width - own, 2)
 
 

@@ -169,8 +169,8 @@ def visible_rows(data: dict[str, Any]) -> list[int]:
 def _cost(c: Cost | None) -> list[Any] | None:
     if c is None:
         return None
-    found = [c.own, c.own_low, c.own_high, c.shared, _digits(c.share)]
-    return [*found, c.upper_low, c.upper_high] if c.shared else found
+    found = [c.own.median, c.own.low, c.own.high, c.shared, _digits(c.share)]
+    return [*found, c.upper.low, c.upper.high] if c.shared else found
 
 
 def _digits(share: float | None) -> float | None:

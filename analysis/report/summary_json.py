@@ -137,12 +137,12 @@ def kinds(view: Comparison) -> dict[str, dict[str, Any]]:
 
 def _cost(cost: Cost) -> dict[str, int | None]:
     return {
-        "own_ns": cost.own,
-        "own_low_ns": cost.own_low,
-        "own_high_ns": cost.own_high,
+        "own_ns": cost.own.median,
+        "own_low_ns": cost.own.low,
+        "own_high_ns": cost.own.high,
         "shared_ns": cost.shared,
-        "upper_low_ns": cost.upper_low,
-        "upper_high_ns": cost.upper_high,
+        "upper_low_ns": cost.upper.low,
+        "upper_high_ns": cost.upper.high,
     }
 
 

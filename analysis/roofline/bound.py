@@ -139,8 +139,8 @@ def _module(
     lacking = sum(n for of, n in about.lacking.values() if of and all(inside(m, path) for m in of))
     cost = about.costs.get(path)
     share = None
-    if cost is not None and cost.own is not None and about.total:
-        share = cost.own / about.total
+    if cost is not None and cost.own.median is not None and about.total:
+        share = cost.own.median / about.total
     above = next((a for a in ancestors(path)[1:] if a in shown), None)
     around = None if above is None else f"module:{above}"
     given = _Row("module", f"module:{path}", path, around, depth(path), launches, lacking, share)

@@ -133,7 +133,7 @@ class About:
         chosen = [self._by_path.get(of[0]), *self._inside[of[0]]]
         mine, *below = [m and m.costs.get(key) for m in chosen]
         # A module inside it that has no cost ran nothing here, as a dropout in inference.
-        own = [cost.own for cost in (mine, *below) if cost]
+        own = [cost.own.median for cost in (mine, *below) if cost]
         known = [ns for ns in own if ns is not None]
         if not mine or len(known) < len(own):
             return None

@@ -117,7 +117,7 @@ def test_the_side_says_what_is_unresolved(tmp_path: Path) -> None:
     assert seen.label == "ONNX Runtime CUDA fp16"
     assert seen.operation_ns == 1_250
     assert seen.unresolved_ns == 50
-    assert {r.path: r.costs[side.key].own for r in shown.modules if r.path} == {
+    assert {r.path: r.costs[side.key].own.median for r in shown.modules if r.path} == {
         "fc": 1_000,
         "ln": 200,
     }

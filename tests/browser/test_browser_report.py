@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 import rendering
 import report_views as views
@@ -217,7 +218,7 @@ def test_a_row_that_is_open_or_has_the_focus_shows_its_intervals(show: Show) -> 
     assert row.locator(".ci").first.is_hidden()
     row.click()
     root = next(m for m in view["modules"] if m["path"] == "lm_head")
-    cost = Cost(**root["costs"][eager["key"]])
+    cost = msgspec.convert(root["costs"][eager["key"]], Cost)
     at = [s["key"] for s in view["sides"]].index(eager["key"])
     shown = row.locator("td").nth(at).locator(".ci")
     assert shown.is_visible()

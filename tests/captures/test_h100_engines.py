@@ -76,7 +76,7 @@ def costs(run: Run, precision: str, backend: str) -> tuple[dict[str, list[float]
     for row in shown.modules:
         cost = row.costs.get(side.key)
         if cost is not None and row.path and row.kind == "module":
-            found[row.path] = [cost.own, cost.own + cost.shared]
+            found[row.path] = [cost.own.median, cost.upper.median]
     return found, {c.name: c.ok for c in shown.sides[0].checks}
 
 

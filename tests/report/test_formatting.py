@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from layerline.analysis import formatting
 from layerline.analysis.model.comparison import Cost
 from layerline.analysis.report import cells
+from layerline.core.stats import Estimate
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_range_names_its_unit_once(low: Any, high: Any, text: str) -> None:
 
 
 def _cost(own: Any, shared: Any) -> Any:
-    return Cost(own, None, None, shared, None)
+    return Cost(Estimate(own), Estimate(None if shared is None else own + shared), None)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from layerline.analysis.costs.iterations import phase_shares
 from layerline.analysis.model.comparison import Comparison, Cost, Difference, Place
 from layerline.analysis.model.side import Model, SideData
 from layerline.analysis.report import answer
+from layerline.core.stats import Estimate
 
 US = 1_000
 TIMES = [100, 101, 99, 100, 102, 98, 100, 101]  # no trend, interval [98, 102] at eight samples
@@ -114,9 +115,10 @@ def test_a_loss_is_a_saving_the_other_way_round() -> None:
 
 
 def cost(own: int, shared: int = 0, spread: int | None = 10) -> Any:
-    ends = (None, None) if spread is None else (own - spread, own + spread)
-    upper = (None, None) if spread is None else (own + shared - spread, own + shared + spread)
-    return Cost(own, *ends, shared, None, *upper)
+    def estimate(median: int) -> Estimate:
+        return Estimate(median, *(() if spread is None else (median - spread, median + spread)))
+
+    return Cost(estimate(own), estimate(own + shared), None)
 
 
 def test_shared_layers_and_noise_both_widen_a_saving() -> None:

@@ -24,6 +24,7 @@ from layerline.analysis.report import answer, cells, headline, ledger, payload
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
+from layerline.core.stats import Estimate
 
 MS = 1_000_000
 # Its interval, from order statistics of ten, is the 2nd to the 9th: 44 to 56, ±12 %.
@@ -201,5 +202,5 @@ def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:
     assert cells.cost_interval(row.costs[side.key]) == text
     page = rendering.html(view).replace("\N{NO-BREAK SPACE}", " ")
     assert f'<small class="ci">{text}</small>' in page
-    few = replace(row.costs[side.key], own_low=None, own_high=None)
+    few = replace(row.costs[side.key], own=Estimate(100_000, n=3))
     assert cells.cost_interval(few) == "no interval" and cells.cost_interval(None) == ""

@@ -52,7 +52,7 @@ def test_ratio_and_where_it_comes_from() -> None:
 def test_every_table_has_both_columns() -> None:
     shown = both()
     row = next(r for r in shown.modules if r.path == "attn")
-    assert {k: c.own for k, c in row.costs.items()} == {
+    assert {k: c.own.median for k, c in row.costs.items()} == {
         "engine/fp16.onnxruntime-cuda/inference": 900,
         "engine/fp16.tensorrt/inference": 300,
     }

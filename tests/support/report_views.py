@@ -45,15 +45,18 @@ def estimate(median: int | None, n: int = 120, spread: float = 0.012) -> dict[st
     }
 
 
-def cost(own: int | None, shared: int | None = 0, total: int | None = None) -> dict[str, Any]:
-    share = None if own is None or not total else (own + (shared or 0)) / total
+def cost(own: int, shared: int = 0, total: int | None = None) -> dict[str, Any]:
+    """Of what is shared no interval is known."""
+    share = (own + shared) / total if total else None
     return {
-        "own": own,
-        "own_low": None if own is None else round(own * 0.985),
-        "own_high": None if own is None else round(own * 1.02),
-        "shared": shared,
+        "own": _of_cost(own),
+        "upper": _of_cost(own) if not shared else {"median": own + shared},
         "share": share,
     }
+
+
+def _of_cost(ns: int) -> dict[str, Any]:
+    return {"median": ns, "low": round(ns * 0.985), "high": round(ns * 1.02), "n": 120}
 
 
 def steadiness(*faults: str) -> dict[str, Any]:
@@ -375,8 +378,8 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
         for key in scale:
             found = [m["costs"][key] for m in members if key in m["costs"]]
             if found:
-                own, part = (sum(c[k] for c in found) for k in ("own", "shared"))
-                summed[key] = cost(own, part, totals[key])
+                own, upper = (sum(c[k]["median"] for c in found) for k in ("own", "upper"))
+                summed[key] = cost(own, upper - own, totals[key])
         kinds.append(
             {
                 "name": name,
