@@ -20,7 +20,8 @@ from ..counters import launches, representatives
 from ..counters import pieces as pieces_
 from ..model.comparison import Comparison
 from ..model.counters import Counted, Uncounted
-from ..model.side import LayerFloor, SideData
+from ..model.floor import Floor
+from ..model.side import SideData
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page
@@ -62,7 +63,7 @@ def load(
     return counted if counted["sides"] or counted["uncounted"] else None
 
 
-def _floors(run: Run, side: SideData, problems: Problems) -> Mapping[str, LayerFloor]:
+def _floors(run: Run, side: SideData, problems: Problems) -> Mapping[str, Floor]:
     """An export has the nodes of inference: the backward of a training step has no floor."""
     if side.side == "engine" or side.phase != "inference":
         return side.floors

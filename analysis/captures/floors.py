@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..model.side import LayerFloor
+from ..model.floor import Floor
 from ..roofline.floor import device_of, in_precision, of_layers, of_ranges
 from .files import EngineFiles, Exported
 
 
-def of_engine(files: EngineFiles, layers: pa.Table) -> dict[str, LayerFloor]:
+def of_engine(files: EngineFiles, layers: pa.Table) -> dict[str, Floor]:
     """Floors by layer label; empty where the export has no shapes (an older one)."""
     export = files.exported
     if export is None or export.shapes is None:
@@ -19,12 +19,9 @@ def of_engine(files: EngineFiles, layers: pa.Table) -> dict[str, LayerFloor]:
     return of_layers(layers, export.graph, shapes, device)
 
 
-def of_eager(export: Exported | None, precision: str) -> dict[str, LayerFloor]:
+def of_eager(export: Exported | None, precision: str) -> dict[str, Floor]:
     """Floors of an eager inference by the label of launches in a module's range: FLOP and bytes of
     the module's own ONNX nodes. Empty where the export has no shapes."""
     if export is None or export.shapes is None:
         return {}
-    return {
-        name: LayerFloor(least.flop, least.bytes, None, None, None)
-        for name, least in of_ranges(export.graph, in_precision(export.shapes, precision)).items()
-    }
+    return of_ranges(export.graph, in_precision(export.shapes, precision))

@@ -23,7 +23,7 @@ from ..costs.iterations import Key, phase_shares, stat, sums
 from ..host import launch_bound
 from ..model import comparison
 from ..model.layer import MOVEMENT
-from ..model.side import LayerFloor, Model, SideData
+from ..model.side import Model, SideData
 from . import lead, ratios, savings
 from .columns import Column, reduced
 
@@ -285,7 +285,8 @@ def _layers(
                         n=len(column.sums.iterations) if median is not None else 0,
                     ),
                     share=median / column.total if median is not None and column.total else None,
-                    floor=_floor(column.data.floors.get(row["layer"]), row["kind"]),
+                    # Movement has the floor of nobody, also where it shares a layer's name.
+                    floor=None if row["kind"] == MOVEMENT else column.data.floors.get(row["layer"]),
                     precision_in=row["precision_in"],
                     precision_out=row["precision_out"],
                     compute_precision=row["compute_precision"],
@@ -293,19 +294,6 @@ def _layers(
                 )
             )
     return rows, by_unit
-
-
-def _floor(found: LayerFloor | None, kind: str | None) -> comparison.Floor | None:
-    """The layer's floor; movement has that of nobody, also where it shares a layer's name."""
-    if found is None or kind == MOVEMENT:
-        return None
-    return comparison.Floor(
-        flop=found.flop,
-        bytes=found.bytes,
-        ns=found.ns,
-        times=found.times,
-        limit=found.limit,
-    )
 
 
 def _node(side: SideData, node: Mapping[str, Any]) -> comparison.Node:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.stats import Estimate
 from .counters import Counted
+from .floor import Floor
 
 # Of summary.json, and of the data of the page.
 SCHEMA_VERSION = 1
@@ -158,20 +159,6 @@ class ModuleRow:
     members: Sequence[str]  # module paths of a block, else none
     costs: Mapping[str, Cost]  # side key -> cost; a missing key: nothing measured there
     layers: Sequence[str]  # ids of engine layers wholly or partly inside, leaves and blocks only
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least that a layer's nodes ask for; ns at the device's peaks, None where one is unknown.
-
-    times: the measured median over ns. limit: what ns is of, "FLOP" or "bytes".
-    """
-
-    flop: float | None
-    bytes: float | None
-    ns: float | None
-    times: float | None
-    limit: str | None
 
 
 @dataclass(frozen=True)

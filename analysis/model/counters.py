@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-
-class CountedFloor(TypedDict):
-    """The least FLOP and DRAM bytes of the ONNX nodes; null where a shape is unknown."""
-
-    flop: float | None
-    bytes: float | None
+from .floor import Floor
 
 
 class Spread(TypedDict):
@@ -31,7 +26,8 @@ class CountedRow(TypedDict):
     launches: of the whole capture; `measured` of them have counters of their own, the others were
     given those of a launch that is the same work. bound: tensor, fp32, memory, launch, latency;
     null where a counter that decides is missing (`why`). shares: part of the replayed time that
-    each resource needs at its peak. times: measured over floor. metrics: means over time, in
+    each resource needs at its peak. floor: FLOP and DRAM bytes of the ONNX nodes; times: measured
+    over it. metrics: means over time, in
     percent, ipc in instructions per cycle and SM. pipes: percent of the peak, busiest first.
     """
 
@@ -52,7 +48,7 @@ class CountedRow(TypedDict):
     shares: dict[str, float | None]  # tensor, fp32, memory
     bound: str | None
     why: str
-    floor: CountedFloor | None
+    floor: Floor | None
     times_flop: float | None
     times_bytes: float | None
     metrics: dict[str, float | None]  # ipc, issue_busy, sm_busy, occupancy, dram

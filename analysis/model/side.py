@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from . import comparison
+from .floor import Floor
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class SideData:
     device: Mapping[str, Any] = field(default_factory=dict)
     host: comparison.HostSide | None = None
     warned: Sequence[str] = ()
-    floors: Mapping[str, LayerFloor] = field(default_factory=dict)
+    floors: Mapping[str, Floor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,3 @@ class SideFacts:
     label: str
     side: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class LayerFloor:
-    """Least FLOP, bytes and ns of a layer, and its measured median over the ns; null is unknown.
-
-    `limit`: what the least time is of, "FLOP" or "bytes".
-    """
-
-    flop: float | None
-    bytes: float | None
-    ns: float | None
-    times: float | None
-    limit: str | None

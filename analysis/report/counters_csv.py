@@ -64,7 +64,7 @@ def render(view: Comparison) -> str:
 
 
 def _line(side: CountedSide, r: CountedRow) -> dict[str, Any]:
-    floor: Any = r["floor"] or {}
+    floor = r["floor"]
     spread: Any = r["spread"] or {}
     return {
         **r,
@@ -72,8 +72,8 @@ def _line(side: CountedSide, r: CountedRow) -> dict[str, Any]:
         "sources": side["sources"],
         "share_of_time": r["share"],
         **{f"share_{k}": r["shares"][k] for k in SHARES},
-        "floor_flop": floor.get("flop"),
-        "floor_bytes": floor.get("bytes"),
+        "floor_flop": floor and floor.flop,
+        "floor_bytes": floor and floor.bytes,
         "over_floor_flop": r["times_flop"],
         "over_floor_bytes": r["times_bytes"],
         "iterations": side["iterations"],

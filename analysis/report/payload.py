@@ -30,6 +30,7 @@ RULES = {
 FIRST_ROWS = 6
 # Rows of counters by side, kind (module, layer) and name.
 Counters = dict[tuple[str, str, str], dict[str, Any]]
+_FLOOR = ("flop", "bytes", "ns", "times", "limit")
 
 
 def build(view: Comparison) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def _layers(view: Comparison, sides: Mapping[str, int], counters: Counters) -> l
             "kernels": r.kernels,
             "time": [*r.time.figures().values()],
             "share": _digits(r.share),
-            "floor": vars(r.floor) if r.floor else None,
+            "floor": r.floor and {k: getattr(r.floor, k) for k in _FLOOR},
             "counters": counters.get((r.side, "layer", r.layer)),
             "in": r.precision_in,
             "out": r.precision_out,

@@ -161,7 +161,10 @@ def counters(view: Comparison) -> dict[str, dict[str, Any]]:
         told[side["key"]] = {
             **about,
             "modules": {
-                path: {k: r[k] for k in _BOUND}  # type: ignore[literal-required]
+                path: {
+                    **{k: r[k] for k in _BOUND},  # type: ignore[literal-required]
+                    "floor": (f := r["floor"]) and {"flop": f.flop, "bytes": f.bytes},
+                }
                 for path, r in rows.items()
             },
         }

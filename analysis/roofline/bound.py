@@ -23,7 +23,8 @@ from ..counters import launches as launches_
 from ..counters import sums
 from ..counters.launches import Launch
 from ..model.comparison import Comparison
-from ..model.counters import CountedFloor, CountedRow, CountedSide
+from ..model.counters import CountedRow, CountedSide
+from ..model.floor import Floor
 from . import roofline, sentence
 from .bound_inputs import HEADLINES, About, Capture, peaks, peaks_source, values_of
 
@@ -159,8 +160,7 @@ def _layer(
     share = about.share(label)
     given = _Row("layer", f"layer:{label}", label, parent, depth, launches, lacking, share)
     floor = about.capture.floors.get(label)
-    least = None if floor is None else _floor(floor.flop, floor.bytes)
-    return _row(about, given, values, least)
+    return _row(about, given, values, floor and _floor(floor.flop, floor.bytes))
 
 
 def _kernel(
@@ -191,7 +191,7 @@ def _row(
     about: About,
     of: _Row,
     values: dict[str, float | None],
-    floor: CountedFloor | None,
+    floor: Floor | None,
 ) -> CountedRow:
     if of.lacking:
         values = {}
@@ -222,8 +222,8 @@ def _row(
         "bound": made["bound"],
         "why": why,
         "floor": floor,
-        "times_flop": _over(made["flop"], floor["flop"] if floor else None),
-        "times_bytes": _over(made["bytes"], floor["bytes"] if floor else None),
+        "times_flop": _over(made["flop"], floor.flop if floor else None),
+        "times_bytes": _over(made["bytes"], floor.bytes if floor else None),
         "metrics": {
             k: next((v for n in names if (v := values.get(n)) is not None), None)
             for k, names in HEADLINES.items()
@@ -237,7 +237,7 @@ def _row(
     return row
 
 
-def _summed(about: About, labels: Iterable[str]) -> CountedFloor | None:
+def _summed(about: About, labels: Iterable[str]) -> Floor | None:
     """The floors of layers added up; layers that only move data ask for nothing."""
     parts = [about.capture.floors.get(x) for x in labels if not about.moves_only(x)]
     if not parts or any(p is None for p in parts):
@@ -245,8 +245,8 @@ def _summed(about: About, labels: Iterable[str]) -> CountedFloor | None:
     return _floor(_added(p.flop for p in parts if p), _added(p.bytes for p in parts if p))
 
 
-def _floor(flop: float | None, size: float | None) -> CountedFloor | None:
-    return None if flop is None and size is None else {"flop": flop, "bytes": size}
+def _floor(flop: float | None, size: float | None) -> Floor | None:
+    return None if flop is None and size is None else Floor(flop, size)
 
 
 def _added(values: Iterable[float | None]) -> float | None:

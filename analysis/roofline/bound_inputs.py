@@ -17,8 +17,8 @@ from ..counters import representatives, sums
 from ..counters.launches import Launch
 from ..counters.representatives import SameWork
 from ..model.comparison import Comparison, LayerRow, ModuleRow
+from ..model.floor import Floor
 from ..model.layer import MOVEMENT
-from ..model.side import LayerFloor
 from . import devices, roofline
 
 # The first that a capture has is shown. Names: `metrics/meanings.py`.
@@ -50,7 +50,7 @@ class Capture:
 
     key: str
     counters: pa.Table
-    floors: Mapping[str, LayerFloor] = field(default_factory=dict)
+    floors: Mapping[str, Floor] = field(default_factory=dict)
     plan: Mapping[str, Any] | None = None
     clock_control: str | None = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +19,8 @@ from ...core import documents
 from ...core import nodes as nodes_
 from ...core.nodes import Node, NodeGraph
 from ...core.own_ranges import MODULE
+from ..model.floor import Floor
 from ..model.layer import MOVEMENT
-from ..model.side import LayerFloor
 from .devices import Device, of_attributes, of_name
 from .flop import DATALESS, PARTS, PRODUCTS, VIEWS, Shapes, added, flop, product
 
@@ -54,7 +54,7 @@ def of_ranges(graph: nodes_.NodeGraph, shapes: Shapes | None) -> dict[str, Floor
 
 def of_layers(
     layers: pa.Table, graph: nodes_.NodeGraph, shapes: Shapes, device: Device | None
-) -> dict[str, LayerFloor]:
+) -> dict[str, Floor]:
     """Floors of the rows of a `layers` table by label, of those with nodes that compute."""
     found = {}
     for row in layers.to_pylist():
@@ -85,17 +85,17 @@ def device_of(about: documents.Device) -> Device | None:
     return of_name(about.name)
 
 
-def _against(least: Floor, row: Mapping[str, Any], device: Device | None) -> LayerFloor:
-    if device is None:
-        return LayerFloor(least.flop, least.bytes, None, None, None)
-    ns = time_ns(least, device, tf32=row["precision"] != "fp32")
+def _against(least: Floor, row: Mapping[str, Any], device: Device | None) -> Floor:
+    """The floor with its time on the device, and the layer's measured time over that."""
+    ns = None if device is None else time_ns(least, device, tf32=row["precision"] != "fp32")
+    if device is None or ns is None:
+        return least
     at_memory = None
     if least.bytes is not None and device.bandwidth:
         at_memory = least.bytes / device.bandwidth * 1e9
-    limit = None if ns is None else "bytes" if at_memory == ns else "FLOP"
     measured = row["median_ns"]
     times = measured / ns if measured is not None and ns else None
-    return LayerFloor(least.flop, least.bytes, ns, times, limit)
+    return replace(least, ns=ns, times=times, limit="bytes" if at_memory == ns else "FLOP")
 
 
 _BYTES = {
@@ -112,19 +112,6 @@ _BYTES = {
 }
 
 _TENSOR = {"float16": "fp16", "bfloat16": "bf16"}
-
-
-@dataclass(frozen=True)
-class Floor:
-    """FLOP and DRAM bytes that cannot be avoided; null where a shape or operator is unknown.
-
-    `matmul` is the part of `flop` in matrix products, `dtype` what these are computed in.
-    """
-
-    flop: float | None
-    bytes: float | None
-    matmul: float | None = None
-    dtype: str | None = None
 
 
 def shapes_of(document: Any) -> dict[str, tuple[str, tuple[int, ...]]] | None:

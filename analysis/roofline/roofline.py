@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from ...core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from ..formatting import percent
+from ..model.floor import Floor
 from . import floor as floor_
 from .devices import Device
-from .floor import Floor
 
 BOUND = 0.6
 SHORT_NS = 5_000

@@ -28,6 +28,7 @@ from paths import DATA
 from layerline.analysis.captures import counters
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
+from layerline.analysis.model.floor import Floor
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, counters_csv, roofline_plot
 from layerline.analysis.roofline import bound
@@ -55,7 +56,7 @@ def test_a_product_is_bound_by_the_tensor_cores() -> None:
     assert row["shares"]["memory"] == pytest.approx(0.13)  # 1.3 us of 10
     assert row["intensity"] == pytest.approx(2.56e9 / 1.3e6)
     assert row["flop_per_second"] == pytest.approx(2.56e14)
-    assert row["floor"] == {"flop": 2.56e9, "bytes": 1e6}
+    assert row["floor"] == Floor(2.56e9, 1e6)
     said = "tensor-bound, 62.5 % of the tensor peak; moves 1.30× the bytes it must"
     assert row["text"] == said
     assert row["share"] == pytest.approx(9 / 56)  # of nsys's time, not of ncu's
@@ -87,7 +88,7 @@ def test_a_block_adds_up_its_layers_and_one_unknown_floor_makes_it_unknown() -> 
     assert (block["launches"], block["measured"]) == (3, 3)
     assert block["floor"] is None and block["times_bytes"] is None  # the addition has none
     assert whole["launches"] == 6 and whole["measured"] == 4
-    assert found["module", "h.0.fc"]["floor"] == {"flop": 2.56e9, "bytes": 1e6}
+    assert found["module", "h.0.fc"]["floor"] == Floor(2.56e9, 1e6)
     assert block["share"] == pytest.approx(0.5)
 
 
@@ -353,7 +354,7 @@ def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     c_fc = layers["transformer_h_0_mlp_c_fc/Gemm_matrix_multiply"]
     # The section measures no bytes and no FLOP: what bounds it is not guessed.
     assert c_fc["bound"] is None and c_fc["bytes"] is None and c_fc["times_bytes"] is None
-    assert c_fc["floor"] == {"flop": 2 * 64 * 64 * 256, "bytes": 4 * (64 * 64 + 2 * 64 * 256)}
+    assert c_fc["floor"] == Floor(2 * 64 * 64 * 256, 4 * (64 * 64 + 2 * 64 * 256))
     assert "unknown" in c_fc["text"] and "tensor_op_hmma" in c_fc["pipes"]
     assert sum(r["share"] for r in layers.values()) == pytest.approx(1)
     # Every layer that nsys timed is here by the same label, so nothing is incomplete.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import rendering
 import report_views as views
 
-from layerline.analysis.model.side import LayerFloor
+from layerline.analysis.model.floor import Floor
 from layerline.analysis.roofline import bound
 from layerline.core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, SASS
 from layerline.core.tables import table
@@ -97,9 +97,7 @@ def plan() -> dict[str, Any]:
 
 def capture(counted: pa.Table | None = None) -> bound.Capture:
     floors = {
-        layer: LayerFloor(least[0], least[1], None, None, None)
-        for layer, (_, _, _, least) in LAYERS.items()
-        if least is not None
+        layer: Floor(*least) for layer, (_, _, _, least) in LAYERS.items() if least is not None
     }
     return bound.Capture(KEY, counters() if counted is None else counted, floors, plan(), "base")
 
