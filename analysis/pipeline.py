@@ -22,9 +22,9 @@ from .captures import sweep as sweep_
 from .comparison import comparability, sweep
 from .comparison.build import build
 from .costs import modules
-from .costs.iterations import sums
+from .costs.measured import MeasuredSide
 from .model.comparison import Comparison, Skipped
-from .model.side import Model, SideData
+from .model.side import Model
 from .rundir import provenance, record
 from .rundir.problems import Problems
 
@@ -101,33 +101,33 @@ def counters(run: Run, problems: Problems) -> pa.Table | None:
     return None
 
 
-def _layers(sides: list[SideData]) -> pa.Table:
+def _layers(sides: list[MeasuredSide]) -> pa.Table:
     parts = [s.layers for s in sides if s.layers is not None]
     return pa.concat_tables(parts) if parts else tables.table("layers", [])
 
 
-def _latency(sides: list[SideData]) -> pa.Table:
+def _latency(sides: list[MeasuredSide]) -> pa.Table:
     """Unprofiled latencies, `source` being the side's key: a capture may have several phases."""
     return tables.table(
         "latency",
         [
-            {"source": s.key, "precision": s.precision, "iteration": i, "latency_ns": ns}
+            {"source": s.key, "precision": s.side.precision, "iteration": i, "latency_ns": ns}
             for s in sides
             for i, ns in enumerate(s.latency_ns)
         ],
     )
 
 
-def _modules(sides: list[SideData], model: Model) -> pa.Table:
+def _modules(sides: list[MeasuredSide], model: Model) -> pa.Table:
     rows = []
-    for side in sides:
-        made = sums(side.ops, side.labels)
+    for measured in sides:
+        side = measured.side
         about = {
-            "side": side.side,
+            "side": side.task,
             "source": side.source,
             "precision": side.precision,
             "phase": side.phase,
         }
-        paths = ordered_tree(model.paths, made.units())
-        rows += modules.rows(about, made, paths, model.classes)
+        paths = ordered_tree(model.paths, measured.sums.units())
+        rows += modules.rows(about, measured.sums, paths, model.classes)
     return tables.table("modules", rows)

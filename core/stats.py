@@ -36,6 +36,9 @@ class Estimate:
         return {"median": self.median, "low": self.low, "high": self.high, "n": self.n}
 
 
+UNMEASURED = Estimate()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stat(Estimate):
     """The summary of samples that are there: what is estimated, and how far they lie apart."""
@@ -106,17 +109,15 @@ def summarise(samples: Iterable[int]) -> Stat | None:
     )
 
 
-def ratio(over: Stat | None, under: Stat | None) -> dict[str, float | None] | None:
-    """over / under with the interval that holds when each median lies in its own interval.
+def ratio(over: Estimate, under: Estimate) -> tuple[float, float | None, float | None] | None:
+    """over / under, with low and high of the interval that holds when each median lies in its own.
 
     Conservative: low = over.low / under.high, high = over.high / under.low, so coverage is at
-    least 2 * CONFIDENCE - 1. None where a side is missing or zero.
+    least 2 * CONFIDENCE - 1. None where a median is missing or zero.
     """
-    if over is None or under is None or not under.median:
+    if over.median is None or not under.median:
         return None
-    bounded = None not in (over.low, over.high, under.low, under.high) and under.low
-    return {
-        "ratio": over.median / under.median,
-        "low": over.low / under.high if bounded else None,  # type: ignore[operator]
-        "high": over.high / under.low if bounded else None,  # type: ignore[operator]
-    }
+    value = over.median / under.median
+    if over.low is None or over.high is None or under.high is None or not under.low:
+        return value, None, None
+    return value, over.low / under.high, over.high / under.low

@@ -16,12 +16,12 @@ from ...core.documents import Build, Ncu, Refused
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ...core.nodes import NodeGraph
 from ...core.run import Run
+from ..costs.measured import MeasuredSide
 from ..counters import launches, representatives
 from ..counters import pieces as pieces_
-from ..model.comparison import Comparison
+from ..model.comparison import Comparison, Side
 from ..model.counters import Counted, Uncounted
 from ..model.floor import Floor
-from ..model.side import SideData
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page
@@ -39,7 +39,7 @@ REFUSED = "ERR_NVGPUCTRPERM"
 
 def load(
     run: Run,
-    sides: Sequence[SideData],
+    sides: Sequence[MeasuredSide],
     counters: pa.Table | None,
     view: Comparison,
     problems: Problems,
@@ -47,7 +47,8 @@ def load(
     """The counters of every side that runs kernels; None where none does."""
     captures = by_name(counters)
     counted: Counted = {"sides": [], "uncounted": []}
-    for side in sides:
+    for whole in sides:
+        side = whole.side
         if side.phase not in ("inference", "step"):
             continue
         name = _name(side)
@@ -56,31 +57,28 @@ def load(
             meta = optional(run.file("captures", f"{stem}.ncu.meta.json"), Ncu, problems)
             plan = plan_of(run.file("captures"), stem, problems)
             clocks = None if meta is None else meta.clock_control
-            capture = bound.Capture(side.key, table, _floors(run, side, problems), plan, clocks)
+            capture = bound.Capture(side.key, table, _floors(run, whole, problems), plan, clocks)
             counted["sides"].append(bound.side(capture, view))
-        elif _runs_kernels(side):
+        elif "kernel" in pc.unique(whole.ops["kind"]).to_pylist():
             counted["uncounted"].append(_uncounted(run, side, name, problems))
     return counted if counted["sides"] or counted["uncounted"] else None
 
 
-def _floors(run: Run, side: SideData, problems: Problems) -> Mapping[str, Floor]:
+def _floors(run: Run, whole: MeasuredSide, problems: Problems) -> Mapping[str, Floor]:
     """An export has the nodes of inference: the backward of a training step has no floor."""
-    if side.side == "engine" or side.phase != "inference":
-        return side.floors
+    side = whole.side
+    if side.task == "engine" or side.phase != "inference":
+        return whole.floors
     return floors_.of_eager(exported(run.file("export", "nodes.json"), problems), side.precision)
 
 
-def _name(side: SideData) -> str:
-    if side.side == "engine":
+def _name(side: Side) -> str:
+    if side.task == "engine":
         return f"{side.precision}.{side.backend}"
     return f"{'train' if side.phase == 'step' else 'eager'}.{side.precision}"
 
 
-def _runs_kernels(side: SideData) -> bool:
-    return "kernel" in pc.unique(side.ops["kind"]).to_pylist()
-
-
-def _uncounted(run: Run, side: SideData, name: str, problems: Problems) -> Uncounted:
+def _uncounted(run: Run, side: Side, name: str, problems: Problems) -> Uncounted:
     # Also of a capture of every launch.
     refusals = sorted(run.file("captures").glob(f"{name}.*ncu.refused.json"))
     if refusals:
@@ -90,13 +88,13 @@ def _uncounted(run: Run, side: SideData, name: str, problems: Problems) -> Uncou
     if any(run.file("captures").glob(f"{name}.*ncu-rep")):
         fix = "make this machine read them, see under Skipped"
         return _row(side, "its ncu capture holds no counters that can be read here", fix, False)
-    of = {"step": " --of train"}.get(side.phase, "" if side.side == "engine" else " --of eager")
-    backend = f" --backend {side.backend}" if side.side == "engine" else ""
+    of = {"step": " --of train"}.get(side.phase, "" if side.task == "engine" else " --of eager")
+    backend = f" --backend {side.backend}" if side.task == "engine" else ""
     fix = f"layerline ncu --run RUN{of} --precision {side.precision}{backend} --roofline"
     return _row(side, "no hardware counters were captured", fix, False)
 
 
-def _row(side: SideData, why: str, fix: str, refused: bool) -> Uncounted:
+def _row(side: Side, why: str, fix: str, refused: bool) -> Uncounted:
     return {"key": side.key, "label": side.label, "why": why, "fix": fix, "refused": refused}
 
 

@@ -7,7 +7,7 @@ recomputation each, and one for the whole step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,17 +21,19 @@ from ..checks import latency as latency_
 from ..checks import precision as precision_
 from ..checks.closure import counted, lost
 from ..costs.iterations import SUMMED, labels, sums
+from ..costs.measured import MeasuredSide
 from ..host import capture
-from ..model.comparison import Check, HostSide
-from ..model.side import SideData
+from ..model.comparison import Check, HostSide, Side
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
 from ..rundir.problems import Problems
-from .captured import Captured
+from .captured import Captured, Series, measured
 from .files import EagerFiles
 
 # Phases of training that have modules; the others are rows of the step.
 COLUMNS = ("forward", "recompute", "backward")
+# Sides that are no part of another, and how their labels end.
+WHOLE = {"inference": "", "step": " training step"}
 # PyTorch's names of precisions.
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -61,47 +63,22 @@ class _Eager:
     host: Host | None
     precision_run: Mapping[str, float]
 
-    def phase(self, names: Sequence[str]) -> pa.Table:
-        """Rows of these phases that belong to an iteration."""
-        return self.ops.filter(pc.is_in(self.ops["phase"], pa.array(names)))
-
 
 def eager(files: EagerFiles, problems: Problems) -> Captured:
-    """Inference or training in one precision."""
+    """Inference or training in one precision. Of training a side per phase with modules, and the
+    step."""
     read, latency = _read(files, problems), files.latency or Measured()
-    sides = [_inference(read, latency)] if files.task == "eager" else _training(read, latency)
-    return Captured(files, sides, read.ops, read.drawn)
-
-
-def _inference(read: _Eager, latency: Measured) -> SideData:
-    side = _phase_side(read, "inference", ("inference",), latency.latency_ns)
-    checks = side.checks
-    if read.on_device and (alone := _kernels_alone(side.ops, latency)):
-        checks = [alone if c.name == "iii" else c for c in checks]
-    return replace(
-        side,
-        checks=checks,
-        target=latency.target,
-        device=latency_.device(latency),
-        queued_ns=latency.queued_ns,
-        host=_host_block(read, side.latency_ns, "inference", latency.queued_ns),
-    )
+    phases = ["inference"]
+    if files.task != "eager":
+        present = set(pc.unique(read.ops["phase"]).to_pylist())
+        phases = [*(p for p in COLUMNS if p in present), "step"]
+    return Captured(files, [_side(read, p, latency) for p in phases], read.ops, read.drawn)
 
 
 def _kernels_alone(ops: pa.Table, latency: Measured) -> Check | None:
     counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
     counts = {row["values"]: row["counts"] for row in counted}
     return latency_.kernels_alone(closure.spans(ops), counts, latency)
-
-
-def _training(read: _Eager, latency: Measured) -> list[SideData]:
-    """A side per phase with modules, and the step."""
-    phases = latency.phases_ns
-    present = set(pc.unique(read.ops["phase"]).to_pylist())
-    sides = [_phase_side(read, p, (p,), phases.get(p, ())) for p in COLUMNS if p in present]
-    step = replace(_step_side(read, latency.latency_ns), device=latency_.device(latency))
-    # What was asked for the step holds for its phases: they are medians of the same samples.
-    return [replace(s, target=latency.target) for s in (*sides, step)]
 
 
 def _read(files: EagerFiles, problems: Problems) -> _Eager:
@@ -178,8 +155,11 @@ def _host_block(
     """What the host did in a phase, or in the whole step."""
     if not isinstance(read.nsys, pa.Table):
         return None
-    ops = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
-    return capture.block(read.host, ops, latency, queued)
+    return capture.block(read.host, _of_phase(read.nsys, phase), latency, queued)
+
+
+def _of_phase(ops: pa.Table, phase: str | None) -> pa.Table:
+    return ops if phase is None else ops.filter(pc.equal(ops["phase"], phase))
 
 
 def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Check]:
@@ -190,8 +170,7 @@ def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Chec
         return []
     if not isinstance(read.nsys, pa.Table):
         return [read.nsys]
-    other = read.nsys if phase is None else read.nsys.filter(pc.equal(read.nsys["phase"], phase))
-    return [tracer_agreement.agreement(ops, other)]
+    return [tracer_agreement.agreement(ops, _of_phase(read.nsys, phase))]
 
 
 def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Check]]:
@@ -212,51 +191,55 @@ def _precision_run(meta: Eager) -> dict[str, float]:
     return {weights[0]: 1.0} if len(weights) == 1 else {}
 
 
-def _phase_side(read: _Eager, phase: str, names: Sequence[str], latency: Sequence[int]) -> SideData:
-    ops = read.phase(names)
-    wall = _traced(read, phase)
-    label = f"eager {read.precision}" + ("" if phase == "inference" else f" {phase}")
+def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
+    """A phase, or the whole step: every phase's operations, those of no module by their row."""
+    part = None if phase == "step" else phase
+    ops = _of_phase(read.ops, part)
+    traced = _traced(read, phase)
+    # What was asked for the step holds for its phases: they are medians of the same samples.
+    samples = latency.latency_ns if phase in WHOLE else latency.phases_ns.get(phase, ())
+    series = Series(samples, target=latency.target)
+    queued = latency.queued_ns if phase == "inference" else ()
+    label = f"eager {read.precision}" + WHOLE.get(phase, f" {phase}")
     shares, audited = _ran(read, ops, label)
-    return SideData(
-        key=f"eager/{read.precision}/{phase}",
-        side="eager",
-        label=label,
+    cost = latency_.cost([traced[i] for i in sorted(traced)], samples)
+    timed = latency_.host_slowed(cost, _sources(read, ops, part))
+    if phase == "inference" and read.on_device and (alone := _kernels_alone(ops, latency)):
+        timed = [alone if c.name == "iii" else c for c in timed]
+    side = Side(
+        task="eager",
         precision=read.precision,
-        phase=phase,
         backend="torch",
+        phase=phase,
+        label=label,
         source=read.path.name,
-        ops=ops,
-        labels=labels(ops),
-        latency_ns=latency,
-        traced_ns=wall,
-        outside_ns={} if read.on_device else read.outside.get(phase, {}),
-        checks=[
-            read.counted,
-            _phase_check(read, phase, ops, wall),
-            *latency_.host_slowed(_cost(wall, latency), _sources(read, ops, phase)),
-            *audited,
-        ],
         precision_run=shares,
-        host=_host_block(read, latency, phase),
+        checks=[read.counted, _adding_up(read, phase, ops, traced), *timed, *audited],
+        device=latency_.device(latency) if phase in WHOLE else {},
+        host=_host_block(read, samples, part, queued),
         warned=capture.warned(read.host),
     )
-
-
-def _cost(traced: Mapping[int, int], unprofiled: Sequence[int]) -> Check:
-    return latency_.cost([traced[i] for i in sorted(traced)], unprofiled)
+    outside = {} if read.on_device else _outside(read, part)
+    return measured(side, ops, labels(ops), series, traced, Series(queued), outside_ns=outside)
 
 
 def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
     """Latency of the phase in the traced run, measured as the unprofiled one is: on a device by
     events (else by its window there), save for inference, in which the host waits for the end."""
+    if phase == "step":
+        return read.steps
     if not read.on_device or phase == "inference":
         return read.wall.get(phase, {})
     windows = {i: w.length for i, w in read.windows.get(phase, {}).items()}
     return read.events.get(phase) or windows
 
 
-def _phase_check(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Check:
-    """Check (ii) of a phase. On a device only inference waits for its operations to end."""
+def _adding_up(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Check:
+    """Check (ii). On a device only inference waits for its operations to end."""
+    if phase == "step" and read.on_device:
+        return phases_on_device.step_on_device(read.windows, read.steps)
+    if phase == "step":
+        return closure.phases_against_step(read.steps, read.wall)
     if not read.on_device:
         return closure.operators_against_phase(_operators(ops), wall, phase)
     if phase == "inference":
@@ -271,38 +254,12 @@ def _operators(ops: pa.Table) -> dict[int, int]:
     return dict(zip(made.iterations, (int(t) for t in made.total()), strict=True))
 
 
-def _step_side(read: _Eager, latency: Sequence[int]) -> SideData:
-    """The whole step: every phase's operations; rows that are no module's stand by their name."""
+def _outside(read: _Eager, phase: str | None) -> Mapping[int, int]:
+    """Wall time outside operators by iteration: of a phase, or of all."""
+    if phase is not None:
+        return read.outside.get(phase, {})
     outside: dict[int, int] = {}
-    for phase in read.outside.values():
-        for iteration, ns in phase.items():
+    for by_iteration in read.outside.values():
+        for iteration, ns in by_iteration.items():
             outside[iteration] = outside.get(iteration, 0) + ns
-    if read.on_device:
-        second = phases_on_device.step_on_device(read.windows, read.steps)
-    else:
-        second = closure.phases_against_step(read.steps, read.wall)
-    label = f"eager {read.precision} training step"
-    shares, audited = _ran(read, read.ops, label)
-    return SideData(
-        key=f"eager/{read.precision}/step",
-        side="eager",
-        label=label,
-        precision=read.precision,
-        phase="step",
-        backend="torch",
-        source=read.path.name,
-        ops=read.ops,
-        labels=labels(read.ops),
-        latency_ns=latency,
-        traced_ns=read.steps,
-        outside_ns={} if read.on_device else outside,
-        checks=[
-            read.counted,
-            second,
-            *latency_.host_slowed(_cost(read.steps, latency), _sources(read, read.ops)),
-            *audited,
-        ],
-        precision_run=shares,
-        host=_host_block(read, latency),
-        warned=capture.warned(read.host),
-    )
+    return outside

@@ -18,10 +18,10 @@ from ..checks.closure import counted, lost
 from ..costs.iterations import labels
 from ..costs.layers import of_ops
 from ..host import capture as capture_
-from ..model.side import SideData
+from ..model.comparison import Side
 from . import engine_ops
 from . import floors as floors_
-from .captured import BACKENDS, Captured
+from .captured import BACKENDS, Captured, Series, measured
 from .files import EngineFiles
 
 
@@ -45,28 +45,17 @@ def engine(files: EngineFiles) -> Captured:
     checks += filter(None, [precision_.check(precision, ran, claims=claims, label=label)])
     table = of_ops(ops, name, capture.described)
     host = capture_.read(capture.raw, files.command)
-    side = SideData(
-        key=f"engine/{name}/inference",
-        side="engine",
-        label=label,
+    side = Side(
+        task="engine",
         precision=precision,
-        phase="inference",
         backend=backend,
+        phase="inference",
+        label=label,
         source=capture.raw.name,
-        ops=ops,
-        labels=labels(ops, "no module"),
-        latency_ns=latency.latency_ns,
-        target=latency.target,
-        processes=latency.sizes(),
-        traced_ns=traced,
-        queued_ns=latency.queued_ns,
-        queued_processes=latency.queued_sizes(),
-        device={**latency_.device(latency), **on_cpu(files)},
+        precision_run=ran.share if ran and ran.told() else precision_.precision_run(table),
         checks=checks,
         parity=parity(files),
-        precision_run=ran.share if ran and ran.told() else None,
-        layers=table,
-        floors=floors_.of_engine(files, table),
+        device={**latency_.device(latency), **on_cpu(files)},
         host=capture_.block(
             host,
             ops,
@@ -75,10 +64,20 @@ def engine(files: EngineFiles) -> Captured:
             cuda_graph=bool(latency.facts.cuda_graph),
         ),
         warned=capture_.warned(host),
-        nodes=capture.nodes,
         rebuild_noise=None if files.rebuild is None else files.rebuild.relative_difference,
     )
-    return Captured(files, [side], ops)
+    whole = measured(
+        side,
+        ops,
+        labels(ops, "no module"),
+        Series(latency.latency_ns, latency.sizes(), latency.target),
+        traced,
+        Series(latency.queued_ns, latency.queued_sizes()),
+        layers=table,
+        nodes=capture.nodes,
+        floors=floors_.of_engine(files, table),
+    )
+    return Captured(files, [whole], ops)
 
 
 def parity(files: EngineFiles) -> dict[str, Any] | None:

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import convert
 
 from ...core.documents import Build, Eager, Machine, MachineState, Measured, Model
-from ..checks.precision import precision_run
 from ..formatting import percent
-from ..model.side import SideData, SideFacts
+from ..model.comparison import Side
+from ..model.side import SideFacts
 from .captured import Captured
 from .eager import DTYPES
 from .files import EagerFiles, EngineFiles
@@ -27,7 +27,7 @@ def collect(
 ) -> list[SideFacts]:
     """The facts of every side; `manifests` by the names of steps."""
     rows = []
-    for side, files in ((side, c.files) for c in captures for side in c.sides):
+    for side, files in ((s.side, c.files) for c in captures for s in c.sides):
         step = manifests.get(_step(files), {})
         facts = engine(side, files) if isinstance(files, EngineFiles) else eager(side, files)
         if facts["cpu"] is None:
@@ -36,7 +36,7 @@ def collect(
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
         facts["inputs"] = _inputs_hash(step)
         facts["model"] = facts["inputs"] or _inputs_hash(manifests.get("export/model", {}))
-        rows.append(SideFacts(side.key, side.label, side.side, facts))
+        rows.append(SideFacts(side.key, side.label, side.task, facts))
     return rows
 
 
@@ -55,14 +55,14 @@ def _inputs_hash(step: Mapping[str, Any]) -> str | None:
     return None
 
 
-def engine(side: SideData, files: EngineFiles) -> dict[str, Any]:
+def engine(side: Side, files: EngineFiles) -> dict[str, Any]:
     """Facts of an engine: an inference graph, so never in train mode and without dropout."""
     latency, build = files.latency or Measured(), files.build or Build()
     model, facts = files.model or Model(), latency.facts
     device = _device(files.backend, facts.providers or build.providers)
     return {
         "precision": side.precision,
-        "compute": _compute(side.precision_run or precision_run(side.layers)),
+        "compute": _compute(side.precision_run),
         "tf32": _tf32(side, device),
         "device": device,
         "gpu": _gpu(device, facts.device.name),
@@ -89,14 +89,14 @@ _OF_EAGER = (
 )  # fmt: skip
 
 
-def eager(side: SideData, files: EagerFiles) -> dict[str, Any]:
+def eager(side: Side, files: EagerFiles) -> dict[str, Any]:
     """Facts of an eager capture, as its meta file has them."""
     meta, latency = files.meta or Eager(), files.latency or Measured()
     weights = None if meta.weights is None else [DTYPES.get(w, w) for w in meta.weights]
     return {
         **{k: getattr(meta, k) for k in _OF_EAGER},
         "precision": side.precision,
-        "compute": _compute(side.precision_run or {}),
+        "compute": _compute(side.precision_run),
         "device": meta.device,
         "gpu": _gpu(meta.device, meta.gpu or meta.device_name),
         "weights": None if weights is None else "+".join(weights),
@@ -133,7 +133,7 @@ def _described(state: MachineState) -> str | None:
     return ", ".join(filter(None, words)) or None
 
 
-def _tf32(side: SideData, device: str | None) -> bool | None:
+def _tf32(side: Side, device: str | None) -> bool | None:
     """CPUs have none. Engines for a GPU are built without it in fp32 alone; half ones leave it to
     the layers that they keep in float."""
     if device == "cpu":

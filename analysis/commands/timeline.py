@@ -81,13 +81,13 @@ def timeline(
         if not captured:
             problems.raise_first()
         missing = [one for one in problems.listed(run) if "file" in one]
-        lacking = [p for p in wanted if all(c.sides[-1].precision != p for c in captured)]
+        lacking = [p for p in wanted if all(c.sides[-1].side.precision != p for c in captured)]
         if lacking or not captured:
             _say(missing)
             what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
-            captured = [c for c in captured if c.sides[-1].precision in wanted]
+            captured = [c for c in captured if c.sides[-1].side.precision in wanted]
         if iteration is not None:
             _require(run, captured, iteration)
         of_counters = Problems()
@@ -124,7 +124,7 @@ def _require(run: Run, captured: Sequence[Captured], iteration: int) -> None:
     """InputError where a side has iterations, and not this one: it would be drawn empty."""
     from ..timeline.iteration import iterations
 
-    have = {c.sides[-1].label: iterations(c.ops) for c in captured}
+    have = {c.sides[-1].side.label: iterations(c.ops) for c in captured}
     lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]
     if lacking:
         there = ", ".join(f"{label} {_ranges(n)}" for label, n in have.items() if n)

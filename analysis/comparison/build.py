@@ -1,7 +1,7 @@
 """The view: everything the report shows, made from tables. Pure: reads no file.
 
-`build` takes one `SideData` per column (an engine, an eager phase) and makes the rows: modules at
-every depth, blocks, kinds, rows without a module, layers, nodes and ratios.
+`build` takes one `MeasuredSide` per column (an engine, an eager phase) and makes the rows:
+modules at every depth, blocks, kinds, rows without a module, layers, nodes and ratios.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ from ...core import module_paths
 from ...core.series import in_order
 from ...core.stats import Estimate
 from ...core.tables import OUTSIDE_OPERATORS, UNRESOLVED
-from ..checks import steadiness
-from ..checks.precision import precision_run
 from ..costs import modules as modules_
-from ..costs.iterations import Key, phase_shares, stat, sums
-from ..host import launch_bound
+from ..costs.iterations import Key, stat, sums
+from ..costs.measured import MeasuredSide
 from ..model import comparison
 from ..model.layer import MOVEMENT
-from ..model.side import Model, SideData
+from ..model.side import Model
 from . import lead, ratios, savings
-from .columns import Column, reduced
 
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
 
 def build(
-    sides: Sequence[SideData],
+    sides: Sequence[MeasuredSide],
     model: Model,
     *,
     comparability: Sequence[comparison.Difference] = (),
@@ -40,62 +37,25 @@ def build(
     generated: str = "",
 ) -> comparison.Comparison:
     """The view of these sides. Keys of sides are unique."""
-    columns = [reduced(s) for s in sides]
-    units = sorted({u for c in columns for u in c.sums.units()})
-    paths = module_paths.ordered_tree(model.paths, units) if columns else []
-    layer_rows, by_unit = _layers(columns)
-    compared = [_side(c) for c in columns]
-    kinds = _kinds(columns, paths, units, model)
-    marked = lead.mark_lead(ratios.ratios(sides), compared)
+    units = sorted({u for s in sides for u in s.sums.units()})
+    paths = module_paths.ordered_tree(model.paths, units) if sides else []
+    layer_rows, by_unit = _layers(sides)
+    compared = [s.side for s in sides]
+    kinds = _kinds(sides, paths, units, model)
+    marked = lead.mark_lead(ratios.ratios(compared), compared)
     return comparison.Comparison(
         title=model.title,
         generated=generated,
         sides=compared,
         ratios=[savings.add(r, kinds) for r in marked],
-        modules=_module_rows(columns, paths, units, model, by_unit) + _other_rows(columns),
+        modules=_module_rows(sides, paths, units, model, by_unit) + _other_rows(sides),
         kinds=kinds,
         layers=layer_rows,
-        nodes=[_node(s, n) for s in sides for n in s.nodes],
-        unresolved=[u for c in columns for u in _unresolved(c)],
+        nodes=[_node(s.side.key, n) for s in sides for n in s.nodes],
+        unresolved=[u for s in sides for u in _unresolved(s)],
         comparability=list(comparability),
         skipped=list(skipped),
         manifest=manifest or {},
-    )
-
-
-def _side(column: Column) -> comparison.Side:
-    data, made = column.data, column.sums
-    lost = made.where([k.label == UNRESOLVED for k in made.keys]) if made.keys else None
-    everything = int(made.total().sum()) if made.keys else 0
-    unresolved = stat(lost) if lost is not None else None
-    run = data.precision_run
-    return comparison.Side(
-        key=data.key,
-        task=data.side,
-        label=data.label,
-        precision=data.precision,
-        precision_run=dict(precision_run(data.layers) if run is None else run),
-        phase=data.phase,
-        backend=data.backend,
-        source=data.source,
-        latency=steadiness.summary(data.latency_ns, data.processes) or Estimate(),
-        traced=in_order(_by_iteration(data.traced_ns)) or Estimate(),
-        coverage=1 - int(lost.sum()) / everything if lost is not None and everything else None,
-        operation_ns=column.total,
-        unresolved_ns=unresolved.median if unresolved else None,
-        checks=list(data.checks),
-        parity=None if data.parity is None else dict(data.parity),
-        queued=steadiness.summary(data.queued_ns, data.queued_processes) or Estimate(),
-        launch_bound=launch_bound.bound(data.latency_ns, data.queued_ns),
-        device=dict(data.device),
-        host=data.host,
-        warned=list(data.warned),
-        rebuild_noise=data.rebuild_noise,
-        steadiness=steadiness.judge(data.latency_ns, data.target, data.processes),
-        # No width was asked of these.
-        traced_steadiness=steadiness.judge(_by_iteration(data.traced_ns)),
-        queued_steadiness=steadiness.judge(data.queued_ns, of=data.queued_processes),
-        phase_shares=phase_shares(data.ops) if data.phase == "step" else None,
     )
 
 
@@ -104,19 +64,19 @@ def _by_iteration(samples: Mapping[int, int]) -> list[int]:
 
 
 def _present(
-    columns: Sequence[Column], regions: Sequence[Collection[str]]
+    sides: Sequence[MeasuredSide], regions: Sequence[Collection[str]]
 ) -> list[dict[str, comparison.Cost]]:
     """For every region, its cost by side key where something was measured."""
     found: list[dict[str, comparison.Cost]] = [{} for _ in regions]
-    for column in columns:
-        for costs, cost in zip(found, column.costs(regions), strict=True):
+    for side in sides:
+        for costs, cost in zip(found, side.costs(regions), strict=True):
             if cost is not None:
-                costs[column.data.key] = cost
+                costs[side.key] = cost
     return found
 
 
 def _module_rows(
-    columns: Sequence[Column],
+    sides: Sequence[MeasuredSide],
     paths: Sequence[str],
     units: Sequence[str],
     model: Model,
@@ -125,10 +85,10 @@ def _module_rows(
     """Modules in preorder, each followed by the blocks whose common parent it is."""
     inner = {module_paths.parent(p) for p in paths if p}
     regions = modules_.subtree_regions(paths, units)
-    groups = _block_members(columns, inner)
+    groups = _block_members(sides, inner)
     rows = []
     below: dict[str, list[comparison.ModuleRow]] = {}
-    for members, costs in zip(groups, _present(columns, groups), strict=True):
+    for members, costs in zip(groups, _present(sides, groups), strict=True):
         parent = module_paths.common_parent(members)
         single = len(members) == 1
         below.setdefault(parent, []).append(
@@ -145,7 +105,7 @@ def _module_rows(
                 layers=_layers_of(members, by_unit),
             )
         )
-    for path, costs, region in zip(paths, _present(columns, regions), regions, strict=True):
+    for path, costs, region in zip(paths, _present(sides, regions), regions, strict=True):
         row = comparison.ModuleRow(
             id=f"module:{path}",
             parent=f"module:{module_paths.parent(path)}" if path else None,
@@ -162,12 +122,12 @@ def _module_rows(
     return rows
 
 
-def _block_members(columns: Sequence[Column], inner: Collection[str]) -> list[tuple[str, ...]]:
+def _block_members(sides: Sequence[MeasuredSide], inner: Collection[str]) -> list[tuple[str, ...]]:
     """The distinct blocks of all sides: linked modules, and the own operations of modules that
     have children. A leaf that shares nothing is its own block already."""
     found: dict[tuple[str, ...], None] = {}
-    for column in columns:
-        for members in modules_.blocks(column.sums.keys):
+    for side in sides:
+        for members in modules_.blocks(side.sums.keys):
             if len(members) > 1 or members[0] in inner:
                 found[members] = None
     return sorted(found)
@@ -191,21 +151,20 @@ def _layers_of(units: Iterable[str], by_unit: Mapping[str, list[str]]) -> list[s
     return list(dict.fromkeys(i for u in units for i in by_unit.get(u, ())))
 
 
-def _other_rows(columns: Sequence[Column]) -> list[comparison.ModuleRow]:
+def _other_rows(sides: Sequence[MeasuredSide]) -> list[comparison.ModuleRow]:
     """Costs that are no module's: one row per label, unresolved and the time outside last."""
     costs: dict[str, dict[str, comparison.Cost]] = {}
-    for column in columns:
-        for key, samples in zip(column.sums.keys, column.sums.matrix, strict=True):
+    for side in sides:
+        for key, samples in zip(side.sums.keys, side.sums.matrix, strict=True):
             summary = stat(samples)
             if key.label is not None and summary is not None:
-                share = summary.median / column.total if column.total else None
-                cost = comparison.Cost(summary, summary, share)
-                costs.setdefault(key.label, {})[column.data.key] = cost
-        outside = in_order(_by_iteration(column.data.outside_ns))
+                cost = comparison.Cost(summary, summary, side.share(summary.median))
+                costs.setdefault(key.label, {})[side.key] = cost
+        outside = in_order(_by_iteration(side.outside_ns))
         if outside is not None:
             # Not a part of operation time, so it has no share of it.
             cost = comparison.Cost(outside, outside, None)
-            costs.setdefault(OUTSIDE_OPERATORS, {})[column.data.key] = cost
+            costs.setdefault(OUTSIDE_OPERATORS, {})[side.key] = cost
     last = {UNRESOLVED: 1, OUTSIDE_OPERATORS: 2}
     ordered = sorted(
         costs,
@@ -229,7 +188,7 @@ def _other_rows(columns: Sequence[Column]) -> list[comparison.ModuleRow]:
 
 
 def _kinds(
-    columns: Sequence[Column], paths: Sequence[str], units: Sequence[str], model: Model
+    sides: Sequence[MeasuredSide], paths: Sequence[str], units: Sequence[str], model: Model
 ) -> list[comparison.Kind]:
     """Kinds that are repeated or have operations of their own, the most expensive first."""
     groups = module_paths.kinds(paths)
@@ -240,7 +199,7 @@ def _kinds(
     own = set(units)
     names = [k for k, ms in groups.items() if inside[k] and (len(ms) > 1 or own & set(ms))]
     found: list[comparison.Kind] = []
-    for name, costs in zip(names, _present(columns, [inside[n] for n in names]), strict=True):
+    for name, costs in zip(names, _present(sides, [inside[n] for n in names]), strict=True):
         classes = {model.classes.get(m) for m in groups[name]}
         found.append(
             comparison.Kind(
@@ -254,23 +213,23 @@ def _kinds(
 
 
 def _layers(
-    columns: Sequence[Column],
+    sides: Sequence[MeasuredSide],
 ) -> tuple[list[comparison.LayerRow], dict[str, list[str]]]:
     """Layer rows, and the ids of the layers that serve each unit."""
     rows: list[comparison.LayerRow] = []
     by_unit: dict[str, list[str]] = {}
-    for column in columns:
-        if column.data.layers is None:
+    for side in sides:
+        if side.layers is None:
             continue
-        for i, row in enumerate(column.data.layers.to_pylist()):
-            identity = f"{column.data.key}#{i}"
+        for i, row in enumerate(side.layers.to_pylist()):
+            identity = f"{side.key}#{i}"
             for module in row["modules"] or ():
                 by_unit.setdefault(module, []).append(identity)
             median = row["median_ns"]
             rows.append(
                 comparison.LayerRow(
                     id=identity,
-                    side=column.data.key,
+                    side=side.key,
                     layer=row["layer"],
                     kind=row["kind"] or "unknown",
                     rule=row["rule"] or UNRESOLVED,
@@ -282,11 +241,11 @@ def _layers(
                         median=median,
                         low=row["ci_low_ns"],
                         high=row["ci_high_ns"],
-                        n=len(column.sums.iterations) if median is not None else 0,
+                        n=len(side.sums.iterations) if median is not None else 0,
                     ),
-                    share=median / column.total if median is not None and column.total else None,
+                    share=None if median is None else side.share(median),
                     # Movement has the floor of nobody, also where it shares a layer's name.
-                    floor=None if row["kind"] == MOVEMENT else column.data.floors.get(row["layer"]),
+                    floor=None if row["kind"] == MOVEMENT else side.floors.get(row["layer"]),
                     precision_in=row["precision_in"],
                     precision_out=row["precision_out"],
                     compute_precision=row["compute_precision"],
@@ -296,9 +255,9 @@ def _layers(
     return rows, by_unit
 
 
-def _node(side: SideData, node: Mapping[str, Any]) -> comparison.Node:
+def _node(side: str, node: Mapping[str, Any]) -> comparison.Node:
     return comparison.Node(
-        side=side.key,
+        side=side,
         name=node["name"],
         op=node.get("op", ""),
         module=node.get("module"),
@@ -307,19 +266,18 @@ def _node(side: SideData, node: Mapping[str, Any]) -> comparison.Node:
     )
 
 
-def _unresolved(column: Column) -> list[comparison.Unresolved]:
+def _unresolved(side: MeasuredSide) -> list[comparison.Unresolved]:
     """The operations without a module that nothing explains, by name, the largest first."""
-    data = column.data
-    if Key(None, UNRESOLVED) not in column.sums.keys:
+    if Key(None, UNRESOLVED) not in side.sums.keys:
         return []
-    rows = data.ops.select(["layer", "name", "modules", "rule"]).to_pylist()
-    labels = data.labels.to_pylist() if data.labels is not None else [UNRESOLVED] * len(rows)
+    rows = side.ops.select(["layer", "name", "modules", "rule"]).to_pylist()
+    labels = side.labels.to_pylist()
     names = [
         (r["layer"] or r["name"] or "unnamed") if not r["modules"] and label == UNRESOLVED else None
         for r, label in zip(rows, labels, strict=True)
     ]
     chosen = np.array([n is not None for n in names], dtype=bool)
-    part = data.ops.filter(pa.array(chosen))
+    part = side.ops.filter(pa.array(chosen))
     by_name = sums(part, pa.array([n for n in names if n is not None], type=pa.string()))
     found = []
     for key, samples in zip(by_name.keys, by_name.matrix, strict=True):
@@ -327,10 +285,10 @@ def _unresolved(column: Column) -> list[comparison.Unresolved]:
         if summary is not None:
             found.append(
                 comparison.Unresolved(
-                    side=data.key,
+                    side=side.key,
                     name=key.label or "",
                     ns=summary.median,
-                    share=summary.median / column.total if column.total else None,
+                    share=side.share(summary.median),
                     why="no name, index, tensor or order tells which module it serves",
                 )
             )

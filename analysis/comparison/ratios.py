@@ -5,48 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...core.stats import Stat, ratio
-from ..checks import steadiness
-from ..model import comparison
-from ..model.side import SideData
+from ...core.stats import Estimate, ratio
+from ..model.comparison import Ratio, Side
 
 
-def ratios(sides: Sequence[SideData]) -> list[comparison.Ratio]:
+def ratios(sides: Sequence[Side]) -> list[Ratio]:
     """Latency of the slower kind of side over the engine's, with intervals; fastest engine first.
 
     Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
     Runtime's CUDA provider in the same precision; and each engine against the same backend's
     fp32. The noise of building, where it was measured, is in the interval.
     """
-    by_key = {
-        s.key: widened(steadiness.summary(s.latency_ns, s.processes), s.rebuild_noise)
-        for s in sides
-    }
-    found: list[comparison.Ratio] = []
+    by_key = {s.key: widened(s.latency, s.rebuild_noise) for s in sides}
+    found: list[Ratio] = []
     for over, under in _pairs(sides):
         value = ratio(by_key[over], by_key[under])
-        if value is not None and value["ratio"] is not None:
-            found.append(
-                comparison.Ratio(
-                    over=over,
-                    under=under,
-                    ratio=value["ratio"],
-                    low=value["low"],
-                    high=value["high"],
-                )
-            )
-
-    def latency(of: comparison.Ratio) -> int:
-        stat = by_key[of.under]
-        return 0 if stat is None else stat.median
-
-    return sorted(found, key=latency)
+        if value is not None:
+            found.append(Ratio(over, under, *value))
+    return sorted(found, key=lambda r: by_key[r.under].median or 0)
 
 
-def _pairs(sides: Sequence[SideData]) -> list[tuple[str, str]]:
+def _pairs(sides: Sequence[Side]) -> list[tuple[str, str]]:
     """(over, under) by key; what an engine is held against first comes first."""
-    eager = {s.precision: s.key for s in sides if s.side == "eager" and s.phase == "inference"}
-    engines = [s for s in sides if s.side == "engine"]
+    eager = {s.precision: s.key for s in sides if s.task == "eager" and s.phase == "inference"}
+    engines = [s for s in sides if s.task == "engine"]
     against_eager, against_runtime, against_fp32 = [], [], []
     for s in engines:
         reference = eager.get(s.precision) or eager.get("fp32")
@@ -64,10 +46,10 @@ def _pairs(sides: Sequence[SideData]) -> list[tuple[str, str]]:
     return [*against_eager, *against_runtime, *against_fp32]
 
 
-def widened(summary: Stat | None, noise: float | None) -> Stat | None:
-    """The summary with its interval made wider by the noise of building: another build's median
+def widened(latency: Estimate, noise: float | None) -> Estimate:
+    """The latency with its interval made wider by the noise of building: another build's median
     may lie that much off, so no comparison may rest on less."""
-    if summary is None or not noise or summary.low is None or summary.high is None:
-        return summary
-    low, high = round(summary.low * (1 - noise)), round(summary.high * (1 + noise))
-    return replace(summary, low=max(low, 0), high=high)
+    if not noise or latency.low is None or latency.high is None:
+        return latency
+    low, high = round(latency.low * (1 - noise)), round(latency.high * (1 + noise))
+    return replace(latency, low=max(low, 0), high=high)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.stats import Estimate
+from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .floor import Floor
 
@@ -89,35 +89,47 @@ class HostSide:
     text: str
 
 
-@dataclass(frozen=True)
-class Side:
-    """One column of the comparison, e.g. the fp16 engine, or the eager backward.
+@dataclass(frozen=True, kw_only=True)
+class SideKey:
+    """What a side is of. No two sides of a comparison have the same."""
 
-    `key` is unique, e.g. ``engine/fp16.onnxruntime/inference`` or ``eager/fp32/backward``.
-    """
-
-    key: str
     task: str  # "engine" or "eager"
-    label: str  # "ONNX Runtime fp16", "eager fp32 backward"
     precision: str  # asked for
-    precision_run: Mapping[str, float]  # compute precision -> share of time, e.g. {"fp32": 1.0}
-    phase: str
     backend: str  # "onnxruntime", "tensorrt", "torch"
+    phase: str
+    rank: int | None = None  # None: there is one process
+
+    @property
+    def key(self) -> str:
+        """``engine/fp16.onnxruntime/inference``, ``eager/fp32/backward``."""
+        of = f"{self.precision}.{self.backend}" if self.task == "engine" else self.precision
+        rank = "" if self.rank is None else f"/rank{self.rank:04d}"
+        return f"{self.task}/{of}/{self.phase}{rank}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side(SideKey):
+    """One column of the comparison, e.g. the fp16 engine, or the eager backward."""
+
+    label: str  # "ONNX Runtime fp16", "eager fp32 backward"
     source: str  # the capture's file
-    latency: Estimate  # unprofiled, end to end (eager phases: of the phase)
-    traced: Estimate  # the same in the profiled run
-    coverage: float | None  # share of operation time resolved to modules, 0..1
-    operation_ns: int | None  # median per iteration of the sum of operation self times
-    unresolved_ns: int | None  # of that, what has no module
-    checks: Sequence[Check]
-    parity: Mapping[str, Any] | None  # max_abs, max_rel, cosine, top1, reference, random_weights
-    queued: Estimate | None = None  # device engines: of inferences queued before they began
+    precision_run: Mapping[str, float] = field(default_factory=dict)  # share of time by precision
+    latency: Estimate = UNMEASURED  # unprofiled, end to end (eager phases: of the phase)
+    traced: Estimate = UNMEASURED  # the same in the profiled run
+    coverage: float | None = None  # share of operation time resolved to modules, 0..1
+    operation_ns: int | None = None  # median per iteration of the sum of operation self times
+    unresolved_ns: int | None = None  # of that, what has no module
+    checks: Sequence[Check] = ()
+    # max_abs, max_rel, cosine, top1, reference, random_weights
+    parity: Mapping[str, Any] | None = None
+    queued: Estimate = UNMEASURED  # device engines: of inferences queued before they began
     launch_bound: float | None = None  # 1 - queued / latency
     # throughput_per_second, cuda_graph, clocks, power, ...
     device: Mapping[str, Any] = field(default_factory=dict)
     host: HostSide | None = None  # of a capture by nsys
     warned: Sequence[str] = ()  # what nsys says that its capture lost, and its errors
-    rebuild_noise: float | None = None  # between two builds, over the first's median
+    # How far apart the medians of two builds were, over the first's; None: not built again.
+    rebuild_noise: float | None = None
     steadiness: Steadiness | None = None  # of the latency
     traced_steadiness: Steadiness | None = None
     queued_steadiness: Steadiness | None = None

@@ -126,8 +126,6 @@ def _time(ns: int | None) -> Cell:
 
 def _estimate(side: Side, which: str) -> Cell:
     e = {"latency": side.latency, "traced": side.traced, "queued": side.queued}[which]
-    if e is None:
-        return _cell(formatting.UNKNOWN)
     exact = formatting.exact(e.median)
     if formatting.known(e.low) and formatting.known(e.high):
         exact += f", 95 % {formatting.exact(e.low)} to {formatting.exact(e.high)}"

@@ -86,7 +86,7 @@ def figures(side: Side) -> dict[str, Any]:
         "steadiness": side.steadiness,
         "phase_shares": side.phase_shares,
         "rebuild_noise": side.rebuild_noise,
-        "queued_median_ns": side.queued.median if side.queued is not None else None,
+        "queued_median_ns": side.queued.median,
         "launch_bound": side.launch_bound,
         "host": side.host and _host(side.host),
         "device": side.device,

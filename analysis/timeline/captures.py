@@ -49,8 +49,8 @@ def of_captured(
 ) -> Source:
     """The source of a capture whose raw file is in `folder`."""
     # Of training the last side is the whole step.
-    side = captured.sides[-1]
-    engine = side.side == "engine"
+    side = captured.sides[-1].side
+    engine = side.task == "engine"
     task = {"inference": "eager"}.get(side.phase, "train")
     key = f"{side.precision}.{side.backend}" if engine else f"{task}.{side.precision}"
     stem, table = counters.get(key, (None, None))

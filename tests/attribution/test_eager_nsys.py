@@ -173,8 +173,8 @@ def test_every_side_on_a_gpu_says_whether_nsys_tells_the_same(tmp_path: Path) ->
 
     def checks(problems: Problems) -> list[list[Any]]:
         sides = eager_of(run, "train", "fp32", problems).sides
-        assert [s.phase for s in sides] == ["forward", "backward", "step"]
-        return [[c for c in s.checks if c.name == "sources"] for s in sides]
+        assert [s.side.phase for s in sides] == ["forward", "backward", "step"]
+        return [[c for c in s.side.checks if c.name == "sources"] for s in sides]
 
     assert checks(Problems()) == [[], [], []]
     as_nsys(trace, captures / "train.fp32.sqlite")

@@ -154,7 +154,7 @@ def test_without_nsys_its_own_profile_serves_and_its_latency_is_not_compared(
     layers = {"schema_version": 1, "layers": LAYERS, "nodes": []}
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
     (side,) = engine_of(run, *CUDA).sides
-    assert [(c.name, c.ok) for c in side.checks] == [
+    assert [(c.name, c.ok) for c in side.side.checks] == [
         ("i", True), ("ii", None), ("iii", None),
     ]  # fmt: skip
 

@@ -45,7 +45,7 @@ def test_layers_of_one_name_are_told_apart_by_occurrence(tmp_path: Path) -> None
 def test_iprofiler_synchronises_so_its_latency_is_not_compared(tmp_path: Path) -> None:
     document = {"layers": ["gemm", "gemm"], "iterations": [[30, 20], [30, 20]]}
     (side,) = engine_of(iprofiler_run(tmp_path, document), "fp16").sides
-    assert [(c.name, c.ok) for c in side.checks] == [
+    assert [(c.name, c.ok) for c in side.side.checks] == [
         ("i", True),
         ("ii", None),
         ("iii", None),
@@ -88,7 +88,7 @@ def test_kernels_under_nsys_are_all_there_and_resolved(traced: Run) -> None:
     write_json(traced.file("captures", "fp16.tensorrt.trace.meta.json"), meta)
     (side,) = engine_of(traced, "fp16").sides
     _, total = kernel_sums(traced.file("captures", "fp16.tensorrt.sqlite"))
-    first = side.checks[0]
+    first = side.side.checks[0]
     assert first.ok is True
     assert dict(first.terms)["kernel in the tables"] == -total
     assert side.layers is not None
@@ -108,4 +108,4 @@ def test_a_wrong_latency_of_a_device_capture_does_not_add_up(traced: Run) -> Non
     write_json(path, {**meta, "latency_ns": [250_000] * iterations})
     (side,) = engine_of(traced, "fp16").sides
     # The operations of one inference span about 190 us of these 250.
-    assert side.checks[1].ok is False
+    assert side.side.checks[1].ok is False

@@ -106,7 +106,7 @@ def test_kernel_time_is_that_of_the_capture(run: Run, precision: str, total_ns: 
     database.close()
     assert side.layers is not None
     assert sum(side.layers["total_ns"].to_pylist()) == total_ns
-    first = side.checks[0]
+    first = side.side.checks[0]
     assert (first.ok, first.residual_ns) == (True, 0)
 
 
@@ -155,7 +155,7 @@ def test_the_report_of_the_fp32_engine_alone_ends_with_0(run: Run) -> None:
 def test_the_host_needs_longer_to_launch_than_the_device_to_run(run: Run) -> None:
     """fp16: first call 15,444,833 ns, last one ends 15,742,442 + 5,574; first kernel 15,498,810,
     last one ends 15,750,048 + 2,720. Read off the file with sqlite3."""
-    host = engine_of(run, "fp16").sides[0].host
+    host = engine_of(run, "fp16").sides[0].side.host
     assert host is not None
     values = {k: v.median for k, v in host.values.items() if v}
     assert values["launches"] == values["operations"] == 28

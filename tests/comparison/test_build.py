@@ -11,20 +11,22 @@ import pyarrow as pa
 import pytest
 import rendering
 from analysis_examples import node, ops, three_modules
+from measured_sides import measured_side
 
 from layerline.analysis.comparison import savings
 from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.iterations import stat
 from layerline.analysis.costs.layers import of_ops
+from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Check, Comparison, Kind
-from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.model.side import Model
 from layerline.analysis.report import headline
 from layerline.analysis.report.headline import Sentence
 
 ENGINE, EAGER = "engine/fp16.ort/inference", "eager/fp32/inference"
 
 
-def engine(**more: Any) -> SideData:
+def engine(**more: Any) -> MeasuredSide:
     table = three_modules()
     described = [
         {"name": "a", "kind": "Gemm", "compute_precision": "fp32"},
@@ -32,8 +34,7 @@ def engine(**more: Any) -> SideData:
         {"name": "d", "kind": "movement", "precision_in": "int64"},
     ]
     facts: dict[str, Any] = {
-        "key": ENGINE,
-        "side": "engine",
+        "task": "engine",
         "label": "ort fp16",
         "precision": "fp16",
         "phase": "inference",
@@ -45,10 +46,10 @@ def engine(**more: Any) -> SideData:
         "layers": of_ops(table, "fp16.ort", described),
         "nodes": [{"name": "a/Op", "op": "Op", "module": "a", "status": "executed", "layer": "a"}],
     }
-    return SideData(**{**facts, **more})
+    return measured_side(**{**facts, **more})
 
 
-def eager(**more: Any) -> SideData:
+def eager(**more: Any) -> MeasuredSide:
     table = ops(
         node("mm", ["a"], [40, 40, 40], kind="op", self_ns=40),
         node("mm2", ["b.c"], [300, 300, 300], kind="op", self_ns=300),
@@ -58,8 +59,7 @@ def eager(**more: Any) -> SideData:
     )
     labels = ["optimizer" if m == [] else "unresolved" for m in table["modules"].to_pylist()]
     facts: dict[str, Any] = {
-        "key": EAGER,
-        "side": "eager",
+        "task": "eager",
         "label": "eager fp32",
         "precision": "fp32",
         "phase": "inference",
@@ -70,7 +70,7 @@ def eager(**more: Any) -> SideData:
         "latency_ns": [450, 451, 452, 453, 454, 455],
         "outside_ns": {0: 50, 1: 60, 2: 70},
     }
-    return SideData(**{**facts, **more})
+    return measured_side(**{**facts, **more})
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def row(view: Comparison, identity: str) -> Any:
 
 
 def test_it_is_plain_json(view: Comparison) -> None:
-    plain = msgspec.to_builtins(view)
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    text = json.dumps(msgspec.to_builtins(view), allow_nan=False)
+    assert json.loads(text) == json.loads(msgspec.json.encode(view))
 
 
 def test_modules_in_preorder_with_blocks_below_their_common_parent(view: Comparison) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from layerline.analysis.comparison.ratios import ratios
-from layerline.analysis.model.side import SideData
+from layerline.analysis.model.comparison import Side
+from layerline.core.stats import UNMEASURED, summarise
 
 
-def side(backend: str, precision: str, ns: int) -> SideData:
+def side(backend: str, precision: str, ns: int) -> Side:
     eager = backend == "torch"
-    return SideData(
-        key=f"{precision}.{backend}", side="eager" if eager else "engine", label=backend,
-        precision=precision, phase="inference", backend=backend, source="made up",
-        ops=pa.table({}), latency_ns=[ns] * 6,
+    return Side(
+        task="eager" if eager else "engine", label=backend, precision=precision, phase="inference",
+        backend=backend, source="made up", latency=summarise([ns] * 6) or UNMEASURED,
     )  # fmt: skip
 
 
@@ -26,17 +24,21 @@ def test_the_fastest_engine_comes_first_with_all_that_it_is_held_against() -> No
         ]
     )  # fmt: skip
     assert [(r.over, r.under, r.ratio) for r in found] == [
-        ("fp16.torch", "fp16.tensorrt", 6.0),
-        ("fp16.onnxruntime-cuda", "fp16.tensorrt", 3.0),
-        ("fp32.tensorrt", "fp16.tensorrt", 4.0),
-        ("fp16.torch", "fp16.onnxruntime-cuda", 2.0),
-        ("fp32.onnxruntime-cuda", "fp16.onnxruntime-cuda", 500 / 300),
-        ("fp32.torch", "fp32.tensorrt", 2.0),
-        ("fp32.onnxruntime-cuda", "fp32.tensorrt", 1.25),
-        ("fp32.torch", "fp32.onnxruntime-cuda", 1.6),
+        ("eager/fp16/inference", "engine/fp16.tensorrt/inference", 6.0),
+        ("engine/fp16.onnxruntime-cuda/inference", "engine/fp16.tensorrt/inference", 3.0),
+        ("engine/fp32.tensorrt/inference", "engine/fp16.tensorrt/inference", 4.0),
+        ("eager/fp16/inference", "engine/fp16.onnxruntime-cuda/inference", 2.0),
+        (
+            "engine/fp32.onnxruntime-cuda/inference",
+            "engine/fp16.onnxruntime-cuda/inference",
+            500 / 300,
+        ),
+        ("eager/fp32/inference", "engine/fp32.tensorrt/inference", 2.0),
+        ("engine/fp32.onnxruntime-cuda/inference", "engine/fp32.tensorrt/inference", 1.25),
+        ("eager/fp32/inference", "engine/fp32.onnxruntime-cuda/inference", 1.6),
     ]
 
 
 def test_an_engine_without_eager_of_its_precision_is_held_against_fp32() -> None:
     (found,) = ratios([side("tensorrt", "bf16", 100), side("torch", "fp32", 800)])
-    assert (found.over, found.ratio) == ("fp32.torch", 8.0)
+    assert (found.over, found.ratio) == ("eager/fp32/inference", 8.0)

@@ -40,11 +40,11 @@ def test_interval_of_known_samples():
 
 def test_the_ratio_interval_holds_both_intervals():
     over, under = stats.summarise(range(100, 120)), stats.summarise(range(50, 70))
-    r = stats.ratio(over, under)
-    assert r["low"] == over.low / under.high
-    assert r["high"] == over.high / under.low
-    assert r["low"] <= r["ratio"] <= r["high"]
-    assert stats.ratio(over, None) is None
+    value, low, high = stats.ratio(over, under)
+    assert low == over.low / under.high
+    assert high == over.high / under.low
+    assert low <= value <= high
+    assert stats.ratio(over, stats.Estimate()) is None
     assert stats.ratio(over, stats.summarise([0] * 10)) is None
 
 

@@ -113,7 +113,7 @@ def of_eager(
     counted_table = counted_table.set_column(at, "layer", pa.array(names))
     key = f"eager/fp16/{phases[0]}"
     view["layers"] = []
-    view["sides"][0]["key"] = key
+    view["sides"][0].update(task="eager", backend="torch", phase=phases[0])
     for module in view["modules"]:
         cost = module["costs"][views.KEY]
         there = () if module["path"] == without else phases

@@ -11,6 +11,7 @@ import rendering
 from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured_sides import measured_side
 
 from layerline.analysis import formatting
 from layerline.analysis.checks import latency as latency_
@@ -18,8 +19,9 @@ from layerline.analysis.commands.report import _comparisons
 from layerline.analysis.comparison import lead, savings
 from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.iterations import phase_shares
+from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Comparison, Cost, Difference, Place
-from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.model.side import Model
 from layerline.analysis.report import answer
 from layerline.core.stats import Estimate
 
@@ -27,15 +29,14 @@ US = 1_000
 TIMES = [100, 101, 99, 100, 102, 98, 100, 101]  # no trend, interval [98, 102] at eight samples
 
 
-def a_side(name: str, precision: str, latency: int, **more: Any) -> SideData:
+def a_side(name: str, precision: str, latency: int, **more: Any) -> MeasuredSide:
     """Eight iterations at about `latency` us; attn and mlp at the us given, 8 % apart at most."""
     backend = {"eager": "torch", "TensorRT": "tensorrt", "CPU": "onnxruntime"}[name]
     costs = {"attn": 200, "mlp": 300, **more.pop("costs", {})}
     table = ops(*(node(m, [m], [us * 10 * t for t in TIMES]) for m, us in costs.items()))
     kind = "eager" if name == "eager" else "engine"
     facts: dict[str, Any] = {
-        "key": f"{kind}/{precision}.{backend}/inference",
-        "side": kind,
+        "task": kind,
         "label": f"{name} {precision}",
         "precision": precision,
         "phase": "inference",
@@ -47,10 +48,10 @@ def a_side(name: str, precision: str, latency: int, **more: Any) -> SideData:
         "target": 0.05,
         "precision_run": {precision: 1.0},
     }
-    return SideData(**{**facts, **more})
+    return measured_side(**{**facts, **more})
 
 
-def made(*sides: SideData) -> Comparison:
+def made(*sides: MeasuredSide) -> Comparison:
     return build(list(sides), Model("m", ["", "attn", "mlp"]))
 
 
@@ -140,11 +141,12 @@ def test_a_saving_is_never_told_both_ways(values: tuple[int, ...], spread: int) 
 
 
 def test_too_few_iterations_to_be_sure_of_a_saving_are_said() -> None:
-    def short(side: SideData) -> SideData:
-        few = ops(node("attn", ["attn"], [300 if side.side == "eager" else 100] * 3))
-        return SideData(**{**vars(side), "ops": few, "labels": pa.array(["unresolved"] * 3)})
+    def few(us: int) -> dict[str, Any]:
+        return {"ops": ops(node("attn", ["attn"], [us] * 3)), "labels": None}
 
-    view = made(short(a_side("eager", "fp32", 9_000)), short(a_side("TensorRT", "fp32", 4_000)))
+    view = made(
+        a_side("eager", "fp32", 9_000, **few(300)), a_side("TensorRT", "fp32", 4_000, **few(100))
+    )
     assert texts(view)[1].endswith("attn (200 ns); too few iterations to say how sure.")
     assert rendering.headline(view)[1].tone == "neutral"
     assert answer.comparisons(view)[0]["saves"] == "attn 200 ns, no interval"
@@ -283,8 +285,8 @@ def test_shares_of_a_step_are_of_the_same_iteration() -> None:
     found = phase_shares(table)
     assert list(found) == ["forward", "backward", "optimizer"]
     assert found == pytest.approx({"forward": 0.4, "backward": 0.5, "optimizer": 0.1})
-    side = a_side("eager", "fp32", 9_000, ops=table, labels=None, phase="step")
-    view = made(SideData(**{**vars(side), "key": "eager/fp32/step", "label": "eager fp32 step"}))
+    more = {"ops": table, "labels": None, "phase": "step", "label": "eager fp32 step"}
+    view = made(a_side("eager", "fp32", 9_000, **more))
     assert (
         "eager fp32 step takes 9.00 ms; shares of operation time within an iteration, averaged: "
         "forward 40.0 %, backward 50.0 %, optimizer 10.0 %." in texts(view)
@@ -353,7 +355,7 @@ def test_summary_and_terminal_have_the_table(monkeypatch: pytest.MonkeyPatch) ->
         a_side("CPU", "fp32", 5_000),
     )
     written = rendering.summary(view)
-    assert written["ratios"][0]["over"] == "eager/fp32.torch/inference"
+    assert written["ratios"][0]["over"] == "eager/fp32/inference"
     assert written["engines"]["fp32.tensorrt"]["steadiness"]["settled"] is True
     monkeypatch.setenv("COLUMNS", "200")
     lines = list(_comparisons(written["comparisons"]))
@@ -374,7 +376,7 @@ def test_without_any_comparison_each_whole_side_stands_alone() -> None:
 
 def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
-    row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32.torch/inference"])
+    row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/inference"])
     said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
     view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])

@@ -14,12 +14,14 @@ import rendering
 import report_views as views
 from analysis_examples import node, ops
 from captured import eager_of
+from measured_sides import measured_side
 
 from layerline.analysis import formatting
 from layerline.analysis.comparison import lead
 from layerline.analysis.comparison.build import build
+from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Comparison, Ratio
-from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.model.side import Model
 from layerline.analysis.report import answer, cells, headline, ledger, payload
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
@@ -32,16 +34,15 @@ WIDE = [ms * MS for ms in (50, 44, 56, 47, 53, 43, 57, 49, 51, 45)]
 TIMES = [100, 101, 99, 100, 102, 98, 100, 101]
 
 
-def a_side(key: str, label: str, phase: str, latency: list[int], **more: Any) -> SideData:
+def a_side(key: str, label: str, phase: str, latency: list[int], **more: Any) -> MeasuredSide:
     table = ops(node("mlp", ["mlp"], [us * 1000 for us in TIMES]))
     precision = label.split()[1]
     facts: dict[str, Any] = {
-        "key": key,
-        "side": key.split("/")[0],
+        "task": key.split("/")[0],
         "label": label,
         "precision": precision,
         "phase": phase,
-        "backend": "torch",
+        "backend": key.split("/")[1].partition(".")[2] or "torch",
         "source": "x.json",
         "ops": table,
         "labels": pa.array(["unresolved"] * len(table)),
@@ -49,10 +50,10 @@ def a_side(key: str, label: str, phase: str, latency: list[int], **more: Any) ->
         "target": 0.05,
         "precision_run": {precision: 1.0},
     }
-    return SideData(**{**facts, **more})
+    return measured_side(**{**facts, **more})
 
 
-def made(*sides: SideData) -> Comparison:
+def made(*sides: MeasuredSide) -> Comparison:
     return build(list(sides), Model("m", ["", "mlp"]))
 
 
@@ -89,9 +90,8 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
         "target": 0.1,
     }
     write_json(run.file("captures", "train.fp32.latency.json"), latency)
-    sides = {s.phase: s for s in eager_of(run, "train", "fp32", Problems()).sides}
-    assert {p: s.target for p, s in sides.items()} == dict.fromkeys(sides, 0.1)
-    view = build(list(sides.values()), Model("m", ["", "a"]))
+    view = build(eager_of(run, "train", "fp32", Problems()).sides, Model("m", ["", "a"]))
+    assert {s.steadiness and s.steadiness.target for s in view.sides} == {0.1}
     faults = {s.phase: lead.unsettled(s) for s in view.sides}
     assert "has an interval wider than asked" in faults["forward"][-1]
     assert faults["backward"] == faults["step"] == []

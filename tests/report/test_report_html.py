@@ -129,6 +129,8 @@ def test_hostile_names_add_no_element() -> None:
     def tame(value: Any) -> Any:
         if isinstance(value, str) and value in views.HOSTILE:
             return f"name {views.HOSTILE.index(value)}"
+        if value == views.engine_key(views.HOSTILE[1]):
+            return views.engine_key("name 1")
         if isinstance(value, list):
             return [tame(v) for v in value]
         if isinstance(value, dict):

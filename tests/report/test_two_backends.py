@@ -6,21 +6,22 @@ from typing import Any
 
 import rendering
 from analysis_examples import node, ops
+from measured_sides import measured_side
 
 from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.iterations import labels
-from layerline.analysis.model.side import Model, SideData
+from layerline.analysis.costs.measured import MeasuredSide
+from layerline.analysis.model.side import Model
 
 LABELS = {"tensorrt": "TensorRT", "onnxruntime-cuda": "ONNX Runtime CUDA",
           "onnxruntime": "ONNX Runtime"}  # fmt: skip
 
 
-def a_side(backend: str, latency: int, attention: int, **more: Any) -> SideData:
+def a_side(backend: str, latency: int, attention: int, **more: Any) -> MeasuredSide:
     table = ops(node("attn", ["attn"], [attention] * 8), node("mlp", ["mlp"], [100] * 8))
     precision = more.pop("precision", "fp16")
-    return SideData(
-        key=f"engine/{precision}.{backend}/inference",
-        side="engine",
+    return measured_side(
+        task="engine",
         label=f"{LABELS[backend]} {precision}",
         precision=precision,
         phase="inference",

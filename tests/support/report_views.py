@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from layerline.analysis.model.comparison import SideKey
+
 FP32 = "engine/fp32.onnxruntime/inference"
 FP16 = "engine/fp16.onnxruntime/inference"
 EAGER = "eager/fp32/inference"
@@ -139,7 +141,7 @@ def side(
         "precision": precision,
         "precision_run": {"fp32": 1.0},
         "phase": phase,
-        "backend": "onnxruntime" if key.startswith("engine") else "torch",
+        "backend": key.split("/")[1].partition(".")[2] or "torch",
         "source": f"captures/{key.replace('/', '.')}.json",
         "latency": estimate(latency),
         "traced": estimate(traced, n=40, spread=0.02),
@@ -590,16 +592,26 @@ def empty() -> dict[str, Any]:
     }
 
 
+def engine_key(precision: str) -> str:
+    """The key of an engine by ONNX Runtime in this precision, whatever that is called."""
+    return SideKey(task="engine", precision=precision, backend="onnxruntime", phase="inference").key
+
+
 def hostile() -> dict[str, Any]:
     """Every string that a file could bring, in every place that shows one."""
     view = one_side()
-    key = HOSTILE[1]
+    key = engine_key(HOSTILE[1])
     one = view["sides"][0]
-    one.update(key=key, label=HOSTILE[0], source=HOSTILE[2], precision_run={HOSTILE[3]: 1.0})
+    one.update(
+        precision=HOSTILE[1],
+        label=HOSTILE[0],
+        source=HOSTILE[2],
+        precision_run={HOSTILE[3]: 1.0},
+    )
     one["checks"][0]["terms"][0][0] = HOSTILE[0]
     one["checks"][0]["text"] = HOSTILE[1]
     one["parity"] = {"max_abs": float("nan"), "cosine": float("inf"), "reference": HOSTILE[0]}
-    other = {**copy.deepcopy(one), "key": "__proto__", "label": "constructor"}
+    other = {**copy.deepcopy(one), "task": "__proto__", "label": "constructor"}
     view["sides"].append(other)
     root = view["modules"][0]
     view["modules"], view["layers"], view["nodes"] = [root], [], []

@@ -150,7 +150,7 @@ def test_every_capture_adds_up_to_its_table(seen: Any) -> None:
     found, drawn = seen
     assert len(found) == 5
     for capture in found:
-        label = capture.sides[-1].label
+        label = capture.sides[-1].side.label
         ops = capture.ops.filter(pc.equal(capture.ops["iteration"], 0))
         ops = ops.filter(pc.is_valid(ops["start_ns"]))
         mine = drawn.on(label, "kernels") + drawn.on(label, "host operators")
@@ -166,7 +166,7 @@ def test_every_capture_adds_up_to_its_table(seen: Any) -> None:
 
 def test_sides_are_aligned_at_their_first_operation_on_the_device(seen: Any) -> None:
     found, drawn = seen
-    labels = [c.sides[-1].label for c in found]
+    labels = [c.sides[-1].side.label for c in found]
     firsts = {min(s.start for s in drawn.on(label, "kernels")) for label in labels}
     assert len(firsts) == 1
     assert min(s.start for s in drawn.slices) == 0  # the longest preparation begins the trace
@@ -476,7 +476,8 @@ def test_an_iteration_that_a_side_lacks_is_refused_and_nothing_overwritten(
         assert caught.value.exit_code == 2
         line = caught.value.line()
         assert f"there is no iteration {wanted} of " in line
-        assert f"{found[0].sides[-1].label} 0 to 1, 3, {found[1].sides[-1].label} 0, " in line
+        first, second = (c.sides[-1].side.label for c in found[:2])
+        assert f"{first} 0 to 1, 3, {second} 0, " in line
         assert path.read_bytes() == b"the report's"
     timeline.main([str(h100.path), "--iteration", "0"], standalone_mode=False)
     assert path.read_bytes() != b"the report's"
@@ -528,7 +529,7 @@ def test_the_trace_processor_finds_no_fault_and_the_same_times(processor: Any, s
         ops = capture.ops.filter(
             pc.is_in(capture.ops["kind"], pa.array(("kernel", "memcpy", "memset")))
         )
-        assert times[capture.sides[-1].label] == pc.sum(ops["duration_ns"]).as_py()
+        assert times[capture.sides[-1].side.label] == pc.sum(ops["duration_ns"]).as_py()
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
