@@ -7,7 +7,7 @@ skipped, with the reason that its stage left.
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +16,9 @@ from ..core import tables
 from ..core.errors import InputError, ToolMissing
 from ..core.module_paths import ordered_tree
 from ..core.run import Run
-from .captures import captured, files, inventory, settings
+from .captures import captured, files, inventory, settings, sweep
 from .captures import counters as counters_
-from .captures import sweep as sweep_
-from .comparison import comparability, sweep
+from .comparison import comparability
 from .comparison.build import build
 from .costs import modules
 from .costs.measured import MeasuredSide
@@ -44,19 +43,11 @@ class Result:
 def analyse(run: Run) -> Result:
     """Read every capture of the run. InputError where there is none, or none can be used."""
     problems = Problems()
-    result = _analyse(run, problems)
-    skipped = problems.listed(run)
-    not_as_left, doubtful = provenance.unlike(run, skipped)
-    view = replace(result.view, skipped=[Skipped(**s) for s in (*skipped, *not_as_left)])
-    return replace(result, view=view, doubtful=doubtful)
-
-
-def _analyse(run: Run, problems: Problems) -> Result:
     exported = files.model(run, problems)
     read = inventory.read(run, exported, problems)
-    sides, parts = [s for c in read for s in c.sides], [c.ops for c in read]
-    batches = sweep_.load(run, captured.BACKENDS, problems)
-    if not sides and batches is None:
+    sides = [s for c in read for s in c.sides]
+    swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
+    if not sides and swept is None:
         problems.raise_first()
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
@@ -64,29 +55,32 @@ def _analyse(run: Run, problems: Problems) -> Result:
     model = inventory.model(run, exported, problems)
     known = settings.collect(read, run.manifests())
     document = record.assemble(run, exported, known, problems)
-    counted = counters(run, problems)
+    table = counters(run, problems)
+    counted = counters_.load(run, sides, table, problems)
+    skipped = problems.listed(run)
+    not_as_left, doubtful = provenance.unlike(run, skipped)
     view = build(
         sides,
         model,
         comparability=comparability.differences(known),
+        skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
         manifest=document,
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        sweep=swept,
+        counters=counted,
     )
-    if batches is not None and exported is not None:
-        remarks = sweep.beside(batches, view.sides, exported.batch, exported.seq)
-        batches = replace(batches, remarks=remarks)
-    measured = counters_.load(run, sides, counted, view, problems)
     return Result(
-        replace(view, counters=measured, sweep=batches),
+        view,
         {
-            "ops": pa.concat_tables(parts or [tables.table("ops", [])]),
+            "ops": pa.concat_tables([c.ops for c in read] or [tables.table("ops", [])]),
             "layers": _layers(sides),
             "latency": _latency(sides),
             "modules": _modules(sides, model),
-            **({} if counted is None else {"counters": counted}),
+            **({} if table is None else {"counters": table}),
         },
         document,
         read,
+        doubtful,
     )
 
 

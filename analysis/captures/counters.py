@@ -19,8 +19,8 @@ from ...core.run import Run
 from ..costs.measured import MeasuredSide
 from ..counters import launches, representatives
 from ..counters import pieces as pieces_
-from ..model.comparison import Comparison, Side
-from ..model.counters import Counted, Uncounted
+from ..model.comparison import Side
+from ..model.counters import Uncounted
 from ..model.floor import Floor
 from ..readers import registry
 from ..readers.base import Artefact
@@ -38,30 +38,25 @@ REFUSED = "ERR_NVGPUCTRPERM"
 
 
 def load(
-    run: Run,
-    sides: Sequence[MeasuredSide],
-    counters: pa.Table | None,
-    view: Comparison,
-    problems: Problems,
-) -> Counted | None:
-    """The counters of every side that runs kernels; None where none does."""
+    run: Run, sides: Sequence[MeasuredSide], counters: pa.Table | None, problems: Problems
+) -> list[bound.Capture | Uncounted]:
+    """What is counted of every side that runs kernels, or why nothing is."""
     captures = by_name(counters)
-    counted: Counted = {"sides": [], "uncounted": []}
+    counted: list[bound.Capture | Uncounted] = []
     for whole in sides:
         side = whole.side
         if side.phase not in ("inference", "step"):
             continue
-        name = _name(side)
-        if name in captures:
-            stem, table = captures[name]
+        if side.stem in captures:
+            stem, table = captures[side.stem]
             meta = optional(run.file("captures", f"{stem}.ncu.meta.json"), Ncu, problems)
             plan = plan_of(run.file("captures"), stem, problems)
             clocks = None if meta is None else meta.clock_control
-            capture = bound.Capture(side.key, table, _floors(run, whole, problems), plan, clocks)
-            counted["sides"].append(bound.side(capture, view))
+            floors = _floors(run, whole, problems)
+            counted.append(bound.Capture(side, table, floors, plan, clocks))
         elif "kernel" in pc.unique(whole.ops["kind"]).to_pylist():
-            counted["uncounted"].append(_uncounted(run, side, name, problems))
-    return counted if counted["sides"] or counted["uncounted"] else None
+            counted.append(_uncounted(run, side, problems))
+    return counted
 
 
 def _floors(run: Run, whole: MeasuredSide, problems: Problems) -> Mapping[str, Floor]:
@@ -72,30 +67,23 @@ def _floors(run: Run, whole: MeasuredSide, problems: Problems) -> Mapping[str, F
     return floors_.of_eager(exported(run.file("export", "nodes.json"), problems), side.precision)
 
 
-def _name(side: Side) -> str:
-    if side.task == "engine":
-        return f"{side.precision}.{side.backend}"
-    return f"{'train' if side.phase == 'step' else 'eager'}.{side.precision}"
-
-
-def _uncounted(run: Run, side: Side, name: str, problems: Problems) -> Uncounted:
+def _uncounted(run: Run, side: Side, problems: Problems) -> Uncounted:
+    """Why a side has no counters, and how to get them."""
     # Also of a capture of every launch.
-    refusals = sorted(run.file("captures").glob(f"{name}.*ncu.refused.json"))
+    refusals = sorted(run.file("captures").glob(f"{side.stem}.*ncu.refused.json"))
     if refusals:
         refusal = optional(refusals[0], Refused, problems) or Refused()
-        why = refusal.why or "ncu was refused"
-        return _row(side, why, refusal.fix or "", REFUSED in why)
-    if any(run.file("captures").glob(f"{name}.*ncu-rep")):
+        why, fix = refusal.why or "ncu was refused", refusal.fix or ""
+    elif any(run.file("captures").glob(f"{side.stem}.*ncu-rep")):
+        why = "its ncu capture holds no counters that can be read here"
         fix = "make this machine read them, see under Skipped"
-        return _row(side, "its ncu capture holds no counters that can be read here", fix, False)
-    of = {"step": " --of train"}.get(side.phase, "" if side.task == "engine" else " --of eager")
-    backend = f" --backend {side.backend}" if side.task == "engine" else ""
-    fix = f"layerline ncu --run RUN{of} --precision {side.precision}{backend} --roofline"
-    return _row(side, "no hardware counters were captured", fix, False)
-
-
-def _row(side: Side, why: str, fix: str, refused: bool) -> Uncounted:
-    return {"key": side.key, "label": side.label, "why": why, "fix": fix, "refused": refused}
+    else:
+        why = "no hardware counters were captured"
+        engine = side.task == "engine"
+        of = "" if engine else " --of train" if side.phase == "step" else " --of eager"
+        backend = f" --backend {side.backend}" if engine else ""
+        fix = f"layerline ncu --run RUN{of} --precision {side.precision}{backend} --roofline"
+    return Uncounted(side.key, side.label, why, fix, refused=REFUSED in why)
 
 
 _CAPTURES = (".ncu-rep", ".ncu.csv", pieces_.FOLDER)

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
 from ...core import sweep
+from ...core.documents import Model
 from ...core.run import Run
 from ...core.stats import Estimate
-from ..model.comparison import Skipped, Sweep, SweepBest, SweepPoint
+from ..model.comparison import Side, Skipped, Sweep, SweepBest, SweepPoint
 from ..rundir.files import optional
 from ..rundir.problems import Problems
 
 SECOND_NS = 1_000_000_000
 
 
-def load(run: Run, labels: Mapping[str, str], problems: Problems | None) -> Sweep | None:
-    """The run's sweep; None where there is none. `labels`: how backends are written."""
+def load(
+    run: Run,
+    labels: Mapping[str, str],
+    problems: Problems | None,
+    sides: Sequence[Side] = (),
+    model: Model | None = None,
+) -> Sweep | None:
+    """The run's sweep; None where there is none. `labels`: how backends are written; `sides`,
+    `model`: of the run itself."""
     document = optional(run.file("captures", "sweep.json"), sweep.Sweep, problems)
-    return None if document is None else view(document, labels)
+    if document is None:
+        return None
+    swept = view(document, labels)
+    remarks = [] if model is None else beside(swept, sides, model.batch, model.seq)
+    return replace(swept, remarks=remarks)
 
 
 def view(document: sweep.Sweep, labels: Mapping[str, str]) -> Sweep:
@@ -104,3 +118,15 @@ def _below(point: SweepPoint, top: SweepPoint) -> bool:
     """Whether a point is surely below the top: unknown intervals are not sure."""
     high, low = point.tokens_high, top.tokens_low
     return high is not None and low is not None and high < low
+
+
+def beside(swept: Sweep, sides: Sequence[Side], batch: Any, sequence: Any) -> list[str]:
+    """Remarks on the points at the run's own `batch` and `sequence` whose latency is not that of
+    the run's own side (`Side.latency`), by more than both intervals."""
+    own = {f"{s.precision}.{s.backend}": s.latency.figures() for s in sides if s.task == "engine"}
+    found = [
+        sweep.remark(p.label, p.batch, p.latency.figures(), own.get(p.key))
+        for p in swept.points
+        if (p.batch, p.sequence) == (batch, sequence)
+    ]
+    return [line for line in found if line]

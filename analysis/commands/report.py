@@ -93,7 +93,7 @@ def _write(run: Run) -> None:
     if counted is not None:
         write_parquet(more[0], counted)
     shown = result.view.counters
-    if shown is not None and shown["sides"]:
+    if shown is not None and shown.sides:
         write_text(more[1], counters_csv.render(result.view))
     made = captures.of_run(run, result.captures, counted)
     writer.write(run.file("report", TIMELINE), made)

@@ -20,8 +20,10 @@ from ..costs import modules as modules_
 from ..costs.iterations import Key, stat, sums
 from ..costs.measured import MeasuredSide
 from ..model import comparison
+from ..model.counters import Counted, Uncounted
 from ..model.layer import MOVEMENT
 from ..model.side import Model
+from ..roofline import bound
 from . import lead, ratios, savings
 
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
@@ -35,12 +37,15 @@ def build(
     skipped: Sequence[comparison.Skipped] = (),
     manifest: Mapping[str, Any] | None = None,
     generated: str = "",
+    sweep: comparison.Sweep | None = None,
+    counters: Sequence[bound.Capture | Uncounted] = (),
 ) -> comparison.Comparison:
     """The view of these sides. Keys of sides are unique."""
     units = sorted({u for s in sides for u in s.sums.units()})
     paths = module_paths.ordered_tree(model.paths, units) if sides else []
     layer_rows, by_unit = _layers(sides)
     compared = [s.side for s in sides]
+    modules = _module_rows(sides, paths, units, model, by_unit) + _other_rows(sides)
     kinds = _kinds(sides, paths, units, model)
     marked = lead.mark_lead(ratios.ratios(compared), compared)
     return comparison.Comparison(
@@ -48,7 +53,7 @@ def build(
         generated=generated,
         sides=compared,
         ratios=[savings.add(r, kinds) for r in marked],
-        modules=_module_rows(sides, paths, units, model, by_unit) + _other_rows(sides),
+        modules=modules,
         kinds=kinds,
         layers=layer_rows,
         nodes=[_node(s.side.key, n) for s in sides for n in s.nodes],
@@ -56,6 +61,22 @@ def build(
         comparability=list(comparability),
         skipped=list(skipped),
         manifest=manifest or {},
+        sweep=sweep,
+        counters=_counted(counters, layer_rows, modules),
+    )
+
+
+def _counted(
+    counters: Sequence[bound.Capture | Uncounted],
+    layers: Sequence[comparison.LayerRow],
+    modules: Sequence[comparison.ModuleRow],
+) -> Counted | None:
+    """What bounds each module and layer; None where no side runs kernels."""
+    if not counters:
+        return None
+    return Counted(
+        sides=[bound.side(c, layers, modules) for c in counters if isinstance(c, bound.Capture)],
+        uncounted=[c for c in counters if isinstance(c, Uncounted)],
     )
 
 

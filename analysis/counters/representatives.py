@@ -227,14 +227,14 @@ class SameWork:
         numbers = list(launches)
         metrics = (m for m in METRICS if m in self._kinds)
         differences = [s for m in metrics if (s := self._of(m, numbers)) is not None]
-        return max(differences, key=lambda s: s["relative"] or 0, default=None)
+        return max(differences, key=lambda s: s.relative or 0, default=None)
 
     def widest(self) -> Spread | None:
         """The kind of work whose measured launches are furthest apart."""
         kinds = {k for of in self._kinds.values() for k in of}
         alone = {self._key[n]: n for of in self._values.values() for n in of}
         differences = [s for k in sorted(kinds) if (s := self.of([alone[k]])) is not None]
-        return max(differences, key=lambda s: s["relative"] or 0, default=None)
+        return max(differences, key=lambda s: s.relative or 0, default=None)
 
     def _of(self, metric: str, launches: Sequence[int]) -> Spread | None:
         values, kinds = self._values[metric], self._kinds[metric]
@@ -247,4 +247,4 @@ class SameWork:
         total = alone + sum(abs(mean) for _, mean, _ in repeated)
         relative = wide / total if total else 0.0 if not wide else None
         number = sum(kinds[k][2] for k in {self._key[n] for n in known} if k in kinds)
-        return {"relative": relative, "metric": metric, "launches": number}
+        return Spread(relative, metric, number)

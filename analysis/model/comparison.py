@@ -106,6 +106,13 @@ class SideKey:
         rank = "" if self.rank is None else f"/rank{self.rank:04d}"
         return f"{self.task}/{of}/{self.phase}{rank}"
 
+    @property
+    def stem(self) -> str:
+        """How its captures are called: ``fp16.onnxruntime``, ``eager.fp32``, ``train.fp32``."""
+        if self.task == "engine":
+            return f"{self.precision}.{self.backend}"
+        return f"{'eager' if self.phase == 'inference' else 'train'}.{self.precision}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Side(SideKey):

@@ -31,9 +31,9 @@ def shown(view: Comparison) -> dict[str, Any] | None:
     """Text for the renderers; null where no side of the view runs kernels. Amounts that no side
     has have no column."""
     found: Counted | None = view.counters
-    if found is None or not (found["sides"] or found["uncounted"]):
+    if found is None or not (found.sides or found.uncounted):
         return None
-    sides = [_side(s) for s in found["sides"]]
+    sides = [_side(s) for s in found.sides]
     rows = [row["cells"] for s in sides for row in s["rows"]]
     kept = [
         i for i in range(len(HEAD)) if i < ALWAYS or any(r[i] != formatting.UNKNOWN for r in rows)
@@ -43,31 +43,31 @@ def shown(view: Comparison) -> dict[str, Any] | None:
             row["cells"] = [row["cells"][i] for i in kept]
     return {
         "title": TITLE,
-        "lead": LEAD if found["sides"] else "",
+        "lead": LEAD if found.sides else "",
         "head": [HEAD[i] for i in kept],
         "text_columns": TEXT_COLUMNS,
         "sides": sides,
-        "uncounted": [{"text": uncounted(u), "refused": u["refused"]} for u in found["uncounted"]],
+        "uncounted": [{"text": uncounted(u), "refused": u.refused} for u in found.uncounted],
     }
 
 
 def uncounted(side: Uncounted) -> str:
     """One line: why there are none, and how to get them."""
-    return f"{side['label']}: {side['why']}. To have them: {side['fix']}"
+    return f"{side.label}: {side.why}. To have them: {side.fix}"
 
 
 def _side(side: CountedSide) -> dict[str, Any]:
-    modules = [r for r in side["rows"] if r["kind"] == "module"]
-    ordered = sorted(modules, key=lambda r: -(r["share"] or 0))[:ROWS_SHOWN]
-    kept = {r["id"] for r in ordered}
+    modules = [r for r in side.rows if r.kind == "module"]
+    ordered = sorted(modules, key=lambda r: -(r.share or 0))[:ROWS_SHOWN]
+    kept = {r.id for r in ordered}
     return {
-        "key": side["key"],
-        "label": side["label"],
+        "key": side.key,
+        "label": side.label,
         "facts": facts(side),
         "rows": [
-            {"cells": cells(r), "text": r["text"], "depth": r["depth"], "path": r["name"]}
+            {"cells": cells(r), "text": r.text, "depth": r.depth, "path": r.name}
             for r in modules
-            if r["id"] in kept
+            if r.id in kept
         ],
         "left": len(modules) - len(ordered),
         "sentences": costliest(side),
@@ -77,27 +77,27 @@ def _side(side: CountedSide) -> dict[str, Any]:
 def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
     """(modules, share of time, text) of the modules with most time that have no module inside,
     those of one kind (``transformer.h.*.mlp.act``) together: what their costliest one says."""
-    inner = {r["parent"] for r in side["rows"] if r["kind"] == "module"}
+    inner = {r.parent for r in side.rows if r.kind == "module"}
     kinds: dict[str, list[CountedRow]] = {}
-    for r in side["rows"]:
-        if r["kind"] == "module" and r["id"] not in inner and r["share"] is not None:
-            kinds.setdefault(kind_of(r["name"]), []).append(r)
-    totals = {kind: sum(r["share"] or 0 for r in rows) for kind, rows in kinds.items()}
+    for r in side.rows:
+        if r.kind == "module" and r.id not in inner and r.share is not None:
+            kinds.setdefault(kind_of(r.name), []).append(r)
+    totals = {kind: sum(r.share or 0 for r in rows) for kind, rows in kinds.items()}
     found = []
     for kind in sorted(kinds, key=lambda k: -totals[k])[:most]:
-        top = max(kinds[kind], key=lambda r: r["share"] or 0)
+        top = max(kinds[kind], key=lambda r: r.share or 0)
         number = len(kinds[kind])
-        name, share, said = top["name"] or "(model)", formatting.percent(totals[kind]), top["text"]
+        name, share, said = top.name or "(model)", formatting.percent(totals[kind]), top.text
         if number > 1:
             name, share = kind, f"{share}, {number} of them"
-            said = f"{_bounds(kinds[kind], top)}{top['name']}: {said}"
+            said = f"{_bounds(kinds[kind], top)}{top.name}: {said}"
         found.append((name, share, said))
     return found
 
 
 def _bounds(rows: Sequence[CountedRow], top: CountedRow) -> str:
     """How many are bound otherwise than the costliest, which stands for them."""
-    others = Counter(r["bound"] for r in rows if r["bound"] != top["bound"])
+    others = Counter(r.bound for r in rows if r.bound != top.bound)
     told = ", ".join(
         f"{n} {f'{bound}-bound' if bound else 'unknown'}" for bound, n in others.most_common()
     )
@@ -106,34 +106,34 @@ def _bounds(rows: Sequence[CountedRow], top: CountedRow) -> str:
 
 def peak(row: CountedRow) -> list[Any] | None:
     """[resource, share of its peak] of what bounds a row, else of what is nearest to its peak."""
-    known = {k: v for k, v in row["shares"].items() if v is not None}
-    if row["bound"] in PEAKS:
-        return [row["bound"], known[row["bound"]]]
+    known = {k: v for k, v in row.shares.items() if v is not None}
+    if row.bound in PEAKS:
+        return [row.bound, known[row.bound]]
     top = max(known, key=known.__getitem__, default=None)
     return None if top is None else [top, known[top]]
 
 
 def details(row: CountedRow) -> list[str]:
     """What else is known of a row, in short."""
-    given = row["launches"] - row["measured"]
-    told = [f"{row['measured']:,} of {row['launches']:,} launches measured"]
+    given = row.launches - row.measured
+    told = [f"{row.measured:,} of {row.launches:,} launches measured"]
     if given:
         told[0] += f", {given:,} by a representative"
-    if row["spread"] is not None:
-        told.append(f"twins differ by {formatting.percent(row['spread']['relative'])} of it")
-    if row["intensity"] is not None:
-        told.append(f"{amount(row['intensity'])} FLOP/byte")
+    if row.spread is not None:
+        told.append(f"twins differ by {formatting.percent(row.spread.relative)} of it")
+    if row.intensity is not None:
+        told.append(f"{amount(row.intensity)} FLOP/byte")
     names = {"issue_busy": "issue slots busy", "sm_busy": "SM busy", "occupancy": "occupancy",
              "dram": "DRAM busy"}  # fmt: skip
-    ipc = row["metrics"]["ipc"]
+    ipc = row.metrics["ipc"]
     if ipc is not None:
         told.append(f"executed IPC {ipc:.2f}")
     told += [
-        f"{text} {_of_hundred(row['metrics'][k])}"
+        f"{text} {_of_hundred(row.metrics[k])}"
         for k, text in names.items()
-        if row["metrics"][k] is not None
+        if row.metrics[k] is not None
     ]
-    told += [f"pipe {name} {_of_hundred(value)}" for name, value in row["pipes"].items()]
+    told += [f"pipe {name} {_of_hundred(value)}" for name, value in row.pipes.items()]
     return told
 
 
@@ -141,77 +141,75 @@ def cells(row: CountedRow) -> list[str]:
     """A row of the table, in the order of `HEAD`; the name is shortened by who shows it."""
     top = peak(row)
     return [
-        row["name"] or "(model)",
-        formatting.percent(row["share"]),
-        row["bound"] or "unknown",
+        row.name or "(model)",
+        formatting.percent(row.share),
+        row.bound or "unknown",
         f"{formatting.percent(top[1])} {top[0]}" if top else formatting.UNKNOWN,
-        amount(row["intensity"]),
-        amount(row["flop"]),
-        formatting.ratio(row["times_flop"]),
-        amount(row["bytes"]),
-        formatting.ratio(row["times_bytes"]),
-        formatting.number(row["launches"]),
-        formatting.number(row["measured"]),
-        formatting.UNKNOWN
-        if row["spread"] is None
-        else formatting.percent(row["spread"]["relative"]),
-        formatting.UNKNOWN if row["metrics"]["ipc"] is None else f"{row['metrics']['ipc']:.2f}",
-        _of_hundred(row["metrics"]["occupancy"]),
+        amount(row.intensity),
+        amount(row.flop),
+        formatting.ratio(row.times_flop),
+        amount(row.bytes),
+        formatting.ratio(row.times_bytes),
+        formatting.number(row.launches),
+        formatting.number(row.measured),
+        formatting.UNKNOWN if row.spread is None else formatting.percent(row.spread.relative),
+        formatting.UNKNOWN if row.metrics["ipc"] is None else f"{row.metrics['ipc']:.2f}",
+        _of_hundred(row.metrics["occupancy"]),
     ]
 
 
 def _uncounted_launches(side: CountedSide) -> str:
-    names = list(side["uncounted_kernels"].items())
+    names = list(side.uncounted_kernels.items())
     which = ", ".join(f"{n:,} of {name}" for name, n in names[:NAMED])
     if len(names) > NAMED:
         which += f", {sum(n for _, n in names[NAMED:]):,} of {len(names) - NAMED} more kernels"
     return (
-        f"{side['uncounted']:,} launches have no counters, and none of the same work has "
+        f"{side.uncounted:,} launches have no counters, and none of the same work has "
         f"({which}); what holds them is unknown. layerline ncu --every counts every launch."
     )
 
 
 def facts(side: CountedSide) -> list[str]:
     """What the capture is, as sentences."""
-    given = side["launches"] - side["measured"]
-    text = f"{side['measured']:,} of {side['launches']:,} launches have counters of their own"
-    if side["iterations"] > 1:
-        text += f", of {side['iterations']:,} iterations; amounts are per iteration"
+    given = side.launches - side.measured
+    text = f"{side.measured:,} of {side.launches:,} launches have counters of their own"
+    if side.iterations > 1:
+        text += f", of {side.iterations:,} iterations; amounts are per iteration"
     if given:
         text += f"; {given:,} were given those of a launch that is the same work (a representative)"
-    if side["spread"] is not None and side["spread"]["relative"] is not None:
-        spread = side["spread"]
-        differ = formatting.percent(spread["relative"])
+    if side.spread is not None and side.spread.relative is not None:
+        spread = side.spread
+        differ = formatting.percent(spread.relative)
         text += f". Measured launches of the same work differ by {differ} of all work"
-        text += f" ({spread['metric']})"
-        widest = side["widest"]
-        if widest is not None and widest["relative"] is not None:
+        text += f" ({spread.metric})"
+        widest = side.widest
+        if widest is not None and widest.relative is not None:
             text += (
-                f", of a single kind by at most {formatting.percent(widest['relative'])} "
-                f"({widest['metric']})"
+                f", of a single kind by at most {formatting.percent(widest.relative)} "
+                f"({widest.metric})"
             )
     told = [text + "."]
-    if side["uncounted"]:
+    if side.uncounted:
         told.append(_uncounted_launches(side))
-    elif side["absent"]:
+    elif side.absent:
         told.append(
-            f"{side['absent']:,} more kernels of an iteration were not captured (a filter by "
+            f"{side.absent:,} more kernels of an iteration were not captured (a filter by "
             "name?): what holds them is unknown."
         )
     clock = {"base": "locked to their base", "none": "not locked"}
-    on = side["device"] or "an unnamed device"
+    on = side.device or "an unnamed device"
     told.append(
-        f"{on}, clocks {clock.get(side['clock_control'] or '', 'as ncu chose')}; "
-        f"from {', '.join(side['sources'])}."
+        f"{on}, clocks {clock.get(side.clock_control or '', 'as ncu chose')}; "
+        f"from {', '.join(side.sources)}."
     )
-    if side["peaks"]:
-        rates = ", ".join(f"{k} {_rate(k, v)}" for k, v in side["peaks"].items())
-        told.append(f"Peaks: {rates} ({side['peaks_source']}).")
+    if side.peaks:
+        rates = ", ".join(f"{k} {_rate(k, v)}" for k, v in side.peaks.items())
+        told.append(f"Peaks: {rates} ({side.peaks_source}).")
     else:
         told.append("The device's peaks are not known: no share of them, no bound.")
-    if side["missing"]:
+    if side.missing:
         told.append(
-            f"Not in this capture: {', '.join(side['missing'])}. "
+            f"Not in this capture: {', '.join(side.missing)}. "
             "`layerline ncu --roofline` measures them."
         )
     return told

@@ -56,29 +56,29 @@ def render(view: Comparison) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     found = view.counters
-    for side in found["sides"] if found else ():
-        for r in side["rows"]:
+    for side in found.sides if found else ():
+        for r in side.rows:
             row = _line(side, r)
             writer.writerow([field(row[c]) for c in COLUMNS])
     return out.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _line(side: CountedSide, r: CountedRow) -> dict[str, Any]:
-    floor = r["floor"]
-    spread: Any = r["spread"] or {}
+    floor = r.floor
+    spread = r.spread
     return {
-        **r,
-        "side": side["key"],
-        "sources": side["sources"],
-        "share_of_time": r["share"],
-        **{f"share_{k}": r["shares"][k] for k in SHARES},
+        **vars(r),
+        "side": side.key,
+        "sources": side.sources,
+        "share_of_time": r.share,
+        **{f"share_{k}": r.shares[k] for k in SHARES},
         "floor_flop": floor and floor.flop,
         "floor_bytes": floor and floor.bytes,
-        "over_floor_flop": r["times_flop"],
-        "over_floor_bytes": r["times_bytes"],
-        "iterations": side["iterations"],
-        "spread": spread.get("relative"),
-        "spread_metric": spread.get("metric"),
-        **{k: r["metrics"][k] for k in METRICS},
-        "pipes": [f"{name} {value:.3g} %" for name, value in r["pipes"].items()],
+        "over_floor_flop": r.times_flop,
+        "over_floor_bytes": r.times_bytes,
+        "iterations": side.iterations,
+        "spread": spread and spread.relative,
+        "spread_metric": spread and spread.metric,
+        **{k: r.metrics[k] for k in METRICS},
+        "pipes": [f"{name} {value:.3g} %" for name, value in r.pipes.items()],
     }

@@ -200,7 +200,7 @@ def _why(view: Comparison) -> dict[str, Any] | None:
     found, shown = view.counters, counted.shown(view)
     if found is None or shown is None:
         return None
-    drawn = [roofline_plot.drawing(s) for s in found["sides"]]
+    drawn = [roofline_plot.drawing(s) for s in found.sides]
     sides = [{**s, "plot": d} for s, d in zip(shown["sides"], drawn, strict=True)]
     return {**shown, "sides": sides}
 

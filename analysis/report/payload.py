@@ -139,22 +139,22 @@ def counted_rows(view: Comparison) -> Counters:
     """Counters by side, kind (module, layer) and name, those of layers with their kernels."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     counters = view.counters
-    for side in counters["sides"] if counters else ():
+    for side in counters.sides if counters else ():
         by_id: dict[str, dict[str, Any]] = {}
-        for r in side["rows"]:
-            if r["kind"] == "kernel":
-                kernel = [r["name"], r["launches"], r["measured"], r["text"]]
-                by_id[r["parent"] or ""]["kernels"].append(kernel)
+        for r in side.rows:
+            if r.kind == "kernel":
+                kernel = [r.name, r.launches, r.measured, r.text]
+                by_id[r.parent or ""]["kernels"].append(kernel)
                 continue
             made = {
-                "bound": r["bound"],
+                "bound": r.bound,
                 "peak": counted.peak(r),
-                "bytes": r["times_bytes"],
-                "text": r["text"],
+                "bytes": r.times_bytes,
+                "text": r.text,
                 "facts": counted.details(r),
                 "kernels": [],
             }
-            by_id[r["id"]] = found[side["key"], r["kind"], r["name"]] = made
+            by_id[r.id] = found[side.key, r.kind, r.name] = made
     return found
 
 

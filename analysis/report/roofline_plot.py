@@ -25,14 +25,14 @@ BOUNDS = ("tensor", "fp32", "memory", "latency", "launch", "unknown")
 def drawing(side: CountedSide) -> dict[str, Any] | None:
     """Roofs, points, ticks and what could not be drawn; null where no layer has a place or the
     memory's peak is unknown."""
-    layers = [r for r in side["rows"] if r["kind"] == "layer"]
-    points = [r for r in layers if (r["intensity"] or 0) > 0 and (r["flop_per_second"] or 0) > 0]
-    memory = side["peaks"].get("memory")
-    flat = {k: v for k, v in side["peaks"].items() if k != "memory"}
+    layers = [r for r in side.rows if r.kind == "layer"]
+    points = [r for r in layers if (r.intensity or 0) > 0 and (r.flop_per_second or 0) > 0]
+    memory = side.peaks.get("memory")
+    flat = {k: v for k, v in side.peaks.items() if k != "memory"}
     if not points or not memory or not flat:
         return None
-    xs = [r["intensity"] or 0 for r in points] + [v / memory for v in flat.values()]
-    ys = [r["flop_per_second"] or 0 for r in points] + list(flat.values())
+    xs = [r.intensity or 0 for r in points] + [v / memory for v in flat.values()]
+    ys = [r.flop_per_second or 0 for r in points] + list(flat.values())
     at = _Scale(_decades(xs), _decades(ys))
     highest = max(flat.values())
     return {
@@ -40,10 +40,10 @@ def drawing(side: CountedSide) -> dict[str, Any] | None:
         "height": HEIGHT,
         "frame": {"x": LEFT, "y": TOP, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM},
         "roofs": [_slope(at, memory, highest), *(_flat(at, k, v, memory) for k, v in flat.items())],
-        "points": [_point(at, r) for r in sorted(points, key=lambda r: -(r["share"] or 0))],
+        "points": [_point(at, r) for r in sorted(points, key=lambda r: -(r.share or 0))],
         "x_ticks": [{"x": at.x(10.0**e), "text": amount(10.0**e)} for e in at.ticks(at.across, 8)],
         "y_ticks": [{"y": at.y(10.0**e), "text": amount(10.0**e)} for e in at.ticks(at.up, 6)],
-        "bounds": [b for b in BOUNDS if any((r["bound"] or "unknown") == b for r in points)],
+        "bounds": [b for b in BOUNDS if any((r.bound or "unknown") == b for r in points)],
         "left_out": len(layers) - len(points),
     }
 
@@ -100,16 +100,16 @@ def _flat(at: _Scale, name: str, rate: float, memory: float) -> dict[str, Any]:
 
 
 def _point(at: _Scale, row: CountedRow) -> dict[str, Any]:
-    share = row["share"] or 0
-    x, y = row["intensity"] or 0, row["flop_per_second"] or 0
+    share = row.share or 0
+    x, y = row.intensity or 0, row.flop_per_second or 0
     return {
         "x": at.x(x),
         "y": at.y(y),
         "r": round(SMALLEST + (LARGEST - SMALLEST) * math.sqrt(min(share, 0.3) / 0.3), 1),
-        "bound": row["bound"] or "unknown",
-        "title": f"{formatting.short(_name(row['name']), 90)}: "
-        f"{formatting.percent(row['share'])} of the time; "
-        f"{amount(x)} FLOP/byte, {amount(y)}FLOP/s; {row['text']}",
+        "bound": row.bound or "unknown",
+        "title": f"{formatting.short(_name(row.name), 90)}: "
+        f"{formatting.percent(row.share)} of the time; "
+        f"{amount(x)} FLOP/byte, {amount(y)}FLOP/s; {row.text}",
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any, cast
 import msgspec
 
 from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, HostSide, Side, Sweep
+from ..model.counters import CountedRow
 from . import answer
 from .headline import Sentence
 
@@ -149,26 +150,23 @@ def _cost(cost: Cost) -> dict[str, int | None]:
 def counters(view: Comparison) -> dict[str, dict[str, Any]]:
     """Side key -> how much of it was counted, and what bounds each module. A side without
     counters says why, and has no modules."""
-    found = view.counters
-    if found is None:
+    if view.counters is None:
         return {}
-    told: dict[str, dict[str, Any]] = {
-        u["key"]: {"why": u["why"], "fix": u["fix"], "modules": {}} for u in found["uncounted"]
+    by_key: dict[str, dict[str, Any]] = {
+        u.key: {"why": u.why, "fix": u.fix, "modules": {}} for u in view.counters.uncounted
     }
-    for side in found["sides"]:
-        about = {k: side[k] for k in _COUNTED}  # type: ignore[literal-required]
-        rows = {r["name"]: r for r in side["rows"] if r["kind"] == "module"}
-        told[side["key"]] = {
-            **about,
-            "modules": {
-                path: {
-                    **{k: r[k] for k in _BOUND},  # type: ignore[literal-required]
-                    "floor": (f := r["floor"]) and {"flop": f.flop, "bytes": f.bytes},
-                }
-                for path, r in rows.items()
-            },
+    for side in view.counters.sides:
+        rows = {r.name: r for r in side.rows if r.kind == "module"}
+        by_key[side.key] = {
+            **{k: getattr(side, k) for k in _COUNTED},
+            "modules": {path: _bound(r) for path, r in rows.items()},
         }
-    return told
+    return by_key
+
+
+def _bound(row: CountedRow) -> dict[str, Any]:
+    floor = row.floor and {"flop": row.floor.flop, "bytes": row.floor.bytes}
+    return {**{k: getattr(row, k) for k in _BOUND}, "floor": floor}
 
 
 def sweep_figures(sweep: Sweep) -> dict[str, Any]:

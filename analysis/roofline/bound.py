@@ -22,11 +22,12 @@ from ...core.module_paths import ancestors, common_parent, depth, inside, ordere
 from ..counters import launches as launches_
 from ..counters import sums
 from ..counters.launches import Launch
-from ..model.comparison import Comparison
+from ..model.comparison import LayerRow, ModuleRow
 from ..model.counters import CountedRow, CountedSide
 from ..model.floor import Floor
 from . import roofline, sentence
 from .bound_inputs import HEADLINES, About, Capture, peaks, peaks_source, values_of
+from .flop import added
 
 __all__ = ["Capture", "side"]
 
@@ -35,33 +36,34 @@ PIPES_SHOWN = 4
 _PARTS_OF = {"shared": ("tensor", "fp64")}
 
 
-def side(capture: Capture, view: Comparison) -> CountedSide:
-    """The counters of one side of the view. The view gives shares of time and the label."""
+def side(
+    capture: Capture, layers: Iterable[LayerRow], module_rows: Iterable[ModuleRow]
+) -> CountedSide:
+    """The counters of one side; its layers and modules give shares of time."""
     found = launches_.of_table(capture.counters)
-    about = About(capture, found, view)
-    rows = _rows(about)
+    about = About(capture, found, layers, module_rows)
     device = about.device
     names = set(pc.unique(capture.counters["metric"]).to_pylist())
     without = Counter(str(x.get("function") or "a kernel") for x in about.uncounted)
-    return {
-        "key": capture.key,
-        "label": next(s.label for s in view.sides if s.key == capture.key),
-        "sources": sorted(pc.unique(capture.counters["source"]).to_pylist()),
-        "device": device.name if device else None,
-        "peaks": peaks(about),
-        "peaks_source": peaks_source(about),
-        "clock_control": capture.clock_control,
-        "iterations": about.iterations,
-        "launches": len(found),
-        "measured": sum(about.is_measured(x) for x in found),
-        "uncounted": len(about.uncounted),
-        "uncounted_kernels": dict(without.most_common()),
-        "absent": round(sum(number for _, number in about.lacking.values())),
-        "missing": roofline.missing(names),
-        "rows": rows,
-        "spread": about.twins.of(x.launch for x in found),
-        "widest": about.twins.widest(),
-    }
+    return CountedSide(
+        key=capture.side.key,
+        label=capture.side.label,
+        sources=sorted(pc.unique(capture.counters["source"]).to_pylist()),
+        device=device.name if device else None,
+        peaks=peaks(about),
+        peaks_source=peaks_source(about),
+        clock_control=capture.clock_control,
+        iterations=about.iterations,
+        launches=len(found),
+        measured=sum(about.is_measured(x) for x in found),
+        uncounted=len(about.uncounted),
+        uncounted_kernels=dict(without.most_common()),
+        absent=round(sum(number for _, number in about.lacking.values())),
+        missing=roofline.missing(names),
+        rows=_rows(about),
+        spread=about.twins.of(x.launch for x in found),
+        widest=about.twins.widest(),
+    )
 
 
 def _rows(about: About) -> list[CountedRow]:
@@ -170,8 +172,8 @@ def _kernel(
     launches: list[Launch],
     values: dict[str, float | None],
 ) -> CountedRow:
-    identity = f"kernel:{layer['name']}\x1f{kernel}"
-    given = _Row("kernel", identity, kernel, layer["id"], layer["depth"] + 1, launches, 0, None)
+    identity = f"kernel:{layer.name}\x1f{kernel}"
+    given = _Row("kernel", identity, kernel, layer.id, layer.depth + 1, launches, 0, None)
     return _row(about, given, values, None)
 
 
@@ -203,38 +205,34 @@ def _row(
         why = f"{number} of its {per_iteration + number} kernels have no counters"
     elif about.device is None:
         why = "the capture does not name its device"
-    row: CountedRow = {
-        "id": of.id,
-        "parent": of.parent,
-        "kind": of.kind,
-        "name": of.name,
-        "modules": sorted({m for x in of.launches for m in x.modules or ()}),
-        "depth": of.depth,
-        "launches": len(of.launches),
-        "measured": sum(about.is_measured(x) for x in of.launches),
-        "replay_ns": made["duration_ns"],
-        "clock_hz": made["clock_hz"],
-        "flop": made["flop"],
-        "bytes": made["bytes"],
-        "intensity": made["intensity"],
-        "flop_per_second": made["flop_per_second"],
-        "shares": {k: made[f"share_{k}"] for k in ("tensor", "fp32", "memory")},
-        "bound": made["bound"],
-        "why": why,
-        "floor": floor,
-        "times_flop": _over(made["flop"], floor.flop if floor else None),
-        "times_bytes": _over(made["bytes"], floor.bytes if floor else None),
-        "metrics": {
+    row = CountedRow(
+        id=of.id,
+        parent=of.parent,
+        kind=of.kind,
+        name=of.name,
+        modules=sorted({m for x in of.launches for m in x.modules or ()}),
+        depth=of.depth,
+        launches=len(of.launches),
+        measured=sum(about.is_measured(x) for x in of.launches),
+        replay_ns=made["duration_ns"],
+        clock_hz=made["clock_hz"],
+        flop=made["flop"],
+        bytes=made["bytes"],
+        intensity=made["intensity"],
+        flop_per_second=made["flop_per_second"],
+        shares={k: made[f"share_{k}"] for k in ("tensor", "fp32", "memory")},
+        bound=made["bound"],
+        why=why,
+        floor=floor,
+        metrics={
             k: next((v for n in names if (v := values.get(n)) is not None), None)
             for k, names in HEADLINES.items()
         },
-        "pipes": _pipes(values),
-        "spread": about.twins.of(x.launch for x in of.launches),
-        "share": of.share,
-        "text": "",
-    }
-    row["text"] = sentence.sentence(row)
-    return row
+        pipes=_pipes(values),
+        spread=about.twins.of(x.launch for x in of.launches),
+        share=of.share,
+    )
+    return replace(row, text=sentence.sentence(row))
 
 
 def _summed(about: About, labels: Iterable[str]) -> Floor | None:
@@ -242,24 +240,11 @@ def _summed(about: About, labels: Iterable[str]) -> Floor | None:
     parts = [about.capture.floors.get(x) for x in labels if not about.moves_only(x)]
     if not parts or any(p is None for p in parts):
         return None
-    return _floor(_added(p.flop for p in parts if p), _added(p.bytes for p in parts if p))
+    return _floor(added(p.flop for p in parts if p), added(p.bytes for p in parts if p))
 
 
 def _floor(flop: float | None, size: float | None) -> Floor | None:
     return None if flop is None and size is None else Floor(flop, size)
-
-
-def _added(values: Iterable[float | None]) -> float | None:
-    total = 0.0
-    for v in values:
-        if v is None:
-            return None
-        total += v
-    return total
-
-
-def _over(amount: float | None, least: float | None) -> float | None:
-    return amount / least if amount is not None and least else None
 
 
 def _pipes(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...core.roofline_metrics import CLOCK, METRICS
 from ..counters import representatives, sums
 from ..counters.launches import Launch
 from ..counters.representatives import SameWork
-from ..model.comparison import Comparison, LayerRow, ModuleRow
+from ..model.comparison import LayerRow, ModuleRow, Side
 from ..model.floor import Floor
 from ..model.layer import MOVEMENT
 from . import devices, roofline
@@ -48,7 +48,7 @@ class Capture:
     `floors`: by layer label, as the side has them.
     """
 
-    key: str
+    side: Side
     counters: pa.Table
     floors: Mapping[str, Floor] = field(default_factory=dict)
     plan: Mapping[str, Any] | None = None
@@ -58,7 +58,13 @@ class Capture:
 class About:
     """What rows are made of."""
 
-    def __init__(self, capture: Capture, found: Sequence[Launch], view: Comparison) -> None:
+    def __init__(
+        self,
+        capture: Capture,
+        found: Sequence[Launch],
+        layers: Iterable[LayerRow],
+        modules: Iterable[ModuleRow],
+    ) -> None:
         self.capture, self.launches = capture, found
         self.device = devices.of_capture(capture.counters)
         self.iterations = max((x.iteration for x in found), default=0) + 1
@@ -68,17 +74,17 @@ class About:
         self.table = _chosen(capture.counters)
         everything = sums.per_layer(self.table, [replace(x, layer="") for x in found])
         self.whole = values_of(everything, "layer", "value").get("", {})
-        self.layers = [r for r in view.layers if r.side == capture.key]
+        self.layers = [r for r in layers if r.side == capture.side.key]
         self._of: dict[str, list[LayerRow]] = defaultdict(list)
         for r in self.layers:
             self._of[r.layer].append(r)
-        self._by_path = {m.path: m for m in view.modules if m.kind == "module"}
+        self._by_path = {m.path: m for m in modules if m.kind == "module"}
         self._inside: dict[str, list[ModuleRow]] = defaultdict(list)
         for m in self._by_path.values():
             if m.parent is not None:
                 self._inside[m.parent.removeprefix("module:")].append(m)
-        self.costs = {path: m.costs.get(capture.key) for path, m in self._by_path.items()}
-        self.total = next(s.operation_ns for s in view.sides if s.key == capture.key)
+        self.costs = {path: m.costs.get(capture.side.key) for path, m in self._by_path.items()}
+        self.total = capture.side.operation_ns
         have = {x.launch for x in found}
         planned = capture.plan["launches"] if capture.plan else []
         self.twins = SameWork(capture.counters, planned)
@@ -127,9 +133,9 @@ class About:
         of = modules_of_range(label)
         if not of or not self.total:
             return None
-        side, _, own_phase = self.capture.key.rpartition("/")
-        own_phase = "forward" if own_phase == "step" else own_phase
-        key = f"{side}/{phase_of_range(label) or own_phase}"
+        side = self.capture.side
+        own_phase = "forward" if side.phase == "step" else side.phase
+        key = replace(side, phase=phase_of_range(label) or own_phase).key
         chosen = [self._by_path.get(of[0]), *self._inside[of[0]]]
         mine, *below = [m and m.costs.get(key) for m in chosen]
         # A module inside it that has no cost ran nothing here, as a dropout in inference.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from .. import formatting
+from ..model.counters import CountedRow
 
 PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DRAM bandwidth"}
 
@@ -13,17 +11,17 @@ PEAKS = {"tensor": "the tensor peak", "fp32": "the fp32 peak", "memory": "the DR
 CLOSE = 0.05
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: CountedRow) -> str:
     """What bounds a row and how its work compares with the floor, in plain words."""
     parts = [_bound(row), *_against(row)]
     return "; ".join(parts)
 
 
-def _bound(row: Mapping[str, Any]) -> str:
-    bound, shares = row["bound"], row["shares"]
+def _bound(row: CountedRow) -> str:
+    bound, shares = row.bound, row.shares
     if bound is None:
-        unknown = f"what bounds it is unknown ({row['why']})" if row["why"] else "unknown"
-        busy = next(iter(row["pipes"].items()), None)
+        unknown = f"what bounds it is unknown ({row.why})" if row.why else "unknown"
+        busy = next(iter(row.pipes.items()), None)
         return (
             f"{unknown}; busiest pipe: {busy[0]}, {formatting.percent(busy[1] / 100)}"
             if busy
@@ -38,9 +36,9 @@ def _bound(row: Mapping[str, Any]) -> str:
     return f"latency-bound, it waits: {most}"
 
 
-def _against(row: Mapping[str, Any]) -> list[str]:
+def _against(row: CountedRow) -> list[str]:
     parts = []
-    times = row["times_bytes"]
+    times = row.times_bytes
     if times is not None:
         if times > 1 + CLOSE:
             parts.append(f"moves {formatting.ratio(times)} the bytes it must")
@@ -49,10 +47,10 @@ def _against(row: Mapping[str, Any]) -> list[str]:
             parts.append(f"moves {moved} the bytes of its tensors, the rest stays in caches")
         else:
             parts.append("moves the bytes it must")
-    elif row["bytes"] is not None and row["kind"] != "kernel":
+    elif row.bytes is not None and row.kind != "kernel":
         parts.append("the bytes it must move are unknown")
     # Fewer are no news: special functions and integers are not counted as FLOP.
-    times = row["times_flop"]
+    times = row.times_flop
     if times is not None and times > 1 + CLOSE:
         parts.append(f"computes {formatting.ratio(times)} the FLOP of its nodes")
     return parts

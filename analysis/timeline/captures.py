@@ -51,12 +51,10 @@ def of_captured(
     # Of training the last side is the whole step.
     side = captured.sides[-1].side
     engine = side.task == "engine"
-    task = {"inference": "eager"}.get(side.phase, "train")
-    key = f"{side.precision}.{side.backend}" if engine else f"{task}.{side.precision}"
-    stem, table = counters.get(key, (None, None))
+    stem, table = counters.get(side.stem, (None, None))
     plan = None if stem is None else plan_of(folder, stem)
     raw = folder / side.source
-    return Source(key, side.label, captured.ops, engine, raw, table, plan, captured.events)
+    return Source(side.stem, side.label, captured.ops, engine, raw, table, plan, captured.events)
 
 
 def group(source: Source, iteration: int | None = None, first_arrow: int = 1) -> Group:

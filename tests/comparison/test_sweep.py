@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from layerline.analysis.captures import sweep as sweep_
 from layerline.analysis.comparison import build
-from layerline.analysis.comparison import sweep as analysis
 from layerline.analysis.model.side import Model
 from layerline.analysis.report.sweep import rate, sentence
 from layerline.core import files
@@ -107,18 +106,18 @@ def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
     """1.33 ms (1.32 to 1.34) in the sweep; in the run 2.02 ms (1.94 to 2.18): no common value."""
     found = sweep_.view(a_document(a_point(1, 1_330_000), a_point(4, 4_000_000)), LABELS)
     own = a_side(1_940_000, 2_180_000)
-    (said,) = analysis.beside(found, [own], 1, 100)
+    (said,) = sweep_.beside(found, [own], 1, 100)
     assert "TensorRT fp16 at batch 1 took 1.33 ms (1.32 to 1.34) here" in said
     assert (
         "2.06 ms (1.94 to 2.18) in the run itself: they differ by more than their intervals" in said
     )
     assert "not steady from one process to the next" in said
-    assert analysis.beside(found, [a_side(1_340_000, 1_500_000)], 1, 100) == []  # they meet
-    assert analysis.beside(found, [own], 2, 100) == []  # the run's batch was not swept
-    assert analysis.beside(found, [own], 1, 99) == []  # another sequence length
-    assert analysis.beside(found, [a_side(1, 2, backend="onnxruntime")], 1, 100) == []
+    assert sweep_.beside(found, [a_side(1_340_000, 1_500_000)], 1, 100) == []  # they meet
+    assert sweep_.beside(found, [own], 2, 100) == []  # the run's batch was not swept
+    assert sweep_.beside(found, [own], 1, 99) == []  # another sequence length
+    assert sweep_.beside(found, [a_side(1, 2, backend="onnxruntime")], 1, 100) == []
     unknown = Estimate(1, None, None, 2)
-    assert analysis.beside(found, [a_side(1, 2, latency=unknown)], 1, 100) == []
+    assert sweep_.beside(found, [a_side(1, 2, latency=unknown)], 1, 100) == []
     found = replace(found, remarks=[said])
     shown = build.build([], Model("m"))
     shown = replace(shown, sweep=found)

@@ -45,60 +45,59 @@ from layerline.profile.ncu import command
 from layerline.profile.ncu.tool import Options
 
 
-def rows(capture: bound.Capture | None = None, view: Any = None) -> dict[tuple[str, str], Any]:
-    side = bound.side(capture or views.capture(), rendering.comparison(view or views.view()))
-    return {(r["kind"], r["name"]): r for r in side["rows"]}
+def rows(table: pa.Table | None = None, view: Any = None) -> dict[tuple[str, str], Any]:
+    return {(r.kind, r.name): r for r in views.counted(table, view).rows}
 
 
 def test_a_product_is_bound_by_the_tensor_cores() -> None:
     row = rows()["layer", "h_0_fc/Gemm"]
-    assert row["bound"] == "tensor" and row["shares"]["tensor"] == pytest.approx(0.625)
-    assert row["shares"]["memory"] == pytest.approx(0.13)  # 1.3 us of 10
-    assert row["intensity"] == pytest.approx(2.56e9 / 1.3e6)
-    assert row["flop_per_second"] == pytest.approx(2.56e14)
-    assert row["floor"] == Floor(2.56e9, 1e6)
+    assert row.bound == "tensor" and row.shares["tensor"] == pytest.approx(0.625)
+    assert row.shares["memory"] == pytest.approx(0.13)  # 1.3 us of 10
+    assert row.intensity == pytest.approx(2.56e9 / 1.3e6)
+    assert row.flop_per_second == pytest.approx(2.56e14)
+    assert row.floor == Floor(2.56e9, 1e6)
     said = "tensor-bound, 62.5 % of the tensor peak; moves 1.30× the bytes it must"
-    assert row["text"] == said
-    assert row["share"] == pytest.approx(9 / 56)  # of nsys's time, not of ncu's
+    assert row.text == said
+    assert row.share == pytest.approx(9 / 56)  # of nsys's time, not of ncu's
 
 
 def test_a_product_that_takes_longer_waits() -> None:
     row = rows()["layer", "h_1_fc/Gemm"]  # 6.25 us of 11
-    assert row["bound"] == "latency" and row["shares"]["tensor"] == pytest.approx(6.25 / 11)
-    assert row["text"].startswith("latency-bound, it waits: at most 56.8 % of the tensor peak")
+    assert row.bound == "latency" and row.shares["tensor"] == pytest.approx(6.25 / 11)
+    assert row.text.startswith("latency-bound, it waits: at most 56.8 % of the tensor peak")
 
 
 def test_a_norm_is_bound_by_memory_and_an_addition_by_its_launch() -> None:
     found = rows()
     norm, add = found["layer", "h_0_ln/Norm"], found["layer", "h_0_add/Add"]
-    assert norm["text"] == "memory-bound, 80.0 % of the DRAM bandwidth; moves the bytes it must"
+    assert norm.text == "memory-bound, 80.0 % of the DRAM bandwidth; moves the bytes it must"
     # 2 us, 1e5 bytes at 1e12: 5 %.
-    assert add["bound"] == "launch" and add["shares"]["memory"] == pytest.approx(0.05)
-    assert "too short" in add["text"] and "the bytes it must move are unknown" in add["text"]
-    assert add["floor"] is None and add["times_bytes"] is None and add["times_flop"] is None
-    assert add["intensity"] == 0
+    assert add.bound == "launch" and add.shares["memory"] == pytest.approx(0.05)
+    assert "too short" in add.text and "the bytes it must move are unknown" in add.text
+    assert add.floor is None and add.times_bytes is None and add.times_flop is None
+    assert add.intensity == 0
 
 
 def test_a_block_adds_up_its_layers_and_one_unknown_floor_makes_it_unknown() -> None:
     found = rows()
     block, whole = found["module", "h.0"], found["module", ""]
-    assert block["replay_ns"] == 32_000 and block["flop"] == 2.56e9
-    assert block["bytes"] == pytest.approx(17.4e6)
-    assert block["shares"]["memory"] == pytest.approx(17.4 / 32)
-    assert (block["launches"], block["measured"]) == (3, 3)
-    assert block["floor"] is None and block["times_bytes"] is None  # the addition has none
-    assert whole["launches"] == 6 and whole["measured"] == 4
-    assert found["module", "h.0.fc"]["floor"] == Floor(2.56e9, 1e6)
-    assert block["share"] == pytest.approx(0.5)
+    assert block.replay_ns == 32_000 and block.flop == 2.56e9
+    assert block.bytes == pytest.approx(17.4e6)
+    assert block.shares["memory"] == pytest.approx(17.4 / 32)
+    assert (block.launches, block.measured) == (3, 3)
+    assert block.floor is None and block.times_bytes is None  # the addition has none
+    assert whole.launches == 6 and whole.measured == 4
+    assert found["module", "h.0.fc"].floor == Floor(2.56e9, 1e6)
+    assert block.share == pytest.approx(0.5)
 
 
 def test_launches_that_were_given_counters_are_told_apart() -> None:
     found = rows()
     given = found["layer", "h_1_ln/Norm"]
-    assert (given["launches"], given["measured"], given["bound"]) == (1, 0, "memory")
-    assert (found["module", "h.1"]["launches"], found["module", "h.1"]["measured"]) == (3, 1)
-    side = bound.side(views.capture(), rendering.comparison(views.view()))
-    assert (side["launches"], side["measured"], side["uncounted"]) == (6, 4, 0)
+    assert (given.launches, given.measured, given.bound) == (1, 0, "memory")
+    assert (found["module", "h.1"].launches, found["module", "h.1"].measured) == (3, 1)
+    side = views.counted()
+    assert (side.launches, side.measured, side.uncounted) == (6, 4, 0)
     assert any("2 were given those of a launch" in f for f in counted.facts(side))
 
 
@@ -111,15 +110,14 @@ def of_eager(
     names = [ranges[x] for x in counted_table["layer"].to_pylist()]
     at = counted_table.column_names.index("layer")
     counted_table = counted_table.set_column(at, "layer", pa.array(names))
-    key = f"eager/fp16/{phases[0]}"
     view["layers"] = []
     view["sides"][0].update(task="eager", backend="torch", phase=phases[0])
     for module in view["modules"]:
         cost = module["costs"][views.KEY]
         there = () if module["path"] == without else phases
         module["costs"] = {f"eager/fp16/{phase}": cost for phase in there}
-    made = bound.side(bound.Capture(key, counted_table), rendering.comparison(view))
-    return {r["name"]: r["share"] for r in made["rows"] if r["kind"] == "layer"}
+    made = views.counted(counted_table, view, floors={}, plan=None, clock_control=None)
+    return {r.name: r.share for r in made.rows if r.kind == "layer"}
 
 
 def test_a_range_of_an_eager_module_has_the_share_of_what_is_its_own() -> None:
@@ -154,29 +152,29 @@ def test_a_range_of_a_training_step_has_the_share_of_its_phase() -> None:
 
 def test_twins_that_were_both_measured_tell_their_spread() -> None:
     found = rows()
-    spread = found["layer", "h_0_fc/Gemm"]["spread"]  # 10 and 11 us
-    assert spread["relative"] == pytest.approx(1 / 10.5) and spread["launches"] == 2
-    assert spread["metric"] == "gpu__time_duration.sum"
-    assert found["layer", "h_0_ln/Norm"]["spread"] is None  # measured once
+    spread = found["layer", "h_0_fc/Gemm"].spread  # 10 and 11 us
+    assert spread.relative == pytest.approx(1 / 10.5) and spread.launches == 2
+    assert spread.metric == "gpu__time_duration.sum"
+    assert found["layer", "h_0_ln/Norm"].spread is None  # measured once
     # Of the module's 10.5 us (the twins' mean), 20 and 2 us: what is small speaks for little.
-    module = found["module", "h.1"]["spread"]
-    assert module["relative"] == pytest.approx(1 / 32.5) and module["launches"] == 2
-    side = bound.side(views.capture(), rendering.comparison(views.view()))
-    assert side["spread"]["relative"] == pytest.approx(2 / 65)
-    assert side["widest"] == spread
+    module = found["module", "h.1"].spread
+    assert module.relative == pytest.approx(1 / 32.5) and module.launches == 2
+    side = views.counted()
+    assert side.spread.relative == pytest.approx(2 / 65)
+    assert side.widest == spread
     assert any("of a single kind by at most 9.5 %" in f for f in counted.facts(side))
 
 
 def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
     row = rows()["kernel", "add"]
-    assert row["metrics"]["ipc"] == 1.5 and row["metrics"]["occupancy"] == 25
-    assert row["metrics"]["issue_busy"] == 40 and row["metrics"]["dram"] is None
-    assert row["pipes"] == {"tensor": 70, "alu": 3}
+    assert row.metrics["ipc"] == 1.5 and row.metrics["occupancy"] == 25
+    assert row.metrics["issue_busy"] == 40 and row.metrics["dram"] is None
+    assert row.pipes == {"tensor": 70, "alu": 3}
 
 
 def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
     """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
-    said = counted.costliest(bound.side(views.capture(), rendering.comparison(views.view())))
+    said = counted.costliest(views.counted())
     assert [name for name, _, _ in said] == ["h.*.ln", "h.*.fc"]
     (_, share, text), (_, _, second) = said
     assert share == "64.3 %, 2 of them"
@@ -189,15 +187,11 @@ def test_what_no_side_has_measured_has_no_column() -> None:
     names = {"ipc": "sm__inst_executed.avg.per_cycle_active"}
     whole = views.view()
     whole["counters"] = {
-        "sides": [bound.side(views.capture(), rendering.comparison(whole))],
+        "sides": [views.counted(None, whole)],
         "uncounted": [],
     }
     there = counted.shown(rendering.comparison(whole))
-    whole["counters"]["sides"] = [
-        bound.side(
-            views.capture(views.counters((names["ipc"],))), rendering.comparison(views.view())
-        )
-    ]
+    whole["counters"]["sides"] = [views.counted(views.counters((names["ipc"],)))]
     without = counted.shown(rendering.comparison(whole))
     assert there is not None and without is not None
     assert [h for h in there["head"] if h not in without["head"]] == ["IPC"]
@@ -221,15 +215,13 @@ def test_a_pipe_and_its_parts_are_not_both_named() -> None:
 
 def test_without_bytes_nothing_is_said_of_memory() -> None:
     """Unknown is not zero: the addition might be bound by memory."""
-    found = rows(views.capture(views.counters(left_out=(BYTES,))))
+    found = rows(views.counters(left_out=(BYTES,)))
     add, product = found["layer", "h_0_add/Add"], found["layer", "h_0_fc/Gemm"]
-    assert add["bound"] is None and add["shares"]["memory"] is None and add["bytes"] is None
-    assert "unknown" in add["text"] and "memory" in add["text"]
-    assert product["bound"] == "tensor" and "bytes" not in product["text"]
-    side = bound.side(
-        views.capture(views.counters(left_out=(BYTES,))), rendering.comparison(views.view())
-    )
-    assert side["missing"] == [BYTES]
+    assert add.bound is None and add.shares["memory"] is None and add.bytes is None
+    assert "unknown" in add.text and "memory" in add.text
+    assert product.bound == "tensor" and "bytes" not in product.text
+    side = views.counted(views.counters(left_out=(BYTES,)))
+    assert side.missing == [BYTES]
     assert any(BYTES in f and "--roofline" in f for f in counted.facts(side))
 
 
@@ -237,28 +229,24 @@ def test_a_layer_with_a_kernel_that_was_not_counted_is_unknown() -> None:
     """The capture of time has two kernels in every layer, ncu has one."""
     found = rows(view=views.view(kernels=2))
     row = found["layer", "h_0_fc/Gemm"]
-    assert row["flop"] is None and row["bound"] is None and row["times_bytes"] is None
-    assert "1 of its 2 kernels have no counters" in row["text"]
-    assert "6 of its 12 kernels have no counters" in found["module", ""]["text"]
-    side = bound.side(views.capture(), rendering.comparison(views.view(kernels=2)))
+    assert row.flop is None and row.bound is None and row.times_bytes is None
+    assert "1 of its 2 kernels have no counters" in row.text
+    assert "6 of its 12 kernels have no counters" in found["module", ""].text
+    side = views.counted(None, views.view(kernels=2))
     assert any("6 more kernels of an iteration were not captured" in f for f in counted.facts(side))
-    assert found["kernel", "gemm"]["flop"] == 2.56e9  # that one is known
+    assert found["kernel", "gemm"].flop == 2.56e9  # that one is known
 
 
 def test_compute_peaks_are_those_at_the_clock_that_ran() -> None:
-    side = bound.side(views.capture(), rendering.comparison(views.view()))
-    assert side["peaks"] == pytest.approx(
-        {"memory": 1e12, "fp32": 25.6e12, "tensor fp16": 409.6e12}
-    )
-    without = bound.side(
-        views.capture(views.counters(left_out=(CLOCK,))), rendering.comparison(views.view())
-    )
-    assert "lowered" in (side["peaks_source"] or "")
-    assert "lowered" not in (without["peaks_source"] or "")
+    side = views.counted()
+    assert side.peaks == pytest.approx({"memory": 1e12, "fp32": 25.6e12, "tensor fp16": 409.6e12})
+    without = views.counted(views.counters(left_out=(CLOCK,)))
+    assert "lowered" in (side.peaks_source or "")
+    assert "lowered" not in (without.peaks_source or "")
 
 
 def test_the_drawing_puts_roofs_and_points_where_they_belong() -> None:
-    drawn = roofline_plot.drawing(bound.side(views.capture(), rendering.comparison(views.view())))
+    drawn = roofline_plot.drawing(views.counted())
     assert drawn is not None
     # Two products have FLOP; both stand under the tensor roof, and right of its ridge (409.6).
     points = drawn["points"]
@@ -313,17 +301,15 @@ def test_whatever_was_counted_parents_come_first_and_nothing_is_counted_twice(
 ) -> None:
     table = views.counters()
     keep = [layer in kept for layer in table["layer"].to_pylist()]
-    side = bound.side(
-        views.capture(table.filter(pa.array(keep))), rendering.comparison(views.view())
-    )
+    side = views.counted(table.filter(pa.array(keep)))
     seen: set[str] = set()
-    for r in side["rows"]:
-        assert r["parent"] is None or r["parent"] in seen
-        seen.add(r["id"])
-        assert 0 <= r["measured"] <= r["launches"]
+    for r in side.rows:
+        assert r.parent is None or r.parent in seen
+        seen.add(r.id)
+        assert 0 <= r.measured <= r.launches
     for kind in ("layer", "kernel"):
-        assert sum(r["launches"] for r in side["rows"] if r["kind"] == kind) == len(kept)
-    assert side["uncounted"] == 6 - len(kept)
+        assert sum(r.launches for r in side.rows if r.kind == kind) == len(kept)
+    assert side.uncounted == 6 - len(kept)
 
 
 @pytest.fixture
@@ -339,48 +325,50 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
     )
     named = pa.array(["fp32.tensorrt.ncu.csv"] * len(joined))
     at = joined.column_names.index("source")
-    return h100, sides, build(sides, Model("tiny")), joined.set_column(at, "source", named)
+    return h100, sides, joined.set_column(at, "source", named)
 
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
-    run, sides, view, table = counted_run
-    found = counters.load(run, sides, table, view, Problems())
+    run, sides, table = counted_run
+    read = counters.load(run, sides, table, Problems())
+    found = build(sides, Model("tiny"), counters=read).counters
     assert found is not None
-    (side,) = found["sides"]
-    assert (side["launches"], side["measured"], side["iterations"]) == (84, 84, 3)
-    assert side["device"] == "NVIDIA H100 80GB HBM3" and BYTES in side["missing"]
-    layers = {r["name"]: r for r in side["rows"] if r["kind"] == "layer"}
+    (side,) = found.sides
+    assert (side.launches, side.measured, side.iterations) == (84, 84, 3)
+    assert side.device == "NVIDIA H100 80GB HBM3" and BYTES in side.missing
+    layers = {r.name: r for r in side.rows if r.kind == "layer"}
     assert len(layers) == 28
     c_fc = layers["transformer_h_0_mlp_c_fc/Gemm_matrix_multiply"]
     # The section measures no bytes and no FLOP: what bounds it is not guessed.
-    assert c_fc["bound"] is None and c_fc["bytes"] is None and c_fc["times_bytes"] is None
-    assert c_fc["floor"] == Floor(2 * 64 * 64 * 256, 4 * (64 * 64 + 2 * 64 * 256))
-    assert "unknown" in c_fc["text"] and "tensor_op_hmma" in c_fc["pipes"]
-    assert sum(r["share"] for r in layers.values()) == pytest.approx(1)
+    assert c_fc.bound is None and c_fc.bytes is None and c_fc.times_bytes is None
+    assert c_fc.floor == Floor(2 * 64 * 64 * 256, 4 * (64 * 64 + 2 * 64 * 256))
+    assert "unknown" in c_fc.text and "tensor_op_hmma" in c_fc.pipes
+    assert sum(r.share for r in layers.values()) == pytest.approx(1)
     # Every layer that nsys timed is here by the same label, so nothing is incomplete.
-    assert not any("have no counters" in r["why"] for r in side["rows"])
+    assert not any("have no counters" in r.why for r in side.rows)
     ipc = table.filter(pc.equal(table["metric"], "sm__inst_executed.avg.per_cycle_active"))
     low, high = pc.min_max(ipc["value"]).as_py().values()
-    whole = next(r for r in side["rows"] if r["id"] == "module:")
-    assert low < whole["metrics"]["ipc"] < high
-    (missing,) = found["uncounted"]
-    assert missing["label"] == "TensorRT fp16" and not missing["refused"]
+    whole = next(r for r in side.rows if r.id == "module:")
+    assert low < whole.metrics["ipc"] < high
+    (missing,) = found.uncounted
+    assert missing.label == "TensorRT fp16" and not missing.refused
     asked = "layerline ncu --run RUN --precision fp16 --backend tensorrt --roofline"
-    assert missing["fix"] == asked
+    assert missing.fix == asked
 
 
 def test_of_two_captures_of_an_engine_the_one_that_tells_more_is_shown(counted_run: Any) -> None:
-    run, sides, view, table = counted_run
+    run, sides, table = counted_run
     at = table.column_names.index("source")
     every = table.set_column(
         at, "source", pa.array(["fp32.tensorrt.ncu-every.ncu-rep"] * len(table))
     )
     first = pc.field("launch") >= 28  # a capture that measured less
     both = pa.concat_tables([table.filter(first), every])
-    found = counters.load(run, sides, both, view, Problems())
+    read = counters.load(run, sides, both, Problems())
+    found = build(sides, Model("tiny"), counters=read).counters
     assert found is not None
-    (side,) = found["sides"]
-    assert side["sources"] == ["fp32.tensorrt.ncu-every.ncu-rep"] and side["launches"] == 84
+    (side,) = found.sides
+    assert side.sources == ["fp32.tensorrt.ncu-every.ncu-rep"] and side.launches == 84
 
 
 def test_counters_that_the_driver_refuses_are_said_in_the_report(h100: Run) -> None:
@@ -436,13 +424,12 @@ def test_an_eager_module_with_a_launch_that_was_not_counted_is_unknown() -> None
     ]
     view = views.view()
     view["layers"] = []
-    about = bound.Capture(views.KEY, table, {}, {"launches": planned + extra}, "base")
-    side = bound.side(about, rendering.comparison(view))
-    found = {(r["kind"], r["name"]): r for r in side["rows"]}
-    assert "1 of its 2 kernels have no counters" in found["module", "h.0.fc"]["text"]
-    assert found["module", "h.0.fc"]["flop"] is None
-    assert "1 of its 7 kernels have no counters" in found["module", ""]["text"]
-    assert "have no counters" not in found["module", "h.1.fc"]["text"]
-    assert (side["uncounted"], side["uncounted_kernels"]) == (2, {"pow": 1, "sum": 1})
+    side = views.counted(table, view, floors={}, plan={"launches": planned + extra})
+    found = {(r.kind, r.name): r for r in side.rows}
+    assert "1 of its 2 kernels have no counters" in found["module", "h.0.fc"].text
+    assert found["module", "h.0.fc"].flop is None
+    assert "1 of its 7 kernels have no counters" in found["module", ""].text
+    assert "have no counters" not in found["module", "h.1.fc"].text
+    assert (side.uncounted, side.uncounted_kernels) == (2, {"pow": 1, "sum": 1})
     (told,) = [f for f in counted.facts(side) if "have no counters" in f]
     assert told.startswith("2 launches have no counters, and none of the same work has (1 of pow")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import rendering
 import report_views as views
 
+from layerline.analysis.model.counters import CountedSide
 from layerline.analysis.model.floor import Floor
 from layerline.analysis.roofline import bound
 from layerline.core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, SASS
@@ -95,11 +96,18 @@ def plan() -> dict[str, Any]:
     return {"launches": [{"index": i, "key": k} for i, k in enumerate(kinds)]}
 
 
-def capture(counted: pa.Table | None = None) -> bound.Capture:
+def counted(
+    table: pa.Table | None = None, document: dict[str, Any] | None = None, **parts: Any
+) -> CountedSide:
+    """The counters `table` of the document's first side. `parts`: of the capture, for others than
+    the floors and the plan of these layers."""
+    shown = rendering.comparison(document or view())
     floors = {
         layer: Floor(*least) for layer, (_, _, _, least) in LAYERS.items() if least is not None
     }
-    return bound.Capture(KEY, counters() if counted is None else counted, floors, plan(), "base")
+    whole = {"floors": floors, "plan": plan(), "clock_control": "base", **parts}
+    capture = bound.Capture(shown.sides[0], counters() if table is None else table, **whole)
+    return bound.side(capture, shown.layers, shown.modules)
 
 
 def view(kernels: int = 1) -> dict[str, Any]:
@@ -156,7 +164,7 @@ def counted_view(kernel: str | None = None) -> dict[str, Any]:
     """The view with its counters, and an engine that has none."""
     found = view()
     found["counters"] = {
-        "sides": [bound.side(capture(counters(kernel=kernel)), rendering.comparison(found))],
+        "sides": [counted(counters(kernel=kernel), found)],
         "uncounted": [
             {
                 "key": "engine/fp32.tensorrt/inference",

@@ -168,8 +168,8 @@ def test_the_spread_of_representatives_is_theirs_alone() -> None:
     twins = SameWork(table, plan["launches"])
     # 10 of launch 0 and 14 of launch 4; what others were given of launch 0 is no twin of its own.
     for one in (twins.of([0]), twins.of([4]), twins.widest()):
-        assert one is not None and one["launches"] == 2
-        assert one["relative"] == pytest.approx(4 / 12)
+        assert one is not None and one.launches == 2
+        assert one.relative == pytest.approx(4 / 12)
     assert twins.of([1]) is None
 
 
