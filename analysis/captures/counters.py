@@ -21,7 +21,7 @@ from ..counters import launches, representatives
 from ..counters import pieces as pieces_
 from ..model.comparison import Side
 from ..model.counters import Uncounted
-from ..model.floor import Floor
+from ..model.layer import Floor
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page

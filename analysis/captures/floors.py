@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ..model.floor import Floor
+from ..model.layer import Floor
 from ..roofline.floor import device_of, in_precision, of_layers, of_ranges
 from .files import EngineFiles, Exported
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..model.comparison import Cost, Side
-from ..model.floor import Floor
+from ..model.layer import Floor
 from .iterations import Sums
 from .modules import bounds
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
-from .floor import Floor
+from .layer import Floor
 
 # Of summary.json, and of the data of the page.
 SCHEMA_VERSION = 1

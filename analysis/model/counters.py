@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .floor import Floor
+from .layer import Floor
 
 
 @dataclass(frozen=True)

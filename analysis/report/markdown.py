@@ -14,7 +14,7 @@ from typing import Any
 from .. import formatting
 from ..comparison import lead
 from ..model.comparison import Comparison, Cost, ModuleRow, Side
-from ..model.floor import Floor
+from ..model.layer import Floor
 from . import answer, counted, ledger, manifest, panels, sentences, sweep
 from . import cells as cells_
 from .headline import Sentence

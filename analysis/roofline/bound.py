@@ -24,7 +24,7 @@ from ..counters import sums
 from ..counters.launches import Launch
 from ..model.comparison import LayerRow, ModuleRow
 from ..model.counters import CountedRow, CountedSide
-from ..model.floor import Floor
+from ..model.layer import Floor
 from . import roofline, sentence
 from .bound_inputs import HEADLINES, About, Capture, peaks, peaks_source, values_of
 from .flop import added

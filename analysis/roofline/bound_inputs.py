@@ -17,8 +17,7 @@ from ..counters import representatives, sums
 from ..counters.launches import Launch
 from ..counters.representatives import SameWork
 from ..model.comparison import LayerRow, ModuleRow, Side
-from ..model.floor import Floor
-from ..model.layer import MOVEMENT
+from ..model.layer import MOVEMENT, Floor
 from . import devices, roofline
 
 # The first that a capture has is shown. Names: `metrics/meanings.py`.

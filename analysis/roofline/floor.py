@@ -19,8 +19,7 @@ from ...core import documents
 from ...core import nodes as nodes_
 from ...core.nodes import Node, NodeGraph
 from ...core.own_ranges import MODULE
-from ..model.floor import Floor
-from ..model.layer import MOVEMENT
+from ..model.layer import MOVEMENT, Floor
 from .devices import Device, of_attributes, of_name
 from .flop import DATALESS, PARTS, PRODUCTS, VIEWS, Shapes, added, flop, product
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ...core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from ..formatting import percent
-from ..model.floor import Floor
+from ..model.layer import Floor
 from . import floor as floor_
 from .devices import Device
 

@@ -28,7 +28,7 @@ from paths import DATA
 from layerline.analysis.captures import counters
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
-from layerline.analysis.model.floor import Floor
+from layerline.analysis.model.layer import Floor
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, counters_csv, roofline_plot
 from layerline.analysis.roofline import bound

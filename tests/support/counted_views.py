@@ -13,7 +13,7 @@ import rendering
 import report_views as views
 
 from layerline.analysis.model.counters import CountedSide
-from layerline.analysis.model.floor import Floor
+from layerline.analysis.model.layer import Floor
 from layerline.analysis.roofline import bound
 from layerline.core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, SASS
 from layerline.core.tables import table
