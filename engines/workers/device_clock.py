@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import common
-    from layerline.engines.workers.common import Job
-    from layerline.engines.workers.cuda_driver import StreamClock, Work
-    from layerline.engines.workers.nvml_sampler import Sampler
-else:
-    import common
-    from common import Job
-    from cuda_driver import StreamClock, Work
-    from nvml_sampler import Sampler
+import common
+from common import Job
+from cuda_driver import StreamClock, Work
+from nvml_sampler import Sampler
 
 MOST_QUEUED = 50
 FEWEST = 100

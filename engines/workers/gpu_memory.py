@@ -10,14 +10,9 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from layerline.engines.workers.common import WorkerError
-    from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, CudaError
-else:
-    from common import WorkerError
-    from cuda_driver import OUT_OF_MEMORY, CudaError
+from common import WorkerError
+from cuda_driver import OUT_OF_MEMORY, CudaError
 
 Memory = tuple[int, int]  # free and all bytes of the GPU
 

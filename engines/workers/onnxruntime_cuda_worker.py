@@ -21,27 +21,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import common, cuda_driver, gpu_memory
-    from layerline.engines.workers import onnxruntime_session as sessions
-    from layerline.engines.workers import onnxruntime_worker as shared
-    from layerline.engines.workers.common import Job, WorkerError
-    from layerline.engines.workers.cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
-    from layerline.engines.workers.device_clock import DeviceClock
-else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    import common
-    import cuda_driver
-    import gpu_memory
-    import onnxruntime_session as sessions
-    import onnxruntime_worker as shared
-    from common import Job, WorkerError
-    from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
-    from device_clock import DeviceClock
+# A plain script; its folder is not on the path where PYTHONSAFEPATH is set.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import common
+import cuda_driver
+import gpu_memory
+import onnxruntime_session as sessions
+import onnxruntime_worker as shared
+from common import Job, WorkerError
+from cuda_driver import OUT_OF_MEMORY, Cuda, CudaError, NoDriver
+from device_clock import DeviceClock
 
 CUDA = "CUDAExecutionProvider"
 INSTALL = 'pip uninstall onnxruntime, then pip install "layerline[gpu]"'

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from layerline.engines.workers.common import Job, WorkerError, read_inputs
-else:
-    from common import Job, WorkerError, read_inputs
+from common import Job, WorkerError, read_inputs
 
 LEVELS = {
     "disable": "ORT_DISABLE_ALL",

@@ -12,19 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import common
-    from layerline.engines.workers import onnxruntime_session as sessions
-    from layerline.engines.workers.common import Job
-    from layerline.engines.workers.onnxruntime_session import Bound, Host
-else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
-    import common
-    import onnxruntime_session as sessions
-    from common import Job
-    from onnxruntime_session import Bound, Host
+# A plain script; its folder is not on the path where PYTHONSAFEPATH is set.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import common
+import onnxruntime_session as sessions
+from common import Job
+from onnxruntime_session import Bound, Host
 
 EXTERNAL_FILE = "session.optimized_model_external_initializers_file_name"
 EXTERNAL_SIZE = "session.optimized_model_external_initializers_min_size_in_bytes"

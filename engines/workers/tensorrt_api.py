@@ -19,12 +19,9 @@ import importlib
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import tensorrt_log_layers as log_layers
-else:
-    import tensorrt_log_layers as log_layers
+import tensorrt_log_layers as log_layers
 
 MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
 

@@ -15,25 +15,15 @@ import os
 import re
 import resource
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import cuda_driver, gpu_memory
-    from layerline.engines.workers import tensorrt_api as api
-    from layerline.engines.workers import tensorrt_log_layers as log_layers
-    from layerline.engines.workers import tensorrt_network as names
-    from layerline.engines.workers.common import Job, WorkerError
-    from layerline.engines.workers.nvml_sampler import Sampler
-else:
-    import cuda_driver
-    import gpu_memory
-    import tensorrt_api as api
-    import tensorrt_log_layers as log_layers
-    import tensorrt_network as names
-    from common import WorkerError
-    from nvml_sampler import Sampler
-
-    Job = dict
+import cuda_driver
+import gpu_memory
+import tensorrt_api as api
+import tensorrt_log_layers as log_layers
+import tensorrt_network as names
+from common import Job, WorkerError
+from nvml_sampler import Sampler
 
 FLAGS: dict[str, dict[str, bool]] = {
     "fp32": {},

@@ -14,25 +14,19 @@ import json
 import pathlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from layerline.engines.workers import common, cuda_driver, gpu_memory
-    from layerline.engines.workers import tensorrt_api as api
-    from layerline.engines.workers.common import Job, WorkerError
-    from layerline.engines.workers.cuda_driver import Cuda, NoDriver
-    from layerline.engines.workers.device_clock import DeviceClock
-else:  # a plain script; its folder is not on the path where PYTHONSAFEPATH is set
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-    import common
-    import cuda_driver
-    import gpu_memory
-    import tensorrt_api as api
-    from common import Job, WorkerError
-    from cuda_driver import Cuda, NoDriver
-    from device_clock import DeviceClock
+# A plain script; its folder is not on the path where PYTHONSAFEPATH is set.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import common
+import cuda_driver
+import gpu_memory
+import tensorrt_api as api
+from common import Job, WorkerError
+from cuda_driver import Cuda, NoDriver
+from device_clock import DeviceClock
 
 
 def _library(job: Job) -> Any:
@@ -270,14 +264,11 @@ def trace(job: Job) -> dict[str, Any]:
 def build(job: Job) -> dict[str, Any]:
     """Build the engine; inspect it too where this machine can load it."""
     trt = _library(job)
-    if TYPE_CHECKING:
-        from layerline.engines.workers import tensorrt_build
-    else:
-        import tensorrt_build
+    import tensorrt_build  # and with it polygraphy, which asks which library is there
+
     if not job["options"].get("compute_capability"):
         _device()
-    facts = tensorrt_build.build(trt, job)
-    return {"facts": facts}
+    return {"facts": tensorrt_build.build(trt, job)}
 
 
 TASKS = {
