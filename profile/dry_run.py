@@ -39,8 +39,8 @@ def torch_side(part: str, precision: str) -> str:
     if why is not None:
         return f"# {part} {precision} is not measured here: {why}"
     job = {"task": part, "precision": precision}
-    line = launch.shell_line(process.WORKER, job)
+    line = launch.shell_line(process.WORKER.command, job)
     if nsys_.why_not(precision, {}) is None:
         under = nsys.prefix(Path(f"{part}.{precision}"))
-        line += "\n" + launch.shell_line([*under, *nsys_.WORKER], job)
+        line += "\n" + launch.shell_line([*under, *nsys_.WORKER.command], job)
     return line

@@ -19,7 +19,7 @@ from ...engines.backend import Worker
 from .. import nsys
 from . import process
 
-WORKER = (sys.executable, "-P", "-m", "layerline.profile.eager.nsys_worker")
+WORKER = Worker((sys.executable, "-P", "-m", "layerline.profile.eager.nsys_worker"))
 WARMUP = 3
 ITERATIONS = 6
 SECONDS = 600.0  # of the whole run, loading the model included
@@ -60,7 +60,7 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
         "options": {**options, "warmup": options.get("warmup", WARMUP), "traced": iterations},
     }
     what = f"{task} {precision}"
-    answer = nsys.capture(Worker(WORKER), job, report, sqlite, what=what, timeout=SECONDS)
+    answer = nsys.capture(WORKER, job, report, sqlite, what=what, timeout=SECONDS)
     document = {
         **(answer.get("facts") or {}),
         "schema_version": 1,

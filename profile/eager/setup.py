@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,8 @@ from . import hooks
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 PRECISIONS = ("fp32", "tf32", *LOW)
+# What a latency.json is of, as the capture's meta file has it.
+IDENTITY = ("precision", "training", "parameters", "batch", "sequence")
 
 
 @dataclass
@@ -133,12 +135,6 @@ def _facts(subject: Subject, seed: int) -> dict[str, Any]:
     }
 
 
-def identity(subject: Subject) -> dict[str, Any]:
-    """What a latency.json is of, as the capture's meta file has it."""
-    kept = ("precision", "training", "parameters", "batch", "sequence")
-    return {k: subject.facts[k] for k in kept}
-
-
 def float_outputs(output: Any) -> dict[str, torch.Tensor]:
     """Floating tensors of what a model returned, by name (``output``, ``output_1`` for a tuple)."""
     if isinstance(output, torch.Tensor):
@@ -222,36 +218,12 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
     }
 
 
-class Watched:
-    """What the GPU did while the block ran; nothing on the CPU."""
-
-    def __init__(self, sampler: Sampler | None) -> None:
-        self._sampler = sampler
-
-    def as_facts(self) -> dict[str, Any]:
-        """{"facts": {"gpu": …}}, as other workers' latency files have it."""
-        return {} if self._sampler is None else {"facts": {"gpu": self._sampler.summary()}}
-
-    def as_meta(self) -> dict[str, Any]:
-        """`cuda_driver` ("13.0") and medians of what was sampled: sm_mhz, memory_mhz, power_mw,
-        celsius; None where NVML has no reading."""
-        version = None if self._sampler is None else driver_version()
-        if self._sampler is None or version is None:
-            return {}
-        summary = self._sampler.summary()
-        keys = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
-        return {"cuda_driver": version, **{k: (summary.get(k) or {}).get("median") for k in keys}}
-
-
-@contextlib.contextmanager
-def watched(subject: Subject) -> Iterator[Watched]:
-    """Sample the GPU's clocks, power and temperature while the block runs."""
+def watched(subject: Subject) -> AbstractContextManager[Sampler | None]:
+    """Sample the GPU's clocks, power and temperature while the block runs; None on the CPU."""
     if subject.device.type != "cuda":
-        yield Watched(None)
-        return
+        return contextlib.nullcontext()
     # Seldom: the sampler's thread shares the interpreter with the model.
-    with Sampler(bus_id(subject.device.index or 0), period=0.2) as sampler:
-        yield Watched(sampler)
+    return Sampler(bus_id(subject.device.index or 0), period=0.2)
 
 
 def profile(
@@ -292,28 +264,32 @@ def profile(
 
 def write_results(
     subject: Subject,
-    gpu: Watched,
+    gpu: Sampler | None,
     files: Mapping[str, Path],
     measured: Mapping[str, Any],
     profiled: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write latency.json of what was `measured`, and meta.json, which says how the trace was
-    taken; gives facts for the manifest."""
+    """Write latency.json of what was `measured`, and meta.json, which says how the trace was taken,
+    with medians of what the GPU did; gives facts for the manifest."""
+    summary = {} if gpu is None else gpu.summary()
     latency = {
         **measured,
         "schema_version": 1,
         "source": files["latency"].name,
-        **identity(subject),
-        **gpu.as_facts(),
+        **{k: subject.facts[k] for k in IDENTITY},
+        **({"facts": {"gpu": summary}} if summary else {}),
     }
     write_json(files["latency"], latency)
+    driver = None if gpu is None else driver_version()
+    clocks = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
+    medians = {k: (summary.get(k) or {}).get("median") for k in clocks}
     meta = {
         **subject.facts,
         "schema_version": 1,
         "trace": files["trace"].name,
         **profiled,
         "aliases": hooks.aliases(subject.model),
-        **gpu.as_meta(),
+        **({"cuda_driver": driver, **medians} if driver else {}),
         "machine": {**subject.facts["machine"], "after": machine.state()},
     }
     write_json(files["meta"], meta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from layerline.analysis.attribution.eager import eager as eager_table  # noqa: E402
-from layerline.core.errors import CheckFailed, InputError, ToolMissing  # noqa: E402
+from layerline.core.errors import InputError, ToolMissing  # noqa: E402
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402
+from layerline.engines.backend import Worker  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
 from layerline.profile.eager import process, setup  # noqa: E402
 from layerline.profile.eager.measure_training import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
@@ -165,27 +167,22 @@ def test_every_operator_of_training_belongs_to_a_module_or_a_row(captured: Run) 
 
 
 @pytest.mark.parametrize(
-    ("ended", "how", "fix"),
-    [(1, "ended with 1: RuntimeError: wrong shape", False), (-9, "ended with signal 9", True)],
+    ("end", "how", "fix"),
+    [
+        ("raise RuntimeError('wrong shape')", "(exit status 1): RuntimeError: wrong shape", False),
+        ("import os; os.kill(os.getpid(), 9)", "was killed, most likely for want of memory", True),
+    ],
 )
 def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int, how: str, fix: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, how: str, fix: bool
 ) -> None:
-    def dies(_command: list[str], stdout: Any, **_more: Any) -> Any:
-        stdout.write(b"Traceback\n  File\nRuntimeError: wrong shape\n")
-
-        class Done:
-            returncode = ended
-
-        return Done
-
     run = new_run(tmp_path)
-    monkeypatch.setattr(process.subprocess, "run", dies)
-    with pytest.raises(CheckFailed) as caught:
+    monkeypatch.setattr(process, "WORKER", Worker((sys.executable, "-c", end)))
+    with pytest.raises(InputError) as caught:
         process.capture(run, "eager", "fp32", {})
     assert how in caught.value.line()
     assert "\n" not in caught.value.line()
-    assert ("needs less memory" in caught.value.line()) == fix
+    assert ("use a smaller model" in caught.value.line()) == fix
     assert list(run.file("captures").iterdir()) == []
 
 
@@ -203,17 +200,12 @@ def test_errors_of_the_worker_keep_their_kind(
 ) -> None:
     run = new_run(tmp_path)
 
-    def answer(command: list[str], **_more: Any) -> Any:
-        job = read_json(Path(command[-1]))
-        error = {"exit_code": 2, "what": "bad", "file": "f", "fix": "do"}
-        write_json(Path(job["result"]), {"protocol": 1, "ok": False, "error": error})
-
-        class Done:
-            returncode = 0
-
-        return Done
-
-    monkeypatch.setattr(process.subprocess, "run", answer)
+    refuses = (
+        "import json, sys; error = {'exit_code': 2, 'what': 'bad', 'file': 'f', 'fix': 'do'}; "
+        "result = json.load(open(sys.argv[1]))['result']; "
+        "json.dump({'protocol': 1, 'ok': False, 'error': error}, open(result, 'w'))"
+    )
+    monkeypatch.setattr(process, "WORKER", Worker((sys.executable, "-c", refuses)))
     with pytest.raises(InputError, match="f: bad; do"):
         process.capture(run, "eager", "fp32", {})
 
