@@ -52,22 +52,21 @@ def document(
 ) -> dict[str, Any]:
     """The layers.json of an engine: every layer resolved to nodes, every node with its fate."""
     resolutions = resolve([layer.raw for layer in layers], graph, network)
-    found = {(r.name, r.occurrence): r for r in resolutions}
     statuses = node_status(resolutions, graph)
-    rows = []
-    for layer in layers:
-        r = found[layer.raw.name, layer.raw.occurrence]
-        inputs = layer.raw.inputs if layer.inputs is None else layer.inputs
-        outputs = layer.raw.outputs if layer.outputs is None else layer.outputs
-        rows.append(
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "engine": engine,
+        "backend": backend,
+        "precision": precision,
+        "layers": [
             {
-                "name": layer.raw.name,
-                "occurrence": layer.raw.occurrence,
+                "name": r.name,
+                "occurrence": r.occurrence,
                 "op": layer.raw.op,
-                "inputs": None if inputs is None else list(inputs),
-                "outputs": None if outputs is None else list(outputs),
-                "nodes": list(r.nodes),
-                "modules": list(r.modules),
+                "inputs": layer.raw.inputs if layer.inputs is None else layer.inputs,
+                "outputs": layer.raw.outputs if layer.outputs is None else layer.outputs,
+                "nodes": r.nodes,
+                "modules": r.modules,
                 "rule": r.rule,
                 "kind": r.kind,
                 "why": r.why,
@@ -76,23 +75,18 @@ def document(
                 "compute_precision": layer.compute_precision,
                 "tactic": layer.tactic,
             }
-        )
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "engine": engine,
-        "backend": backend,
-        "precision": precision,
-        "layers": rows,
+            for layer, r in zip(layers, resolutions, strict=True)
+        ],
         "nodes": [
             {
                 "name": node.name,
                 "op": node.op,
                 "module": node.module,
-                "status": statuses[node.name].status,
-                "layer": statuses[node.name].layer,
-                "why": statuses[node.name].why,
+                "status": status.status,
+                "layer": status.layer,
+                "why": status.why,
             }
-            for node in graph.nodes
+            for node, status in zip(graph.nodes, statuses.values(), strict=True)
         ],
     }
 

@@ -56,13 +56,7 @@ def engine(files: EngineFiles) -> Captured:
         checks=checks,
         parity=parity(files),
         device={**latency_.device(latency), **on_cpu(files)},
-        host=capture_.block(
-            host,
-            ops,
-            latency.latency_ns,
-            latency.queued_ns,
-            cuda_graph=bool(latency.facts.cuda_graph),
-        ),
+        host=capture_.block(host, ops, latency.latency_ns, latency.queued_ns),
         warned=capture_.warned(host),
         rebuild_noise=None if files.rebuild is None else files.rebuild.relative_difference,
     )

@@ -31,10 +31,6 @@ def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> 
     under = list(traced)
     if not queued:
         return cost(under, latency.latency_ns, latency.sizes())
-    if latency.facts.cuda_graph:
-        return closure.unchecked(
-            "iii", "the unprofiled run replayed a CUDA graph, the traced one launched kernels"
-        )
     if not latency.queued_ns:
         return closure.unchecked(
             "iii", "the traced inferences were queued before they began, unprofiled ones were not"

@@ -76,8 +76,6 @@ def block(
     ops: pa.Table,
     latency: Sequence[int],
     queued: Sequence[int] = (),
-    *,
-    cuda_graph: bool = False,
 ) -> HostSide | None:
     """The block of the operations `ops` of a capture; `latency` and `queued` without nsys, in ns.
 
@@ -86,5 +84,4 @@ def block(
     measured = None if host is None else calls.measure(ops, host)
     if measured is None:
         return None
-    bound = launch_bound.bound(latency, queued)
-    return launch_bound.describe(measured, bound, latency, cuda_graph=cuda_graph)
+    return launch_bound.describe(measured, launch_bound.bound(latency, queued), latency)

@@ -43,9 +43,9 @@ def unprofiled(
 
 
 def describe(
-    measured: Measured, bound: float | None, latency: Sequence[int], *, cuda_graph: bool = False
+    measured: Measured, bound: float | None, latency: Sequence[int]
 ) -> comparison.HostSide:
-    """The host block of a side. `cuda_graph`: unprofiled runs replayed one, the capture did not."""
+    """The host block of a side."""
     issue, busy = _stat(measured, "issue"), _stat(measured, "busy")
     traced = None
     if issue is not None and busy is not None and issue.median:
@@ -53,7 +53,7 @@ def describe(
     best = unprofiled(bound, latency, measured)
     is_bound = None if best.share is None else best.share >= LAUNCH_BOUND
     confirmed = None
-    if is_bound is not None and traced is not None and not cuda_graph:
+    if is_bound is not None and traced is not None:
         # A capture that finds launches dear proves nothing: tracing makes them so.
         confirmed = (
             None
@@ -69,7 +69,7 @@ def describe(
         unprofiled_source=best.source,
         launch_bound=is_bound,
         confirmed=confirmed,
-        text=" ".join(_sentences(measured, best, traced, is_bound, confirmed, cuda_graph)),
+        text=" ".join(_sentences(measured, best, traced, is_bound, confirmed)),
     )
 
 
@@ -79,7 +79,6 @@ def _sentences(
     traced: float | None,
     is_bound: bool | None,
     confirmed: bool | None,
-    cuda_graph: bool,
 ) -> list[str]:
     issue, busy, launches = (_stat(measured, k) for k in ("issue", "busy", "launches"))
     sentences = []
@@ -99,9 +98,7 @@ def _sentences(
         False: "Not bound by launches",
         None: "Whether launches bound it without nsys was not measured",
     }[is_bound]
-    if cuda_graph:
-        why = "; without nsys it replayed a CUDA graph, so the two do not compare"
-    elif is_bound is None or traced is None:
+    if is_bound is None or traced is None:
         why = ""
     elif confirmed is None:
         why = "; the capture cannot tell, because tracing makes launches dearer"

@@ -219,10 +219,6 @@ class Cuda(_Device):
             facts[key] = value.value
         return facts
 
-    def memory_free(self) -> int:
-        """Free device memory in bytes."""
-        return self.memory()[0]
-
     def memory(self) -> tuple[int, int]:
         """Free and all device memory in bytes."""
         free, total = c_size_t(), c_size_t()

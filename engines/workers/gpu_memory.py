@@ -20,9 +20,11 @@ Memory = tuple[int, int]  # free and all bytes of the GPU
 # TensorRT 8.6 and its tactics took 1.5 GiB of a GPU before anything of a 12-layer model.
 LITTLE_BYTES = 2 << 30
 FIX = "free the GPU or use a smaller batch"
-# CUDA's, cuBLAS's and cuDNN's names, TensorRT's error code 2, and its allocator's sentence.
+# CUDA's, cuBLAS's and cuDNN's names, TensorRT's error code 2, its allocator's sentence, and ONNX
+# Runtime's words (onnxruntime/core/framework/bfc_arena.cc).
 _RAN_OUT = re.compile(
     r"out[ _]?of[ _]?memory|memory_?allocation|status_alloc_failed|memory.{0,40}not be allocated"
+    r"|failed to allocate memory|bad_alloc"
 )
 
 

@@ -71,8 +71,8 @@ class Gpu(sessions.Host):
         providers, given = job["options"]["providers"], super().provider_options(job)
         stream = {"user_compute_stream": str(self.stream)}
         return [
-            {**told, **(stream if provider == CUDA else {})}
-            for provider, told in zip(providers, given, strict=True)
+            {**options, **(stream if provider == CUDA else {})}
+            for provider, options in zip(providers, given, strict=True)
         ]
 
     def check(self, session: Any) -> None:
@@ -122,7 +122,7 @@ class Gpu(sessions.Host):
             "device": self.cuda.device_facts(),
             "cuda": getattr(self.ort, "cuda_version", None),
             # Of the whole device: what another process allocates meanwhile is in it.
-            "device_bytes": max(self.memory_before[0] - self.cuda.memory_free(), 0),
+            "device_bytes": max(self.memory_before[0] - self.cuda.memory()[0], 0),
         }
 
 

@@ -6,14 +6,18 @@ place says where inputs and outputs lie: `Host` here, the GPU in `onnxruntime_cu
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common import Job, WorkerError, read_inputs
+from gpu_memory import ran_out
 
 LEVELS = {
     "disable": "ORT_DISABLE_ALL",
@@ -26,6 +30,9 @@ _REFUSALS = (
     "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented",
     "RuntimeException", "EPFail",
 )  # fmt: skip
+# Options of providers that are addresses of this process.
+_ADDRESSES = ("user_compute_stream", "gpu_external_alloc", "gpu_external_free",
+              "gpu_external_empty_cache")  # fmt: skip
 
 
 def load(fix: str = 'pip install "layerline[cpu]"') -> Any:
@@ -88,14 +95,9 @@ def _peak_host_bytes() -> int | None:
 
     Not getrusage: its maximum is that of the parent too, which was forked (getrusage(2)).
     """
-    try:
-        text = Path("/proc/self/status").read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name == "VmHWM":
-            return int(value.split()[0]) * 1024
+    with contextlib.suppress(OSError):
+        peak = re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+        return int(peak[1]) * 1024 if peak else None
     return None
 
 
@@ -120,7 +122,7 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
             'pip uninstall onnxruntime, then pip install "layerline[gpu]"',
             3,
         )
-    try:
+    with _refused(place, f"{path}: ONNX Runtime refuses it", "export it again"):
         loaded = ort.InferenceSession(
             path,
             options,
@@ -128,35 +130,24 @@ def session(place: Host, job: Job, path: str, options: Any) -> Any:
             provider_options=place.provider_options(job),
             enable_fallback=0,  # another provider than the one asked for is an error
         )
-    except _refusals(ort) as e:
-        text = " ".join(str(e).split())[:500]
-        if lacking := _memory_error(place, text):
-            raise lacking from e
-        what = f"{path}: ONNX Runtime refuses it ({text})"
-        raise WorkerError(what, "export it again") from None
     place.check(loaded)
     return loaded
 
 
-def _refusals(ort: Any) -> tuple[type[Exception], ...]:
-    """ONNX Runtime's exceptions, as far as this version has them."""
-    errors = ort.capi.onnxruntime_pybind11_state
-    return tuple(getattr(errors, name) for name in _REFUSALS if hasattr(errors, name))
-
-
-def _for_want_of_memory(text: str) -> bool:
-    """onnxruntime/core/framework/bfc_arena.cc and CUDA's own words."""
-    low = text.lower()
-    return any(w in low for w in ("failed to allocate memory", "out of memory", "bad_alloc",
-                                  "cublas_status_alloc_failed"))  # fmt: skip
-
-
-def _memory_error(place: Host, text: str) -> WorkerError | None:
-    """The error where ONNX Runtime's message says, or is taken to mean, that memory ran out."""
-    if _for_want_of_memory(text):
-        return place.out_of_memory()
-    little = place.lacks_memory(text)
-    return place.out_of_memory(f"{little}: {text}") if little else None
+@contextlib.contextmanager
+def _refused(place: Host, what: str, fix: str | None = None) -> Iterator[None]:
+    """WorkerError for an exception of ONNX Runtime: `what` with its message, or that memory ran
+    out where the message says so or is taken to mean it."""
+    errors = place.ort.capi.onnxruntime_pybind11_state
+    try:
+        yield
+    except tuple(getattr(errors, name) for name in _REFUSALS if hasattr(errors, name)) as e:
+        text = " ".join(str(e).split())[:500]
+        if ran_out(text):
+            raise place.out_of_memory() from e
+        if little := place.lacks_memory(text):
+            raise place.out_of_memory(f"{little}: {text}") from e
+        raise WorkerError(f"{what} ({text})", fix) from None
 
 
 class Bound:
@@ -171,13 +162,8 @@ class Bound:
         self.names = [o.name for o in session.get_outputs()]
         for name in self.names:
             place.bind_output(self.binding, name)
-        try:
+        with _refused(place, f"{job['engine']}: does not run"):
             session.run_with_iobinding(self.binding)
-        except _refusals(place.ort) as e:
-            text = " ".join(str(e).split())[:500]
-            if lacking := _memory_error(place, text):
-                raise lacking from e
-            raise WorkerError(f"{job['engine']}: does not run ({text})") from None
         place.wait()
         # The outputs of that run are the buffers of all later ones.
         self.values = self.binding.get_outputs()
@@ -220,23 +206,13 @@ def facts(place: Host, session: Any, job: Job) -> dict[str, Any]:
         "onnxruntime": place.ort.__version__,
         "build": place.ort.get_build_info(),
         "providers": session.get_providers(),
-        "provider_options": provider_options(session),
+        "provider_options": {
+            provider: {k: v for k, v in options.items() if k not in _ADDRESSES}
+            for provider, options in session.get_provider_options().items()
+        },
         "threads": job["threads"],
         **place.facts(),
     }
-
-
-def provider_options(session: Any) -> dict[str, Any]:
-    """The providers' options as ONNX Runtime took them, without addresses of this process."""
-    options = session.get_provider_options()
-    return {
-        provider: {k: v for k, v in values.items() if k not in _ADDRESSES}
-        for provider, values in options.items()
-    }
-
-
-_ADDRESSES = ("user_compute_stream", "gpu_external_alloc", "gpu_external_free",
-              "gpu_external_empty_cache")  # fmt: skip
 
 
 def save(path: str, arrays: dict[str, Any]) -> None:

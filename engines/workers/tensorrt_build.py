@@ -11,10 +11,10 @@ GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import time
+from pathlib import Path
 from typing import Any
 
 import cuda_driver
@@ -24,13 +24,6 @@ import tensorrt_log_layers as log_layers
 import tensorrt_network as names
 from common import Job, WorkerError
 from nvml_sampler import Sampler
-
-FLAGS: dict[str, dict[str, bool]] = {
-    "fp32": {},
-    "tf32": {},
-    "fp16": {"fp16": True},
-    "bf16": {"bf16": True},
-}
 
 
 def _parse(trt: Any, builder: Any, logger: Any, onnx: str) -> Any:
@@ -54,12 +47,12 @@ def _parse(trt: Any, builder: Any, logger: Any, onnx: str) -> Any:
 def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
     options = job["options"]
     arguments: dict[str, Any] = {"profiling_verbosity": trt.ProfilingVerbosity.DETAILED}
-    if not api.strongly_typed(trt):
-        arguments.update(FLAGS[job["precision"]])
+    if not api.strongly_typed(trt) and job["precision"] in ("fp16", "bf16"):
+        arguments[job["precision"]] = True
     if options.get("workspace_mib") is not None:
         pool = trt.MemoryPoolType.WORKSPACE
         arguments["memory_pool_limits"] = {pool: int(options["workspace_mib"]) << 20}
-    if options.get("timing_cache") and os.path.exists(options["timing_cache"]):  # noqa: PTH110
+    if options.get("timing_cache") and Path(options["timing_cache"]).exists():
         arguments["load_timing_cache"] = options["timing_cache"]
     if options.get("optimization_level") is not None:
         arguments["builder_optimization_level"] = int(options["optimization_level"])
@@ -69,10 +62,8 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
         from polygraphy.backend.trt import CreateConfig
     config = CreateConfig(**arguments)(builder, network)
     # Half engines leave TF32 to the float layers they keep, as trtexec does; fp32 means fp32.
-    if job["precision"] == "fp32":
-        config.clear_flag(trt.BuilderFlag.TF32)
-    else:
-        config.set_flag(trt.BuilderFlag.TF32)
+    set_or_clear = config.clear_flag if job["precision"] == "fp32" else config.set_flag
+    set_or_clear(trt.BuilderFlag.TF32)
     if options.get("compute_capability"):
         if not hasattr(config, "set_compute_capability"):
             raise WorkerError("only TensorRT-RTX builds for a named GPU", "leave that option out")
@@ -92,8 +83,11 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
 def _save_timing_cache(config: Any, path: str | None) -> None:
     cache = config.get_timing_cache() if path else None
     if path and cache is not None:
-        with open(path, "wb") as f:  # noqa: PTH123
-            f.write(memoryview(cache.serialize()))
+        Path(path).write_bytes(memoryview(cache.serialize()))
+
+
+def _write_json(path: str, document: dict[str, Any]) -> None:
+    Path(path).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
 
 def build(trt: Any, job: Job) -> dict[str, Any]:
@@ -111,12 +105,11 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     memory = None if options.get("compute_capability") else cuda_driver.memory()
     builder = _builder(trt, logger, memory)
     network, parser = _parse(trt, builder, logger, options["onnx"])
-    nodes = names.read_nodes(options["nodes"])
+    nodes = json.loads(Path(options["nodes"]).read_text(encoding="utf-8"))["nodes"]
     layers = names.describe(network)
     names.assign_nodes(layers, nodes)
     renamed = names.rename(network, layers, nodes)
-    with open(options["network"], "w", encoding="utf-8") as f:  # noqa: PTH123
-        json.dump(names.document(layers), f, indent=1)
+    _write_json(options["network"], {"schema_version": 1, "layers": layers})
     config = _config(trt, builder, network, job)
     started = time.perf_counter()
     with Sampler(cuda_driver.bus_id(), period=0.1) as sampler:
@@ -124,14 +117,12 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     if plan is None:
         raise _build_failure(logger, memory)
-    with open(job["engine"], "wb") as f:  # noqa: PTH123
-        f.write(memoryview(plan))
+    Path(job["engine"]).write_bytes(memoryview(plan))
     if options.get("backend", "tensorrt") == "tensorrt":
         _save_timing_cache(config, options.get("timing_cache"))
     listed = log_layers.document(logger.layers)
     if options.get("logged_layers") and listed is not None:
-        with open(options["logged_layers"], "w", encoding="utf-8") as f:  # noqa: PTH123
-            json.dump(listed, f, indent=1)
+        _write_json(options["logged_layers"], listed)
     del parser
     return {
         **api.facts(trt),

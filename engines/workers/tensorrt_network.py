@@ -11,17 +11,7 @@ Standard library only; runs on Python 3.10.
 
 from __future__ import annotations
 
-import json
 from typing import Any
-
-SCHEMA_VERSION = 1
-
-
-def read_nodes(path: str) -> list[dict[str, Any]]:
-    """The node list of a nodes.json."""
-    with open(path, encoding="utf-8") as f:  # noqa: PTH123
-        nodes: list[dict[str, Any]] = json.load(f)["nodes"]
-    return nodes
 
 
 def _tensors(layer: Any, side: str) -> list[str]:
@@ -92,8 +82,3 @@ def rename(network: Any, layers: list[dict[str, Any]], nodes: list[dict[str, Any
         network.get_layer(layer["index"]).name = name
         renamed += 1
     return renamed
-
-
-def document(layers: list[dict[str, Any]]) -> dict[str, Any]:
-    """network.json."""
-    return {"schema_version": SCHEMA_VERSION, "layers": layers}

@@ -130,11 +130,8 @@ class Driver:
     def stream(self) -> int:
         return 77
 
-    def memory_free(self) -> int:
-        return self.free.pop(0) if len(self.free) > 1 else self.free[0]
-
     def memory(self) -> tuple[int, int]:
-        return self.memory_free(), 80 << 30
+        return (self.free.pop(0) if len(self.free) > 1 else self.free[0]), 80 << 30
 
     def device_facts(self) -> dict[str, Any]:
         return {"name": "a GPU", "cuda_driver": "13.0"}
