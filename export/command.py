@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -58,18 +59,14 @@ DEFAULT = "fp32,fp16"
 @click.option("-v", "--verbose", is_flag=True, help="All that torch and transformers say.")
 def export(
     run_path: Path,
-    model: str,
     precisions: tuple[str, ...],
-    batch: int,
-    seq: int,
-    seed: int,
     opset: int,
     settings: tuple[str, ...],
     dynamic: tuple[str, ...],
-    revision: str | None,
     tolerance: float,
     external_above: int,
     verbose: bool,
+    **asked: Any,
 ) -> None:
     """A transformers model to ONNX, every node named after the module it came from.
 
@@ -77,15 +74,7 @@ def export(
     parity.json (ONNX Runtime against eager fp32 on the same tokens). What is valid is kept.
     """
     opsets.check_offered(opset)
-    request = Request(
-        model=model,
-        batch=batch,
-        seq=seq,
-        seed=seed,
-        settings=overrides.split(settings),
-        revision=revision,
-        dynamic=_axes(dynamic),
-    )
+    request = Request(settings=overrides.split(settings), dynamic=_axes(dynamic), **asked)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
     stage = Stage(
         open_run(run_path, create=True),

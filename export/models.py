@@ -8,10 +8,11 @@ tokens. Module paths used everywhere are those of the built model's ``named_modu
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core import forms
 from ..core.errors import InputError
 from ..core.files import read_json
 from .overrides import ATTENTION_KEY
@@ -59,7 +60,7 @@ class ModelSpec:
     seed: int
     batch: int
     seq: int
-    dynamic: tuple[str, ...] = field(default=())
+    dynamic: tuple[str, ...] = ()
 
     def build(self, precision: str = "fp32", training: bool = False) -> nn.Module:
         """The eager model on the CPU, in eval mode unless `training`, without a cache.
@@ -69,9 +70,11 @@ class ModelSpec:
         """
         import torch
         import transformers
+        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
         model_class = getattr(transformers, self.model_class)
-        config = self._configuration()
+        config = CONFIG_MAPPING[self.config["model_type"]].from_dict(dict(self.config))
+        config.use_cache = False
         chosen: dict[str, Any] = {"dtype": torch.float32}
         if self.attn_implementation is not None:
             chosen[ATTENTION_KEY] = self.attn_implementation
@@ -112,13 +115,6 @@ class ModelSpec:
         """For JSON."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self), "dynamic": list(self.dynamic)}
 
-    def _configuration(self) -> Any:
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-        config = CONFIG_MAPPING[self.config["model_type"]].from_dict(dict(self.config))
-        config.use_cache = False
-        return config
-
 
 def _unfold(model: nn.Module) -> None:
     """Move vectors (biases, factors of norms) a little off their initial zeros and ones.
@@ -139,12 +135,7 @@ def load_spec(path: Path) -> ModelSpec:
     document = read_json(path)
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         raise InputError("is not a model.json of this version", file=path, fix="export again")
-    names = [f.name for f in fields(ModelSpec)]
-    missing = [name for name in names if name not in document]
-    if missing:
-        raise InputError(f"lacks {', '.join(missing)}", file=path, fix="export again")
-    values = {name: document[name] for name in names}
-    return ModelSpec(**{**values, "dynamic": tuple(values["dynamic"])})
+    return forms.check(document, ModelSpec, path, "export again")
 
 
 def cast(model: nn.Module, precision: str) -> nn.Module:

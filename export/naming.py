@@ -29,6 +29,8 @@ _TRACE = "pkg.torch.onnx.stack_trace"
 _SLICE = re.compile(r"\.slice\((None|\d+), (?:None|-?\d+), (?:None|1)\)\.(\d+)")
 # A module that is called again appears as `layer@1`; strict tracing prefixes `L__self___`.
 _AGAIN = re.compile(r"@\d+")
+# The keys of an entry of nodes.json.
+_NODE = ("name", "op", "module", "module_class", "inputs", "outputs", "source")
 _SELF = re.compile(r"^L(?:__self__|\['self'\])_?(?:_modules)?[._]?")
 
 
@@ -45,13 +47,13 @@ class ModuleTree:
     @classmethod
     def of(cls, model: nn.Module) -> ModuleTree:
         """Read the tree of a model."""
-        classes = {path: type(module).__name__ for path, module in model.named_modules()}
-        first = {id(module): path for path, module in model.named_modules()}
-        others: dict[str, list[str]] = {}
+        paths: dict[int, list[str]] = {}
         for path, module in model.named_modules(remove_duplicate=False):
-            if path != first[id(module)]:
-                others.setdefault(first[id(module)], []).append(path)
-        return cls(classes, {k: tuple(v) for k, v in others.items()})
+            paths.setdefault(id(module), []).append(path)
+        return cls(
+            {path: type(module).__name__ for path, module in model.named_modules()},
+            {first: tuple(others) for first, *others in paths.values() if others},
+        )
 
     def canonical(self, scope: str) -> str | None:
         """The path in ``named_modules()`` for a scope as the exporter spells it, or None."""
@@ -65,11 +67,8 @@ class ModuleTree:
 
     def module_of(self, scopes: Iterable[str]) -> str | None:
         """The innermost module of a chain of scopes, outermost first; None if none is known."""
-        for scope in reversed(list(scopes)):
-            path = self.canonical(scope)
-            if path is not None:
-                return path
-        return None
+        paths = map(self.canonical, reversed(list(scopes)))
+        return next((path for path in paths if path is not None), None)
 
 
 def spelled(scope: str, *, own: bool = True) -> str:
@@ -132,12 +131,12 @@ def _rename(
     sources: Mapping[Any, str | None],
     tree: ModuleTree,
 ) -> Naming:
-    modules = from_neighbours(nodes, known, *neighbours(nodes))
-    names = unique_names((modules[node], node.op_type) for node in nodes)
+    modules = spread(nodes, known, *neighbours(nodes))
+    names = unique_names((modules.get(node, ""), node.op_type) for node in nodes)
     named = []
     for node, name in zip(nodes, names, strict=True):
         node.name = name
-        module = modules[node]
+        module = modules.get(node, "")  # without a module on either side: the root's
         named.append(node_of(node, name, module, tree.classes[module], sources.get(node)))
     return Naming(tuple(named), len(nodes) - len(known))
 
@@ -166,29 +165,17 @@ def neighbours(nodes: list[Any]) -> tuple[dict[Any, list[Any]], dict[Any, list[A
     return consumers, producers
 
 
-def from_neighbours(
-    nodes: list[Any],
-    known: Mapping[Any, str],
-    consumers: Mapping[Any, list[Any]],
-    producers: Mapping[Any, list[Any]],
-) -> dict[Any, str]:
-    """A module for every node: where it is not known, that of its neighbours in the dataflow.
-
-    What reads a node's outputs decides (a cast or split belongs to the module that needed it),
-    several modules by what encloses them all; without known readers, what the node reads does.
-    A node without a module on either side belongs to the root module.
-    """
-    modules = spread(nodes, known, consumers, producers)
-    return {node: modules.get(node, "") for node in nodes}
-
-
 def spread(
     nodes: list[Any],
     known: Mapping[Any, str],
     consumers: Mapping[Any, list[Any]],
     producers: Mapping[Any, list[Any]],
 ) -> dict[Any, str]:
-    """As `from_neighbours`, without the nodes that no neighbour gives a module."""
+    """A module for every node that has one, or else neighbours with one in the dataflow.
+
+    What reads a node's outputs decides (a cast or split belongs to the module that needed it),
+    several modules by what encloses them all; without known readers, what the node reads does.
+    """
     modules = dict(known)
     for beside, order in ((consumers, nodes[::-1]), (producers, nodes)):
         for node in order:
@@ -268,18 +255,7 @@ def nodes_json(
         "outputs": [v.name for v in model.graph.outputs],
         "initializers": list(model.graph.initializers),
         "aliases": {k: list(v) for k, v in aliases.items()},
-        "nodes": [
-            {
-                "name": n.name,
-                "op": n.op,
-                "module": n.module,
-                "module_class": n.module_class,
-                "inputs": list(n.inputs),
-                "outputs": list(n.outputs),
-                "source": n.source,
-            }
-            for n in nodes
-        ],
+        "nodes": [{key: getattr(node, key) for key in _NODE} for node in nodes],
     }
 
 

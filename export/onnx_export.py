@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,7 @@ def export(
 
     opsets.check_offered(opset)
     tree = naming.ModuleTree.of(model)
-    with quiet(verbose), _without_gradients(model):
+    with quiet(verbose), torch.no_grad():
         try:
             program = torch.onnx.export(
                 model,
@@ -107,7 +106,8 @@ def export(
     naming.strip_metadata(graph)
     document = naming.document(name, graph, named, tree)
     document["tensors"] = tensors(graph)
-    facts["tensors_without_shape"] = _without_shape(document)
+    written = {t for n in document["nodes"] for t in n["outputs"] if t}
+    facts["tensors_without_shape"] = len(written - document["tensors"].keys())
     return Exported(graph, document, facts)
 
 
@@ -144,7 +144,10 @@ def tensors(model: Any) -> dict[str, dict[str, Any]]:
 
         ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
     return {
-        v.name: {"dtype": v.dtype.numpy().name, "shape": [_size(d) for d in v.shape]}
+        v.name: {
+            "dtype": v.dtype.numpy().name,
+            "shape": [d if isinstance(d, int) else None for d in v.shape],
+        }
         for v in _values(model)
         if v.shape is not None and v.dtype is not None
     }
@@ -156,15 +159,6 @@ def _values(model: Any) -> Iterator[Any]:
     yield from model.graph.initializers.values()
     for node in all_nodes(model.graph):
         yield from (v for v in node.outputs if v.name)
-
-
-def _size(dimension: Any) -> int | None:
-    return dimension if isinstance(dimension, int) else None
-
-
-def _without_shape(document: Mapping[str, Any]) -> int:
-    written = {t for n in document["nodes"] for t in n["outputs"] if t}
-    return len(written - document["tensors"].keys())
 
 
 def check_file(path: Path, opset: int) -> None:
@@ -199,13 +193,3 @@ def _dynamic_shapes(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> An
         return None
     axes = {axis: _AXES[axis] for axis, name in ((0, "batch"), (1, "seq")) if name in dynamic}
     return dict.fromkeys(inputs, axes)
-
-
-@contextmanager
-def _without_gradients(model: nn.Module) -> Iterator[None]:
-    import torch
-
-    if model.training:
-        raise ValueError("export needs a model in eval mode")
-    with torch.no_grad():
-        yield

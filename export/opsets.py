@@ -17,17 +17,6 @@ from .naming import all_nodes
 
 OFFERED = (17, 18, 20)
 _NATIVE = 18  # the lowest that torch's exporter writes
-_REDUCTIONS = {
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-}
 # Changed in 18 by what was added only: without the additions the node means the same in 17.
 _EXTENDED = {"Pad", "ScatterElements", "ScatterND"}
 
@@ -70,7 +59,7 @@ def lower_to_17(model: Any) -> int:
         old = defs.get_schema(node.op_type, 17, "")
         if new.since_version == old.since_version:
             continue
-        if node.op_type in _REDUCTIONS:
+        if "axes" in old.attributes and "axes" not in new.attributes:
             _lower_reduction(node)
         elif node.op_type == "Split":
             _lower_split(node, model)
@@ -107,7 +96,7 @@ def _constant(value: Any) -> list[int] | None:
 
 
 def _lower_reduction(node: Any) -> None:
-    """In 18 the axes are an input, in 17 an attribute. No axes means all, or none by flag."""
+    """The axes are an input in 18, an attribute in 17. No axes means all, or none by flag."""
     import onnx_ir as ir
 
     flag = node.attributes.pop("noop_with_empty_axes", None)

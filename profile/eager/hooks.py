@@ -7,8 +7,9 @@ forward pre-hook that returns a value replaces the module's input
 called with keywords only, and any kind of output, work alike.
 
 A module that is registered under several paths has one range, its first path in
-`named_modules` order; `aliases` tells the others. One that is called several times in a forward
-opens one range per call, as it does when checkpointing runs its forward again inside backward.
+`named_modules` order; `aliases` of the capture's meta file has the others. One that is called
+several times in a forward opens one range per call, as it does when checkpointing runs its forward
+again inside backward.
 """
 
 from __future__ import annotations
@@ -55,14 +56,6 @@ def phase(name: str, range_of: RangeOf = record_function) -> AbstractContextMana
 def iteration(number: int, range_of: RangeOf = record_function) -> AbstractContextManager[Any]:
     """The range of one step or one inference, counted from 0."""
     return range_of(f"{ITERATION}{number}")
-
-
-def aliases(model: torch.nn.Module) -> dict[str, list[str]]:
-    """First path of every module that is registered more than once, and its other paths."""
-    paths: dict[int, list[str]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        paths.setdefault(id(module), []).append(path)
-    return {first: rest for first, *rest in paths.values() if rest}
 
 
 class _Ranges:

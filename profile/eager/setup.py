@@ -27,15 +27,15 @@ import numpy as np
 import torch
 
 from ...core import machine
-from ...core.errors import InputError, ToolMissing
+from ...core.errors import ToolMissing
 from ...core.files import write_json
 from ...core.series import in_order
 from ...engines.workers.cuda_driver import bus_id, driver_version
 from ...engines.workers.nvml_sampler import Sampler
+from ...export.naming import ModuleTree
 from . import hooks
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
-PRECISIONS = ("fp32", "tf32", *LOW)
 # What a latency.json is of, as the capture's meta file has it.
 IDENTITY = ("precision", "training", "parameters", "batch", "sequence")
 
@@ -83,19 +83,13 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     from ...export.models import load_spec
 
     precision = job["precision"]
-    if precision not in PRECISIONS:
-        raise InputError(
-            f"precision {precision!r} has no eager form", fix=f"one of {', '.join(PRECISIONS)}"
-        )
     device = choose_device(job["options"].get("device"))
     if job["options"].get("threads"):
         torch.set_num_threads(int(job["options"]["threads"]))
     seed = int(job["options"].get("seed", 0))
     torch.manual_seed(seed)
-    tf32 = precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
     spec = load_spec(Path(job["model"]))
     weights = precision if precision in LOW and not training else "fp32"
     model = spec.build(precision=weights, training=training).to(device)
@@ -288,7 +282,7 @@ def write_results(
         "schema_version": 1,
         "trace": files["trace"].name,
         **profiled,
-        "aliases": hooks.aliases(subject.model),
+        "aliases": ModuleTree.of(subject.model).aliases,
         **({"cuda_driver": driver, **medians} if driver else {}),
         "machine": {**subject.facts["machine"], "after": machine.state()},
     }

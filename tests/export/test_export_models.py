@@ -225,7 +225,7 @@ def test_a_foreign_model_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not a model\.json"):
         models.load_spec(path)
     path.write_text('{"schema_version": 1, "model": "x"}')
-    with pytest.raises(InputError, match="lacks source"):
+    with pytest.raises(InputError, match="source is missing"):
         models.load_spec(path)
 
 

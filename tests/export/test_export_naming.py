@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.core.nodes import sanitised
-from layerline.export.naming import ModuleTree, from_neighbours, unique_names
+from layerline.export.naming import ModuleTree, spread, unique_names
 
 TREE = ModuleTree(
     classes={"": "Net", "h": "ModuleList", "h.0": "Block", "h.1": "Block", "h.1.mlp": "Linear"},
@@ -57,13 +57,13 @@ def test_a_node_without_module_belongs_to_what_reads_it_then_to_what_it_reads() 
     # x -> y -> (p in a.b, q in a.c);  r in d -> z (an output nobody reads);  w stands alone
     consumers = {"x": ["y"], "y": ["p", "q"], "r": ["z"], "p": [], "q": [], "z": [], "w": []}
     producers = {"x": [], "y": ["x"], "p": ["y"], "q": ["y"], "r": [], "z": ["r"], "w": []}
-    found = from_neighbours(
+    found = spread(
         ["x", "y", "p", "q", "r", "z", "w"],
         {"p": "a.b", "q": "a.c", "r": "d"},
         consumers,
         producers,
     )
-    assert found == {"x": "a", "y": "a", "p": "a.b", "q": "a.c", "r": "d", "z": "d", "w": ""}
+    assert found == {"x": "a", "y": "a", "p": "a.b", "q": "a.c", "r": "d", "z": "d"}
 
 
 def test_a_module_registered_twice_keeps_one_path_and_lists_the_other() -> None:

@@ -68,7 +68,7 @@ def test_modules_of_the_dynamo_exporter_come_from_its_scopes(tmp_path: Path) -> 
     )
     told = {n: (v["module"], v["module_class"]) for n, v in found.items()}
     assert told == {"node_linear": ("h.0.fc", "Linear"), "node_relu": ("", "Net")}
-    assert found["node_linear"]["inputs"] == ["x", "w"]
+    assert list(found["node_linear"]["inputs"]) == ["x", "w"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from layerline.core import own_ranges  # noqa: E402
+from layerline.export.naming import ModuleTree  # noqa: E402
 from layerline.profile.eager import hooks  # noqa: E402
 
 nn = torch.nn
@@ -63,7 +64,7 @@ def test_one_range_for_each_call_of_each_module() -> None:
         model(torch.ones(2, 3))
     assert seen.said == ["", "a", "a", "b", "b.0", "b.1"]
     assert classes == {"": "Net", "a": "Linear", "b": "Sequential", "b.0": "ReLU", "b.1": "Linear"}
-    assert hooks.aliases(model) == {"a": ["shared"]}
+    assert ModuleTree.of(model).aliases == {"a": ("shared",)}
 
 
 def test_no_value_changes_and_no_hook_is_left() -> None:
