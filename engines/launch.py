@@ -40,20 +40,12 @@ def call(
         write_json(job_path, {**job, "protocol": PROTOCOL, "result": str(result_path)})
         stderr_path = Path(folder, "stderr")
         command = [*prefix, *worker.command, str(job_path)]
+        environment = {**os.environ, **worker.environment}
+        kept = {name: value for name, value in environment.items() if value is not None}
         with stderr_path.open("wb") as stderr:
-            code = _run(command, _environment(worker), stderr, timeout)
+            code = _run(command, kept, stderr, timeout)
         printed = stderr_path.read_bytes()[-4000:].decode(errors="replace")
         return {**_result(command, result_path, code, printed, timeout), "printed": printed}
-
-
-def _environment(worker: Worker) -> dict[str, str]:
-    environment = dict(os.environ)
-    for name, value in worker.environment.items():
-        if value is None:
-            environment.pop(name, None)
-        else:
-            environment[name] = value
-    return environment
 
 
 def _run(

@@ -93,12 +93,12 @@ def document(
 
 def load(path: Path) -> dict[str, Any]:
     """Read a layers.json of ours. Raises InputError for a missing, broken or foreign file."""
-    found = documents.checked(path, documents.Layers)
-    version = found.get("schema_version", SCHEMA_VERSION)
+    layers = documents.checked(path, documents.Layers)
+    version = layers.get("schema_version", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         raise InputError(
             f"layers.json has schema version {version!r}, this layerline reads {SCHEMA_VERSION}",
             file=path,
             fix="build the engine again",
         )
-    return found
+    return layers

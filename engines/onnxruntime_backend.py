@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -116,7 +117,7 @@ class OnnxRuntimeBackend(Backend):
             model = onnxruntime_graph.read_model(new)
             renamed = onnxruntime_graph.name_uniquely(model)
             if renamed:
-                onnxruntime_graph.write_model(model, new)
+                new.write_bytes(model.SerializeToString())  # external weights stay where they are
             probed = self._call("probe", run, precision, options, new, {"outputs": str(reloaded)})
             difference = _same_outputs(reference, reloaded, source)
             listed = layers.document(
@@ -126,12 +127,13 @@ class OnnxRuntimeBackend(Backend):
                 self._layers(model, probed["nodes"], graph, precision),
                 graph,
             )
-            domains = onnxruntime_graph.domains(model)
+            domains = Counter(n.domain for n in onnxruntime_graph.all_nodes(model.graph))
+            providers = Counter(str(record.get("provider")) for record in probed["nodes"].values())
             facts = {
                 **built["facts"],
                 "nodes": len(listed["layers"]),
                 "domains": domains,
-                "providers_of_nodes": onnxruntime_graph.providers(probed["nodes"].values()),
+                "providers_of_nodes": providers,
                 "nodes_renamed": renamed,
                 "hardware_specific": onnxruntime_graph.NCHWC_DOMAIN in domains,
                 "reload_max_abs": difference,

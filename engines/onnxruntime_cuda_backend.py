@@ -52,9 +52,7 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
         folders = spec.submodule_search_locations or ()
         if not any(Path(folder, "capi", PROVIDER).exists() for folder in folders):
             return Unavailable("the onnxruntime that is installed has no CUDA provider", INSTALL)
-        if importlib.util.find_spec("onnx") is None:
-            return Unavailable("onnx is not installed", 'pip install "layerline[model]"')
-        return no_gpu()
+        return super().unavailable() or no_gpu()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         options = super().options(asked)

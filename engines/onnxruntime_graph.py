@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,13 +57,6 @@ def read_model(path: Path) -> Any:
     if not model.graph.node:
         raise InputError("is an ONNX model without nodes", file=path, fix="export it again")
     return model
-
-
-def write_model(model: Any, path: Path) -> None:
-    """Write the ModelProto; external weights stay where they are."""
-    import onnx
-
-    onnx.save(model, str(path))
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
@@ -222,13 +214,3 @@ def _computes(
     if provider == CPU and op in _FLOAT_INSIDE and floats[0] in ("fp16", "bf16"):
         return "fp32"
     return floats[0]
-
-
-def domains(model: Any) -> dict[str, int]:
-    """Nodes by operator domain ("" is ONNX's own)."""
-    return dict(Counter(node.domain for node in all_nodes(model.graph)))
-
-
-def providers(probed: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Nodes that ran, by execution provider."""
-    return dict(Counter(str(record.get("provider")) for record in probed))

@@ -85,6 +85,14 @@ def read_inputs(job: Job, names: Sequence[str]) -> dict[str, Any]:
         return {name: arrays[name] for name in names}
 
 
+def save(path: str, arrays: dict[str, Any]) -> None:
+    """Write arrays as npz."""
+    import numpy as np
+
+    with Path(path).open("wb") as f:
+        np.savez(f, **arrays)
+
+
 def write_result(path: str, result: dict[str, Any]) -> None:
     """Write the result, whole or not at all."""
     temporary = Path(f"{path}.{os.getpid()}.partial")

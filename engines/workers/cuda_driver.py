@@ -117,6 +117,18 @@ class StreamClock:
             return None
         return cuda.elapsed_ns(self.start, self.end)
 
+    def queued_series(self, work: Work, count: int) -> list[int]:
+        """Device times of so many queued calls of `work`, each from an idle stream; none where one
+        cannot be queued."""
+        times: list[int] = []
+        for _ in range(count):
+            self.cuda.synchronize(self.stream)
+            ns = self.queued(work)
+            if ns is None:
+                return []
+            times.append(ns)
+        return times
+
 
 class _Device:
     """The driver's handle of one device; nothing is made on it."""

@@ -42,7 +42,7 @@ class DeviceClock(StreamClock):
 
         with Sampler(self.cuda.bus_id()) as sampler:
             result = common.repeat(run, steady(job), sample=lambda: last[0], settle=SETTLE_SECONDS)
-            queued = self._queued(work, min(MOST_QUEUED, len(result["latency_ns"])))
+            queued = self.queued_series(work, min(MOST_QUEUED, len(result["latency_ns"])))
             count = max(10, min(200, len(result["latency_ns"])))
             begun = time.perf_counter()
             for _ in range(count):
@@ -60,13 +60,3 @@ class DeviceClock(StreamClock):
             gate_opened_by_itself=self.gate.opened_by_itself,
         )
         return result
-
-    def _queued(self, work: Work, count: int) -> list[int]:
-        """So many queued inferences; none where the first shows that it cannot be queued."""
-        times: list[int] = []
-        for _ in range(count):
-            ns = self.queued(work)
-            if ns is None:
-                return []
-            times.append(ns)
-        return times

@@ -213,9 +213,3 @@ def facts(place: Host, session: Any, job: Job) -> dict[str, Any]:
         "threads": job["threads"],
         **place.facts(),
     }
-
-
-def save(path: str, arrays: dict[str, Any]) -> None:
-    """Write arrays as npz."""
-    with Path(path).open("wb") as f:
-        np.savez(f, **arrays)

@@ -40,7 +40,7 @@ def build(job: Job, place: Host) -> dict[str, Any]:
     session = sessions.session(place, job, wanted["source"], options)
     seconds = time.perf_counter() - started
     bound = Bound(place, session, job)
-    sessions.save(wanted["outputs"], bound.outputs())
+    common.save(wanted["outputs"], bound.outputs())
     facts = sessions.facts(place, session, job)
     return {"facts": {**facts, "build_seconds": round(seconds, 4)}}
 
@@ -53,7 +53,7 @@ def probe(job: Job, place: Host) -> dict[str, Any]:
         events = json.loads(path.read_text(encoding="utf-8"))
     finally:
         path.unlink()
-    sessions.save(job["options"]["outputs"], bound.outputs())
+    common.save(job["options"]["outputs"], bound.outputs())
     nodes = {}
     for event in events:
         name, arguments = event.get("name", ""), event.get("args", {})
@@ -98,7 +98,7 @@ def profile(job: Job, place: Host) -> dict[str, Any]:
 def outputs(job: Job, place: Host) -> dict[str, Any]:
     """The engine's outputs for the inputs, to `raw` as npz."""
     session, bound, _ = sessions.engine(place, job)
-    sessions.save(job["raw"], bound.outputs())
+    common.save(job["raw"], bound.outputs())
     return {"facts": sessions.facts(place, session, job)}
 
 

@@ -23,14 +23,12 @@ from typing import Any
 
 import tensorrt_log_layers as log_layers
 
-MODULES = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
-
 
 def load(backend: str) -> Any:
     """Import the library of `backend`, and make polygraphy use the same one. ImportError as is."""
     if backend == "tensorrt-rtx":
         os.environ["POLYGRAPHY_USE_TENSORRT_RTX"] = "1"  # read when polygraphy is imported
-    return importlib.import_module(MODULES[backend])
+    return importlib.import_module(backend.replace("-", "_"))
 
 
 def strongly_typed(trt: Any) -> bool:

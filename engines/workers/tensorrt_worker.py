@@ -138,21 +138,16 @@ class Engine:
 
     def facts(self) -> dict[str, Any]:
         """What ran: library, device, load time, device memory of the context."""
+        sizes = ("device_memory_size_v2", "device_memory_size")  # TensorRT 10 has the first too
+        size = next((name for name in sizes if hasattr(self.engine, name)), None)
         return {
             **api.facts(self.trt),
             "device": self.cuda.device_facts(),
             "load_seconds": round(self.load_seconds, 3),
-            "context_bytes": _context_bytes(self.engine),
+            "context_bytes": None if size is None else getattr(self.engine, size),
             "gate_opened_by_itself": self.clock.gate.opened_by_itself,
             "messages": self.logger.counted(),
         }
-
-
-def _context_bytes(engine: Any) -> int | None:
-    for name in ("device_memory_size_v2", "device_memory_size"):
-        if hasattr(engine, name):
-            return int(getattr(engine, name))
-    return None
 
 
 def latency(job: Job) -> dict[str, Any]:
@@ -225,8 +220,7 @@ def outputs(job: Job) -> dict[str, Any]:
     engine = Engine(_library(job), job)
     engine.enqueue()
     engine.cuda.synchronize(engine.stream)
-    with open(job["raw"], "wb") as f:  # noqa: PTH123
-        np.savez(f, **engine.results())
+    common.save(job["raw"], engine.results())
     return {"facts": engine.facts()}
 
 

@@ -91,16 +91,8 @@ def queued(work: Callable[[], Any], count: int = QUEUED) -> tuple[list[int], str
     launch queue holds (about a thousand launches): the gate then opens by itself.
     """
     stream = torch.cuda.current_stream().cuda_stream
-    times: list[int] = []
     try:
-        cuda = Cuda(torch.cuda.current_device())
-        clock = StreamClock(cuda, stream)
-        for _ in range(count):
-            cuda.synchronize(stream)
-            ns = clock.queued(work)
-            if ns is None:
-                return [], WAITS
-            times.append(ns)
+        times = StreamClock(Cuda(torch.cuda.current_device()), stream).queued_series(work, count)
     except (CudaError, NoDriver) as e:
         return [], str(e)
-    return times, None
+    return times, None if times else WAITS

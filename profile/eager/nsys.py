@@ -62,7 +62,7 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
     what = f"{task} {precision}"
     answer = nsys.capture(WORKER, job, report, sqlite, what=what, timeout=SECONDS)
     document = {
-        **(answer.get("facts") or {}),
+        **answer["facts"],
         "schema_version": 1,
         "source": sqlite.name,
         "task": task,

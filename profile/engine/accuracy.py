@@ -28,19 +28,12 @@ def compare(
     Raises InputError where nothing can be compared.
     """
     outputs = {name: _one(a, b) for name, a, b in _pairs(ours, theirs, file)}
-    return {
-        "max_abs": _worst(max, (o["max_abs"] for o in outputs.values())),
-        "max_rel": _worst(max, (o["max_rel"] for o in outputs.values())),
-        "cosine": _worst(min, (o["cosine"] for o in outputs.values())),
-        "top1": _worst(min, (o["top1"] for o in outputs.values())),
-        "nonfinite": sum(o["nonfinite"] for o in outputs.values()),
-        "outputs": outputs,
-    }
-
-
-def _worst(choose: Any, values: Any) -> float | None:
-    known = [v for v in values if v is not None]
-    return choose(known) if known else None
+    worst: dict[str, Any] = {}
+    for name, choose in (("max_abs", max), ("max_rel", max), ("cosine", min), ("top1", min)):
+        known = (o[name] for o in outputs.values() if o[name] is not None)
+        worst[name] = choose(known, default=None)
+    nonfinite = sum(o["nonfinite"] for o in outputs.values())
+    return {**worst, "nonfinite": nonfinite, "outputs": outputs}
 
 
 def _pairs(

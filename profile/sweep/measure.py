@@ -127,7 +127,9 @@ def sweep(
                 failure = e
                 name = f"{wanted.precision} {wanted.backend.name} at batch {batch}"
                 log(f"{name}: {e.line()}")
-                skipped.append(_skipped(batch, wanted, name, e))
+                where = {"batch": batch, "precision": wanted.precision}
+                where["backend"] = wanted.backend.name
+                skipped.append({**where, "what": name, "why": e.what, "fix": e.fix})
             write(run, export, skipped)
     if not measured and failure is not None:
         raise failure
@@ -145,17 +147,6 @@ def remarks(run: Run, export: Export) -> list[str]:
             own = documents.checked(path, documents.Measured).get("summary")
             lines.append(remark(label, p["batch"], p["summary"], own))
     return [line for line in lines if line]
-
-
-def _skipped(batch: int, of: Engine, name: str, error: LayerlineError) -> dict[str, Any]:
-    return {
-        "batch": batch,
-        "precision": of.precision,
-        "backend": of.backend.name,
-        "what": name,
-        "why": error.what,
-        "fix": error.fix,
-    }
 
 
 def point(
