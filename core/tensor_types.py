@@ -10,27 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+_OWN = ("fp32", "fp16", "bf16", "fp8", "fp4", "int8", "uint8", "int4", "int32", "int64", "bool")
 _NAMES = {
-    "fp32": "fp32",
+    **{name: name for name in _OWN},
     "float": "fp32",
     "float32": "fp32",
-    "fp16": "fp16",
     "half": "fp16",
     "float16": "fp16",
-    "bf16": "bf16",
     "bfloat16": "bf16",
-    "fp8": "fp8",
     "e4m3": "fp8",
     "float8": "fp8",
     "double": "fp64",
-    "fp4": "fp4",
     "float4": "fp4",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int4": "int4",
-    "int32": "int32",
-    "int64": "int64",
-    "bool": "bool",
 }
 _WORD = re.compile(r"[A-Za-z]+\d*(?:m\d)?")
 

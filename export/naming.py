@@ -47,13 +47,8 @@ class ModuleTree:
     @classmethod
     def of(cls, model: nn.Module) -> ModuleTree:
         """Read the tree of a model."""
-        paths: dict[int, list[str]] = {}
-        for path, module in model.named_modules(remove_duplicate=False):
-            paths.setdefault(id(module), []).append(path)
-        return cls(
-            {path: type(module).__name__ for path, module in model.named_modules()},
-            {first: tuple(others) for first, *others in paths.values() if others},
-        )
+        classes = {path: type(module).__name__ for path, module in model.named_modules()}
+        return cls(classes, other_names(model.named_modules(remove_duplicate=False)))
 
     def canonical(self, scope: str) -> str | None:
         """The path in ``named_modules()`` for a scope as the exporter spells it, or None."""
@@ -69,6 +64,14 @@ class ModuleTree:
         """The innermost module of a chain of scopes, outermost first; None if none is known."""
         paths = map(self.canonical, reversed(list(scopes)))
         return next((path for path in paths if path is not None), None)
+
+
+def other_names(named: Iterable[tuple[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The first name of each object that has several, and its others, in their order."""
+    names: dict[int, list[str]] = {}
+    for name, thing in named:
+        names.setdefault(id(thing), []).append(name)
+    return {first: tuple(others) for first, *others in names.values() if others}
 
 
 def spelled(scope: str, *, own: bool = True) -> str:
@@ -218,13 +221,11 @@ def strip_metadata(model: Any) -> None:
 
 def name_initializers(model: Any, module: nn.Module) -> None:
     """A weight that is shared keeps one name, that of ``named_parameters()``, not a later alias."""
-    first: dict[int, str] = {}
-    for alias, parameter in module.named_parameters(remove_duplicate=False):
-        name = first.setdefault(id(parameter), alias)
-        if name != alias and name not in model.graph.initializers:
-            value = model.graph.initializers.get(alias)
-            if value is not None:
-                value.name = name
+    initializers = model.graph.initializers
+    for name, aliases in other_names(module.named_parameters(remove_duplicate=False)).items():
+        for alias in aliases:
+            if name not in initializers and alias in initializers:
+                initializers[alias].name = name
 
 
 def document(model_name: str, model: Any, naming: Naming, tree: ModuleTree) -> dict[str, Any]:

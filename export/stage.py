@@ -23,6 +23,7 @@ from ..core.files import machine_lock, read_json, replacing, workspace, write_js
 from ..core.machine import versions
 from ..core.run import Run, Step
 from . import models, onnx_export, parity
+from .naming import other_names
 from .source import Request, resolve
 
 FILES = ("fp32", "bf16", "fp16")  # ONNX precisions, in the order of nodes.json's choice
@@ -226,16 +227,11 @@ class Stage:
 
 def describe(model: Any) -> dict[str, Any]:
     """Parameter count, module tree and shared parameters of a model, for model.json."""
-    first: dict[int, str] = {}
-    shared: dict[str, list[str]] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if first.setdefault(id(parameter), name) != name:
-            shared.setdefault(first[id(parameter)], []).append(name)
     return {
         "class": type(model).__name__,
         "attention": getattr(model.config, "_attn_implementation", None),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "shared_parameters": shared,
+        "shared_parameters": other_names(model.named_parameters(remove_duplicate=False)),
         "modules": [
             {
                 "path": path,
