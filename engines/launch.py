@@ -108,13 +108,8 @@ def _result(
         raise InputError(f"{name} answered out of protocol {PROTOCOL}")
     if result.get("ok") is True:
         return result
-    error = result.get("error") or {}
-    kind = ERRORS.get(int(error.get("exit_code") or 2), InputError)
-    raise kind(
-        str(error.get("what", "failed without a reason")),
-        file=error.get("file"),
-        fix=error.get("fix"),
-    )
+    error = result["error"]
+    raise ERRORS[error["exit_code"]](error["what"], file=error.get("file"), fix=error["fix"])
 
 
 def shell_line(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:

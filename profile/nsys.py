@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core import machine
 from ..core.cli.progress import progress
 from ..core.errors import InputError, ToolMissing, one_line
 from ..core.files import replacing
@@ -90,11 +91,13 @@ def capture(
     what: str,
     timeout: float,
 ) -> dict[str, Any]:
-    """Run a worker's job under nsys and export the report; gives the worker's answer.
+    """Run a worker's job under nsys and export the report; gives the worker's answer, with the
+    `command` and the `machine` before and after.
 
     `what` is shown while it runs. LayerlineError where nsys or the worker fails; no report is left
     then.
     """
+    before = machine.state()
     with replacing(report) as temporary, tempfile.TemporaryDirectory(prefix="layerline-") as folder:
         stem = Path(folder, "capture")
         with progress(f"{what} under nsys"):
@@ -103,7 +106,8 @@ def capture(
         check(written, answer["printed"])
         temporary.write_bytes(written.read_bytes())
     export(report, sqlite)
-    return answer
+    states = {"before": before, "after": machine.state()}
+    return {**answer, "command": prefix(Path("NAME")), "machine": states}
 
 
 def export(report: Path, sqlite: Path) -> None:

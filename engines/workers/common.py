@@ -55,9 +55,9 @@ _FIELDS: dict[str, Any] = {
 def read_job(path: str) -> Job:
     """Read and check a job. WorkerError names the field that is missing or of another type."""
     with Path(path).open(encoding="utf-8") as f:
-        job = json.load(f)
-    if not isinstance(job, dict) or job.get("protocol") != PROTOCOL:
-        protocol = job.get("protocol") if isinstance(job, dict) else None
+        job: Job = json.load(f)
+    if job.get("protocol") != PROTOCOL:
+        protocol = job.get("protocol")
         raise WorkerError(f"job of protocol {protocol!r}, this worker speaks {PROTOCOL}")
     for name, kind in _FIELDS.items():
         if not isinstance(job.get(name), kind) or isinstance(job.get(name), bool):

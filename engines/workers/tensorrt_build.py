@@ -80,12 +80,6 @@ def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
     return config
 
 
-def _save_timing_cache(config: Any, path: str | None) -> None:
-    cache = config.get_timing_cache() if path else None
-    if path and cache is not None:
-        Path(path).write_bytes(memoryview(cache.serialize()))
-
-
 def _write_json(path: str, document: dict[str, Any]) -> None:
     Path(path).write_text(json.dumps(document, indent=1), encoding="utf-8")
 
@@ -118,8 +112,9 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     if plan is None:
         raise _build_failure(logger, memory)
     Path(job["engine"]).write_bytes(memoryview(plan))
-    if options.get("backend", "tensorrt") == "tensorrt":
-        _save_timing_cache(config, options.get("timing_cache"))
+    kept = options.get("timing_cache") if options.get("backend") != "tensorrt-rtx" else None
+    if kept and (cache := config.get_timing_cache()) is not None:
+        Path(kept).write_bytes(memoryview(cache.serialize()))
     listed = log_layers.document(logger.layers)
     if options.get("logged_layers") and listed is not None:
         _write_json(options["logged_layers"], listed)

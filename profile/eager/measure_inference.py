@@ -34,7 +34,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     with torch.inference_mode():
         with watched(subject) as gpu:
             measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], defaults))
-            measured |= _device_alone(subject)
+            if on_device:
+                batch = subject.batch()
+                times, why = queued(lambda: subject.model(**batch))
+                measured |= {"queued_ns": times} if times else {"queued_missing": why}
         iterations = int(job["options"].get("profiled", PROFILED))
         with replacing(files["trace"]) as path:
             classes = profile(subject, iterations, path, lambda: forward(subject))
@@ -71,15 +74,6 @@ def _timed(subject: Subject) -> int:
     subject.model(**batch)
     subject.synchronize()
     return time.perf_counter_ns() - started
-
-
-def _device_alone(subject: Subject) -> dict[str, Any]:
-    """`queued_ns`, or `queued_missing` (why); nothing on the CPU."""
-    if subject.device.type != "cuda":
-        return {}
-    batch = subject.batch()
-    times, why = queued(lambda: subject.model(**batch))
-    return {"queued_ns": times} if times else {"queued_missing": why}
 
 
 def queued(work: Callable[[], Any], count: int = QUEUED) -> tuple[list[int], str | None]:

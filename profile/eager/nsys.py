@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...core import machine
 from ...core.capture_names import CaptureName, Task
 from ...core.files import write_json
 from ...core.run import Run
@@ -51,7 +50,6 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
     is left then.
     """
     report, sqlite, meta = outputs(run, precision, task)
-    before = machine.state()
     iterations = int(options.get("traced", ITERATIONS))
     job = {
         "task": task,
@@ -68,8 +66,8 @@ def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> di
         "task": task,
         "precision": precision,
         "iterations": iterations,
-        "command": nsys.prefix(Path("NAME")),
-        "machine": {"before": before, "after": machine.state()},
+        "command": answer["command"],
+        "machine": answer["machine"],
     }
     write_json(meta, document)
     return {"iterations": iterations}

@@ -6,10 +6,8 @@ was taken, with the device-event latency of each captured iteration.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from ...core import machine
 from ...core.files import write_json
 from ...engines import launch
 from .. import nsys
@@ -34,7 +32,6 @@ def job(of: Subject, iterations: int) -> dict[str, Any]:
 
 def trace(of: Subject, iterations: int) -> dict[str, Any]:
     """Capture `iterations` inferences; gives facts for the manifest. LayerlineError on failure."""
-    before = machine.state()
     answer = nsys.capture(
         of.backend.worker(),
         job(of, iterations),
@@ -51,8 +48,8 @@ def trace(of: Subject, iterations: int) -> dict[str, Any]:
         "latency_ns": answer["latency_ns"],
         "host_ns": answer.get("host_ns", []),
         "warmup": WARMUP,
-        "command": nsys.prefix(Path("NAME")),
-        "machine": {"before": before, "after": machine.state()},
+        "command": answer["command"],
+        "machine": answer["machine"],
         "facts": answer.get("facts", {}),
     }
     write_json(of.capture(".trace.meta.json"), document)

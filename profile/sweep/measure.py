@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from ...core import documents
@@ -219,12 +218,8 @@ def points(run: Run, export: Export) -> list[dict[str, Any]]:
 def _valid(sub: Run, name: str) -> bool:
     """Whether a step's code, inputs and outputs are those of its manifest, whatever its options."""
     last = sub.manifest(name) or {}
-    files = {side: [_path(sub, p) for p in last.get(side, {})] for side in ("inputs", "outputs")}
+    files = {side: [sub.path / p for p in last.get(side, {})] for side in ("inputs", "outputs")}
     return Step(sub, name, last.get("options") or {}, files["inputs"], files["outputs"]).valid()
-
-
-def _path(sub: Run, name: str) -> Path:
-    return Path(name) if Path(name).is_absolute() else sub.path / name
 
 
 def _point(
