@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Meaning:
-    """`section`: ncu's section that collects it; `low` and `high`: what a value below `limits[0]`
+    """`pattern`: the metrics' names, with a group where a table of names completes the text;
+    `section`: ncu's section that collects it; `low` and `high`: what a value below `limits[0]`
     or above `limits[1]` suggests. No limits: no judgement by the value alone."""
 
+    pattern: str
     section: str
     text: str
     limits: tuple[float, float] | None = None
@@ -46,171 +48,150 @@ _TENSOR_OPS = {
     "hmma": "HMMA: half, bfloat16 and TF32",
     "imma": "IMMA: integer",
 }
+_NAMES = {"pipe": _PIPES, "op": _TENSOR_OPS}
 _BUSY = "busy enough to be what limits the kernel; only fewer such instructions make it faster"
 _IDLE = "not what limits this kernel"
 
 # The first pattern that matches the name decides.
-_MEANINGS: tuple[tuple[str, Meaning], ...] = (
-    (
+_MEANINGS = (
+    Meaning(
         r"gpu__time_duration",
-        Meaning(
-            "GPU Speed Of Light",
-            "Time of the kernel on the GPU, in ns, while it was replayed alone. Not a latency: "
-            "caches were flushed and clocks may have been locked",
-        ),
+        "GPU Speed Of Light",
+        "Time of the kernel on the GPU, in ns, while it was replayed alone. Not a latency: "
+        "caches were flushed and clocks may have been locked",
     ),
-    (
+    Meaning(
         r"sm__inst_executed\.avg\.per_cycle",
-        Meaning(
-            "ComputeWorkloadAnalysis",
-            "Executed IPC: warp instructions per cycle of one SM; four schedulers allow 4",
-            (1.0, 3.0),
-            "most cycles issue nothing: too few warps, or warps that wait",
-            "the schedulers are nearly always busy",
-        ),
+        "ComputeWorkloadAnalysis",
+        "Executed IPC: warp instructions per cycle of one SM; four schedulers allow 4",
+        (1.0, 3.0),
+        "most cycles issue nothing: too few warps, or warps that wait",
+        "the schedulers are nearly always busy",
     ),
-    (
+    Meaning(
         r"sm__inst_issued\.",
-        Meaning(
-            "ComputeWorkloadAnalysis",
-            "Issued IPC and its share of the peak (issue slots busy); replays included",
-            None,
-        ),
+        "ComputeWorkloadAnalysis",
+        "Issued IPC and its share of the peak (issue slots busy); replays included",
     ),
-    (
+    Meaning(
         r"sm__instruction_throughput\.",
-        Meaning(
-            "ComputeWorkloadAnalysis",
-            "SM busy: the busiest instruction pipeline or issue stage, as a share of its peak",
-            (20.0, 80.0),
-            "all compute pipelines are under-utilised (ncu's rule): too little work, or waiting",
-            "compute is near its peak",
-        ),
+        "ComputeWorkloadAnalysis",
+        "SM busy: the busiest instruction pipeline or issue stage, as a share of its peak",
+        (20.0, 80.0),
+        "all compute pipelines are under-utilised (ncu's rule): too little work, or waiting",
+        "compute is near its peak",
     ),
-    (
+    Meaning(
         r"sm__(?:pipe|inst_executed_pipe)_tensor_op_(?P<op>[a-z]+)",
-        Meaning(
-            "ComputeWorkloadAnalysis",
-            "{op}",
-            (5.0, 60.0),
-            "no or few products of this kind",
-            "products of this kind are near what the tensor cores can do",
-        ),
+        "ComputeWorkloadAnalysis",
+        "Tensor cores, {}",
+        (5.0, 60.0),
+        "no or few products of this kind",
+        "products of this kind are near what the tensor cores can do",
     ),
-    (
+    Meaning(
         r"sm__pipe_tensor|sm__inst_executed_pipe_tensor|sm__ops_path_tensor",
-        Meaning(
-            "ComputeWorkloadAnalysis",
-            "Tensor cores: matrix multiply-accumulate (HMMA/HGMMA half and TF32, IMMA integer, "
-            "DMMA double). ops_path counts FLOP",
-            (5.0, 60.0),
-            "tensor cores hardly run: no matrix product, another precision, or a tiny one",
-            "matrix products are near what the tensor cores can do",
-        ),
+        "ComputeWorkloadAnalysis",
+        "Tensor cores: matrix multiply-accumulate (HMMA/HGMMA half and TF32, IMMA integer, "
+        "DMMA double). ops_path counts FLOP",
+        (5.0, 60.0),
+        "tensor cores hardly run: no matrix product, another precision, or a tiny one",
+        "matrix products are near what the tensor cores can do",
     ),
-    (
+    Meaning(
         r"sm(?:sp)?__(?:pipe|inst_executed_pipe)_(?P<pipe>[a-z0-9]+)",
-        Meaning("ComputeWorkloadAnalysis", "{pipe}", (20.0, 80.0), _IDLE, _BUSY),
+        "ComputeWorkloadAnalysis",
+        "Pipeline {}",
+        (20.0, 80.0),
+        _IDLE,
+        _BUSY,
     ),
-    (
+    Meaning(
         r"gpu__compute_memory_throughput|gpu__dram_throughput|dram__throughput",
-        Meaning(
-            "SpeedOfLight / MemoryWorkloadAnalysis",
-            "Throughput of the memory (DRAM alone, or the busiest of L1, L2 and DRAM) as a share "
-            "of its peak",
-            (60.0, 80.0),
-            "below 60 % ncu's rule speaks of latency, not of bandwidth",
-            "memory bandwidth bounds the kernel: move fewer bytes, fuse, or use smaller types",
-        ),
+        "SpeedOfLight / MemoryWorkloadAnalysis",
+        "Throughput of the memory (DRAM alone, or the busiest of L1, L2 and DRAM) as a share "
+        "of its peak",
+        (60.0, 80.0),
+        "below 60 % ncu's rule speaks of latency, not of bandwidth",
+        "memory bandwidth bounds the kernel: move fewer bytes, fuse, or use smaller types",
     ),
-    (
+    Meaning(
         r"sm__throughput",
-        Meaning(
-            "SpeedOfLight",
-            "Compute throughput: the busiest part of the SMs as a share of its peak",
-            (60.0, 80.0),
-            "below 60 % ncu's rule speaks of latency, if memory is low as well",
-            "compute bounds the kernel",
-        ),
+        "SpeedOfLight",
+        "Compute throughput: the busiest part of the SMs as a share of its peak",
+        (60.0, 80.0),
+        "below 60 % ncu's rule speaks of latency, if memory is low as well",
+        "compute bounds the kernel",
     ),
-    (
+    Meaning(
         r"lts__throughput|l1tex__throughput",
-        Meaning(
-            "SpeedOfLight",
-            "Throughput of the L2 (lts) or L1/texture cache as a share of its peak",
-            (60.0, 80.0),
-            _IDLE,
-            "the cache is the bottleneck: better locality or wider accesses help",
-        ),
+        "SpeedOfLight",
+        "Throughput of the L2 (lts) or L1/texture cache as a share of its peak",
+        (60.0, 80.0),
+        _IDLE,
+        "the cache is the bottleneck: better locality or wider accesses help",
     ),
-    (
+    Meaning(
         r"(?:lts__t|l1tex__t)_sector.*hit_rate|_hit_rate",
-        Meaning(
-            "MemoryWorkloadAnalysis",
-            "Cache hit rate: sectors found in the cache, of those asked for",
-            (30.0, 80.0),
-            "data streams through, or does not fit (see the L2 size line in plots)",
-            "most accesses are served by the cache",
-        ),
+        "MemoryWorkloadAnalysis",
+        "Cache hit rate: sectors found in the cache, of those asked for",
+        (30.0, 80.0),
+        "data streams through, or does not fit (see the L2 size line in plots)",
+        "most accesses are served by the cache",
     ),
-    (
+    Meaning(
         r"dram__bytes",
-        Meaning(
-            "MemoryWorkloadAnalysis",
-            "Bytes between L2 and DRAM (read, write or both). ncu flushes caches before every "
-            "replay (--cache-control all), so weights are read from DRAM that a running engine "
-            "might find in L2",
-        ),
+        "MemoryWorkloadAnalysis",
+        "Bytes between L2 and DRAM (read, write or both). ncu flushes caches before every "
+        "replay (--cache-control all), so weights are read from DRAM that a running engine "
+        "might find in L2",
     ),
-    (
+    Meaning(
         r"sm__warps_active\.avg\.pct_of_peak_sustained_active",
-        Meaning(
-            "Occupancy",
-            "Achieved occupancy: active warps per cycle of the SMs that work, of the most possible",
-            (30.0, 70.0),
-            "few warps hide little latency: registers, shared memory, blocks, or a small grid",
-            "enough warps to hide latency; more seldom help",
-        ),
+        "Occupancy",
+        "Achieved occupancy: active warps per cycle of the SMs that work, of the most possible",
+        (30.0, 70.0),
+        "few warps hide little latency: registers, shared memory, blocks, or a small grid",
+        "enough warps to hide latency; more seldom help",
     ),
-    (
+    Meaning(
         r"sm__maximum_warps_per_active_cycle_pct",
-        Meaning(
-            "Occupancy",
-            "Theoretical occupancy: what registers, shared memory and block size allow",
-            (30.0, 70.0),
-            "the launch's resources limit how many warps fit on an SM",
-            "resources are no limit",
-        ),
+        "Occupancy",
+        "Theoretical occupancy: what registers, shared memory and block size allow",
+        (30.0, 70.0),
+        "the launch's resources limit how many warps fit on an SM",
+        "resources are no limit",
     ),
-    (
+    Meaning(
         r"launch__occupancy_limit",
-        Meaning("Occupancy", "Blocks per SM that this resource allows; the smallest limit counts"),
+        "Occupancy",
+        "Blocks per SM that this resource allows; the smallest limit counts",
     ),
-    (
+    Meaning(
         r"launch__waves_per_multiprocessor",
-        Meaning(
-            "LaunchStats",
-            "Waves: how often the grid fills all SMs with as many blocks as fit",
-            (1.0, 10.0),
-            "the grid does not fill the GPU once: larger batch or sequence, or fewer, larger "
-            "kernels",
-            "the tail of the last wave hardly counts",
-        ),
+        "LaunchStats",
+        "Waves: how often the grid fills all SMs with as many blocks as fit",
+        (1.0, 10.0),
+        "the grid does not fill the GPU once: larger batch or sequence, or fewer, larger kernels",
+        "the tail of the last wave hardly counts",
     ),
-    (r"launch__registers_per_thread", Meaning("LaunchStats", "Registers of each thread")),
-    (
+    Meaning(r"launch__registers_per_thread", "LaunchStats", "Registers of each thread"),
+    Meaning(
         r"smsp__sass_thread_inst_executed_op_(?:fadd|fmul|ffma)",
-        Meaning("SpeedOfLight roofline", "FP32 instructions of threads; ffma is two FLOP"),
+        "SpeedOfLight roofline",
+        "FP32 instructions of threads; ffma is two FLOP",
     ),
-    (
+    Meaning(
         r"smsp__sass_thread_inst_executed_op_(?:hadd|hmul|hfma)",
-        Meaning("SpeedOfLight roofline", "FP16 instructions of threads, on pairs: hfma is 4 FLOP"),
+        "SpeedOfLight roofline",
+        "FP16 instructions of threads, on pairs: hfma is 4 FLOP",
     ),
-    (
+    Meaning(
         r"sm__cycles_elapsed\.avg\.per_second",
-        Meaning("SpeedOfLight", "SM clock while the kernel ran: did ncu lock it to the base?"),
+        "SpeedOfLight",
+        "SM clock while the kernel ran: did ncu lock it to the base?",
     ),
-    (r"sm(?:sp)?__cycles_(?:active|elapsed)", Meaning("SpeedOfLight", "Cycles of the SMs")),
+    Meaning(r"sm(?:sp)?__cycles_(?:active|elapsed)", "SpeedOfLight", "Cycles of the SMs"),
 )
 _SUBMETRICS = (
     ("pct_of_peak_sustained_active", "as % of the peak while the unit was active"),
@@ -230,16 +211,13 @@ _ROLLUPS = {
 
 def meaning(metric: str) -> Meaning | None:
     """What is known of a metric; None for one that is not in the dictionary."""
-    for pattern, known in _MEANINGS:
-        match = re.match(pattern, metric)
+    for known in _MEANINGS:
+        match = re.match(known.pattern, metric)
         if match is None:
             continue
-        if "pipe" in match.re.groupindex:
-            pipe = _PIPES.get(match["pipe"])
-            return None if pipe is None else replace(known, text=f"Pipeline {pipe}")
-        if "op" in match.re.groupindex:
-            op = _TENSOR_OPS.get(match["op"])
-            return None if op is None else replace(known, text=f"Tensor cores, {op}")
+        for group, name in match.groupdict().items():
+            text = _NAMES[group].get(name)
+            return None if text is None else replace(known, text=known.text.format(text))
         return known
     return None
 
