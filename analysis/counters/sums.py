@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.module_paths import ancestors, inside
+from ...core.module_paths import inside, tree
 from .launches import Launch
 from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 
@@ -36,7 +35,8 @@ PER_LAYER = pa.schema(
         ("kernels", _int),
     ]
 )
-# `own`: over layers wholly inside the module's subtree; `shared`: over layers partly inside.
+# `own`: over layers wholly inside the module's subtree; `shared`: over layers partly inside;
+# `own_kernels`: launches per iteration of the layers wholly inside.
 PER_MODULE = pa.schema(
     [
         ("module", _text),
@@ -47,6 +47,7 @@ PER_MODULE = pa.schema(
         ("shared", _real),
         ("own_layers", _int),
         ("shared_layers", _int),
+        ("own_kernels", _int),
     ]
 )
 
@@ -62,28 +63,23 @@ def per_layer(counters: pa.Table, launches: list[Launch]) -> pa.Table:
         return PER_LAYER.empty_table()
     by_iteration = _of_iterations(_values(counters, launches))
     groups = by_iteration.groupby(["place", "metric"], sort=True)
-    whole = groups["value"].agg(["median", "min", "max", "size", "count"])
+    frame = groups.agg(
+        unit=("unit", "first"),
+        rule=("rule", "first"),
+        value=("value", "median"),
+        low=("value", "min"),
+        high=("value", "max"),
+        iterations=("value", "size"),
+        known=("value", "count"),
+        kernels=("kernels", "first"),
+    ).reset_index()
     # One iteration without a value leaves the layer without one.
-    whole.loc[whole["count"] < whole["size"], ["median", "min", "max"]] = np.nan
-    kernels, unit, how = (groups[c].first() for c in ("kernels", "unit", "rule"))
+    frame.loc[frame["known"] < frame["iterations"], ["value", "low", "high"]] = np.nan
     layers = list(dict.fromkeys(x.layer for x in launches))
     modules = {x.layer: x.modules for x in launches}
-    places = whole.index.get_level_values(0)
-    return pa.table(
-        {
-            "layer": [layers[p] for p in places],
-            "modules": [None if (m := modules[layers[p]]) is None else list(m) for p in places],
-            "metric": list(whole.index.get_level_values(1)),
-            "unit": _nullable(unit),
-            "rule": _nullable(how),
-            "value": pa.array(whole["median"].to_numpy(float), from_pandas=True),
-            "low": pa.array(whole["min"].to_numpy(float), from_pandas=True),
-            "high": pa.array(whole["max"].to_numpy(float), from_pandas=True),
-            "iterations": whole["size"].to_numpy(np.int64),
-            "kernels": kernels.to_numpy(np.int64),
-        },
-        schema=PER_LAYER,
-    )
+    frame["layer"] = [layers[place] for place in frame["place"]]
+    frame["modules"] = [modules[layer] for layer in frame["layer"]]
+    return pa.Table.from_pandas(frame, schema=PER_LAYER, preserve_index=False)
 
 
 def per_module(layers: pa.Table) -> pa.Table:
@@ -93,16 +89,12 @@ def per_module(layers: pa.Table) -> pa.Table:
     are unknown is in no module (`unresolved` has them). Metrics without a rule, and constants, are
     left out.
     """
-    modules = {
-        row["layer"]: tuple(row["modules"])
-        for row in layers.select(["layer", "modules"]).to_pylist()
-        if row["modules"]
-    }
-    rows: list[dict[str, Any]] = []
-    grid = _grid(layers, list(modules)) if modules else None
+    modules = {layer: of for layer, of in _modules(layers).items() if of}
+    grid = _grid(layers, list(modules))
     if grid is None:
         return PER_MODULE.empty_table()
-    for module in _tree(modules):
+    rows: list[dict[str, Any]] = []
+    for module in sorted(tree(m for of in modules.values() for m in of)):
         within = [[inside(m, module) for m in of] for of in modules.values()]
         own = np.asarray([all(i) for i in within])
         shared = np.asarray([any(i) and not all(i) for i in within])
@@ -110,64 +102,52 @@ def per_module(layers: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=PER_MODULE)
 
 
-def module_kernels(layers: pa.Table) -> dict[str, int]:
-    """Launches per iteration that are wholly inside each module, and those of `UNRESOLVED`."""
-    rows = {r["layer"]: r for r in layers.select(["layer", "modules", "kernels"]).to_pylist()}
-    known = {name: tuple(r["modules"]) for name, r in rows.items() if r["modules"]}
-    found = {
-        module: sum(
-            rows[name]["kernels"]
-            for name, of in known.items()
-            if all(inside(m, module) for m in of)
-        )
-        for module in _tree(known)
-    }
-    left = [r["kernels"] for name, r in rows.items() if name not in known]
-    return found | ({UNRESOLVED: sum(left)} if left else {})
-
-
 def unresolved(layers: pa.Table) -> pa.Table:
     """The metrics of the layers whose modules are unknown, as a module `UNRESOLVED` of its own
     (`PER_MODULE`): with those of the root module it is all that was measured. Empty where there is
     none."""
-    left = [
-        row["layer"]
-        for row in layers.select(["layer", "modules"]).to_pylist()
-        if not row["modules"]
-    ]
-    grid = _grid(layers, list(dict.fromkeys(left))) if left else None
+    grid = _grid(layers, [layer for layer, of in _modules(layers).items() if not of])
     if grid is None:
         return PER_MODULE.empty_table()
     every = np.ones(len(grid.values), np.bool_)
     return pa.Table.from_pylist(_rows(UNRESOLVED, grid, every, ~every), schema=PER_MODULE)
 
 
+def _modules(layers: pa.Table) -> dict[str, list[str] | None]:
+    """The modules of each layer."""
+    rows = layers.select(["layer", "modules"]).to_pylist()
+    return {row["layer"]: row["modules"] for row in rows}
+
+
 @dataclass(frozen=True)
 class _Grid:
-    """Values of layers (rows) by metric (columns), their durations, unit and rule by metric."""
+    """Values of layers (rows) by metric (columns), their durations and launches; unit and rule by
+    metric."""
 
     values: Any
     time: Any
-    facts: dict[str, tuple[str | None, str]]
+    kernels: Any
+    rules: dict[str, tuple[str | None, str]]
 
 
 def _grid(layers: pa.Table, chosen: list[str]) -> _Grid | None:
     """The chosen layers' metrics that have a rule for several layers; None where none has."""
-    frame = layers.to_pandas()
-    frame = frame[frame["rule"].isin([SUM, MEAN])]
-    if frame.empty:
+    every = layers.to_pandas()
+    frame = every[every["rule"].isin([SUM, MEAN])]
+    if frame.empty or not chosen:
         return None
     grid = frame.pivot(index="layer", columns="metric", values="value").reindex(chosen)
     timed = next((name for name in (DURATION, PRINTED_DURATION) if name in grid), None)
     time = np.full(len(grid), np.nan) if timed is None else grid[timed].to_numpy(float)
-    about = frame.drop_duplicates("metric").set_index("metric")[["unit", "rule"]]
-    facts = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
-    return _Grid(grid.to_numpy(float), time, facts)
+    kernels = every.drop_duplicates("layer", keep="last").set_index("layer")["kernels"]
+    about = frame.drop_duplicates("metric").set_index("metric")
+    rules = {m: (_none(about.loc[m, "unit"]), about.loc[m, "rule"]) for m in grid.columns}
+    return _Grid(grid.to_numpy(float), time, kernels[chosen].to_numpy(), rules)
 
 
 def _rows(module: str, grid: _Grid, own: Any, shared: Any) -> list[dict[str, Any]]:
     """A row per metric; `own` and `shared` choose the layers."""
-    is_sum = np.asarray([how == SUM for _, how in grid.facts.values()])
+    is_sum = np.asarray([how == SUM for _, how in grid.rules.values()])
     mine = _together(grid.values[own], grid.time[own], is_sum)
     others = _together(grid.values[shared], grid.time[shared], is_sum)
     return [
@@ -180,8 +160,9 @@ def _rows(module: str, grid: _Grid, own: Any, shared: Any) -> list[dict[str, Any
             "shared": _none(others[i]),
             "own_layers": int(own.sum()),
             "shared_layers": int(shared.sum()),
+            "own_kernels": int(grid.kernels[own].sum()),
         }
-        for i, (metric, (unit, how)) in enumerate(grid.facts.items())
+        for i, (metric, (unit, how)) in enumerate(grid.rules.items())
     ]
 
 
@@ -261,14 +242,5 @@ def _together(values: Any, time: Any, is_sum: Any) -> Any:
     return np.where(is_sum, total, mean)
 
 
-def _tree(modules: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Every module of the layers and every module around it, the root first."""
-    return sorted({"", *(a for of in modules.values() for m in of for a in ancestors(m))})
-
-
 def _none(value: Any) -> Any:
     return None if pd.isna(value) else value
-
-
-def _nullable(values: pd.Series) -> list[Any]:
-    return [_none(v) for v in values]

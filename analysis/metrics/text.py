@@ -75,8 +75,7 @@ def roofline_table(
     its shapes are given and all of its kernels were captured."""
     layers = sums.per_layer(_only(capture, METRICS), list(launches))
     if by == "module":
-        kernels = sums.module_kernels(layers)
-        table = roofline.of_modules(_modules(capture, layers), capture.device, kernels)
+        table = roofline.of_modules(_modules(capture, layers), capture.device)
     else:
         floors = {}
         if graph is not None and shapes is not None:

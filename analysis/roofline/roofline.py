@@ -17,11 +17,13 @@ serialised kernels. Counts: https://docs.nvidia.com/nsight-compute/ProfilingGuid
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from ..formatting import percent
@@ -141,10 +143,11 @@ def of_layers(
     layers: pa.Table, device: Device | None, floors: Mapping[str, Floor | None] | None = None
 ) -> pa.Table:
     """`TABLE` of the layers of `sums.per_layer`; `floors` by label."""
-    values: dict[str, dict[str, float | None]] = {}
+    values: dict[str, dict[str, float | None]] = defaultdict(dict)
     kernels: dict[str, int] = {}
-    for r in _measured(layers):
-        values.setdefault(r["layer"], {})[r["metric"]] = r["value"]
+    measured = layers.filter(pc.is_in(layers["metric"], pa.array(METRICS)))
+    for r in measured.to_pylist():
+        values[r["layer"]][r["metric"]] = r["value"]
         kernels[r["layer"]] = r["kernels"]
     rows = [
         row(name, work(v, kernels[name]), device, (floors or {}).get(name))
@@ -153,26 +156,14 @@ def of_layers(
     return pa.Table.from_pylist(rows, schema=TABLE)
 
 
-def of_modules(
-    modules: pa.Table, device: Device | None, kernels: Mapping[str, int] | None = None
-) -> pa.Table:
+def of_modules(modules: pa.Table, device: Device | None) -> pa.Table:
     """`TABLE` of what runs wholly inside each module (`sums.per_module`, `own`).
-    `kernels`: launches by module (`sums.module_kernels`); without, none is launch-bound.
 
     Modules without a layer of their own are left out: they share all that they run.
     """
-    values: dict[str, dict[str, float | None]] = {}
-    for r in _measured(modules):
-        if r["own_layers"]:
-            values.setdefault(r["module"], {})[r["metric"]] = r["own"]
-    number = kernels or {}
-    rows = [row(name, work(v, number.get(name)), device) for name, v in values.items()]
-    return pa.Table.from_pylist(rows, schema=TABLE)
-
-
-def _measured(table: pa.Table) -> list[dict[str, Any]]:
-    wanted = set(METRICS)
-    return [r for r in table.to_pylist() if r["metric"] in wanted]
+    own = modules.filter(pc.greater(modules["own_layers"], 0))
+    columns = own.select(["module", "metric", "own", "own_kernels"])
+    return of_layers(columns.rename_columns(["layer", "metric", "value", "kernels"]), device)
 
 
 def _shares(done: Work, device: Device | None) -> dict[str, float | None]:
