@@ -20,18 +20,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...core.nodes import NodeGraph
 from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
 from ...core.resolve import Network, RawLayer, resolve
-from ...core.tables import SCHEMAS
+from ...core.tables import SCHEMAS, with_columns
 from ..attribution.resolution import columns_of
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
@@ -55,18 +54,17 @@ def launches(
     counters: pa.Table, graph: NodeGraph | None = None, network: Network | None = None
 ) -> list[Launch]:
     """The launches of one capture in the order of their ids, resolved where a graph is given."""
-    number = counters["launch"].to_numpy()
-    ids, first = np.unique(number, return_index=True)
-    rows = counters.select(["layer", "kernel"]).take(pa.array(first)).to_pylist()
+    rows = rows_of(counters, ["launch", "layer", "kernel"])
     ranges = [_range(row["layer"]) for row in rows]
     kernels = [row["kernel"] or "" for row in rows]
     # Without engine ranges equal blocks of a model would look like iterations.
     named = any(r != NO_LAYER and not r.startswith(PREFIX) for r in ranges)
-    period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(ids)
-    labelled, executions = _label(ids.tolist(), ranges, kernels, period)
+    period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(rows)
+    labelled, executions = _label([r["launch"] for r in rows], ranges, kernels, period)
     if graph is None:
         return [_eager(x) if modules_of_range(x.layer) else x for x in labelled]
-    known = _resolved(executions, graph, network)
+    resolutions = resolve(list(executions.values()), graph, network)
+    known = {k: _tuples(columns_of(r)) for k, r in zip(executions, resolutions, strict=True)}
     return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in labelled]
 
 
@@ -74,21 +72,17 @@ def of_table(counters: pa.Table) -> list[Launch]:
     """The launches of a capture with what its table says already: of a joined one the layers,
     nodes and modules, of one that was only read the labels."""
     in_order = launches(counters)
-    if not pc.any(pc.is_valid(counters["rule"])).as_py():
+    if counters["rule"].null_count == len(counters):
         return in_order
+    rows = rows_of(counters, ["layer", "nodes", "modules", "rule"])
+    return [replace(x, **_tuples(row)) for x, row in zip(in_order, rows, strict=True)]
+
+
+def rows_of(counters: pa.Table, columns: list[str]) -> list[dict[str, Any]]:
+    """A row per launch, in the order of their ids, of columns that are equal in all its rows."""
     _, first = np.unique(counters["launch"].to_numpy(), return_index=True)
-    columns = ["launch", "layer", "nodes", "modules", "rule"]
-    rows = {r["launch"]: r for r in counters.select(columns).take(pa.array(first)).to_pylist()}
-    return [
-        replace(
-            x,
-            layer=rows[x.launch]["layer"],
-            nodes=_tuple(rows[x.launch]["nodes"]),
-            modules=_tuple(rows[x.launch]["modules"]),
-            rule=rows[x.launch]["rule"],
-        )
-        for x in in_order
-    ]
+    rows: list[dict[str, Any]] = counters.select(columns).take(pa.array(first)).to_pylist()
+    return rows
 
 
 def join(
@@ -105,20 +99,15 @@ def join(
     joined = launches(counters, graph, network)
     ids = np.asarray([x.launch for x in joined], np.int64)
     index = pa.array(np.searchsorted(ids, counters["launch"].to_numpy()))
-    columns: dict[str, Any] = {
-        "layer": [x.layer for x in joined],
-        "nodes": [None if x.nodes is None else list(x.nodes) for x in joined],
-        "modules": [None if x.modules is None else list(x.modules) for x in joined],
-        "rule": [x.rule for x in joined],
-    }
     schema = SCHEMAS["counters"]
-    for name, values in columns.items():
-        array = pa.array(values, schema.field(name).type).take(index)
-        counters = _with(counters, name, array)
+    columns = {
+        name: pa.array([getattr(x, name) for x in joined], schema.field(name).type).take(index)
+        for name in ("layer", "nodes", "modules", "rule")
+    }
     for name, value in (("precision", precision), ("engine", engine)):
         if value is not None:
-            counters = _with(counters, name, pa.repeat(pa.scalar(value), len(counters)))
-    return counters.select(schema.names)
+            columns[name] = pa.repeat(value, len(counters))
+    return with_columns(counters, columns).select(schema.names)
 
 
 def repeats(sequence: Sequence[Any]) -> int:
@@ -126,18 +115,8 @@ def repeats(sequence: Sequence[Any]) -> int:
     (a last, unfinished iteration may be shorter), if it does so at least twice; else its length.
     """
     n = len(sequence)
-    # The failure function of Knuth, Morris and Pratt: n - border is the smallest period.
-    border = [0] * (n + 1)
-    if n:
-        border[0] = -1
-    k = -1
-    for i in range(n):
-        while k >= 0 and sequence[k] != sequence[i]:
-            k = border[k]
-        k += 1
-        border[i + 1] = k
-    period = n - border[n] if n else 0
-    return period if period and 2 * period <= n else n
+    starts = (p for p in range(1, n // 2 + 1) if sequence[p] == sequence[0])
+    return next((p for p in starts if sequence[p:] == sequence[:-p]), n)
 
 
 def _range(name: str | None) -> str:
@@ -146,40 +125,29 @@ def _range(name: str | None) -> str:
 
 def _label(
     ids: list[int], ranges: list[str], kernels: list[str], period: int
-) -> tuple[list[Launch], list[tuple[str, str, int]]]:
-    """The launches, and (label, name, occurrence) of the layers in execution order."""
+) -> tuple[list[Launch], dict[str, RawLayer]]:
+    """The launches, and by label the layers in execution order."""
     own = {r for r in ranges if r.startswith(PREFIX) or r == NO_LAYER}
     seen: Counter[str] = Counter()
-    places: list[tuple[str, int, int]] = []
+    occurrences: list[int] = []
     before: str | None = None
     for i, name in enumerate(ranges):
-        if period and i % period == 0:
+        if i % period == 0:
             seen.clear()
             before = None
         if name != before and name not in own:
             seen[name] += 1
-        places.append((name, max(0, seen[name] - 1), i // period if period else 0))
+        occurrences.append(max(0, seen[name] - 1))
         before = name
-    several = {name for name, occurrence, _ in places if occurrence}
+    several = {name for name, n in zip(ranges, occurrences, strict=True) if n}
     labelled = []
-    executions: dict[str, tuple[str, str, int]] = {}
-    for number, kernel, (name, occurrence, iteration) in zip(ids, kernels, places, strict=True):
+    executions: dict[str, RawLayer] = {}
+    for i, (name, occurrence) in enumerate(zip(ranges, occurrences, strict=True)):
         label = f"{name} #{occurrence + 1}" if name in several else name
-        labelled.append(Launch(number, kernel, label, iteration))
+        labelled.append(Launch(ids[i], kernels[i], label, i // period))
         if name not in own:
-            executions.setdefault(label, (label, name, occurrence))
-    return labelled, list(executions.values())
-
-
-def _resolved(
-    executions: list[tuple[str, str, int]], graph: NodeGraph, network: Network | None
-) -> dict[str, dict[str, Any]]:
-    raw = [RawLayer(name=name, occurrence=occurrence) for _, name, occurrence in executions]
-    resolution_of = {}
-    for (label, _, _), what in zip(executions, resolve(raw, graph, network), strict=True):
-        row = columns_of(what)
-        resolution_of[label] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return resolution_of
+            executions.setdefault(label, RawLayer(name=name, occurrence=occurrence))
+    return labelled, executions
 
 
 def _eager(launch: Launch) -> Launch:
@@ -190,12 +158,5 @@ def _eager(launch: Launch) -> Launch:
     return replace(launch, rule="unresolved")
 
 
-def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
-    return None if values is None else tuple(values)
-
-
-def _with(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    field = SCHEMAS["counters"].field(name)
-    at = table.schema.get_field_index(name)
-    values = values.cast(field.type)
-    return table.append_column(field, values) if at < 0 else table.set_column(at, field, values)
+def _tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}

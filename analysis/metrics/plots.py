@@ -40,7 +40,7 @@ def plot(one: Series, capture: Capture, path: Path) -> None:
     """One metric over the capture's kernel time. ToolMissing without matplotlib."""
     spelling = spelled(one.metric)
     title = f"{one.metric}\n({spelling})" if spelling else one.metric
-    _draw([one], capture, path, title=title, log=False)
+    _draw([one], capture, path, title)
 
 
 def overlay(several: Sequence[Series], capture: Capture, path: Path) -> None:
@@ -53,12 +53,11 @@ def overlay(several: Sequence[Series], capture: Capture, path: Path) -> None:
     units = {s.unit for s in several}
     shared = units.pop() if len(units) == 1 else None
     title = f"{len(several)} metrics" + (f" in {shared}" if shared else ", each in its unit")
-    _draw(several, capture, path, title=title, log=True)
+    _draw(several, capture, path, title)
 
 
-def _draw(
-    several: Sequence[Series], capture: Capture, path: Path, *, title: str, log: bool
-) -> None:
+def _draw(several: Sequence[Series], capture: Capture, path: Path, title: str) -> None:
+    """One metric on a linear axis, or several on a logarithmic one."""
     check(path)
     matplotlib, figure_of = _matplotlib()
     with matplotlib.rc_context(_STYLE):
@@ -66,9 +65,10 @@ def _draw(
         axes = figure.add_subplot()
         edges, across = _edges(several[0])
         notes: list[str] = []
+        alone = len(several) == 1
         for series, colour in zip(several, itertools.cycle(_COLOURS), strict=False):
-            notes += _line(axes, series, edges, colour, log=log, alone=len(several) == 1)
-        if log:
+            notes += _line(axes, series, edges, colour, alone=alone)
+        if not alone:
             axes.set_yscale("log")
         units = list(dict.fromkeys(s.unit or "no unit" for s in several))
         axes.set_ylabel(units[0] if len(units) == 1 else "value in its unit (see legend)")
@@ -78,10 +78,9 @@ def _draw(
             _l2(axes, capture.device)
         _mark_phases(axes, several[0], capture.phases, edges)
         axes.set_title(title, loc="left")
-        if axes.get_legend_handles_labels()[0]:
+        if entries := len(axes.get_legend_handles_labels()[0]):
             # Of the axes, not of the figure: there it would lie on the line about the source.
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.19), fontsize=7)
-            entries = len(axes.get_legend_handles_labels()[0])
             figure.set_size_inches(6.3, 3.0 + 0.15 * entries)
         figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
@@ -122,19 +121,15 @@ def _edges(one: Series) -> tuple[Any, str]:
     return np.arange(len(one.value) + 1), "kernel, in order of launch"
 
 
-def _line(
-    axes: Any, series: Series, edges: Any, colour: str, *, log: bool, alone: bool
-) -> list[str]:
+def _line(axes: Any, series: Series, edges: Any, colour: str, *, alone: bool) -> list[str]:
     """Draw one metric; gives what is not drawn of it."""
     values = series.value
     notes: list[str] = []
-    if log:
-        zeros = int((values <= 0).sum())
-        if zeros:
+    if not alone:
+        if zeros := int((values <= 0).sum()):
             notes.append(f"{zeros} of {len(values)} values of {series.metric} are 0: not drawn")
         values = np.where(values > 0, values, np.nan)
-    missing = len(series.value) - series.known
-    if missing:
+    if missing := len(series.value) - series.known:
         notes.append(f"{missing} kernels have no {series.metric}")
     label = None if alone else f"{series.metric} ({series.unit or 'no unit'})"
     axes.stairs(values, edges, color=colour, linewidth=1.0, label=label, baseline=None)
@@ -154,21 +149,15 @@ def _l2(axes: Any, device: Device | None) -> None:
 def _mark_phases(axes: Any, one: Series, phases: Mapping[int, str], edges: Any) -> None:
     """Shade runs of kernels in one phase, each phase named once."""
     named: set[str] = set()
-    at = 0
-    of = [phases.get(int(i)) for i in one.kernel_id]
-    for phase, run in itertools.groupby(of):
-        n = len(list(run))
+    end = 0
+    for phase, run in itertools.groupby(phases.get(int(i)) for i in one.kernel_id):
+        begin, end = end, end + len(list(run))
         if phase is not None:
+            label, colour = None if phase in named else phase, _PHASES.get(phase, "#999999")
             axes.axvspan(
-                edges[at],
-                edges[at + n],
-                color=_PHASES.get(phase, "#999999"),
-                alpha=0.10,
-                linewidth=0,
-                label=None if phase in named else phase,
+                edges[begin], edges[end], color=colour, alpha=0.10, linewidth=0, label=label
             )
             named.add(phase)
-        at += n
 
 
 def _source(several: Sequence[Series], capture: Capture, notes: Sequence[str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +38,6 @@ class Series:
     value: npt.NDArray[np.float64]
     cumulative_time_ns: npt.NDArray[np.float64]
     kernel_id: npt.NDArray[np.int64]
-    layers: tuple[str | None, ...]
-    kernels: tuple[str, ...]
 
     @property
     def known(self) -> int:
@@ -87,62 +87,37 @@ def numbers(counters: pa.Table, metrics: Sequence[str], file: str | None = None)
 
 def series(counters: pa.Table, metrics: Sequence[str], file: str | None = None) -> list[Series]:
     """The series of the metrics named. InputError, about `file`, where the capture lacks one."""
-    ids, first = np.unique(counters["launch"].to_numpy(), return_index=True)
-    about = counters.select(["layer", "kernel"]).take(pa.array(first)).to_pylist()
+    ids = np.unique(counters["launch"].to_numpy())
     time = durations(counters)
     cumulative = np.cumsum([time.get(int(i), np.nan) for i in ids])
     chosen = counters.filter(pc.is_in(counters["metric"], pa.array(list(metrics), pa.string())))
-    rows: dict[str, list[tuple[int, float | None, str | None]]] = {}
-    columns = (chosen[c].to_pylist() for c in ("metric", "launch", "value", "unit"))
-    for metric, launch, value, unit in zip(*columns, strict=True):
-        rows.setdefault(metric, []).append((launch, value, unit))
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in chosen.select(["metric", "launch", "value", "unit"]).to_pylist():
+        rows[row["metric"]].append(row)
     several = []
     for metric in metrics:
         if metric not in rows:
             raise InputError(f"has no metric {metric}", file=file, fix=near(metric, counters))
         values = np.full(len(ids), np.nan)
         units: set[str | None] = set()
-        for launch, value, unit in rows[metric]:
-            factor, base = base_unit(unit)
-            if value is not None:
-                values[np.searchsorted(ids, launch)] = value * factor
+        for row in rows[metric]:
+            if row["value"] is not None:
+                factor, base = base_unit(row["unit"])
+                values[np.searchsorted(ids, row["launch"])] = row["value"] * factor
                 units.add(base)
         if len(units) > 1:
             listed = ", ".join(sorted(str(u) for u in units))
             raise InputError(
                 f"gives {metric} in units that cannot be compared ({listed})", file=file
             )
-        several.append(
-            Series(
-                metric,
-                units.pop() if units else None,
-                values,
-                cumulative,
-                ids.astype(np.int64),
-                tuple(a["layer"] for a in about),
-                tuple(a["kernel"] or "" for a in about),
-            )
-        )
+        unit = units.pop() if units else None
+        several.append(Series(metric, unit, values, cumulative, ids))
     return several
 
 
 def file_name(metric: str) -> str:
     """``metric_submetric``: dots become underscores, and what no file name may hold as well."""
     return re.sub(r"[^\w-]", "_", metric)
-
-
-def write(one: Series, path: Path) -> None:
-    """An .npz with the arrays value, cumulative_time_ns, kernel_id, unit (text, "" if none) and
-    metric; it loads without pickle."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(
-            file,
-            value=one.value,
-            cumulative_time_ns=one.cumulative_time_ns,
-            kernel_id=one.kernel_id,
-            unit=np.str_(one.unit or ""),
-            metric=np.str_(one.metric),
-        )
 
 
 def paths(metrics: Sequence[str], folder: Path, suffix: str) -> list[Path]:
@@ -160,11 +135,20 @@ def paths(metrics: Sequence[str], folder: Path, suffix: str) -> list[Path]:
 
 
 def write_all(several: Sequence[Series], folder: Path) -> list[Path]:
-    """One file per series; InputError where two metrics would share a name."""
+    """An .npz per series with the arrays value, cumulative_time_ns, kernel_id, unit (text, "" if
+    none) and metric; it loads without pickle. InputError where two metrics would share a name."""
     named = paths([one.metric for one in several], folder, ".npz")
     make_folder(folder)
     for one, path in zip(several, named, strict=True):
-        write(one, path)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(
+                file,
+                value=one.value,
+                cumulative_time_ns=one.cumulative_time_ns,
+                kernel_id=one.kernel_id,
+                unit=np.str_(one.unit or ""),
+                metric=np.str_(one.metric),
+            )
     return named
 
 
