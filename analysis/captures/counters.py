@@ -122,10 +122,10 @@ def captures(run: Run, problems: Problems | None = None) -> list[Path]:
             path_of[pieces.name.removesuffix(pieces_.FOLDER)] = pieces
     own = {s: path for s, path in path_of.items() if not foreign(run, path, problems)}
     return [
-        own[s]
-        for s in sorted(own)
+        path
+        for s, path in sorted(own.items())
         if not s.endswith(f".{RANGE}")
-        and (s == s.removesuffix(f".{EVERY}") or s.removesuffix(f".{EVERY}") not in own)
+        and not (s.endswith(f".{EVERY}") and s.removesuffix(f".{EVERY}") in own)
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,12 @@ from ...core.resolve import load_network
 
 _PATH: Any = FilePath()
 _capture = click.argument("capture", type=_PATH)
+_static = click.option(
+    "--static", is_flag=True, help="Also attributes of the device and of the tool."
+)
+_by = click.option(
+    "--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True
+)
 _metric = click.option(
     "-m", "--metric", "chosen", multiple=True, callback=names, help="A metric; repeat it."
 )
@@ -37,7 +42,7 @@ def metrics() -> None:
 
 @metrics.command("list")
 @_capture
-@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+@_static
 def list_(capture: Path, static: bool) -> None:
     """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
     from ..metrics import series
@@ -51,7 +56,7 @@ def list_(capture: Path, static: bool) -> None:
 @metrics.command()
 @_capture
 @_metric
-@click.option("--static", is_flag=True, help="Also attributes of the device and of the tool.")
+@_static
 @click.option("-o", "--output", type=_PATH, required=True, help="Folder for the .npz files.")
 def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) -> None:
     """Write every metric to METRIC_SUBMETRIC.npz.
@@ -110,7 +115,7 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
 @click.option(
     "-m", "--metric", "chosen", multiple=True, required=True, callback=names, help="The metric."
 )
-@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_by
 @_nodes
 @_network
 @click.option("-o", "--output", type=_PATH, help="Text file; default: standard output.")
@@ -129,9 +134,8 @@ def attribute(
         raise click.UsageError(f"one metric at a time: {chosen[0]} or {chosen[1]}")
     metric = chosen[0]
     apart(output, capture, nodes, network)
-    loaded = _load(capture, [metric])
-    _layered(loaded, by, nodes)
-    launches = _launches(loaded, nodes, network)
+    loaded = _load(capture, chosen)
+    launches = _launches(loaded, by, nodes, network)
     listing = text.attribute(loaded, metric, launches, by)
     _tell_coverage(loaded, launches, nodes)
     if output is not None:
@@ -162,7 +166,7 @@ def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
 
 @metrics.command()
 @_capture
-@click.option("--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True)
+@_by
 @_nodes
 @_network
 @click.option("-o", "--output", type=_PATH, help="Write the table: .csv, .parquet or .json.")
@@ -178,14 +182,13 @@ def roofline(
 
     apart(output, capture, nodes, network)
     loaded = _load(capture)
-    _layered(loaded, by, nodes)
-    launches = _launches(loaded, nodes, network)
+    launches = _launches(loaded, by, nodes, network)
+    graph = None if nodes is None else nodes_file.load(nodes)
     shapes: Shapes | None = None if nodes is None else shapes_of(read_json(nodes))
     own = CaptureName.parse(capture)
     if shapes is not None and own is not None:
         # An export has the nodes of inference: a training step has no floor.
         shapes = None if own.task == "train" else in_precision(shapes, own.precision)
-    graph = None if nodes is None else nodes_file.load(nodes)
     table = text.roofline_table(loaded, launches, by, graph, shapes)
     if output is not None:
         text.write_table(output, table)
@@ -194,19 +197,15 @@ def roofline(
         click.echo(one_line(line))
 
 
-def _load(capture: Path, asked: tuple[str, ...] | list[str] = ()) -> Any:
+def _load(capture: Path, asked: tuple[str, ...] = ()) -> Any:
     """The capture, with the metrics `asked` for by section; what its reader left out, and what
     else is to be said of it, is logged."""
     from ..metrics import capture as capture_
 
     loaded = capture_.load(capture, asked)
-    _tell(loaded.name, loaded.notes)
+    for note in loaded.notes:
+        log(f"{loaded.name}: {note}")
     return loaded
-
-
-def _tell(name: str, notes: Iterable[str]) -> None:
-    for note in notes:
-        log(f"{name}: {note}")
 
 
 def _terminal() -> int | None:
@@ -224,20 +223,18 @@ def _tell_coverage(capture: Any, launches: Any, nodes: Path | None) -> None:
         log(f"warning: {lacking}" + (f"; {FITS}" if nodes else ""))
 
 
-def _layered(capture: Any, by: str, nodes: Path | None) -> None:
-    """InputError where modules or nodes are asked for of ranges that were replayed as one."""
+def _launches(capture: Any, by: str, nodes: Path | None, network: Path | None) -> Any:
+    """The launches of a capture with what is known of them. InputError where modules or nodes are
+    asked for of ranges that were replayed as one."""
+    from ...core.own_ranges import modules_of_range
+    from ..counters import launches
+
     if capture.ranges and (by == "module" or nodes is not None):
         raise InputError(
             "holds ranges that were replayed as one, of no layer and no module",
             file=capture.name,
             fix="leave out --by and --nodes, or capture kernels (no --replay-mode range)",
         )
-
-
-def _launches(capture: Any, nodes: Path | None, network: Path | None) -> Any:
-    from ...core.own_ranges import modules_of_range
-    from ..counters import launches
-
     if nodes is None:
         if network is not None:
             raise InputError("is of no use without nodes", file=network, fix="give --nodes too")

@@ -20,7 +20,7 @@ from ...core.files import sha256
 from ...core.kernel_names import function_name
 from ...core.replay import pieces
 from ...core.replay.pieces import Kernel, Manifest, Taken
-from ...core.tables import SCHEMAS
+from ...core.tables import with_columns
 from ..readers import registry
 from ..readers.base import Artefact
 from ..readers.ncu import page, report
@@ -35,6 +35,7 @@ FOLDER = ".ncu.batches"
 MANIFEST = "manifest.json"
 
 _AGAIN = "copy the folder again, or capture again"
+_FILE_AGAIN = "copy it again, or capture again"
 
 
 def in_use(folder: Path) -> bool:
@@ -91,13 +92,11 @@ def _changed(manifest: Manifest, folder: Path) -> None:
         own = folder / t.page
         if not t.launches or not t.page_sha256 or (folder / t.file).is_file() or not own.is_file():
             continue
-        digest = sha256(own)
-        if digest == t.page_sha256:
-            continue
-        if digest in printed:
-            raise CheckFailed("is the page of another piece", file=own, fix=_AGAIN)
-        where = f"{folder.name}/{own.name}"
-        log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
+        if (digest := sha256(own)) != t.page_sha256:
+            if digest in printed:
+                raise CheckFailed("is the page of another piece", file=own, fix=_AGAIN)
+            where = f"{folder.name}/{own.name}"
+            log(f"{where} is not as it was captured; unless you scrubbed it, copy again")
 
 
 def recombine(manifest: Manifest, tables: Mapping[str, pa.Table], source: str) -> pa.Table:
@@ -108,15 +107,14 @@ def recombine(manifest: Manifest, tables: Mapping[str, pa.Table], source: str) -
     each) is taken from the first. Rows are in the order of launch, then of metrics as they came.
     `check` the manifest first. InputError where a table has other launches.
     """
-    at = SCHEMAS["counters"].get_field_index("pass")
     counted: set[tuple[int, str]] = set()
     parts = []
     for t in manifest.taken:  # part after part
         if not t.launches:
             continue
         rows = _renumbered(tables[t.file], t, source)
+        rows = with_columns(rows, {"pass": pa.repeat(t.piece.part, len(rows))})
         keys = list(zip(rows["launch"].to_pylist(), rows["metric"].to_pylist(), strict=True))
-        rows = rows.set_column(at, "pass", pa.repeat(pa.scalar(t.piece.part), len(rows)))
         parts.append(rows.filter(pa.array([k not in counted for k in keys], pa.bool_())))
         counted.update(keys)
     order = [("launch", "ascending"), ("pass", "ascending")]
@@ -131,11 +129,8 @@ def _renumbered(table: pa.Table, taken: Taken, source: str) -> pa.Table:
             f"has {len(numbers)} launches, the manifest says {taken.launches}", file=taken.file
         )
     places = {number: taken.piece.skip + i for i, number in enumerate(numbers)}
-    launch = pa.array([places[n] for n in table["launch"].to_pylist()], pa.int64())
-    columns = {"launch": launch, "source": pa.repeat(pa.scalar(source), len(table))}
-    for name, values in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, values)
-    return table
+    launch = [places[n] for n in table["launch"].to_pylist()]
+    return with_columns(table, {"launch": launch, "source": pa.repeat(source, len(table))})
 
 
 def _comparable(counters: pa.Table) -> pa.Table:
@@ -145,21 +140,22 @@ def _comparable(counters: pa.Table) -> pa.Table:
     for row in counters.group_by(["metric", "unit"]).aggregate([]).to_pylist():
         if row["unit"]:
             units[row["metric"]].add(row["unit"])
-    several = {metric: of for metric, of in units.items() if len(of) > 1}
-    for metric, of in several.items():
-        if len({base_unit(unit)[1] for unit in of}) > 1:
+    several = [metric for metric, of in units.items() if len(of) > 1]
+    for metric in several:
+        if len({base_unit(unit)[1] for unit in units[metric]}) > 1:
+            listed = ", ".join(sorted(units[metric]))
             raise InputError(
-                f"pieces give {metric} in units that cannot be compared ({', '.join(sorted(of))})",
+                f"pieces give {metric} in units that cannot be compared ({listed})",
                 fix="print the pages again: ncu --import REPORT --csv --page raw",
             )
     if not several:
         return counters
-    rows = counters.to_pylist()
+    rows = counters.select(["metric", "unit", "value"]).to_pylist()
     for row in rows:
         if row["metric"] in several:
             factor, row["unit"] = base_unit(row["unit"])
             row["value"] = None if row["value"] is None else row["value"] * factor
-    return pa.Table.from_pylist(rows, schema=counters.schema)
+    return with_columns(counters, {c: [row[c] for row in rows] for c in ("unit", "value")})
 
 
 def _all_there(manifest: Manifest, folder: Path, problems: Problems | None) -> None:
@@ -229,9 +225,6 @@ def _bare(kernel: Kernel) -> Kernel:
     return (function_name(function), grid, block)
 
 
-AGAIN = "copy it again, or capture again"
-
-
 def missing(read: Artefact, capture: Path, problems: Problems | None = None) -> InputError | None:
     """What is to be said of a capture that lacks launches; None where nothing tells that it does.
 
@@ -240,10 +233,10 @@ def missing(read: Artefact, capture: Path, problems: Problems | None = None) -> 
     held, captured = len(read.tables["launches"]), _captured(capture, problems)
     if read.facts.get(page.CUT_SHORT):
         after = f" after {held} of {captured} launches" if captured and captured > held else ""
-        return InputError(f"is cut short{after}", file=capture, fix=AGAIN)
+        return InputError(f"is cut short{after}", file=capture, fix=_FILE_AGAIN)
     if left := read.facts.get(page.LEFT_OUT):
         rows = "a row" if left == 1 else f"{left} rows"
-        return InputError(f"has {rows} that cannot be read", file=capture, fix=AGAIN)
+        return InputError(f"has {rows} that cannot be read", file=capture, fix=_FILE_AGAIN)
     if captured is None or held >= captured:
         return None
     return _fewer(capture, held, captured)
@@ -266,5 +259,5 @@ def _fewer(capture: Path, held: int, captured: int) -> InputError:
     return InputError(
         f"holds {held} launches, and {captured} were captured",
         file=capture,
-        fix=f"is it whole? {AGAIN[0].upper()}{AGAIN[1:]}",
+        fix="is it whole? Copy it again, or capture again",
     )

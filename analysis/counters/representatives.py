@@ -24,15 +24,10 @@ from ...core.own_ranges import PHASE
 from ...core.replay import match
 from ...core.replay import plan as plan_
 from ...core.roofline_metrics import BYTES, DURATION, FP16, FP32, SASS, TENSOR
-from ...core.tables import SCHEMAS
+from ...core.tables import with_columns
 from ..model.counters import Spread
 from ..readers.base import Artefact
 from .units import base_unit
-
-_LAUNCH, _OF = (
-    SCHEMAS["counters"].get_field_index("launch"),
-    SCHEMAS["counters"].get_field_index("representative_of"),
-)
 
 
 def of_file(read: Artefact, path: Path) -> pa.Table:
@@ -107,8 +102,7 @@ def matched(plan: dict[str, Any], launches: pa.Table) -> dict[str, Any]:
 
 
 def _launch(row: Mapping[str, Any]) -> plan_.Launch:
-    names = [f.name for f in dataclasses.fields(plan_.Launch)]
-    own: dict[str, Any] = {n: row.get(n) for n in names}
+    own: dict[str, Any] = {f.name: row.get(f.name) for f in dataclasses.fields(plan_.Launch)}
     return plan_.Launch(**{**own, "grid": tuple(row["grid"]), "block": tuple(row["block"])})
 
 
@@ -139,20 +133,20 @@ def for_every_launch(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     within = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
     itself = (given == index)[of]
     rows = measured.take(pa.array(order[np.repeat(begin, count) + within]))
-    rows = rows.set_column(_LAUNCH, "launch", pa.array(index[of]))
-    rows = rows.set_column(_OF, "representative_of", pa.array(given[of], mask=itself))
     labels = [label(x) for x in planned]
     # What a capture says of a launch itself stays, but for what only the plan knows.
-    relabelled = np.array(
-        [n != x["layer"] for n, x in zip(labels, planned, strict=True)], np.bool_
-    )[of]
-    columns = (("kernel", [x["kernel"] for x in planned], itself),
-               ("layer", labels, itself & ~relabelled))  # fmt: skip
-    for name, values, keep in columns:
+    same = [n == x["layer"] for n, x in zip(labels, planned, strict=True)]
+    columns = {
+        "launch": pa.array(index[of]),
+        "representative_of": pa.array(given[of], mask=itself),
+    }
+    for name, values, keep in (
+        ("kernel", [x["kernel"] for x in planned], itself),
+        ("layer", labels, itself & np.array(same, np.bool_)[of]),
+    ):
         own = pa.array(values, pa.string()).take(pa.array(of))
-        where = rows.column_names.index(name)
-        rows = rows.set_column(where, name, pc.if_else(keep, rows[name], own))
-    return rows
+        columns[name] = pc.if_else(keep, rows[name], own)
+    return with_columns(rows, columns)
 
 
 def label(launch: Mapping[str, Any]) -> str | None:
@@ -175,15 +169,14 @@ def _indexed(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     for row, (source, number) in enumerate(pairs):
         if source not in names:
             continue
-        index = names[source].get(str(number))
-        if index is None:
+        if str(number) not in names[source]:
             raise InputError(
                 f"launch {number} is not in the plan", file=source, fix="capture it again"
             )
         keep.append(row)
-        launch.append(index)
+        launch.append(names[source][str(number)])
     rows = counters.take(pa.array(keep, pa.int64()))
-    return rows.set_column(_LAUNCH, "launch", pa.array(launch, pa.int64()))
+    return with_columns(rows, {"launch": launch})
 
 
 def _page(report: str) -> str:
@@ -225,16 +218,13 @@ class SameWork:
         """The spread of a row that is these launches, of the metric where it is widest; None where
         none of them is of a kind that was measured twice."""
         numbers = list(launches)
-        metrics = (m for m in METRICS if m in self._kinds)
-        differences = [s for m in metrics if (s := self._of(m, numbers)) is not None]
-        return max(differences, key=lambda s: s.relative or 0, default=None)
+        return _widest(self._of(m, numbers) for m in METRICS if m in self._kinds)
 
     def widest(self) -> Spread | None:
         """The kind of work whose measured launches are furthest apart."""
         kinds = {k for of in self._kinds.values() for k in of}
         alone = {self._key[n]: n for of in self._values.values() for n in of}
-        differences = [s for k in sorted(kinds) if (s := self.of([alone[k]])) is not None]
-        return max(differences, key=lambda s: s.relative or 0, default=None)
+        return _widest(self.of([alone[k]]) for k in sorted(kinds))
 
     def _of(self, metric: str, launches: Sequence[int]) -> Spread | None:
         values, kinds = self._values[metric], self._kinds[metric]
@@ -248,3 +238,7 @@ class SameWork:
         relative = wide / total if total else 0.0 if not wide else None
         number = sum(kinds[k][2] for k in {self._key[n] for n in known} if k in kinds)
         return Spread(relative, metric, number)
+
+
+def _widest(spreads: Iterable[Spread | None]) -> Spread | None:
+    return max(filter(None, spreads), key=lambda s: s.relative or 0, default=None)

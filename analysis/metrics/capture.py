@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,24 +66,25 @@ def load(path: Path, asked: Iterable[str] = ()) -> Capture:
         return Capture(str(sources[0]), counters, devices.of_capture(counters))
     path = path.parent if path.name == pieces.MANIFEST else path
     artefact = pieces.read(path) if path.name.endswith(pieces.FOLDER) else _read(path)
-    rules = artefact.tables.get("rules")
+    launches, rules = artefact.tables["launches"], artefact.tables.get("rules")
     loss = pieces.missing(artefact, path)
-    ranges = of_ranges(artefact.tables["launches"])
+    ranges = of_ranges(launches)
     plan = representatives.plan_beside(path)
+    planned = Counter(launch["layer"] for launch in plan["launches"]) if plan else Counter()
+    held = Counter(launches["layer"].to_pylist())
+    notes = [*artefact.notes, *([f"It {loss.what}; {loss.fix}."] if loss else [])]
+    if _is_piece(path):
+        notes.append(f"It is {_PIECE}.")
     return Capture(
         path.name,
         units.by_section(artefact.main, asked),
         devices.of_capture(artefact.main),
-        _phases(artefact.tables["launches"]),
+        _phases(launches),
         [] if rules is None else rules.to_pylist(),
-        AS_ONE if ranges and loss is None else _partly(path, artefact, loss, plan),
-        (
-            *artefact.notes,
-            *([f"It {loss.what}; {loss.fix}."] if loss else []),
-            *([f"It is {_PIECE}."] if _is_piece(path) else []),
-        ),
+        AS_ONE if ranges and loss is None else _partly(path, len(launches), loss, planned.total()),
+        tuple(notes),
         ranges,
-        _incomplete(artefact, plan),
+        frozenset(layer for layer, n in planned.items() if layer and n > held[layer]),
     )
 
 
@@ -102,31 +103,20 @@ def _is_piece(path: Path) -> bool:
     return path.absolute().parent.name.endswith(pieces.FOLDER)
 
 
-def _partly(
-    path: Path, artefact: Artefact, loss: InputError | None, plan: Mapping[str, Any] | None
-) -> str | None:
-    """What is to be known of a capture that lacks launches, or whose plan lies beside it."""
-    held = len(artefact.tables["launches"])
+def _partly(path: Path, held: int, loss: InputError | None, planned: int) -> str | None:
+    """What is to be known of a capture that lacks launches; `planned` are those of the plan that
+    lies beside it."""
     if _is_piece(path):
         return f"{held} launches: {_PIECE}"
-    whole = None if plan is None or len(plan["launches"]) <= held else len(plan["launches"])
     if loss is not None:
-        of = f" of {whole}" if whole else ""
+        of = f" of {planned}" if planned > held else ""
         return f"{held}{of} launches: the file {loss.what}; what it lacks is in no sum here"
-    if whole is None:
+    if planned <= held:
         return None
     return (
-        f"{held} of {whole} launches: the others were not replayed and are in no sum here; "
+        f"{held} of {planned} launches: the others were not replayed and are in no sum here; "
         "report/counters.csv counts those that are the same work as one of these"
     )
-
-
-def _incomplete(artefact: Artefact, plan: Mapping[str, Any] | None) -> frozenset[str]:
-    if plan is None:
-        return frozenset()
-    held = Counter(artefact.tables["launches"]["layer"].to_pylist())
-    planned = Counter(launch["layer"] for launch in plan["launches"])
-    return frozenset(layer for layer, n in planned.items() if layer and n > held[layer])
 
 
 def _phases(launches: pa.Table) -> dict[int, str]:

@@ -44,11 +44,9 @@ def of_capture(capture: Capture, metrics: Sequence[str] = ()) -> Iterator[str]:
 
 
 def _telling(metric: str) -> bool:
-    rollup = metric.split(".")[1:2]
-    if rollup and rollup[0] in ("min", "max"):
-        return False
+    aside = metric.split(".")[1:2] in (["min"], ["max"])
     doubled = ".sum.pct" in metric or ".sum.per_cycle" in metric
-    return meanings.meaning(metric) is not None and not doubled
+    return not aside and not doubled and meanings.meaning(metric) is not None
 
 
 def _what(metric: str) -> Iterator[str]:
@@ -57,8 +55,7 @@ def _what(metric: str) -> Iterator[str]:
         yield "  no explanation here; `ncu --query-metrics` has NVIDIA's one line"
     else:
         yield f"  {meaning.text} [{meaning.section}]"
-    spelling = meanings.spelled(metric)
-    if spelling:
+    if spelling := meanings.spelled(metric):
         yield f"  this one: {spelling}"
 
 
@@ -79,13 +76,9 @@ def _values(one: Series, rows: str) -> Iterator[str]:
             yield f"  {count} {rows}: {text}"
 
 
-def _words_of(link: re.Match[str]) -> str:
-    return link[2] if link[1] == "url" else link[3]
-
-
 def _rules(capture: Capture) -> Iterator[str]:
     counted = Counter(
-        (r["rule"], _LINK.sub(_words_of, r["text"]))
+        (r["rule"], _LINK.sub(lambda m: m[2] if m[1] == "url" else m[3], r["text"]))
         for r in capture.rules
         if r["text"] and r["rule"]
     )

@@ -81,7 +81,7 @@ def roofline_table(
         if graph is not None and shapes is not None:
             floors = {x.layer: floor(x.nodes, graph, shapes) for x in launches}
             if not any(x.nodes for x in launches):  # eager: a range is of a module
-                floors = {**floors, **of_ranges(graph, shapes)}
+                floors |= of_ranges(graph, shapes)
         # Some of a layer's kernels took less than all of its work needs.
         floors = {k: v for k, v in floors.items() if k not in capture.incomplete}
         table = roofline.of_layers(layers, capture.device, floors)
@@ -139,22 +139,17 @@ def roofline_lines(capture: Capture, table: pa.Table, width: int | None = None) 
         yield f"{device.name}: {peaks} ({device.source})"
     if capture.partly:
         yield capture.partly
-    known = {r["metric"] for r in capture.counters.select(["metric"]).to_pylist()}
-    missing = roofline.missing(known)
-    if missing:
+    if missing := roofline.missing(capture.counters["metric"].unique().to_pylist()):
         yield f"not in this capture: {', '.join(missing)}"
     yield f"{'us':>9} {'FLOP':>10} {'bytes':>10} {'FLOP/B':>8} {'x floor':>8}  bound     name"
     for r in table.to_pylist():
         name = r["name"] or "(the model)"
         time = None if r["duration_ns"] is None else r["duration_ns"] / 1e3
-        yield (
+        before = (
             f"{_short(time):>9} {_short(r['flop']):>10} {_short(r['bytes']):>10} "
-            f"{_short(r['intensity']):>8} {_short(r['distance']):>8}  "
-            f"{r['bound'] or '?':<9} {name if width is None else fitted(name, width - _BEFORE)}"
+            f"{_short(r['intensity']):>8} {_short(r['distance']):>8}  {r['bound'] or '?':<9} "
         )
-
-
-_BEFORE = 61  # characters of a line before the name
+        yield before + (name if width is None else fitted(name, width - len(before)))
 
 
 def narrowed(line: str, width: int) -> str:
