@@ -25,8 +25,7 @@ def remark(
     is not known. `swept` and `own`: median, low and high, in ns."""
     if swept is None or own is None:
         return None
-    figures = [one.get(k) for one in (swept, own) for k in ("median", "low", "high")]
-    if any(f is None for f in figures):
+    if None in [one.get(k) for one in (swept, own) for k in ("median", "low", "high")]:
         return None
     if swept["low"] <= own["high"] and own["low"] <= swept["high"]:
         return None

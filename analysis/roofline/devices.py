@@ -8,7 +8,7 @@ multiply-add is two FLOP, tensor rates are dense with FP32 accumulation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,14 +79,12 @@ def of_capture(counters: pa.Table) -> Device | None:
 
     ncu writes the attributes into every raw page and report; a details page has none.
     """
-    is_attribute = pc.starts_with(counters["metric"], _PREFIX)
-    rows = counters.filter(is_attribute).select(["launch", "metric", "value", "text"])
+    rows = counters.filter(pc.starts_with(counters["metric"], _PREFIX))
     if not len(rows):
         return None
-    first = rows["launch"][0]
-    rows = rows.filter(pc.equal(rows["launch"], first))
+    rows = rows.filter(pc.equal(rows["launch"], rows["launch"][0]))
     numbers, name = {}, None
-    for row in rows.to_pylist():
+    for row in rows.select(["metric", "value", "text"]).to_pylist():
         key = row["metric"].removeprefix(_PREFIX)
         if key == "display_name":
             name = row["text"]
@@ -101,48 +99,38 @@ def of_attributes(name: str, attributes: Mapping[str, float]) -> Device:
     Clocks are in kHz. Memory moves two bits per clock and line: HBM, and GDDR as CUDA reports its
     clock. Source: cudaDeviceProp in the CUDA runtime API.
     """
-    sheet = of_name(name)
-
-    def get(key: str) -> float | None:
-        return attributes.get(key)
-
+    get = attributes.get
     major, minor = get("compute_capability_major"), get("compute_capability_minor")
-    capability = None if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
     sms, l2, clock = get("multiprocessor_count"), get("l2_cache_size"), get("clock_rate")
     memory, bus = get("memory_clock_rate"), get("global_memory_bus_width")
-    rates = _RATES.get(capability or "")
-    if rates is None or sms is None or clock is None:
-        if sheet is None:
-            return Device(
-                name,
-                "device attributes of the capture; peak rates of this device are not known",
-                capability,
-                None if sms is None else int(sms),
-                None if l2 is None else int(l2),
-                None if clock is None else clock * 1e3,
-                None if memory is None or bus is None else memory * 1e3 * 2 * bus / 8,
-            )
-        return sheet
-    per_second = sms * clock * 1e3
-    fp32, fp16, tf32, tensor = (None if r is None else r * per_second for r in rates)
-    if capability in ("8.6", "8.9", "12.0") and "GeForce" in name:
-        tf32, tensor = (None if r is None else r / 2 for r in (tf32, tensor))
-    known = {"tf32": tf32, "fp16": tensor, "bf16": None if capability in _NO_BF16 else tensor}
-    return Device(
+    sheet = of_name(name)
+    device = Device(
         name,
-        "device attributes of the capture, at the highest clock",
-        capability,
-        int(sms),
-        int(l2) if l2 is not None else None if sheet is None else sheet.l2_bytes,
-        clock * 1e3,
-        memory * 1e3 * 2 * bus / 8
-        if memory is not None and bus is not None
-        else None
-        if sheet is None
-        else sheet.bandwidth,
-        fp32,
-        fp16,
-        {k: v for k, v in known.items() if v is not None},
+        "device attributes of the capture; peak rates of this device are not known",
+        None if major is None or minor is None else f"{major:.0f}.{minor:.0f}",
+        None if sms is None else int(sms),
+        None if l2 is None else int(l2),
+        None if clock is None else clock * 1e3,
+        None if memory is None or bus is None else memory * 1e3 * 2 * bus / 8,
+    )
+    rates = _RATES.get(device.capability or "")
+    if rates is None or sms is None or clock is None:
+        return sheet or device
+    fp32, fp16, tf32, tensor = (None if r is None else r * (sms * clock * 1e3) for r in rates)
+    if device.capability in ("8.6", "8.9", "12.0") and "GeForce" in name:
+        tf32, tensor = (None if r is None else r / 2 for r in (tf32, tensor))
+    bf16 = None if device.capability in _NO_BF16 else tensor
+    known = {"tf32": tf32, "fp16": tensor, "bf16": bf16}
+    if sheet is not None and device.l2_bytes is None:
+        device = replace(device, l2_bytes=sheet.l2_bytes)
+    if sheet is not None and device.bandwidth is None:
+        device = replace(device, bandwidth=sheet.bandwidth)
+    return replace(
+        device,
+        source="device attributes of the capture, at the highest clock",
+        fp32=fp32,
+        fp16=fp16,
+        tensor={k: v for k, v in known.items() if v is not None},
     )
 
 

@@ -30,6 +30,7 @@ from ..formatting import percent
 from ..model.layer import Floor
 from . import floor as floor_
 from .devices import Device
+from .flop import added
 
 BOUND = 0.6
 SHORT_NS = 5_000
@@ -80,12 +81,12 @@ def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work
     there is.
     """
 
-    def added(weights: Mapping[str, int]) -> float | None:
-        parts = [(values.get(SASS.format(op)), w) for op, w in weights.items()]
-        return None if any(v is None for v, _ in parts) else sum((v or 0) * w for v, w in parts)
+    def instructions(weights: Mapping[str, int]) -> float | None:
+        counts = {op: values.get(SASS.format(op)) for op in weights}
+        return added(None if n is None else n * weights[op] for op, n in counts.items())
 
     def first(groups: tuple[tuple[str, ...], ...]) -> float | None:
-        sums = (_sum([values.get(m) for m in group]) for group in groups)
+        sums = (added(values.get(m) for m in group) for group in groups)
         return next((s for s in sums if s is not None), None)
 
     tensor = {precision: first(groups) for precision, groups in TENSOR.items()}
@@ -93,8 +94,8 @@ def work(values: Mapping[str, float | None], kernels: int | None = None) -> Work
         duration_ns=values.get(DURATION),
         bytes=values.get(BYTES),
         tensor=tensor,
-        fp32=added(FP32),
-        fp16=added(FP16),
+        fp32=instructions(FP32),
+        fp16=instructions(FP16),
         kernels=kernels,
         clock_hz=values.get(CLOCK),
     )
@@ -113,10 +114,12 @@ def row(name: str, done: Work, device: Device | None, floor: Floor | None = None
     """One row of `TABLE`."""
     shares = _shares(done, device)
     bound, why = _bound(done, shares)
-    tensor = _sum(done.tensor.values())
-    flop = _sum((tensor, done.fp32, done.fp16))
-    known = flop is not None and done.duration_ns
+    tensor = added(done.tensor.values())
+    flop = added((tensor, done.fp32, done.fp16))
     floor_ns = None if floor is None or device is None else floor_.time_ns(floor, device)
+    per_second = None
+    if flop is not None and done.duration_ns:
+        per_second = flop / done.duration_ns * 1e9
     return {
         "name": name,
         "kernels": done.kernels,
@@ -128,7 +131,7 @@ def row(name: str, done: Work, device: Device | None, floor: Floor | None = None
         "flop": flop,
         "bytes": done.bytes,
         "intensity": flop / done.bytes if flop is not None and done.bytes else None,
-        "flop_per_second": flop / done.duration_ns * 1e9 if known else None,  # type: ignore[operator]
+        "flop_per_second": per_second,
         **{f"share_{k}": v for k, v in shares.items()},
         "bound": bound,
         "why": why,
@@ -179,8 +182,8 @@ def _shares(done: Work, device: Device | None) -> dict[str, float | None]:
     # Data sheets do not list half precision outside tensor cores; it is at least that of fp32.
     half = compute(done.fp16, device.fp16 or device.fp32)
     needs = {
-        "tensor": _sum(compute(v, device.tensor.get(p)) for p, v in done.tensor.items()),
-        "fp32": _sum((compute(done.fp32, device.fp32), half)),
+        "tensor": added(compute(v, device.tensor.get(p)) for p, v in done.tensor.items()),
+        "fp32": added((compute(done.fp32, device.fp32), half)),
         "memory": _over(done.bytes, device.bandwidth),
     }
     return {k: None if v is None else v / seconds for k, v in needs.items()}
@@ -205,8 +208,3 @@ def _over(amount: float | None, rate: float | None) -> float | None:
     if amount == 0:
         return 0.0
     return None if amount is None or not rate else amount / rate
-
-
-def _sum(values: Any) -> float | None:
-    terms = list(values)
-    return None if any(v is None for v in terms) else float(sum(terms))

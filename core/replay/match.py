@@ -6,6 +6,7 @@ version counts invocations in another way, or where the program ran differently.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,19 +90,14 @@ def match(launches: Sequence[Launch], seen: Sequence[Seen], *, every: bool) -> d
     launch that is not of the plan, one that may be either of two kinds of work, and with `every`
     the first planned one that is not in the report.
     """
-    layered = _layered(launches, seen)
-
-    def identity(x: Launch | Seen) -> tuple[Any, ...]:
-        return _identity(x, layered)
-
+    identity = functools.partial(_identity, layered=_layered(launches, seen))
     waiting: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for launch in launches:
         waiting[identity(launch)].append(launch.index)
     index_of: dict[int, int] = {}
     used: Counter[tuple[Any, ...]] = Counter()
     for s in seen:
-        planned = waiting.get(identity(s), [])
-        at = used[identity(s)]
+        planned, at = waiting.get(identity(s), []), used[identity(s)]
         if at >= len(planned):
             again = "once more than the nsys capture has it" if planned else "which nsys did not"
             raise CheckFailed(

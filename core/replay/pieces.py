@@ -19,7 +19,6 @@ from .. import forms
 from ..errors import CheckFailed, InputError
 from ..files import read_json, sha256
 from ..forms import Amount, Count
-from .match import Seen
 
 SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"
@@ -99,14 +98,8 @@ class Manifest:
 
 def parts(metrics: Sequence[str], most: int | None) -> list[tuple[str, ...]]:
     """The metrics in groups of at most `most`; one empty group where there are none."""
-    if most is None or not metrics:
-        return [tuple(metrics)]
-    return [tuple(metrics[i : i + most]) for i in range(0, len(metrics), most)]
-
-
-def kernel_of(seen: Seen) -> Kernel:
-    """A launch of a report as a sequence shows it."""
-    return (seen.function, seen.grid, seen.block)
+    size = most or max(len(metrics), 1)
+    return [tuple(metrics[i : i + size]) for i in range(0, len(metrics), size)] or [()]
 
 
 def last(piece: Piece, taken: int, expected: int | None) -> bool:
@@ -168,10 +161,17 @@ def check(manifest: Manifest, folder: Path) -> None:
             raise CheckFailed("this piece is missing", file=where, fix=_AGAIN)
         if not where.is_file():
             continue  # a page alone may have been scrubbed: analysis says so
-        for path, digest in ((where, t.sha256), (page, t.page_sha256)):
-            if digest and path.is_file() and sha256(path) != digest:
-                raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
+        if path := changed(t, folder):
+            raise CheckFailed("this is not the piece that was captured", file=path, fix=_AGAIN)
     check_sequences(manifest, folder)
+
+
+def changed(taken: Taken, folder: Path) -> Path | None:
+    """The report or the page of a piece that is not the one that was captured."""
+    for name, digest in ((taken.file, taken.sha256), (taken.page, taken.page_sha256)):
+        if digest and (folder / name).is_file() and sha256(folder / name) != digest:
+            return folder / name
+    return None
 
 
 def check_sequences(manifest: Manifest, folder: Path) -> None:
@@ -213,13 +213,9 @@ def _sequence(manifest: Manifest, part: int, folder: Path) -> tuple[int, list[Ke
 def _agree(
     ours: list[Kernel] | None, theirs: list[Kernel] | None, part: str, name: str, folder: Path
 ) -> None:
-    if ours is None or theirs is None:
-        return
-    if ours != theirs:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-            min(len(ours), len(theirs)),
-        )
+    if ours is not None and theirs is not None and ours != theirs:
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        at = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
         a, b = (x[at][0] if at < len(x) else "nothing" for x in (ours, theirs))
         raise CheckFailed(
             f"the sequences of kernels disagree: launch {at} is {a} in {part} and {b} in {name}",

@@ -122,9 +122,8 @@ class Plan:
     def filters(self) -> list[str]:
         """As ncu's arguments. Names that are too long for an argument are left out: the same
         invocations of all kernels are a superset."""
-        if self._too_long():
-            return ["--kernel-id", f":::{self._numbers()}"]
-        return ["--kernel-id", f"::regex:{names_pattern(self.functions)}:{self._numbers()}"]
+        names = "" if self._too_long() else f"regex:{names_pattern(self.functions)}"
+        return ["--kernel-id", f"::{names}:{self._numbers()}"]
 
     def _numbers(self) -> str:
         return "|".join(str(n) for n in self.invocations)
@@ -165,15 +164,16 @@ def names_filter(functions: Iterable[str]) -> list[str]:
     return [] if len(pattern.encode()) > LONGEST else ["--kernel-name", f"regex:{pattern}"]
 
 
-def by_function(launch: Launch) -> tuple[Any, ...]:
-    return (launch.function,)
+# What invocations are counted by.
+Way = Callable[[Launch], Any]
 
 
-Way = Callable[[Launch], tuple[Any, ...]]
+def by_function(launch: Launch) -> str:
+    return launch.function
 
 
 def invocations(launches: Sequence[Launch], way: Way) -> list[int]:
-    seen: Counter[tuple[Any, ...]] = Counter()
+    seen: Counter[Any] = Counter()
     numbers = []
     for launch in launches:
         seen[way(launch)] += 1
@@ -205,11 +205,11 @@ class _Cover:
         self.functions: set[str] = set()
         self.invocations: set[int] = set()
         self.size = 0
-        self._of_function: dict[str, Counter[int]] = defaultdict(Counter)
-        self._of_number: dict[int, Counter[str]] = defaultdict(Counter)
+        self._numbers_of: dict[str, set[int]] = defaultdict(set)
+        self._functions_of: dict[int, set[str]] = defaultdict(set)
         for function, number in named:
-            self._of_function[function][number] += 1
-            self._of_number[number][function] += 1
+            self._numbers_of[function].add(number)
+            self._functions_of[number].add(function)
 
     def has(self, function: str, number: int) -> bool:
         return function in self.functions and number in self.invocations
@@ -218,11 +218,9 @@ class _Cover:
         """Launches that are chosen in addition with this name and this number."""
         count = 0
         if number not in self.invocations:
-            counts = self._of_number[number]
-            count += sum(n for f, n in counts.items() if f in self.functions)
+            count += len(self._functions_of[number] & self.functions)
         if function not in self.functions:
-            wanted = {*self.invocations, number}
-            count += sum(n for i, n in self._of_function[function].items() if i in wanted)
+            count += len(self._numbers_of[function] & {*self.invocations, number})
         return count
 
     def add(self, function: str, number: int) -> None:
@@ -304,32 +302,25 @@ def document(
     are nsys's, of the capture that the plan is of.
     """
     kind_of = kinds(launches)
-    numbers: dict[tuple[Any, ...], int] = {}
+    number_of = {k: i for i, k in enumerate(dict.fromkeys(kind_of[x.index] for x in launches))}
     done = {i for index_of in measured.values() for i in index_of.values()}
     counted: dict[tuple[Any, ...], list[Launch]] = defaultdict(list)
     for launch in launches:
-        kind = kind_of[launch.index]
-        numbers.setdefault(kind, len(numbers))
         if launch.index in done:
-            counted[kind].append(launch)
-    rows = [
-        {
-            **asdict(x),
-            "key": numbers[kind_of[x.index]],
-            "measured": x.index in done,
-            "representative": x.index
-            if x.index in done
-            else _nearest(x, counted[kind_of[x.index]]),
-        }
-        for x in launches
-    ]
+            counted[kind_of[launch.index]].append(launch)
+    rows = []
+    for x in launches:
+        kind, own = kind_of[x.index], x.index in done
+        stands_for = x.index if own else _nearest(x, counted[kind])
+        about = {"key": number_of[kind], "measured": own, "representative": stands_for}
+        rows.append({**asdict(x), **about})
     reports = {
         name: {str(n): i for n, i in index_of.items()} for name, index_of in measured.items()
     }
     return {
         "schema_version": SCHEMA_VERSION,
         "launches": rows,
-        "keys": len(numbers),
+        "keys": len(number_of),
         "replayed": len(done),
         "reports": reports,
         "chosen": None if chosen is None else [x.index for x in chosen],

@@ -14,8 +14,7 @@ import dataclasses
 import functools
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +45,8 @@ class Capture:
     launches: int
     seconds: float
     command: list[str]
-    profiled_seconds: float | None = None  # from profiler start to stop, without program start-up
-    facts: dict[str, Any] = field(default_factory=dict)
+    profiled_seconds: float | None  # from profiler start to stop, without program start-up
+    facts: dict[str, Any]
 
 
 def once(
@@ -79,15 +78,12 @@ def once(
     seen = launches_.of_report(report)
     launches = launches if seen is None else len(seen)
     facts = answer.get("facts", {})
-    return Capture(report, seen, launches, seconds, command, _profiled(answer, facts), facts)
-
-
-def _profiled(answer: dict[str, Any], facts: dict[str, Any]) -> float | None:
-    """Seconds between profiler start and stop by the worker's host clock, replays included."""
+    # From profiler start to stop by the worker's host clock, replays included.
     ns = facts.get("profiled_ns")
     if ns is None and answer.get("host_ns"):
         ns = sum(answer["host_ns"])
-    return None if ns is None else ns / 1e9
+    profiled = None if ns is None else ns / 1e9
+    return Capture(report, seen, launches, seconds, command, profiled, facts)
 
 
 def _call(
@@ -125,10 +121,8 @@ def capture(of: Target, options: tool_.Options, *, every: bool, timeout: float) 
         plan, every = None, False  # the user chooses
     parts, chosen = _parts(of, options, plan, every=every, timeout=timeout)
     measured, wrong = _matched(parts, plan, chosen)
-    unread = any(p.seen is None for p in parts)
     if plan is not None:
-        document = plan_.document(plan.launches, measured, chosen)
-        write_json(of.file(".ncu.plan.json"), document)
+        write_json(of.file(".ncu.plan.json"), plan_.document(plan.launches, measured, chosen))
     pages = [_csv(p.report) for p in parts]
     replayed = sum(_counted(p, page) for p, page in zip(parts, pages, strict=True))
     launches = len(plan.launches) if plan else None if users else replayed
@@ -151,7 +145,7 @@ def capture(of: Target, options: tool_.Options, *, every: bool, timeout: float) 
         "share": round(replayed / launches, 6) if launches else None,
         "planned": None if chosen is None else len(chosen),
         # Null: nothing here reads reports, so what was captured is matched to the plan later.
-        "verified": None if unread or plan is None else wrong is None,
+        "verified": None if plan is None or None in [p.seen for p in parts] else wrong is None,
         "csv": pages,
         "clock_control": options.clock_control or tool_.CLOCKS,
         "machine": {"before": before, "after": machine.state()},
@@ -174,6 +168,12 @@ def _parts(
     if of.torch and not options.kernel_name and not options.of_ranges:
         options = dataclasses.replace(options, kernel_name=tool_.NO_NCCL)
     whole = functools.partial(once, of, options, timeout=timeout)
+
+    def every_instead(why: str) -> tuple[list[Capture], None]:
+        log(f"{of.stem}: {why}")
+        log(f"{of.stem}: every launch is replayed instead")
+        return [whole([], report)], None
+
     if plan is None or every or len(plan.chosen) == len(plan.launches):
         return [whole([], report)], None
     chosen = plan.chosen
@@ -183,56 +183,37 @@ def _parts(
     except InputError as e:
         if e.what != tool_.NO_KERNEL:
             raise
-        log(f"{of.stem}: ncu found none of the chosen invocations")
-        return _every(of, whole) if of.torch else _by_names(whole, plan, report)
-    if first.seen is None:
-        return _unread(of, whole, first, chosen)
+        why = "ncu found none of the chosen invocations"
+        if of.torch:
+            return every_instead(why)
+        log(f"{of.stem}: {why}")
+        log("all launches of the same kernels are replayed instead")
+        names = plan_.names_filter(plan.functions)
+        return [whole(names, report)], [x for x in plan.launches if x.function in plan.functions]
+    if first.seen is None:  # only the number of its launches can be seen
+        count = _counted(first, _csv(first.report))
+        if count == len(chosen):
+            return [first], chosen
+        why = f"ncu captured {count} launches, and {len(chosen)} were chosen"
+        if of.torch:
+            return every_instead(why)
+        log(f"{of.stem}: {why}")
+        log(f"{of.stem}: kinds of work may lack counters; `layerline report` says which")
+        return [first], chosen
     try:
         index_of = match.planned_of(plan.launches, chosen, first.seen)
     except CheckFailed as e:
-        if not of.torch:
-            return [first], chosen  # said by the caller, when the capture is safe
-        log(f"{of.stem}: {e.what}")
-        return _every(of, whole)
+        # An engine's is said by the caller, when the capture is safe.
+        return every_instead(e.what) if of.torch else ([first], chosen)
     lacking = plan_.missing(plan.launches, index_of.values())
     if not lacking:
         return [first], chosen
+    why = f"{len(lacking)} kinds of work were not captured"
     if of.torch:  # a second capture's launches could not be told apart by layers
-        log(f"{of.stem}: {len(lacking)} kinds of work were not captured")
-        return _every(of, whole)
-    log(f"{of.stem}: {len(lacking)} kinds of work were not captured; once more by their names")
+        return every_instead(why)
+    log(f"{of.stem}: {why}; once more by their names")
     names = plan_.names_filter(x.function for x in lacking)
-    second = whole(names, of.file(".2.ncu-rep"))
-    return [first, second], chosen
-
-
-def _every(of: Target, whole: Callable[..., Capture]) -> tuple[list[Capture], None]:
-    log(f"{of.stem}: every launch is replayed instead")
-    return [whole([], of.file(".ncu-rep"))], None
-
-
-def _unread(
-    of: Target, whole: Callable[..., Capture], first: Capture, chosen: list[Launch]
-) -> tuple[list[Capture], list[Launch] | None]:
-    """A capture that nothing here reads, so that only the number of its launches can be seen."""
-    count = _counted(first, _csv(first.report))
-    if count == len(chosen):
-        return [first], chosen
-    log(f"{of.stem}: ncu captured {count} launches, and {len(chosen)} were chosen")
-    if of.torch:
-        return _every(of, whole)
-    log(f"{of.stem}: kinds of work may lack counters; `layerline report` says which")
-    return [first], chosen
-
-
-def _by_names(
-    whole: Callable[..., Capture], plan: Plan, report: Path
-) -> tuple[list[Capture], list[Launch]]:
-    """All launches of the plan's kernels, whatever their number."""
-    names = set(plan.functions)
-    log("all launches of the same kernels are replayed instead")
-    taken = whole(plan_.names_filter(names), report)
-    return [taken], [x for x in plan.launches if x.function in names]
+    return [first, whole(names, of.file(".2.ncu-rep"))], chosen
 
 
 def _matched(

@@ -27,12 +27,6 @@ from .target import Target
 WORK = ("engine", "eager", "train")
 
 
-def _metrics(
-    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    return listed(values)
-
-
 def _given(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -68,7 +62,12 @@ def _given(
 @click.option(
     "--set", "sets", multiple=True, callback=_given, help="A set of sections, as ncu names it."
 )
-@click.option("--metrics", multiple=True, callback=_metrics, help="Metrics, joined with commas.")
+@click.option(
+    "--metrics",
+    multiple=True,
+    callback=lambda _context, _parameter, values: listed(values),
+    help="Metrics, joined with commas.",
+)
 @click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
 @click.option(
     "--replay-mode",
@@ -138,7 +137,10 @@ def ncu(
         raise click.UsageError("--passes divides --metrics, and there are none")
     _of_ranges(options, every=every, cut=batch_launches)
     run = open_run(path)
-    targets = _engines(run, wanted, backend) if work == "engine" else _torch(run, wanted, work)
+    if work == "engine":
+        targets = _engines(run, wanted, backend)
+    else:
+        targets = [target.torch_target(run, work, precision) for precision in wanted]
     if not dry_run:
         _able(work, backend)
     for of in targets:
@@ -186,10 +188,6 @@ def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
     return [target.engine_target(measure_.subject(run, p, chosen)) for p in wanted]
 
 
-def _torch(run: Run, wanted: tuple[str, ...], work: str) -> list[Target]:
-    return [target.torch_target(run, work, precision) for precision in wanted]
-
-
 def _able(work: str, backend: str) -> None:
     """ToolMissing where this machine cannot capture."""
     tool.command()
@@ -200,9 +198,8 @@ def _able(work: str, backend: str) -> None:
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:
-    texts = {k: "" if v is None else v for k, v in asked.items()}
-    given: dict[str, Any] = {k: v.strip() if isinstance(v, str) else v for k, v in texts.items()}
-    return tool.Options(**given)
+    texts = {k: (v or "").strip() for k, v in asked.items() if v is None or isinstance(v, str)}
+    return tool.Options(**{**asked, **texts})
 
 
 def _of_ranges(options: tool.Options, *, every: bool, cut: int | None) -> None:

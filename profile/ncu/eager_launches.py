@@ -17,7 +17,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +24,11 @@ from ...core import torch_ranges
 from ...core.errors import InputError
 from ...core.own_ranges import ITERATION, MODULE, PHASE, PREFIX
 from ...core.replay.plan import Launch
-from .launches import kernels_and_ranges, launch_of
+from .launches import Range, kernels_and_ranges, launch_of, open_at
 
 # Kernels of PyTorch whose grid is the number of their elements (or of their chunks of elements)
 # over a constant: one function with one grid has the same work but for the last block.
 _ELEMENTWISE = re.compile(r"elementwise_kernel|multi_tensor_apply_kernel")
-
-
-@dataclass(frozen=True)
-class _Range:
-    start: int
-    end: int
-    thread: int
-    text: str
 
 
 def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch]:
@@ -45,8 +36,7 @@ def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch
 
     `classes`: the class of each module path. InputError where the file holds no iteration.
     """
-    kernels, rows = kernels_and_ranges(path)
-    ranges = [_Range(r[0], r[1], r[2], r[3]) for r in rows if r[3]]
+    kernels, ranges = kernels_and_ranges(path)
     iteration = next((r for r in ranges if r.text.startswith(ITERATION)), None)
     if iteration is None:
         raise InputError("holds no iteration", file=path, fix="profile it again with nsys")
@@ -58,19 +48,19 @@ def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch
     ]
     if not chosen:
         raise InputError("its first iteration launched no kernel", file=path)
-    open_at = _open(inside, [(k[2], k[3]) for k in chosen])
+    stacks = open_at(inside, [(k[2], k[3]) for k in chosen])
     forwards = _forwards(inside, iteration.thread)
     return [
         launch_of(i, k, **_whose(i, k, stack, phases, forwards, classes or {}))
-        for i, (k, stack) in enumerate(zip(chosen, open_at, strict=True))
+        for i, (k, stack) in enumerate(zip(chosen, stacks, strict=True))
     ]
 
 
 def _whose(
     index: int,
     kernel: Any,
-    stack: list[_Range],
-    phases: list[_Range],
+    stack: list[Range],
+    phases: list[Range],
     forwards: Mapping[int, list[tuple[int, str]]],
     classes: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -84,10 +74,8 @@ def _whose(
     name = (phase or "").removeprefix(PHASE)
     if module is None and not _is_sum(stack):
         number = next((n for _, n in reversed(operators) if n is not None), None)
-        before = [
-            m for start, m in forwards.get(-1 if number is None else number, []) if start < at
-        ]
-        module = before[-1] if before else None
+        modules = forwards.get(-1 if number is None else number, [])
+        module = next((m for start, m in reversed(modules) if start < at), None)
     place = f"#{index}"
     if module is None and operator and _ELEMENTWISE.search(kernel[5]):
         place = f"{name}/{operator}//"
@@ -96,7 +84,7 @@ def _whose(
     return {"layer": own[-1] if own else phase, "place": place}
 
 
-def _is_sum(stack: list[_Range]) -> bool:
+def _is_sum(stack: list[Range]) -> bool:
     """Whether the innermost range is the engine's own sum of gradients (`torch_ranges.SUMS`)."""
     if len(stack) < 2 or not stack[-2].text.startswith(torch_ranges.EVALUATE):
         return False
@@ -109,7 +97,7 @@ def _split(text: str) -> tuple[str, int | None]:
     return name.removeprefix(torch_ranges.EVALUATE), number
 
 
-def _numbered(ranges: list[_Range]) -> list[_Range]:
+def _numbered(ranges: list[Range]) -> list[Range]:
     """The ranges by start; the engine's around a node has the number of the node's just inside,
     for its own text has none in PyTorch 2.11."""
     ordered = sorted(ranges, key=lambda r: (r.thread, r.start, -r.end))
@@ -119,47 +107,19 @@ def _numbered(ranges: list[_Range]) -> list[_Range]:
         name, number = torch_ranges.split(outer.text)
         within = _split(inner.text)[1]
         if inner.end <= outer.end and number is None and within is not None:
-            ordered[i] = replace(outer, text=f"{name}, seq = {within}")
+            ordered[i] = outer._replace(text=f"{name}, seq = {within}")
     return sorted(ordered, key=lambda r: (r.start, -r.end))
 
 
-def _open(ranges: list[_Range], times: list[tuple[int, int]]) -> list[list[_Range]]:
-    """The ranges that were open at each time on its thread, the innermost last."""
-    by_thread: dict[int, list[_Range]] = defaultdict(list)
-    for r in sorted(ranges, key=lambda r: (r.start, -r.end)):
-        by_thread[r.thread].append(r)
-    stack_of: list[list[_Range]] = [[] for _ in times]
-    stacks: dict[int, list[_Range]] = defaultdict(list)
-    position: dict[int, int] = defaultdict(int)
-    for i in sorted(range(len(times)), key=lambda i: times[i]):
-        at, thread = times[i]
-        stack, own = stacks[thread], by_thread[thread]
-        while position[thread] < len(own) and own[position[thread]].start <= at:
-            opened = own[position[thread]]
-            while stack and stack[-1].end < opened.start:
-                stack.pop()
-            stack.append(opened)
-            position[thread] += 1
-        while stack and stack[-1].end < at:
-            stack.pop()
-        stack_of[i] = list(stack)
-    return stack_of
-
-
-def _forwards(ranges: list[_Range], thread: int) -> dict[int, list[tuple[int, str]]]:
+def _forwards(ranges: list[Range], thread: int) -> dict[int, list[tuple[int, str]]]:
     """The modules of the operators with each sequence number on the forward's thread, by start, as
     the ranges are."""
-    numbered = []
-    for r in ranges:
-        if r.thread == thread and not r.text.startswith(PREFIX):
-            number = _split(r.text)[1]
-            if number is not None:
-                numbered.append((r, number))
-    stacks = _open(
-        [r for r in ranges if r.text.startswith(MODULE)], [(r.start, r.thread) for r, _ in numbered]
-    )
+    operators = [r for r in ranges if r.thread == thread and not r.text.startswith(PREFIX)]
+    modules = [r for r in ranges if r.text.startswith(MODULE)]
     modules_of: dict[int, list[tuple[int, str]]] = defaultdict(list)
-    for (r, number), stack in zip(numbered, stacks, strict=True):
-        if stack:
+    stacks = open_at(modules, [(r.start, thread) for r in operators])
+    for r, stack in zip(operators, stacks, strict=True):
+        number = _split(r.text)[1]
+        if stack and number is not None:
             modules_of[number].append((r.start, stack[-1].text.removeprefix(MODULE)))
     return modules_of

@@ -8,7 +8,7 @@ the engine and the options are the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,8 @@ from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError, ToolMissing
 from ...core.files import folder as make_folder
 from ...core.files import sha256, sha256_of, write_json
-from ...core.replay.pieces import (
-    DONE,
-    FAILED,
-    Cut,
-    Kernel,
-    Manifest,
-    Piece,
-    Taken,
-    as_json,
-    check,
-    kernel_of,
-    last,
-    load,
-    parts,
-)
+from ...core.replay import pieces
+from ...core.replay.pieces import DONE, FAILED, Cut, Kernel, Manifest, Piece, Taken
 from ..engine.measure import SCHEMA_VERSION
 from . import tool
 from .capture import once
@@ -50,20 +37,21 @@ def capture(of: Target, options: tool.Options, cut: Cut, *, timeout: float) -> d
     folder = of.file(".ncu.batches")
     make_folder(folder)
     manifest = _manifest(of, options, cut, folder)
-    for number, metrics in enumerate(parts(options.metrics, cut.metrics)):
+    whole = _Capture(of, options, manifest, folder, timeout)
+    for number, metrics in enumerate(pieces.parts(options.metrics, cut.metrics)):
         skip, ended = 0, False
         while not ended:
             piece = Piece(skip, cut.launches, number, metrics)
-            taken = _take(_Capture(of, options, manifest, folder, timeout), piece)
+            taken = _take(whole, piece)
             if taken.status == FAILED and manifest.expected is None:
                 break  # where the launches end is not known
             expected = None if manifest.expected is None else len(manifest.expected)
             count = (cut.launches or 0) if taken.status == FAILED else taken.launches
-            ended = last(piece, count, expected)
+            ended = pieces.last(piece, count, expected)
             skip += count
-    check(manifest, folder)
-    for whole in (".ncu-rep", ".ncu.csv", ".ncu.plan.json"):
-        of.file(whole).unlink(missing_ok=True)  # of an earlier capture in one piece
+    pieces.check(manifest, folder)
+    for suffix in (".ncu-rep", ".ncu.csv", ".ncu.plan.json"):
+        of.file(suffix).unlink(missing_ok=True)  # of an earlier capture in one piece
     done = [t for t in manifest.taken if t.launches]
     launches = sum(t.launches for t in done if t.piece.part == 0)
     document = {
@@ -91,9 +79,9 @@ def _manifest(of: Target, options: tool.Options, cut: Cut, folder: Path) -> Mani
     key = sha256_of([inputs, options.as_json(), vars(cut)])
     path = folder / "manifest.json"
     if path.exists():
-        found = load(path)
-        if found.key == key:
-            return found
+        manifest = pieces.load(path)
+        if manifest.key == key:
+            return manifest
         log(f"{of.stem}: the pieces there are of another capture; begun anew")
     launches = None if options.filtered else of.launches()
     expected: list[Kernel] | None = None
@@ -116,41 +104,27 @@ class _Capture:
 def _take(whole: _Capture, piece: Piece) -> Taken:
     manifest, folder = whole.manifest, whole.folder
     before = manifest.find(piece)
-    ours = before is not None and before.status == DONE and before.capture == manifest.key
-    if before is not None and ours and _whole(before, folder):
-        return before
+    if before is not None and before.status == DONE and before.capture == manifest.key:
+        there = not before.launches or (folder / before.file).exists()
+        if there and pieces.changed(before, folder) is None:
+            return before
     taken = _tried(whole, piece)
     manifest.put(taken)
-    write_json(folder / "manifest.json", as_json(manifest))
+    write_json(folder / "manifest.json", pieces.as_json(manifest))
     return taken
-
-
-def _whole(taken: Taken, folder: Path) -> bool:
-    if not taken.launches:
-        return True
-    path, page = folder / taken.file, folder / taken.page
-    if not path.exists() or sha256(path) != taken.sha256:
-        return False
-    return not page.exists() or taken.page_sha256 in ("", sha256(page))
 
 
 def _tried(whole: _Capture, piece: Piece) -> Taken:
     of, options, manifest = whole.of, whole.options, whole.manifest
     file = f"{piece.name}.ncu-rep"
-    chosen = tool.Options(**{**vars(options), "metrics": piece.metrics})
-    if of.torch and not options.kernel_name:
-        chosen = tool.Options(**{**vars(chosen), "kernel_name": tool.NO_NCCL})
-    error = ""
+    name = tool.NO_NCCL if of.torch and not options.kernel_name else options.kernel_name
+    chosen = replace(options, metrics=piece.metrics, kernel_name=name)
+    filters = ["--launch-skip", str(piece.skip)] if piece.skip else []
+    filters += ["--launch-count", str(piece.count)] if piece.count else []
+    report, error = whole.folder / file, ""
     for attempt in range(1, TRIES + 1):
         try:
-            taken = once(
-                of,
-                chosen,
-                _filters(piece),
-                whole.folder / file,
-                timeout=whole.timeout,
-                warmup=of.warmup,
-            )
+            taken = once(of, chosen, filters, report, timeout=whole.timeout, warmup=of.warmup)
         except ToolMissing:
             raise
         except LayerlineError as e:
@@ -161,6 +135,7 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             if "did not end within" in error:
                 break
             continue
+        seen = taken.seen
         return Taken(
             piece,
             DONE,
@@ -170,15 +145,10 @@ def _tried(whole: _Capture, piece: Piece) -> Taken:
             launches=taken.launches,
             seconds=round(taken.seconds, 3),
             profiled_seconds=taken.profiled_seconds,
-            kernels=None if taken.seen is None else [kernel_of(s) for s in taken.seen],
+            kernels=None if seen is None else [(s.function, s.grid, s.block) for s in seen],
             page_sha256=_print(taken.report),
         )
     return Taken(piece, FAILED, manifest.key, file, sha256="", launches=0, error=error)
-
-
-def _filters(piece: Piece) -> list[str]:
-    arguments = ["--launch-skip", str(piece.skip)] if piece.skip else []
-    return arguments + (["--launch-count", str(piece.count)] if piece.count else [])
 
 
 def _print(report: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import importlib
 import re
@@ -10,8 +9,9 @@ import shutil
 import sqlite3
 import sys
 import urllib.parse
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core import own_ranges
 from ...core.errors import InputError
@@ -40,16 +40,26 @@ ORDER BY n.start
 """
 
 
-def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Any]]:
-    """Rows of an nsys export, in the order of launching and of opening. InputError.
+class Range(NamedTuple):
+    """A push/pop range of one thread, in ns."""
+
+    start: int
+    end: int
+    thread: int
+    text: str
+
+
+def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Range]]:
+    """Kernels and named ranges of an nsys export, in the order of launching and of opening.
 
     Kernels: start, end, launch, thread, name, short name, grid x y z, block x y z, registers,
-    static and dynamic shared bytes; ranges (push/pop): start, end, thread, text.
+    static and dynamic shared bytes. InputError where they cannot be read.
     """
     where = urllib.parse.quote(str(path.absolute()))  # a ? or # of its own would end the path
     try:
         with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as file:
-            return file.execute(_KERNELS).fetchall(), file.execute(_RANGES).fetchall()
+            ranges = [Range(*row) for row in file.execute(_RANGES) if row[3]]
+            return file.execute(_KERNELS).fetchall(), ranges
     except sqlite3.Error as e:
         raise InputError(
             f"has no kernels and ranges that can be read ({e})",
@@ -64,48 +74,49 @@ def of_nsys(path: Path) -> list[Launch]:
     `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
     """
     kernels, ranges = kernels_and_ranges(path)
-    inferences = [r for r in ranges if r[3] and _ENQUEUE.match(r[3])]
-    if not inferences:
+    inference = next((r for r in ranges if _ENQUEUE.match(r.text)), None)
+    if inference is None:
         raise InputError("holds no inference of TensorRT", file=path, fix="profile it with nsys")
-    start, end, thread, _ = inferences[0]
-    inside = [r for r in ranges if r[2] == thread and start <= r[0] and r[1] <= end]
-    layers = _Layers([r for r in inside if r[3] and not _ENQUEUE.match(r[3])])
+    start, end, thread, _ = inference
     chosen = [k for k in kernels if k[3] == thread and start <= k[2] <= end]
     if not chosen:
         raise InputError("its first inference launched no kernel", file=path)
-    return [launch_of(i, kernel, layer=layers.at(kernel[2])) for i, kernel in enumerate(chosen)]
+    inside = [r for r in ranges if r.thread == thread and start <= r.start and r.end <= end]
+    layers = [r for r in inside if not _ENQUEUE.match(r.text)]
+    stacks = open_at(layers, [(k[2], thread) for k in chosen])
+    return [
+        launch_of(i, kernel, layer=stack[-1].text if stack else None)
+        for i, (kernel, stack) in enumerate(zip(chosen, stacks, strict=True))
+    ]
 
 
 def launch_of(index: int, kernel: Any, *, layer: str | None, place: str | None = None) -> Launch:
     """The launch of a row of `kernels_and_ranges`."""
-    return Launch(
-        index=index,
-        kernel=kernel[4],
-        function=kernel[5],
-        grid=(kernel[6], kernel[7], kernel[8]),
-        block=(kernel[9], kernel[10], kernel[11]),
-        registers=kernel[12],
-        static_shared=kernel[13],
-        dynamic_shared=kernel[14],
-        layer=layer,
-        duration_ns=kernel[1] - kernel[0],
-        place=place,
-    )
+    start, end, _, _, name, function = kernel[:6]
+    grid, block, (registers, static, dynamic) = kernel[6:9], kernel[9:12], kernel[12:]
+    work = (index, name, function, grid, block, registers, static, dynamic)
+    return Launch(*work, layer, end - start, place)
 
 
-class _Layers:
-    """Ranges of one thread, nested, in the order of their starts."""
-
-    def __init__(self, ranges: list[Any]) -> None:
-        self._ranges = ranges
-        self._starts = [r[0] for r in ranges]
-
-    def at(self, time: int) -> str | None:
-        """The name of the innermost range around `time`."""
-        for i in range(bisect.bisect_right(self._starts, time) - 1, -1, -1):
-            if self._ranges[i][1] >= time:
-                return str(self._ranges[i][3])
-        return None
+def open_at(ranges: list[Range], times: list[tuple[int, int]]) -> list[list[Range]]:
+    """The ranges that were open at each (time, thread), the innermost last."""
+    waiting: dict[int, list[Range]] = defaultdict(list)  # of each thread, the last to open first
+    for r in sorted(ranges, key=lambda r: (-r.start, r.end)):
+        waiting[r.thread].append(r)
+    stacks: dict[int, list[Range]] = defaultdict(list)
+    stack_of: list[list[Range]] = [[] for _ in times]
+    for i in sorted(range(len(times)), key=lambda i: times[i]):
+        at, thread = times[i]
+        stack, later = stacks[thread], waiting[thread]
+        while later and later[-1].start <= at:
+            opened = later.pop()
+            while stack and stack[-1].end < opened.start:
+                stack.pop()
+            stack.append(opened)
+        while stack and stack[-1].end < at:
+            stack.pop()
+        stack_of[i] = list(stack)
+    return stack_of
 
 
 def _library() -> Any:

@@ -17,9 +17,10 @@ INSTALL = "install Nsight Compute, or name it with NCU=…"
 
 def why_not() -> tuple[str, str] | None:
     """Why no counters are read here, with what to do; None where it can be tried."""
-    missing = tool.missing()
-    if missing is not None:
-        return missing.what, missing.fix or INSTALL
+    try:
+        tool.command()
+    except ToolMissing as e:
+        return e.what, e.fix or INSTALL
     if not cuda_usable():
         return "ncu reads the counters of NVIDIA GPUs, and there is none", "use a GPU"
     return None
@@ -79,11 +80,9 @@ def command_lines(of: Subject) -> str:
 
 def _kept(target: target_.Target) -> bool:
     suffixes = list(capture.SUFFIXES)
-    last = command.step_of(target, {}, suffixes).manifest()
-    options = (last or {}).get("options")
-    if not isinstance(options, dict) or "skipped" in options:
-        return False
-    return command.step_of(target, options, suffixes).valid()
+    last = command.step_of(target, {}, suffixes).manifest() or {}
+    options = last.get("options") or {}
+    return "skipped" not in options and command.step_of(target, options, suffixes).valid()
 
 
 def _skip(of: Subject, name: str, why: tuple[str, str]) -> None:

@@ -115,15 +115,6 @@ def command() -> list[str]:
     return argv
 
 
-def missing() -> ToolMissing | None:
-    """Why no counters can be read here, or None as far as can be told without trying."""
-    try:
-        command()
-    except ToolMissing as e:
-        return e
-    return None
-
-
 def prefix(
     tool: list[str], options: Options, output: Path, launches: list[str] | None = None
 ) -> list[str]:
@@ -153,11 +144,6 @@ def log_of(output: Path) -> Path:
     return output.with_name(output.name + ".log")
 
 
-def report_of(output: Path) -> Path:
-    """The report that ``--export output`` leaves."""
-    return output.with_name(output.name + ".ncu-rep")
-
-
 def messages(output: Path) -> str:
     """What ncu said in a capture; empty where it said nothing or could not."""
     try:
@@ -185,7 +171,7 @@ def check(output: Path, also: str = "") -> Path:
     """
     text = messages(output) + "\n" + also
     refuse(text)
-    report = report_of(output)
+    report = output.with_name(output.name + ".ncu-rep")  # that --export leaves
     if report.exists():
         nsys.own(report)
         return report

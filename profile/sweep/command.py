@@ -21,15 +21,15 @@ LARGEST = 2**31 - 1
 def _batches(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[int, ...]:
-    found = [b.strip() for value in values for b in value.split(",") if b.strip()]
-    for batch in found:
+    batches = [b.strip() for value in values for b in value.split(",") if b.strip()]
+    for batch in batches:
         if not batch.isdecimal() or not int(batch):
             raise click.BadParameter(f"{batch!r} is no batch size; give whole numbers from 1")
         if int(batch) > LARGEST:
             raise click.BadParameter(f"{batch} is more than any engine takes ({LARGEST})")
-    if not found:
+    if not batches:
         raise click.BadParameter("no batch size is given; name some, as in 1,4,8")
-    return tuple(sorted({int(b) for b in found}))
+    return tuple(sorted({int(b) for b in batches}))
 
 
 def _precisions(

@@ -126,9 +126,9 @@ def sweep(
                 failure = e
                 name = f"{wanted.precision} {wanted.backend.name} at batch {batch}"
                 log(f"{name}: {e.line()}")
-                where = {"batch": batch, "precision": wanted.precision}
-                where["backend"] = wanted.backend.name
-                skipped.append({**where, "what": name, "why": e.what, "fix": e.fix})
+                about = {"batch": batch, "precision": wanted.precision}
+                about |= {"backend": wanted.backend.name, "what": name}
+                skipped.append({**about, "why": e.what, "fix": e.fix})
             write(run, export, skipped)
     if not measured and failure is not None:
         raise failure
@@ -170,18 +170,16 @@ def point(
 
 def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> None:
     """``captures/sweep.json``: every point that is valid, of this sweep or an earlier one."""
-    found = points(run, export)
-    have = {(p["batch"], p["precision"], p["backend"]) for p in found}
+    measured = points(run, export)
+    have = {_of(p) for p in measured}
     document = {
         "schema_version": SCHEMA_VERSION,
         "model": export.request.model,
         "sequence": export.request.seq,
-        "points": found,
-        "skipped": [
-            dict(s) for s in skipped if (s["batch"], s["precision"], s["backend"]) not in have
-        ],
+        "points": measured,
+        "skipped": [dict(s) for s in skipped if _of(s) not in have],
     }
-    inputs = [run.path / p["source"] for p in found]
+    inputs = [run.path / p["source"] for p in measured]
     kept = [{k: s[k] for k in ("batch", "precision", "backend", "why")} for s in skipped]
     path = run.file("captures", "sweep.json")
     step = Step(run, "profile/sweep", {"skipped": kept}, inputs, [path])
@@ -190,12 +188,17 @@ def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     with step.recording() as facts:
         write_json(path, document)
-        facts["points"] = len(found)
+        facts["points"] = len(measured)
+
+
+def _of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a point, or what was skipped, is of."""
+    return row["batch"], row["precision"], row["backend"]
 
 
 def points(run: Run, export: Export) -> list[dict[str, Any]]:
     """The points in the sub-runs, as their manifests and files say that they are valid."""
-    found = []
+    rows = []
     for folder in sorted(run.file(FOLDER).glob("batch-*")):
         match = _BATCH.match(folder.name)
         if match is None:
@@ -209,33 +212,31 @@ def points(run: Run, export: Export) -> list[dict[str, Any]]:
             if stage != "profile" or of is None or of.backend is None or of.kind != "latency":
                 continue
             if _valid(sub, name):
-                point = _point(run, sub, batch, of.precision, of.backend, export.request.seq)
-                found.append(point)
+                rows.append(_point(run, sub, batch, of, export.request.seq))
     order = PRECISIONS.index
-    return sorted(found, key=lambda p: (p["backend"], order(p["precision"]), p["batch"]))
+    return sorted(rows, key=lambda p: (p["backend"], order(p["precision"]), p["batch"]))
 
 
 def _valid(sub: Run, name: str) -> bool:
     """Whether a step's code, inputs and outputs are those of its manifest, whatever its options."""
     last = sub.manifest(name) or {}
-    files = {side: [sub.path / p for p in last.get(side, {})] for side in ("inputs", "outputs")}
-    return Step(sub, name, last.get("options") or {}, files["inputs"], files["outputs"]).valid()
+    inputs = [sub.path / p for p in last.get("inputs") or ()]
+    outputs = [sub.path / p for p in last.get("outputs") or ()]
+    return Step(sub, name, last.get("options") or {}, inputs, outputs).valid()
 
 
-def _point(
-    run: Run, sub: Run, batch: int, precision: str, backend: str, sequence: int
-) -> dict[str, Any]:
-    path = sub.file("captures", f"{precision}.{backend}.latency.json")
+def _point(run: Run, sub: Run, batch: int, of: CaptureName, sequence: int) -> dict[str, Any]:
+    path = sub.file("captures", f"{of.side}.latency.json")
     latency = documents.checked(path, documents.Measured)
     facts = latency.get("facts") or {}
     queued = of_processes(latency.get("queued_ns") or [], sizes(latency, "queued_n"))
-    built = sub.file("engines", f"{precision}.{backend}.build.json")
+    built = sub.file("engines", f"{of.side}.build.json")
     record = documents.checked(built, documents.Build)
     return {
         "batch": batch,
         "sequence": sequence,
-        "precision": precision,
-        "backend": backend,
+        "precision": of.precision,
+        "backend": of.backend,
         "source": path.relative_to(run.path).as_posix(),
         "sha256": sha256(path),
         "summary": latency.get("summary"),
