@@ -118,17 +118,17 @@ def sweep(
     needed = [e.backend.source(run, e.precision).stem for e in engines]
     for batch in sorted(set(batches)):
         for wanted in engines:
+            precision, backend = wanted.precision, wanted.backend.name
             try:
-                log(f"batch {batch}: {wanted.precision} {wanted.backend.name}")
+                log(f"batch {batch}: {precision} {backend}")
                 point(run, export, batch, wanted, limits, needed)
                 measured += 1
             except LayerlineError as e:
                 failure = e
-                name = f"{wanted.precision} {wanted.backend.name} at batch {batch}"
+                name = f"{precision} {backend} at batch {batch}"
                 log(f"{name}: {e.line()}")
-                about = {"batch": batch, "precision": wanted.precision}
-                about |= {"backend": wanted.backend.name, "what": name}
-                skipped.append({**about, "why": e.what, "fix": e.fix})
+                about = {"batch": batch, "precision": precision, "backend": backend}
+                skipped.append({**about, "what": name, "why": e.what, "fix": e.fix})
             write(run, export, skipped)
     if not measured and failure is not None:
         raise failure
