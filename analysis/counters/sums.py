@@ -11,44 +11,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.module_paths import inside, tree
+from ..readers.base import schema
 from .launches import Launch
 from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 
 UNRESOLVED = "(unresolved)"  # no path of a module has brackets
 
-_text, _int, _real = pa.string(), pa.int64(), pa.float64()
-_list = pa.list_(pa.string())
-
 # `value`: median over iterations of the layer's value in one iteration, `low` and `high` the
 # smallest and largest; `kernels`: launches per iteration. Units are base units.
-PER_LAYER = pa.schema(
-    [
-        ("layer", _text),
-        ("modules", _list),
-        ("metric", _text),
-        ("unit", _text),
-        ("rule", _text),
-        ("value", _real),
-        ("low", _real),
-        ("high", _real),
-        ("iterations", _int),
-        ("kernels", _int),
-    ]
+PER_LAYER = schema(
+    "layer text, modules texts, metric text, unit text, rule text, value real, low real, "
+    "high real, iterations int, kernels int"
 )
 # `own`: over layers wholly inside the module's subtree; `shared`: over layers partly inside;
 # `own_kernels`: launches per iteration of the layers wholly inside.
-PER_MODULE = pa.schema(
-    [
-        ("module", _text),
-        ("metric", _text),
-        ("unit", _text),
-        ("rule", _text),
-        ("own", _real),
-        ("shared", _real),
-        ("own_layers", _int),
-        ("shared_layers", _int),
-        ("own_kernels", _int),
-    ]
+PER_MODULE = schema(
+    "module text, metric text, unit text, rule text, own real, shared real, own_layers int, "
+    "shared_layers int, own_kernels int"
 )
 
 

@@ -8,11 +8,14 @@ details page prints labels instead, which ncu's .section files give to metrics.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ...core.tables import with_columns
 
 DURATION = "gpu__time_duration.sum"
 
@@ -178,16 +181,14 @@ def by_section(counters: pa.Table, asked: Iterable[str] = ()) -> pa.Table:
         return counters
     wanted = frozenset(asked)
     counted = counters.filter(pc.is_valid(counters["value"]))
-    units: dict[str, set[str | None]] = {}
+    units: dict[str, set[str | None]] = defaultdict(set)
     for row in _distinct(counted, ["metric", "unit"]):
-        units.setdefault(row["metric"], set()).add(base_unit(row["unit"])[1])
+        units[row["metric"]].add(base_unit(row["unit"])[1])
     pairs = [r for r in _distinct(counters, ["metric", "section"]) if r["section"] is not None]
-    places: dict[str, set[str]] = {}
+    places: dict[str, set[str]] = defaultdict(set)
     for row in pairs:
-        places.setdefault(row["metric"], set()).add(_identifier(row["section"]))
-    several = {
-        m for m, dimensions in units.items() if len(dimensions) > 1 and len(places.get(m, ())) > 1
-    }
+        places[row["metric"]].add(_identifier(row["section"]))
+    several = {m for m, of in units.items() if len(of) > 1 and len(places[m]) > 1}
     table = counters
     for row in pairs:
         name = named(row["metric"], row["section"])
@@ -219,6 +220,4 @@ def _rows(counters: pa.Table, of: dict[str, str]) -> pa.Array:
 
 
 def _renamed(counters: pa.Table, rows: pa.Array, name: str) -> pa.Table:
-    at = counters.schema.get_field_index("metric")
-    values = pc.if_else(rows, pa.scalar(name, counters["metric"].type), counters["metric"])
-    return counters.set_column(at, counters.schema.field(at), values)
+    return with_columns(counters, {"metric": pc.if_else(rows, name, counters["metric"])})

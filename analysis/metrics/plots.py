@@ -13,7 +13,6 @@ import numpy as np
 
 from ...core.errors import InputError, ToolMissing, one_line
 from ...core.files import replacing
-from ..roofline.devices import Device
 from .capture import Capture
 from .meanings import spelled
 from .series import Series
@@ -74,8 +73,11 @@ def _draw(several: Sequence[Series], capture: Capture, path: Path, title: str) -
         axes.set_ylabel(units[0] if len(units) == 1 else "value in its unit (see legend)")
         axes.set_xlabel(across)
         axes.set_xlim(edges[0], edges[-1])
-        if "byte" in units:
-            _l2(axes, capture.device)
+        device = capture.device
+        if "byte" in units and device is not None and device.l2_bytes is not None:
+            label = f"L2 of {device.name}: {device.l2_bytes / _MIB:g} MiB"
+            style = {"color": "#555555", "linestyle": "--", "linewidth": 0.8}
+            axes.axhline(device.l2_bytes, **style, label=label)
         _mark_phases(axes, several[0], capture.phases, edges)
         axes.set_title(title, loc="left")
         if entries := len(axes.get_legend_handles_labels()[0]):
@@ -137,13 +139,6 @@ def _line(axes: Any, series: Series, edges: Any, colour: str, *, alone: bool) ->
         axes.stairs(np.nan_to_num(values), edges, color=colour, alpha=0.15, fill=True)
         axes.set_ylim(bottom=min(0.0, float(np.nan_to_num(values).min(initial=0.0))))
     return notes
-
-
-def _l2(axes: Any, device: Device | None) -> None:
-    if device is None or device.l2_bytes is None:
-        return
-    label = f"L2 of {device.name}: {device.l2_bytes / _MIB:g} MiB"
-    axes.axhline(device.l2_bytes, color="#555555", linestyle="--", linewidth=0.8, label=label)
 
 
 def _mark_phases(axes: Any, one: Series, phases: Mapping[int, str], edges: Any) -> None:

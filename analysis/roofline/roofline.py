@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from ...core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
 from ..formatting import percent
 from ..model.layer import Floor
+from ..readers.base import schema
 from . import floor as floor_
 from .devices import Device
 from .flop import added
@@ -35,29 +36,13 @@ from .flop import added
 BOUND = 0.6
 SHORT_NS = 5_000
 
-TABLE = pa.schema(
-    [
-        ("name", pa.string()),  # layer label, or module path
-        ("kernels", pa.int64()),
-        ("duration_ns", pa.float64()),  # ncu's, never a latency
-        ("clock_hz", pa.float64()),
-        ("flop_tensor", pa.float64()),
-        ("flop_fp32", pa.float64()),
-        ("flop_fp16", pa.float64()),
-        ("flop", pa.float64()),
-        ("bytes", pa.float64()),
-        ("intensity", pa.float64()),  # FLOP per DRAM byte
-        ("flop_per_second", pa.float64()),
-        ("share_tensor", pa.float64()),
-        ("share_fp32", pa.float64()),
-        ("share_memory", pa.float64()),
-        ("bound", pa.string()),
-        ("why", pa.string()),
-        ("floor_flop", pa.float64()),
-        ("floor_bytes", pa.float64()),
-        ("floor_ns", pa.float64()),
-        ("distance", pa.float64()),  # duration over floor
-    ]
+# `name`: layer label, or module path; `duration_ns`: ncu's, never a latency; `intensity`: FLOP per
+# DRAM byte; `distance`: duration over floor.
+TABLE = schema(
+    "name text, kernels int, duration_ns real, clock_hz real, flop_tensor real, flop_fp32 real, "
+    "flop_fp16 real, flop real, bytes real, intensity real, flop_per_second real, "
+    "share_tensor real, share_fp32 real, share_memory real, bound text, why text, "
+    "floor_flop real, floor_bytes real, floor_ns real, distance real"
 )
 
 
