@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import ops
 from .claims import Claims
 from .flow import Flow
 from .model import RawLayer
+from .operator_kinds import HEAVY, VIEW
 from .spelling import Speller, blocked_output, is_movement, tensor_spellings
 
 
@@ -127,7 +127,7 @@ def between(
     nodes = walk.found if flow.inputs_known else walk.fed()
     if alone:
         heavy = [
-            i for i in nodes if flow.nodes[i].op in ops.HEAVY and claims.claimed_elsewhere(i, layer)
+            i for i in nodes if flow.nodes[i].op in HEAVY and claims.claimed_elsewhere(i, layer)
         ]
         if heavy:
             name = flow.nodes[min(heavy)].name
@@ -146,7 +146,7 @@ def _without_free_rides(nodes: set[int], flow: Flow) -> tuple[int, ...]:
     return tuple(
         i
         for i in sorted(nodes)
-        if not working or flow.nodes[i].op not in ops.VIEW or flow.nodes[i].module in working
+        if not working or flow.nodes[i].op not in VIEW or flow.nodes[i].module in working
     )
 
 

@@ -10,11 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 from .boundary import Tensors
 from .claims import Claims
-from .flow import Flow
+from .flow import Flow, met, open_at
 from .model import RawLayer
 from .spelling import Speller, base, foreign_range, parts, reformat_of
 
@@ -91,23 +90,20 @@ class Carriers:
             return None
         flow, claims = self._flow, self._claims
         after, before = self._windows
-        pending = list(producers)
-        seen: set[int] = set(pending)
-        own = []
-        for i in pending:
-            for c in flow.consumers[i]:
-                if c in seen or claims.claimed(c) or not flow.is_movement(c):
-                    continue
-                seen.add(c)
-                pending.append(c)
-                if flow.nodes[c].op in kinds and after[c] < p < before[c]:
-                    own.append(c)
+
+        def free(i: int) -> bool:
+            return flow.is_movement(i) and not claims.claimed(i)
+
+        own = [
+            i
+            for i in met(producers, flow.consumers, free)
+            if free(i) and flow.nodes[i].op in kinds and after[i] < p < before[i]
+        ]
         return own[0] if len(own) == 1 and own[0] not in self._taken else None
 
     @cached_property
     def _windows(self) -> tuple[list[int], list[int]]:
-        claims = self._claims
-        return self._flow.windows(claims.first, claims.last, len(self._layers))
+        return self._claims.windows()
 
     def _names(self, nodes: tuple[int, ...]) -> str:
         return ", ".join(self._flow.nodes[i].name for i in nodes[:3])
@@ -228,33 +224,16 @@ class Carriers:
     def _live(self) -> tuple[list[int], list[int]]:
         """For each position: how many earlier layers' results are still to be read, and the sum
         of their positions (the layer itself where there is one)."""
-        end = len(self._layers)
-        number = [0] * (end + 2)
-        total = [0] * (end + 2)
-        for q, claimed in enumerate(self._claims.of_layer):
-            until = max((self._last_use[i] for i in claimed), default=-1)
-            if until > q:
-                number[q + 1] += 1
-                total[q + 1] += q
-                number[min(until, end)] -= 1
-                total[min(until, end)] -= q
-        return list(accumulate(number)), list(accumulate(total))
+        spans = (
+            (q + 1, max((self._last_use[i] for i in claimed), default=-1), q)
+            for q, claimed in enumerate(self._claims.of_layer)
+        )
+        return open_at(spans, len(self._layers))
 
     def _feeding(self, p: int) -> set[int]:
         """The layers that the nodes of layer p read from, through unclaimed nodes."""
-        own = self._claims.of_layer[p]
-        pending = [q for i in own for q in self._flow.producers[i]]
-        seen = set(pending)
-        feeding: set[int] = set()
-        while pending:
-            i = pending.pop()
-            ran = self._claims.last[i]
-            if ran is not None:
-                if i not in own:
-                    feeding.add(ran)
-                continue
-            for q in self._flow.producers[i]:
-                if q not in seen:
-                    seen.add(q)
-                    pending.append(q)
-        return feeding
+        last = self._claims.last
+        sources = met(
+            self._claims.of_layer[p], self._flow.producers, lambda i: not self._claims.claimed(i)
+        )
+        return {ran for i in sources if (ran := last[i]) is not None}

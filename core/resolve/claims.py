@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from . import ops
 from .flow import NEVER, Flow
 from .model import RULES
+from .operator_kinds import CONVOLUTION, HEAVY, MATRIX
 
 _WEIGHT = {rule: i for i, rule in enumerate(RULES)}
 
@@ -21,6 +21,7 @@ class Claims:
     """
 
     def __init__(self, layers: int, flow: Flow) -> None:
+        self._flow = flow
         self.of_layer: list[dict[int, str]] = [{} for _ in range(layers)]
         self.first: list[int | None] = [None] * len(flow.nodes)
         self.last: list[int | None] = [None] * len(flow.nodes)
@@ -40,6 +41,10 @@ class Claims:
             self.last[node] = layer if last is None else max(last, layer)
         if _WEIGHT[rule] >= weakest:
             self.why[layer] = why
+
+    def windows(self) -> tuple[list[int], list[int]]:
+        """`Flow.windows` of what is claimed so far."""
+        return self._flow.windows(self.first, self.last, len(self.of_layer))
 
     def claimed(self, node: int) -> bool:
         """Whether any layer claims the node."""
@@ -65,13 +70,13 @@ def working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[in
         if flow.alive[i]
         and not claims.claimed(i)
         and not flow.is_movement(i)
-        and (flow.inputs_known or after[i] != NEVER or flow.nodes[i].op in ops.HEAVY)
+        and (flow.inputs_known or after[i] != NEVER or flow.nodes[i].op in HEAVY)
     ]
     units: list[tuple[int, ...]] = [(i,) for i in nodes]
     place = {i: k for k, i in enumerate(nodes)}
     gone: set[int] = set()
     for k, i in enumerate(nodes):
-        if flow.nodes[i].op not in ops.MATRIX | ops.CONVOLUTION or len(flow.consumers[i]) != 1:
+        if flow.nodes[i].op not in MATRIX | CONVOLUTION or len(flow.consumers[i]) != 1:
             continue
         follower = flow.consumers[i][0]
         if (

@@ -16,7 +16,7 @@ from itertools import combinations, product
 from math import comb
 
 from .claims import Claims
-from .flow import Flow
+from .flow import Flow, met
 from .model import RawLayer
 from .spelling import Speller, parts, unnamed_layer
 
@@ -103,16 +103,7 @@ def _around(own: set[int], flow: Flow, claims: Claims, steps: int) -> list[int]:
 def _beside(i: int, flow: Flow) -> Iterator[int]:
     """Working nodes next to node i; movement between is looked through."""
     for edges in (flow.producers, flow.consumers):
-        pending, seen = list(edges[i]), set()
-        while pending:
-            n = pending.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            if flow.is_movement(n):
-                pending.extend(edges[n])
-            else:
-                yield n
+        yield from (n for n in met([i], edges, flow.is_movement) if not flow.is_movement(n))
 
 
 def _hang_together(nodes: set[int], own: set[int], flow: Flow) -> bool:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
 
-from . import ops
 from .claims import Claims, working_units
-from .flow import Flow
+from .flow import Flow, open_at
 from .model import RawLayer
+from .operator_kinds import CONVOLUTION, MATRIX
 from .spelling import base, parts
 
 # What an engine's own word cannot be. It only vetoes: it never makes one candidate of two.
 _WORDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
-    (re.compile(r"fc|gemm|matmul|matrix_multiply", re.IGNORECASE), ops.MATRIX | ops.CONVOLUTION),
-    (re.compile(r"conv(?:olution)?", re.IGNORECASE), ops.CONVOLUTION | ops.MATRIX),
+    (
+        re.compile(r"fc|gemm|matmul|matrix_multiply", re.IGNORECASE),
+        MATRIX | CONVOLUTION,
+    ),
+    (
+        re.compile(r"conv(?:olution)?", re.IGNORECASE),
+        CONVOLUTION | MATRIX,
+    ),
 )
 
 
@@ -31,9 +36,13 @@ def eliminate(
     waiting = list(open_layers)
     why: dict[int, str] = {}
     while waiting:
-        after, before = flow.windows(claims.first, claims.last, len(layers))
+        after, before = claims.windows()
         units = working_units(flow, claims, after)
-        counts, sole = _candidates(units, after, before, len(layers))
+        spans = [
+            (max(after[i] for i in unit) + 1, min(before[i] for i in unit), u)
+            for u, unit in enumerate(units)
+        ]
+        counts, sole = open_at(spans, len(layers))
         wanted: dict[int, list[int]] = {}
         for p in waiting:
             if counts[p] == 1:
@@ -65,24 +74,6 @@ def eliminate(
         if not settled:
             break
     return {p: why[p] for p in waiting if p in why}
-
-
-def _candidates(
-    units: list[tuple[int, ...]], after: list[int], before: list[int], count: int
-) -> tuple[list[int], list[int]]:
-    """For each execution position, how many units can have run there, and the sum of their
-    numbers: the unit itself where there is one. By difference arrays, so linear."""
-    number = [0] * (count + 1)
-    total = [0] * (count + 1)
-    for u, members in enumerate(units):
-        low = max(after[i] for i in members) + 1
-        high = min(before[i] for i in members)
-        if low < high:
-            number[low] += 1
-            total[low] += u
-            number[high] -= 1
-            total[high] -= u
-    return list(accumulate(number)), list(accumulate(total))
 
 
 def _can_be(name: str, op: str) -> bool:

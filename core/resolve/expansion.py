@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from . import boundary
 from .boundary import Tensors
 from .claims import Claims
-from .flow import Flow
+from .flow import Flow, connected
 from .model import RawLayer
 
 
@@ -35,14 +35,6 @@ def expanded(layers: Sequence[RawLayer], flow: Flow, tensors: Tensors, claims: C
 
 def _linked(layers: Sequence[RawLayer], tensors: Tensors, claims: Claims) -> Iterator[list[int]]:
     """Groups of two and more layers without nodes that hand each other strange tensors."""
-    root = list(range(len(layers)))
-
-    def find(p: int) -> int:
-        while root[p] != p:
-            root[p] = root[root[p]]
-            p = root[p]
-        return p
-
     writer = {
         t: p
         for p, layer in enumerate(layers)
@@ -50,15 +42,14 @@ def _linked(layers: Sequence[RawLayer], tensors: Tensors, claims: Claims) -> Ite
         for t in layer.outputs or ()
         if t and tensors.model_name(t) is None
     }
-    for p, layer in enumerate(layers):
-        if not claims.of_layer[p]:
-            for t in layer.inputs or ():
-                if t in writer:
-                    root[find(p)] = find(writer[t])
-    groups: dict[int, list[int]] = {}
-    for p in range(len(layers)):
-        groups.setdefault(find(p), []).append(p)
-    return (g for g in groups.values() if len(g) > 1)
+    pairs = (
+        (p, writer[t])
+        for p, layer in enumerate(layers)
+        if not claims.of_layer[p]
+        for t in layer.inputs or ()
+        if t in writer
+    )
+    return (group for group in connected(len(layers), pairs) if len(group) > 1)
 
 
 def _finishing(layers: Sequence[RawLayer], flow: Flow, tensors: Tensors, claims: Claims) -> None:

@@ -6,10 +6,11 @@ data edge, so the nodes that only build shapes are nobody's neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from ..nodes import NodeGraph
-from . import ops
+from .operator_kinds import MOVEMENT, SHAPE_QUERY, data_inputs
 
 NEVER = -1  # "ran before everything": no claimed producer
 
@@ -31,7 +32,7 @@ class Flow:
         self.inputs_known = bool(graph.inputs)
         count = len(self.nodes)
         self.reads: list[tuple[str, ...]] = [
-            tuple(t for t in ops.data_inputs(n.op, n.inputs) if t not in graph.initializers)
+            tuple(t for t in data_inputs(n.op, n.inputs) if t not in graph.initializers)
             for n in self.nodes
         ]
         self.producers: list[tuple[int, ...]] = []
@@ -51,20 +52,11 @@ class Flow:
 
     def is_movement(self, i: int) -> bool:
         """Whether node i only moves, views or converts data."""
-        return self.nodes[i].op in ops.MOVEMENT
+        return self.nodes[i].op in MOVEMENT
 
     def leads_to(self, source: int, target: int) -> bool:
         """Whether values flow from node `source` to node `target`: it must run before."""
-        seen = {source}
-        pending = [source]
-        while pending:
-            for c in self.consumers[pending.pop()]:
-                if c == target:
-                    return True
-                if c < target and c not in seen:
-                    seen.add(c)
-                    pending.append(c)
-        return False
+        return target in met([source], self.consumers, lambda i: i < target)
 
     def windows(
         self, first: Sequence[int | None], last: Sequence[int | None], end: int
@@ -89,6 +81,54 @@ class Flow:
         return after, before
 
 
+def met(
+    nodes: Iterable[int], edges: Sequence[Sequence[int]], through: Callable[[int], bool]
+) -> Iterator[int]:
+    """The nodes that a walk from `nodes` along `edges` meets, each once; it goes on only from the
+    first ones and from those that it may go `through`."""
+    pending = list(nodes)
+    seen = set(pending)
+    while pending:
+        for i in edges[pending.pop()]:
+            if i not in seen:
+                seen.add(i)
+                yield i
+                if through(i):
+                    pending.append(i)
+
+
+def connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The numbers below `count` in groups that the pairs connect; groups and members ascend."""
+    root = list(range(count))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = root[i]
+        return i
+
+    for a, b in pairs:
+        root[find(a)] = find(b)
+    groups: dict[int, list[int]] = {}
+    for i in range(count):
+        groups.setdefault(find(i), []).append(i)
+    return list(groups.values())
+
+
+def open_at(spans: Iterable[tuple[int, int, int]], count: int) -> tuple[list[int], list[int]]:
+    """For each of `count` positions: how many of the spans (first position, the one after the last,
+    number) hold it, and the sum of their numbers: the span's own where there is one. Linear."""
+    held = [0] * (count + 1)
+    total = [0] * (count + 1)
+    for low, high, number in spans:
+        if low < high:
+            held[low] += 1
+            total[low] += number
+            held[high] -= 1
+            total[high] -= number
+    return list(accumulate(held)), list(accumulate(total))
+
+
 def _liveness(graph: NodeGraph, writer: dict[str, int]) -> tuple[list[bool], list[bool]]:
     """(constant, shape_made) for each node.
 
@@ -100,7 +140,7 @@ def _liveness(graph: NodeGraph, writer: dict[str, int]) -> tuple[list[bool], lis
     constant = [False] * len(graph.nodes)
     shape_made = [False] * len(graph.nodes)
     for i, node in enumerate(graph.nodes):
-        if node.op in ops.SHAPE_QUERY:
+        if node.op in SHAPE_QUERY:
             shape_made[i] = True
             continue
         sure = fed_by_made = True

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from . import ops
 from .claims import Claims, working_units
-from .flow import NEVER, Flow
+from .flow import NEVER, Flow, connected
 from .model import Network, RawLayer
+from .operator_kinds import ELEMENTWISE, NORMALISATION
 from .spelling import base, network_node, parts, unnamed_layer
 
 
@@ -28,30 +28,23 @@ def indexed(
             unnamed = unnamed_layer(part)
             if unnamed is not None:
                 seen[unnamed[0]] = unnamed[1] or seen.get(unnamed[0])
-    of_index: dict[int, tuple[int, str]] = {}
     if network is not None:
-        for index in seen:
-            entry = network.layers.get(index)
-            name = network_node(entry, flow.graph) if entry is not None else None
-            if name is not None:
-                of_index[index] = (
-                    flow.number[name],
-                    f"network.json says what unnamed layer {index} is",
-                )
-        return of_index
+        return {
+            index: (flow.number[name], f"network.json says what unnamed layer {index} is")
+            for index in seen
+            if index in network.layers
+            and (name := network_node(network.layers[index], flow.graph)) is not None
+        }
     indices = sorted(i for i, kind in seen.items() if kind == "Normalization")
     nodes = [
-        i
-        for i, node in enumerate(flow.nodes)
-        if node.op in ops.NORMALISATION and not claims.claimed(i)
+        i for i, node in enumerate(flow.nodes) if node.op in NORMALISATION and not claims.claimed(i)
     ]
-    if indices and len(indices) == len(nodes):
-        for place, (index, node) in enumerate(zip(indices, nodes, strict=True), 1):
-            of_index[index] = (
-                node,
-                f"normalisation {place} of {len(nodes)} by network index, as in the graph",
-            )
-    return of_index
+    if len(indices) != len(nodes):
+        return {}
+    return {
+        index: (node, f"normalisation {k} of {len(nodes)} by network index, as in the graph")
+        for k, (index, node) in enumerate(zip(indices, nodes, strict=True), 1)
+    }
 
 
 # What a pattern of the engine's own must contain. A word that is not here says nothing.
@@ -87,7 +80,7 @@ def by_order(
         gelu = is_gelu(layers[places[0]].name)
         if len(places) == 1 and not gelu:
             continue
-        after, before = flow.windows(claims.first, claims.last, len(layers))
+        after, before = claims.windows()
         if gelu:
             groups = gelus(flow, claims, after)
         else:
@@ -127,26 +120,18 @@ def _regions(flow: Flow, claims: Claims, after: list[int]) -> list[list[int]]:
     ]
 
     def works(i: int) -> bool:
-        return flow.nodes[i].op in ops.ELEMENTWISE
+        return flow.nodes[i].op in ELEMENTWISE
 
-    root = list(range(len(flow.nodes)))
-
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
-
-    for i, producers in enumerate(flow.producers):
-        if eligible[i] and (works(i) or flow.is_movement(i)):
-            for p in producers:
-                if eligible[p] and (works(p) or flow.is_movement(p)):
-                    root[find(p)] = find(i)
-    regions: dict[int, list[int]] = {}
-    for i in range(len(flow.nodes)):
-        if eligible[i] and works(i):
-            regions.setdefault(find(i), []).append(i)
-    return sorted(regions.values())
+    part = [e and (works(i) or flow.is_movement(i)) for i, e in enumerate(eligible)]
+    pairs = (
+        (p, i)
+        for i, producers in enumerate(flow.producers)
+        for p in producers
+        if part[i] and part[p]
+    )
+    groups = connected(len(flow.nodes), pairs)
+    regions = ([i for i in group if eligible[i] and works(i)] for group in groups)
+    return sorted(region for region in regions if region)
 
 
 def _fits(group: Sequence[int], after: list[int], before: list[int], p: int) -> bool:

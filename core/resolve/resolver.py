@@ -174,8 +174,7 @@ class _Resolver:
 
     def enclosed(self) -> None:
         """A working node fed by a layer and read by the same layer ran in it (boundary)."""
-        first, last = self.claims.first, self.claims.last
-        after, before = self.flow.windows(first, last, len(self.layers))
+        after, before = self.claims.windows()
         for i in range(len(self.flow.nodes)):
             if (
                 after[i] == before[i]

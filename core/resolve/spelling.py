@@ -11,7 +11,7 @@ from functools import cache
 
 from ..nodes import NodeGraph, sanitised
 from .model import Network, NetworkLayer
-from .ops import words
+from .operator_kinds import words
 
 # TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F. Where
 # Myelin takes a layer that TensorRT had joined, its " + " has become " _ ".

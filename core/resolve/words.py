@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from . import ops, order
+from . import order
 from .claims import Claims
-from .flow import Flow
+from .flow import Flow, met
 from .model import RawLayer
+from .operator_kinds import MATRIX
 from .spelling import base, parts
 
 _SOFTMAX = frozenset({"maxred", "exp", "sum"})
@@ -25,7 +26,7 @@ _GELU_EPILOGUE = re.compile(r"_gemm_\w*_gelu_")
 def spelled_out(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
     """Claim the softmax of layers whose own words are its steps, and the GELU of products whose
     kernel applies one."""
-    after, before = flow.windows(claims.first, claims.last, len(layers))
+    after, before = claims.windows()
     for p, layer in enumerate(layers):
         if claims.of_layer[p] and {base(w) for w in parts(layer.name)} >= _SOFTMAX:
             softmaxes = [
@@ -50,11 +51,11 @@ def _epilogues(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
         p
         for p, layer in enumerate(layers)
         if any(_GELU_EPILOGUE.search(k) for k in layer.kernels)
-        and any(flow.nodes[i].op in ops.MATRIX for i in claims.of_layer[p])
+        and any(flow.nodes[i].op in MATRIX for i in claims.of_layer[p])
     ]
     if not products:
         return
-    after, before = flow.windows(claims.first, claims.last, len(layers))
+    after, before = claims.windows()
     fed: dict[int, list[tuple[int, ...]]] = {}
     for pattern in order.gelus(flow, claims, after):
         sources, reader = _sources(pattern, flow, claims), min(before[i] for i in pattern)
@@ -74,14 +75,5 @@ def _epilogues(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
 
 def _sources(nodes: tuple[int, ...], flow: Flow, claims: Claims) -> set[int]:
     """The layers that run what feeds the nodes from outside, through what nobody claims."""
-    layers: set[int] = set()
-    pending, seen = list(nodes), set(nodes)
-    while pending:
-        for i in flow.producers[pending.pop()]:
-            ran = claims.first[i]
-            if ran is not None:
-                layers.add(ran)
-            elif i not in seen:
-                seen.add(i)
-                pending.append(i)
-    return layers
+    sources = met(nodes, flow.producers, lambda i: not claims.claimed(i))
+    return {ran for i in sources if (ran := claims.first[i]) is not None}

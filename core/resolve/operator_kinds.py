@@ -1,5 +1,7 @@
-"""What kinds of ONNX operators there are, as far as attribution needs to know.
+"""Kinds of ONNX operators: which count as a normalisation, as movement, as a matrix product, as
+elementwise work, and which of their operands are shapes and no data.
 
+The rules look a node's operator up here, e.g. to say what a norm's node in a fused kernel is.
 Operator names and the positions of their operands: https://onnx.ai/onnx/operators/
 """
 
@@ -44,33 +46,21 @@ ELEMENTWISE = words(
 )
 
 # Operand positions that hold shapes, axes, sizes or indices of a layout, not data.
-_SHAPE_OPERANDS: dict[str, frozenset[int]] = {
-    "Reshape": frozenset({1}),
-    "Expand": frozenset({1}),
-    "Tile": frozenset({1}),
-    "Slice": frozenset({1, 2, 3, 4}),
-    "Squeeze": frozenset({1}),
-    "Unsqueeze": frozenset({1}),
-    "Split": frozenset({1}),
-    "Pad": frozenset({1, 3}),
-    "Resize": frozenset({1, 2, 3}),
-    "Upsample": frozenset({1}),
-    "ConstantOfShape": frozenset({0}),
-    "Range": frozenset({0, 1, 2}),
-    "TopK": frozenset({1}),
-    "Trilu": frozenset({1}),
-    "CumSum": frozenset({1}),
-    **{
-        f"Reduce{kind}": frozenset({1})
-        for kind in words("L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare")
-    },
+_REDUCE = words("L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare")
+_SECOND = words("Reshape Expand Tile Squeeze Unsqueeze Split Upsample TopK Trilu CumSum")
+_SHAPE_OPERANDS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((*_SECOND, *(f"Reduce{kind}" for kind in _REDUCE)), (1,)),
+    "Slice": (1, 2, 3, 4),
+    "Pad": (1, 3),
+    "Resize": (1, 2, 3),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
 }
-_NONE: frozenset[int] = frozenset()
 
 
 def data_inputs(op: str, inputs: tuple[str, ...]) -> tuple[str, ...]:
     """The input tensors whose values the operator works on: without shape and axis operands."""
     if op in SHAPE_QUERY:
         return ()
-    skip = _SHAPE_OPERANDS.get(op, _NONE)
+    skip = _SHAPE_OPERANDS.get(op, ())
     return tuple(t for i, t in enumerate(inputs) if t and i not in skip)
