@@ -21,7 +21,6 @@ seen in captures of TensorRT 8.6, cuBLAS 13 and cuDNN 9.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 _TYPES = {
@@ -38,105 +37,50 @@ _TYPES = {
     "e5m2": "fp8",
     "fp8": "fp8",
 }
-_TYPE = r"(tf32|bf16|f64|f32|f16|i32|i8|e4m3|e5m2)"
-_XMMA = re.compile(rf"_xmma_[a-z_]+?_{_TYPE}{_TYPE}_{_TYPE}{_TYPE}_{_TYPE}(?:_|$)")
-_NVJET = re.compile(r"\bnvjet_(?:sm\d+_)?([hstdqo])([hsd])([hstdqo])_")
+_TYPE = r"(?:tf32|bf16|f64|f32|f16|i32|i8|e4m3|e5m2)"
+_XMMA = re.compile(rf"_xmma_[a-z_]+?_{_TYPE}{_TYPE}_({_TYPE}){_TYPE}_{_TYPE}(?:_|$)")
+_NVJET = re.compile(r"\bnvjet_(?:sm\d+_)?([hstdqo])[hsd][hstdqo]_")
 _LETTERS = {"h": "fp16", "t": "bf16", "s": "fp32", "d": "fp64", "q": "fp8", "o": "fp8"}
 _OPERANDS = r"(tf32|bf16|fp16|f16|fp8|e4m3|e5m2|i8)"
 # [operands_]ACCUMULATOR SHAPE [operands] gemm: tensorop_f16_s16816gemm, fp16_s16816gemm_fp16,
 # h16816gemm, s1688tf32gemm, tf32_s1688gemm
 _INSTRUCTION = re.compile(rf"(?:{_OPERANDS}_)?([hsdi])(\d{{3,6}}){_OPERANDS}?gemm(?:_{_OPERANDS})?")
+# SIMT kernels: ampere_sgemm_128x64_tn, cutlass_80_simt_sgemm_…, …_dgemm_…
+_PLAIN = re.compile(r"(?:^|[_:])(?:simt_)?([sdh])gemm(?:_|$)")
 _WGMMA = re.compile(r"_wgmma_(f16|bf16|e4m3|e5m2)_")
 _FMHA = re.compile(r"\bfmha_\w*?_(f16|bf16|fp16|fp8|e4m3)(?:_|$)")
 _FLASH = re.compile(r"flash_\w+kernel<.*?(half_t|bfloat16_t|float_e4m3_t|__half|__nv_bfloat16)")
 _FLASH_TYPES = {"half_t": "fp16", "__half": "fp16", "float_e4m3_t": "fp8"}
 
 
-@dataclass(frozen=True)
-class KernelPrecision:
-    """Types of the operands, of the multiplication, of its accumulator and of the output.
-
-    `compute` is what is compared with the precision asked for: tf32 for float operands that the
-    tensor cores round to TF32.
-    """
-
-    operands: str | None
-    compute: str
-    accumulate: str | None
-    output: str | None
-
-
 @cache
-def kernel_precision(name: str) -> KernelPrecision | None:
-    """What a kernel multiplies in; None where its name does not say, or it multiplies nothing.
+def compute_precision(name: str) -> str | None:
+    """What a kernel multiplies in, to be compared with the precision asked for: tf32 for float
+    operands that the tensor cores round to TF32. None where its name does not say, or it
+    multiplies nothing.
 
-    >>> kernel_precision("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64").compute
+    >>> compute_precision("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64")
     'tf32'
     """
-    for parse in (_xmma, _nvjet, _attention, _plain_gemm, _instruction):
-        precision = parse(name)
-        if precision is not None:
-            return precision
-    return None
-
-
-def _xmma(name: str) -> KernelPrecision | None:
-    match = _XMMA.search(name)
-    if match is None:
-        return None
-    a, _b, product, accumulator, output = (_TYPES[t] for t in match.groups())
-    return KernelPrecision(a, product, accumulator, output)
-
-
-def _nvjet(name: str) -> KernelPrecision | None:
-    match = _NVJET.search(name)
-    if match is None:
-        return None
-    operands, accumulator, output = (_LETTERS[c] for c in match.groups())
-    if operands == "fp32":
-        return None  # TF32, or single precision put together from smaller products: not known
-    return KernelPrecision(operands, operands, accumulator, output)
-
-
-def _attention(name: str) -> KernelPrecision | None:
-    match = _WGMMA.search(name) or _FMHA.search(name)
-    if match is not None:
-        operands = _TYPES[match[1]]
-        return KernelPrecision(operands, operands, None, None)
-    match = _FLASH.search(name)
-    if match is not None:
-        operands = _FLASH_TYPES.get(match[1], "bf16")
-        return KernelPrecision(operands, operands, None, None)
-    return None
-
-
-def _plain_gemm(name: str) -> KernelPrecision | None:
-    """SIMT kernels: ``ampere_sgemm_128x64_tn``, ``cutlass_80_simt_sgemm_…``, ``…_dgemm_…``."""
-    match = re.search(r"(?:^|[_:])(?:simt_)?([sdh])gemm(?:_|$)", name)
-    if match is None:
-        return None
-    precision = _LETTERS[match[1]]
-    return KernelPrecision(precision, precision, precision, precision)
-
-
-def _instruction(name: str) -> KernelPrecision | None:
+    if match := _XMMA.search(name):
+        return _TYPES[match[1]]
+    # Single operands are TF32, or single precision put together from smaller products: not known.
+    if (match := _NVJET.search(name)) and match[1] != "s":
+        return _LETTERS[match[1]]
+    if match := _WGMMA.search(name) or _FMHA.search(name):
+        return _TYPES[match[1]]
+    if match := _FLASH.search(name):
+        return _FLASH_TYPES.get(match[1], "bf16")
+    if match := _PLAIN.search(name):
+        return _LETTERS[match[1]]
     match = _INSTRUCTION.search(name)
     if match is None:
         return None
-    accumulator = {"h": "fp16", "s": "fp32", "d": "fp64", "i": "int32"}[match[2]]
-    spelled = match[1] or match[4] or match[5]
-    if spelled is not None:
-        operands = _TYPES[spelled]
-        return KernelPrecision(
-            "fp32" if operands == "tf32" else operands, operands, accumulator, None
-        )
-    if match[2] == "h":
-        return KernelPrecision("fp16", "fp16", accumulator, None)
-    if match[2] == "d":
-        return KernelPrecision("fp64", "fp64", accumulator, None)
-    if match[3] == "1688" and "tensorop" in name:
-        return KernelPrecision("fp32", "tf32", accumulator, None)
-    return None
+    if spelled := match[1] or match[4] or match[5]:
+        return _TYPES[spelled]
+    if match[2] in "hd":
+        return _LETTERS[match[2]]
+    return "tf32" if match[3] == "1688" and "tensorop" in name else None
 
 
 # A namespace without a name: of nvcc and NVIDIA's tools, and of the Itanium ABI's demanglers.

@@ -8,10 +8,12 @@ columns in this order; `frame` gives pandas with nullable types for work that gr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,6 +24,7 @@ from .files import replacing
 if TYPE_CHECKING:
     import pandas as pd
 
+Ints = npt.NDArray[np.int64]
 SCHEMA_VERSION = 1
 
 _text, _int, _real = pa.string(), pa.int64(), pa.float64()
@@ -191,6 +194,21 @@ def with_columns(data: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
             values = pa.array(values, field.type)
         data = data.set_column(at, field, values)
     return data
+
+
+def of_kinds(ops: pa.Table, kinds: Sequence[str], *known: str) -> pa.Table:
+    """The operations of these kinds of which the columns `known` are not null."""
+    keep = pc.is_in(ops["kind"], pa.array(kinds))
+    for column in known:
+        keep = pc.and_(keep, pc.is_valid(ops[column]))
+    return ops.filter(keep)
+
+
+def by_value(values: Ints) -> list[tuple[int, Ints]]:
+    """Each distinct value, ascending, and the places that have it, ascending."""
+    order = np.argsort(values, kind="stable")
+    distinct, first = np.unique(values[order], return_index=True)
+    return list(zip(distinct.tolist(), np.split(order, first[1:]), strict=False))
 
 
 def codes(column: pa.Array | pa.ChunkedArray) -> tuple[Any, list[Any]]:

@@ -178,7 +178,7 @@ def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], 
     settings that were on. PyTorch promises no precision of a kernel, so none is an error."""
     ran = precision_.kernel_time(ops)
     checked = precision_.check(read.precision, ran, claims=False, label=label)
-    shares = ran.share if ran and ran.told() else read.precision_run
+    shares = ran.share if ran and ran.known else read.precision_run
     return shares, [checked] if checked else []
 
 

@@ -52,7 +52,7 @@ def engine(files: EngineFiles) -> Captured:
         phase="inference",
         label=label,
         source=capture.raw.name,
-        precision_run=ran.share if ran and ran.told() else precision_.precision_run(table),
+        precision_run=ran.share if ran and ran.known else precision_.precision_run(table),
         checks=checks,
         parity=parity(files),
         device={**latency_.device(latency), **on_cpu(files)},

@@ -12,17 +12,16 @@ could not be made has `ok` None, and its text says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.intervals import length
-from ...core.stats import Stat, median
-from ...core.tables import DEVICE_KINDS
-from ..costs.iterations import SUMMED, iterations_of, labels, sums, timed_rows
+from ...core.stats import Stat
+from ...core.tables import DEVICE_KINDS, by_value
+from ..costs.iterations import SUMMED, TIME, iterations_of, labels, sums, timed_rows
 from ..formatting import percent
 from ..formatting import spoken_time as time
 from ..model.comparison import Check
@@ -41,12 +40,10 @@ PHASES_TOLERANCE = 0.02
 # Beyond it small operations, which pay the profiler most, are visibly inflated.
 TRACED_TOLERANCE = 0.10
 
-FAILED = "These numbers do not add up: "
-
 
 def failed(text: str) -> str:
     """The sentence of a check that failed."""
-    return FAILED + text
+    return f"These numbers do not add up: {text}"
 
 
 def unchecked(check: str, why: str) -> Check:
@@ -78,6 +75,12 @@ def judged(
         ok=ok,
         text=good if ok else failed(bad),
     )
+
+
+def middle(residuals: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """The pair (residual, iteration) that a check shows: the lower median; None without any."""
+    pairs = sorted(residuals)
+    return pairs[(len(pairs) - 1) // 2] if pairs else None
 
 
 def counted_once(
@@ -130,31 +133,20 @@ def spans(ops: pa.Table) -> list[Span]:
     overlap (the sum is of self times).
     """
     wanted = ["kind", "iteration", "start_ns", "duration_ns", "self_ns"]
-    rows, column = timed_rows(ops.select(wanted))
-    keep = pc.and_(
-        pc.and_(pc.is_valid(rows["start_ns"]), pc.is_valid(rows["duration_ns"])),
-        pc.and_(pc.is_valid(rows["iteration"]), pc.is_valid(rows[column])),
-    )
-    rows = rows.filter(keep)
-    iteration = rows["iteration"].to_numpy()
-    start, own = rows["start_ns"].to_numpy(), rows[column].to_numpy()
+    rows = timed_rows(ops.select(wanted)).drop("self_ns").drop_null()
+    start, own = rows["start_ns"].to_numpy(), rows[TIME].to_numpy()
     end = start + rows["duration_ns"].to_numpy()
-    found = []
-    order = np.lexsort((start, iteration))
-    numbers, first = np.unique(iteration[order], return_index=True)
-    edges = [*first.tolist(), len(order)]
-    for i, number in enumerate(numbers.tolist()):
-        members = order[edges[i] : edges[i + 1]]
+    per_iteration = []
+    for number, members in by_value(rows["iteration"].to_numpy()):
         s, e = start[members], end[members]
-        union = length(s, e)
-        span = int(e.max() - s[0])
+        union, span = length(s, e), int(e.max() - s.min())
         operations = int(own[members].sum())
-        found.append(Span(number, operations, operations - union, span - union, span))
-    return found
+        per_iteration.append(Span(number, operations, operations - union, span - union, span))
+    return per_iteration
 
 
 def span_against_latency(
-    found: Sequence[Span],
+    per_iteration: Sequence[Span],
     latency: Mapping[int, int] | None,
     floor_ns: int = SPAN_FLOOR_NS,
     before: Mapping[int, int] | None = None,
@@ -168,16 +160,12 @@ def span_against_latency(
     if not latency:
         return unchecked("ii", "the capture holds no latency of the traced iterations")
     ahead = before or {}
-    both = [
-        (latency[s.iteration] - s.span - ahead.get(s.iteration, 0), s)
-        for s in found
-        if s.iteration in latency
-    ]
-    if not both:
+    span_of = {s.iteration: s for s in per_iteration if s.iteration in latency}
+    shown = middle((latency[i] - s.span - ahead.get(i, 0), i) for i, s in span_of.items())
+    if shown is None:
         return unchecked("ii", "no iteration has both operations with start times and a latency")
-    both.sort(key=lambda pair: (pair[0], pair[1].iteration))
-    residual, span = both[(len(both) - 1) // 2]
-    total = latency[span.iteration]
+    residual, number = shown
+    span, total = span_of[number], latency[number]
     share = residual / total if total else 0.0
     return judged(
         "ii",
@@ -186,11 +174,7 @@ def span_against_latency(
             ("overlaps", -span.overlaps),
             ("gaps", span.gaps),
             ("span", span.span),
-            *(
-                (("before the first launch", ahead[span.iteration]),)
-                if span.iteration in ahead
-                else ()
-            ),
+            *((("before the first launch", ahead[number]),) if number in ahead else ()),
             ("latency", total),
         ],
         residual,
@@ -210,15 +194,10 @@ def phases_against_step(steps: Mapping[int, int], phases: Mapping[str, Mapping[i
 
     Both by iteration, in nanoseconds. The step with the median residual is shown.
     """
-    both = [
-        (steps[i] - sum(phase.get(i, 0) for phase in phases.values()), i)
-        for i in steps
-        if any(i in phase for phase in phases.values())
-    ]
-    if not both:
+    shown = beyond_phases(steps, phases)
+    if shown is None:
         return unchecked("ii", "the capture marks no steps or no phases")
-    both.sort()
-    residual, number = both[(len(both) - 1) // 2]
+    residual, number = shown
     return judged(
         "ii",
         [(name, phase.get(number, 0)) for name, phase in phases.items()]
@@ -231,6 +210,17 @@ def phases_against_step(steps: Mapping[int, int], phases: Mapping[str, Mapping[i
     )
 
 
+def beyond_phases(
+    steps: Mapping[int, int], phases: Mapping[str, Mapping[int, int]]
+) -> tuple[int, int] | None:
+    """What the phases do not fill of the step of the median, and its number."""
+    return middle(
+        (steps[i] - sum(phase.get(i, 0) for phase in phases.values()), i)
+        for i in steps
+        if any(i in phase for phase in phases.values())
+    )
+
+
 def operators_against_phase(
     operators: Mapping[int, int], phase: Mapping[int, int], what: str = "phase"
 ) -> Check:
@@ -240,11 +230,10 @@ def operators_against_phase(
     outside operators is Python and dispatch, a term; operators that exceed the phase's wall time
     (counted twice, or of another thread) are the residual that fails.
     """
-    both = [(phase[i] - operators[i], i) for i in phase if i in operators]
-    if not both:
+    shown = middle((phase[i] - operators[i], i) for i in phase if i in operators)
+    if shown is None:
         return unchecked("ii", f"the capture does not say how long each {what} took")
-    both.sort()
-    outside, number = both[(len(both) - 1) // 2]
+    outside, number = shown
     excess = min(0, outside)
     return judged(
         "ii",
@@ -294,28 +283,21 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = 
     )
 
 
-def median_of(samples: Sequence[int]) -> int | None:
-    """The median of unsorted samples."""
-    return median(sorted(samples)) if samples else None
-
-
 def counted(ops: pa.Table) -> dict[str, int]:
     """Nanoseconds per kind to hold against the raw file: on a device every row, else the rows of
     iterations (a host trace has start-up in it that no reader keeps)."""
-    rows, column = timed_rows(ops.select(SUMMED))
+    rows = timed_rows(ops.select(SUMMED))
     if not set(pc.unique(rows["kind"]).to_pylist()) & set(DEVICE_KINDS):
         rows, _ = iterations_of(rows)
-    found = rows.group_by("kind").aggregate([(column, "sum")])
-    totals = zip(found["kind"].to_pylist(), found[f"{column}_sum"].to_pylist(), strict=True)
-    return {kind: total or 0 for kind, total in totals}
+    totals = rows.group_by("kind").aggregate([(TIME, "sum")]).to_pylist()
+    return {row["kind"]: row[f"{TIME}_sum"] or 0 for row in totals}
 
 
 def lost(parts: Sequence[pa.Table]) -> int:
     """Time of the operations of iterations less what modules, rows and unresolved get of it."""
     difference = 0
     for part in parts:
-        rows, column = timed_rows(part.select(SUMMED))
-        rows, _ = iterations_of(rows)
-        difference += pc.sum(rows[column]).as_py() or 0
+        rows, _ = iterations_of(timed_rows(part.select(SUMMED)))
+        difference += pc.sum(rows[TIME]).as_py() or 0
         difference -= int(sums(part, labels(part)).total().sum())
     return difference

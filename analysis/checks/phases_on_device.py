@@ -14,16 +14,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...core.intervals import covered, length, union
-from ...core.tables import DEVICE_KINDS
+from ...core.tables import DEVICE_KINDS, of_kinds
 from ..formatting import percent
 from ..formatting import spoken_time as time
 from ..model.comparison import Check
 from . import closure
-
-BEFORE = "before the first launch"
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def windows(
     ranges in an iteration has no window.
     """
     device = _device(ops)
-    found: dict[str, dict[int, Window]] = {}
+    of_phase: dict[str, dict[int, Window]] = {}
     for step in steps:
         number, reached = step["iteration"], step["start_ns"]
         mine = [p for p in phases if p["iteration"] == number]
@@ -61,9 +58,9 @@ def windows(
             start, end = device.get((phase["phase"], number), (_NONE, _NONE))
             host = phase["start_ns"] + phase["duration_ns"]
             until = max([reached, host, *end.tolist()])
-            found.setdefault(phase["phase"], {})[number] = _window(start, end, reached, until)
+            of_phase.setdefault(phase["phase"], {})[number] = _window(start, end, reached, until)
             reached = until
-    return found
+    return of_phase
 
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -71,21 +68,14 @@ _NONE = np.empty(0, dtype=np.int64)
 
 def _device(ops: pa.Table) -> dict[tuple[str, int], tuple[Any, Any]]:
     """(phase, iteration) -> starts and ends of its operations on the device, by start."""
-    rows = ops.filter(
-        pc.and_(
-            pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)),
-            pc.and_(pc.is_valid(ops["duration_ns"]), pc.is_valid(ops["iteration"])),
-        )
-    ).sort_by("start_ns")
-    phase = np.array(rows["phase"].to_pylist(), dtype=object)
-    iteration = rows["iteration"].to_numpy()
+    rows = of_kinds(ops, DEVICE_KINDS, "duration_ns", "iteration").sort_by("start_ns")
     start = rows["start_ns"].to_numpy()
     end = start + rows["duration_ns"].to_numpy()
-    found = {}
-    for key in dict.fromkeys(zip(phase.tolist(), iteration.tolist(), strict=True)):
-        chosen = (phase == key[0]) & (iteration == key[1])
-        found[key] = (start[chosen], end[chosen])
-    return found
+    places: dict[tuple[str, int], list[int]] = {}
+    keys = zip(rows["phase"].to_pylist(), rows["iteration"].to_pylist(), strict=True)
+    for at, key in enumerate(keys):
+        places.setdefault(key, []).append(at)
+    return {key: (start[at], end[at]) for key, at in places.items()}
 
 
 def _window(start: Any, end: Any, low: int, high: int) -> Window:
@@ -96,7 +86,7 @@ def _window(start: Any, end: Any, low: int, high: int) -> Window:
 
 
 def phase_against_events(
-    found: Mapping[int, Window], events: Mapping[int, int], what: str
+    of_iteration: Mapping[int, Window], events: Mapping[int, int], what: str
 ) -> Check:
     """Check (ii) of a phase whose operations outlast the host's range.
 
@@ -105,17 +95,17 @@ def phase_against_events(
     the same iteration measured, empty where the capture does not have them. The larger of the two
     differences decides; the iteration whose difference is the median is shown.
     """
-    both = []
-    for number, window in found.items():
+    residuals = []
+    for i, window in of_iteration.items():
         beyond = [window.outside]
-        if number in events:
-            beyond.append(events[number] - window.length)
-        both.append((max(beyond, key=abs), number))
-    if not both:
+        if i in events:
+            beyond.append(events[i] - window.length)
+        residuals.append((max(beyond, key=abs), i))
+    shown = closure.middle(residuals)
+    if shown is None:
         return closure.unchecked("ii", f"the capture does not mark the {what} once in each step")
-    both.sort()
-    residual, number = both[(len(both) - 1) // 2]
-    window = found[number]
+    residual, number = shown
+    window = of_iteration[number]
     terms = [
         ("operations", window.operations),
         ("overlaps", -window.overlaps),
@@ -139,23 +129,19 @@ def phase_against_events(
     )
 
 
-def step_on_device(found: Windows, steps: Mapping[int, int]) -> Check:
+def step_on_device(of_phase: Windows, steps: Mapping[int, int]) -> Check:
     """Check (ii) of a step: the windows of its phases add up to it, within 2 %.
 
     `steps`: wall time by iteration; the host waits for the device before a step ends. The terms
     say how long the device was busy and idle, and each phase's window. The step with the median
     difference is shown.
     """
-    lengths = {p: {i: w.length for i, w in of.items()} for p, of in found.items()}
-    both = sorted(
-        (steps[i] - sum(of.get(i, 0) for of in lengths.values()), i)
-        for i in steps
-        if any(i in of for of in lengths.values())
-    )
-    if not both:
+    lengths = {p: {i: w.length for i, w in of.items()} for p, of in of_phase.items()}
+    shown = closure.beyond_phases(steps, lengths)
+    if shown is None:
         return closure.unchecked("ii", "the capture marks no steps or no phases")
-    residual, number = both[(len(both) - 1) // 2]
-    mine = [of[number] for of in found.values() if number in of]
+    residual, number = shown
+    mine = [of[number] for of in of_phase.values() if number in of]
     busy = sum(w.operations - w.overlaps for w in mine)
     terms = [
         ("operations", sum(w.operations for w in mine)),

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..costs.iterations import iterations_of, stat
+from ...core import tables
+from ..costs.iterations import by_iteration, iterations_of, stat
 from ..costs.kernel_precisions import compute_precisions
 from ..formatting import percent
 from ..model.comparison import Check
@@ -42,8 +43,9 @@ class KernelTime:
     ns: Mapping[str, int]
     share: Mapping[str, float]
 
-    def told(self) -> dict[str, float]:
-        """Shares of what is known."""
+    @property
+    def known(self) -> dict[str, float]:
+        """Shares of the precisions that names tell."""
         return {p: s for p, s in self.share.items() if p != UNKNOWN}
 
 
@@ -53,30 +55,18 @@ def kernel_time(ops: pa.Table) -> KernelTime | None:
     `ops`: rows of one source, precision and phase.
     """
     ops = ops.select(["kind", "name", "iteration", "duration_ns"])
-    kernels = ops.filter(pc.and_(pc.equal(ops["kind"], "kernel"), pc.is_valid(ops["duration_ns"])))
-    kernels, iteration = iterations_of(kernels)
-    if not len(kernels):
-        return None
-    table = pa.table(
-        {
-            "precision": pc.fill_null(compute_precisions(kernels["name"]), UNKNOWN),
-            "iteration": pa.array(iteration),
-            "ns": kernels["duration_ns"],
-        }
-    )
-    sums = table.group_by(["precision", "iteration"]).aggregate([("ns", "sum")]).to_pylist()
-    numbers = sorted({r["iteration"] for r in sums})
-    by: dict[str, dict[int, int]] = {}
-    for r in sums:
-        by.setdefault(r["precision"], {})[r["iteration"]] = r["ns_sum"]
-    everything = sum(sum(times.values()) for times in by.values())
+    kernels, iteration = iterations_of(tables.of_kinds(ops, ["kernel"], "duration_ns"))
+    code, names = tables.codes(pc.fill_null(compute_precisions(kernels["name"]), UNKNOWN))
+    _, matrix = by_iteration(code, len(names), iteration, kernels["duration_ns"].to_numpy())
+    everything = int(matrix.sum())
     if not everything:
         return None
-    ordered = sorted(by, key=lambda p: (_ORDER.index(p) if p in _ORDER else len(_ORDER), p))
-    medians = {p: stat([by[p].get(i, 0) for i in numbers]) for p in ordered}
+    times = dict(zip(names, matrix, strict=True))
+    ordered = sorted(names, key=lambda p: (_ORDER.index(p) if p in _ORDER else len(_ORDER), p))
+    medians = {p: stat(times[p]) for p in ordered}
     return KernelTime(
         {p: s.median for p, s in medians.items() if s is not None},
-        {p: sum(by[p].values()) / everything for p in ordered},
+        {p: int(times[p].sum()) / everything for p in ordered},
     )
 
 
@@ -88,32 +78,27 @@ def check(asked: str, ran: KernelTime | None, *, claims: bool, label: str) -> Ch
     """
     if ran is None:
         return None
-    told = ran.told()
-    shares = _shares(told)
-    if not told:
+    known = ran.known
+    shares = ", ".join(f"{percent(s)} {p}" for p, s in sorted(known.items(), key=lambda i: -i[1]))
+    if not known:
         text = "Not checked: no kernel's name tells what it multiplies in."
         return _closure(ran, None, text)
-    wrong = _wrong(asked, told)
+    wrong = _wrong(asked, known)
     if wrong is not None:
         text = f"{label} was asked for {asked}, but {wrong}: {shares} of kernel time."
         return _closure(ran, False if claims and asked != "tf32" else None, text)
-    other = {p: s for p, s in told.items() if p != asked}
-    if other:
+    if known.keys() - {asked}:
         text = f"Kernels that multiply ran in more than {asked}: {shares} of kernel time."
     else:
         text = f"Every kernel whose name tells what it multiplies in ran {asked}: {shares} of time."
     return _closure(ran, True, text)
 
 
-def _wrong(asked: str, told: Mapping[str, float]) -> str | None:
+def _wrong(asked: str, known: Mapping[str, float]) -> str | None:
     if asked == "fp32":
-        lower = [p for p in told if p not in ("fp32", "fp64")]
+        lower = [p for p in known if p not in ("fp32", "fp64")]
         return f"kernels ran {' and '.join(lower)}" if lower else None
-    return None if asked in told else f"no kernel ran {asked}"
-
-
-def _shares(told: Mapping[str, float]) -> str:
-    return ", ".join(f"{percent(s)} {p}" for p, s in sorted(told.items(), key=lambda i: -i[1]))
+    return None if asked in known else f"no kernel ran {asked}"
 
 
 def _closure(ran: KernelTime, ok: bool | None, text: str) -> Check:

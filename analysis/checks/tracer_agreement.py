@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core import tables
 from ...core.stats import median
+from ..costs.iterations import by_iteration
 from ..formatting import spoken_time as time
 from ..model.comparison import Check
 from . import closure
@@ -51,20 +53,12 @@ def agreement(profiler: pa.Table, nsys: pa.Table) -> Check:
 
 def _kernel_time(ops: pa.Table) -> dict[str, int]:
     """Median over iterations of the kernel time of each module or row, and of `ALL`, in ns."""
-    rows = ops.filter(
-        pc.and_(
-            pc.equal(ops["kind"], "kernel"),
-            pc.and_(pc.is_valid(ops["duration_ns"]), pc.is_valid(ops["iteration"])),
-        )
-    )
+    rows = tables.of_kinds(ops, ["kernel"], "duration_ns", "iteration")
+    if not len(rows):
+        return {}
     listed = pc.binary_join(rows["modules"], ", ")
-    name = pc.fill_null(pc.coalesce(listed, rows["layer"]), "")
-    named = rows.select(["iteration", "duration_ns"]).append_column("name", name)
-    summed = named.group_by(["name", "iteration"]).aggregate([("duration_ns", "sum")])
-    times: dict[str, dict[int, int]] = {}
-    columns = (summed[c].to_pylist() for c in ("name", "iteration", "duration_ns_sum"))
-    numbers = sorted(pc.unique(rows["iteration"]).to_pylist())
-    for key, iteration, ns in zip(*columns, strict=True):
-        for of in (times.setdefault(key, {}), times.setdefault(ALL, {})):
-            of[iteration] = of.get(iteration, 0) + ns
-    return {n: median(sorted(of.get(i, 0) for i in numbers)) for n, of in times.items()}
+    code, names = tables.codes(pc.fill_null(pc.coalesce(listed, rows["layer"]), ""))
+    iteration, ns = rows["iteration"].to_numpy(), rows["duration_ns"].to_numpy()
+    _, matrix = by_iteration(code, len(names), iteration, ns)
+    times = [*zip(names, matrix, strict=True), (ALL, matrix.sum(axis=0))]
+    return {name: median(sorted(of.tolist())) for name, of in times}

@@ -25,6 +25,7 @@ PHASES = ("data", "forward", "loss", "recompute", "backward", "optimizer", "othe
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 # The columns that sums are made of.
 SUMMED = ["kind", "phase", "iteration", "duration_ns", "self_ns", "modules"]
+TIME = "_time"
 _SEPARATOR = "\x1f"
 
 
@@ -84,8 +85,8 @@ def _stat(samples: bytes) -> Stat | None:
     return in_order(np.frombuffer(samples, dtype=np.int64).tolist())
 
 
-def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
-    """The rows whose times add up, with those times in the column that is named.
+def timed_rows(ops: pa.Table) -> pa.Table:
+    """The rows whose times add up, with those times in the column `TIME`.
 
     Where a capture has device rows (kernels, copies), device time is what is measured and the
     host's operators that launched it are not added to it. Engine nodes and CPU operators, which
@@ -94,14 +95,13 @@ def timed_rows(ops: pa.Table) -> tuple[pa.Table, str]:
     """
     kinds = set(pc.unique(ops["kind"]).to_pylist())
     if kinds & set(DEVICE_KINDS):
-        rows = ops.filter(pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)))
-        return rows.append_column("_time", rows["duration_ns"]), "_time"
+        rows = tables.of_kinds(ops, DEVICE_KINDS)
+        return rows.append_column(TIME, rows["duration_ns"])
     if "node" in kinds:
-        rows = ops.filter(pc.equal(ops["kind"], "node"))
-        time = pc.coalesce(rows["self_ns"], rows["duration_ns"])
-        return rows.append_column("_time", time), "_time"
-    rows = ops.filter(pc.equal(ops["kind"], "op"))
-    return rows.append_column("_time", rows["self_ns"]), "_time"
+        rows = tables.of_kinds(ops, ["node"])
+        return rows.append_column(TIME, pc.coalesce(rows["self_ns"], rows["duration_ns"]))
+    rows = tables.of_kinds(ops, ["op"])
+    return rows.append_column(TIME, rows["self_ns"])
 
 
 def iterations_of(ops: pa.Table) -> tuple[pa.Table, Ints]:
@@ -125,18 +125,16 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
     if labels is None:
         labels = pa.array([UNRESOLVED] * len(ops), type=pa.string())
     # Only what is needed: filtering lists and texts of a large table takes long.
-    rows, column = timed_rows(ops.select(SUMMED).append_column("_label", labels))
-    rows, iteration = iterations_of(rows)
-    known = pc.is_valid(rows[column])
-    unknown = len(rows) - int(pc.sum(known).as_py() or 0)
+    rows, iteration = iterations_of(timed_rows(ops.select(SUMMED).append_column("_label", labels)))
+    unknown = rows[TIME].null_count
     if unknown:
-        keep = known.to_numpy()
-        rows, iteration = rows.filter(known), iteration[keep]
+        known = pc.is_valid(rows[TIME])
+        rows, iteration = rows.filter(known), iteration[known.to_numpy()]
     if not len(rows):
         return Sums((), (), np.zeros((0, 0), dtype=np.int64), unknown)
 
     codes, keys = _keys(rows)
-    numbers, matrix = by_iteration(codes, len(keys), iteration, rows[column].to_numpy())
+    numbers, matrix = by_iteration(codes, len(keys), iteration, rows[TIME].to_numpy())
     return Sums(tuple(keys), tuple(numbers), matrix, unknown)
 
 
@@ -159,12 +157,11 @@ def phase_shares(ops: pa.Table) -> dict[str, float]:
     Iterations without operation time are left out; a phase that is not known is "other". Ordered
     as `PHASES`. Empty where nothing is known.
     """
-    rows, column = timed_rows(ops.select(SUMMED))
-    rows, iteration = iterations_of(rows)
+    rows, iteration = iterations_of(timed_rows(ops.select(SUMMED)))
     if not len(rows):
         return {}
     code, phases = tables.codes(pc.fill_null(rows["phase"], "other"))
-    ns = pc.fill_null(rows[column], 0).to_numpy()
+    ns = pc.fill_null(rows[TIME], 0).to_numpy()
     _, matrix = by_iteration(code, len(phases), iteration, ns)
     totals = matrix.sum(axis=0)
     if not totals.any():

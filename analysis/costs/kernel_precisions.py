@@ -9,29 +9,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
-from ...core.kernel_names import kernel_precision
+from ...core.kernel_names import compute_precision
 
 
 def by_tactic(description: Mapping[str, Any]) -> str | None:
     """Where nothing was captured of its kernels, the tactic may be the name of one."""
     tactic = description.get("tactic")
-    precision = kernel_precision(tactic) if isinstance(tactic, str) else None
-    return precision.compute if precision else None
+    return compute_precision(tactic) if isinstance(tactic, str) else None
 
 
 def compute_precisions(names: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The compute precision of each kernel name, null where it does not tell."""
     code, distinct = tables.codes(names)
-    precisions = [kernel_precision(name) for name in distinct]
-    computed = pa.array([p and p.compute for p in precisions], type=pa.string())
-    return computed.take(pa.array(code, mask=code < 0))
+    precisions = pa.array([compute_precision(name) for name in distinct], type=pa.string())
+    return precisions.take(pa.array(code, mask=code < 0))
 
 
 def by_layer(ops: pa.Table) -> dict[str, str]:
     """Layer to the compute precision that takes the most of its kernels' time; layers whose
     kernels' names do not tell are left out."""
     ops = ops.select(["kind", "name", "layer", "duration_ns"])
-    kernels = ops.filter(pc.and_(pc.equal(ops["kind"], "kernel"), pc.is_valid(ops["layer"])))
+    kernels = tables.of_kinds(ops, ["kernel"], "layer")
     if not len(kernels):
         return {}
     table = pa.table(

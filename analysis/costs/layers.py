@@ -34,7 +34,7 @@ from ..readers.nsys.load import load
 from ..readers.nsys.range_forest import Flags
 from ..readers.nsys.source import NULL, Codes, Integers, Source
 from ..readers.tensorrt import profile
-from .iterations import SUMMED, iterations_of, stat, timed_rows
+from .iterations import SUMMED, TIME, iterations_of, stat, timed_rows
 from .kernel_precisions import by_layer, by_tactic
 
 Row = resolution.Row
@@ -127,7 +127,7 @@ def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
     the node ran; a node without any has its time on the host, the kind "node" and `kernels` None.
     """
     descriptions, precisions = by_label(described), by_layer(ops)
-    rows, column, node_runs = _timed(ops.select(_COLUMNS))
+    rows, node_runs = _timed(ops.select(_COLUMNS))
     rows, number = iterations_of(rows)
     numbers, iteration = np.unique(number, return_inverse=True)
     group, groups = _groups(rows)
@@ -141,7 +141,7 @@ def of_ops(ops: pa.Table, engine: str, described: Sequence[Mapping[str, Any]] = 
         layers.append(_row({**first, "kind": kind}, engine, name, about, calls[g]))
         if not moves and layers[g]["compute_precision"] is None:
             layers[g]["compute_precision"] = precisions.get(name) or by_tactic(about)
-    ns = rows[column].fill_null(NULL).to_numpy()
+    ns = rows[TIME].fill_null(NULL).to_numpy()
     timed = with_times(
         layers, Operations(group, iteration, ns, _are(rows, "kernel"), len(numbers)), stat
     )
@@ -197,17 +197,14 @@ def _calls(
     ]
 
 
-def _timed(ops: pa.Table) -> tuple[pa.Table, str, Counter[str]]:
-    """Rows with times as they add up, and the column of these. Where kernels are recorded beside
-    nodes: also the nodes that have none, and how often each node ran in an iteration."""
-    rows, column = timed_rows(ops)
-    host = without_kernels(ops)
+def _timed(ops: pa.Table) -> tuple[pa.Table, Counter[str]]:
+    """Rows with times as they add up. Where kernels are recorded beside nodes: also the nodes that
+    have none, and how often each node ran in an iteration."""
+    rows, host = timed_rows(ops), without_kernels(ops)
     if host is None:
-        return rows, column, Counter()
-    time = pc.coalesce(host["self_ns"], host["duration_ns"])
-    inside, _ = iterations_of(ops)
-    node_runs = Counter(_label(inside.filter(pc.equal(inside["kind"], "node"))).to_pylist())
-    return pa.concat_tables([rows, host.append_column(column, time)]), column, node_runs
+        return rows, Counter()
+    node_runs = Counter(_label(tables.of_kinds(iterations_of(ops)[0], ["node"])).to_pylist())
+    return pa.concat_tables([rows, timed_rows(host)]), node_runs
 
 
 def _are(rows: pa.Table, kind: str) -> Flags:
@@ -218,13 +215,12 @@ def _are(rows: pa.Table, kind: str) -> Flags:
 def without_kernels(ops: pa.Table) -> pa.Table | None:
     """Node executions of nodes that no kernel belongs to; None where there are no kernels, or no
     nodes, at all."""
-    kernels = ops.filter(pc.equal(ops["kind"], "kernel"))
-    nodes = ops.filter(pc.equal(ops["kind"], "node"))
-    if not len(kernels) or not len(nodes):
+    nodes = tables.of_kinds(ops, ["node"])
+    if not len(nodes) or not len(tables.of_kinds(ops.select(["kind"]), ["kernel"])):
         return None
     # Of the iterations alone: what was launched in warm-up only is no time of a node's.
     inside, _ = iterations_of(ops.select(["kind", "iteration", "layer"]))
-    launched = pc.unique(inside.filter(pc.equal(inside["kind"], "kernel"))["layer"].drop_null())
+    launched = pc.unique(tables.of_kinds(inside, ["kernel"], "layer")["layer"])
     return nodes.filter(pc.invert(pc.is_in(_label(nodes), launched)))
 
 
@@ -288,14 +284,13 @@ def times(artefact: Artefact) -> Times:
         # TensorRT's medians are over a layer's own reports, fewer where it did not always run.
         return Times(known, None, own_reports=artefact.kind == profile.KIND)
     ops = artefact.tables["ops"].select([*SUMMED, "name", "layer"])
-    rows, column = timed_rows(ops)
-    rows, iteration = iterations_of(rows)
-    timed = pc.is_valid(rows[column]).to_numpy()
+    rows, iteration = iterations_of(timed_rows(ops))
+    timed = pc.is_valid(rows[TIME]).to_numpy()
     # An iteration of nodes without any kernel took 0 ns of kernels.
     all_of = iteration[timed] if without_kernels(ops) is None else iterations_of(ops)[1]
     numbers = np.unique(all_of)
     totals = np.zeros(len(numbers), np.int64)
-    ns = rows[column].drop_null().to_numpy()
+    ns = rows[TIME].drop_null().to_numpy()
     np.add.at(totals, np.searchsorted(numbers, iteration[timed]), ns)
     return Times(len(numbers) or None, stat(totals) if timed.all() else None)
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.intervals import length
-from ...core.tables import DEVICE_KINDS
+from ...core.tables import DEVICE_KINDS, by_value, of_kinds
 from ..readers.nsys import schema
 from ..readers.nsys.host import CUDA, LIBRARIES, SYSTEM, Host, HostCalls
 from ..readers.nsys.source import NULL
@@ -75,15 +75,7 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     """
     calls = host.calls.get(CUDA)
     ops = ops.select(["kind", "iteration", "start_ns", "duration_ns", "correlation", "process"])
-    rows = ops.filter(
-        pc.and_(
-            pc.is_in(ops["kind"], pa.array(DEVICE_KINDS)),
-            pc.and_(
-                pc.is_valid(ops["iteration"]),
-                pc.and_(pc.is_valid(ops["start_ns"]), pc.is_valid(ops["duration_ns"])),
-            ),
-        )
-    )
+    rows = of_kinds(ops, DEVICE_KINDS, "iteration", "start_ns", "duration_ns")
     if calls is None or not len(calls) or not len(rows):
         return None
     launch = _launches(rows, calls)
@@ -91,12 +83,9 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
         return None
     start = rows["start_ns"].to_numpy()
     end = start + rows["duration_ns"].to_numpy()
-    iteration = rows["iteration"].to_numpy()
     views = _views(host)
     known: list[tuple[int, _Iteration, Integers]] = []
-    order = np.argsort(iteration, kind="stable")
-    names, first = np.unique(iteration[order], return_index=True)
-    for number, here in zip(names.tolist(), np.split(order, first[1:]), strict=True):
+    for number, here in by_value(rows["iteration"].to_numpy()):
         if (launch[here] < 0).any():
             continue  # an iteration with an operation that nobody launched has no known begin
         one = _iteration(start[here], end[here], launch[here], calls)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.tables import DEVICE_KINDS
-from ..costs.iterations import by_iteration, iterations_of, timed_rows
+from ..costs.iterations import TIME, by_iteration, iterations_of, timed_rows
 
 _NAMED = 5  # names of what is not drawn that a note has
 _NESTING = ("node", "op")  # kinds that nest: their self times add up
@@ -104,12 +104,12 @@ def _kinds(ops: pa.Table) -> tuple[str, ...]:
 
 
 def _totals(ops: pa.Table) -> dict[int, int]:
-    rows, column = timed_rows(ops.select(["kind", "iteration", "duration_ns", "self_ns"]))
+    rows = timed_rows(ops.select(["kind", "iteration", "duration_ns", "self_ns"]))
     rows, numbers = iterations_of(rows)
     if not len(rows):
         # Operations of other kinds (graphs as a whole) mark iterations too.
         return dict.fromkeys(pc.unique(ops["iteration"].drop_null()).to_pylist(), 0)
-    ns = pc.fill_null(rows[column], 0).to_numpy()
+    ns = pc.fill_null(rows[TIME], 0).to_numpy()
     distinct, matrix = by_iteration(np.zeros(len(rows), np.int64), 1, numbers, ns)
     return dict(zip(distinct, matrix[0].tolist(), strict=True))
 
