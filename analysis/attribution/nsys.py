@@ -14,10 +14,9 @@ from ...core.nodes import NodeGraph
 from ...core.resolve import Network, RawLayer, Resolution, resolve
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import Attribution
-from ..readers.nsys.capture import KERNEL
 from .layer_info import LayerInfo
 from .resolution import columns_of
-from .tensorrt_ranges import Runs
+from .tensorrt_ranges import Runs, joined
 
 
 def layers_in_info(capture: Runs, info: LayerInfo) -> list[int | None]:
@@ -75,15 +74,13 @@ def resolutions(
 def _kernels(capture: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
     """The names of the kernels in each layer."""
     kernels: dict[int, tuple[str, ...]] = {}
-    for placed in capture.placed:
-        ops = placed.launched.operations
-        known = (placed.layer >= 0) & (ops.name >= 0)
-        if ops.kind != KERNEL or not names or not known.any():
-            continue
-        pairs = placed.layer[known].astype(np.int64) * len(names) + ops.name[known]
-        for pair in np.unique(pairs).tolist():
-            layer, name = divmod(pair, len(names))
-            kernels[layer] = (*kernels.get(layer, ()), names[name])
+    if not names:
+        return kernels
+    layer, name = capture.layer, joined([o.name for o in capture.operations], np.int32)
+    known = capture.kernel & (layer >= 0) & (name >= 0)
+    for pair in np.unique(layer[known].astype(np.int64) * len(names) + name[known]).tolist():
+        of, text = divmod(pair, len(names))
+        kernels[of] = (*kernels.get(of, ()), names[text])
     return kernels
 
 

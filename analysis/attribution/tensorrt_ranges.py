@@ -27,7 +27,8 @@ import numpy.typing as npt
 from ...core.own_ranges import ITERATION, MODULE, NO_LAYER
 from ...core.torch_ranges import split
 from ..readers.nsys import schema
-from ..readers.nsys.attribution import Attribution, Launched
+from ..readers.nsys.attribution import Attribution
+from ..readers.nsys.capture import KERNEL, Operations
 from ..readers.nsys.range_forest import Flags, Indices
 from ..readers.nsys.source import NULL, Integers
 from .engines import Engines, engines, one
@@ -47,32 +48,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Layer and iteration (indices, -1 for none) per row of the operations of one kind."""
-
-    launched: Launched
-    layer: Indices
-    iteration: Indices
-
-    @property
-    def duration(self) -> Integers:
-        """ns, `NULL` where unknown."""
-        ops = self.launched.operations
-        if not len(ops) or (ops.start.min() > NULL and ops.end.min() > NULL):
-            return ops.end - ops.start
-        unknown = (ops.start == NULL) | (ops.end == NULL)
-        return np.where(unknown, NULL, ops.end - ops.start)
-
-
-@dataclass(frozen=True)
 class Runs:
     """The layers of a capture in execution order, and the operations in them.
 
-    `calls`: executions of each layer. `iterations`: how many, of all engines. `engine`:
-    "tensorrt", or None where the ranges are not TensorRT's. `engines`: which iterations are whose.
+    `operations`: by kind. `layer` and `iteration` (indices, -1 for none): those of every operation,
+    one kind after the other. `calls`: executions of each layer. `iterations`: how many, of all
+    engines. `engine`: "tensorrt", or None where the ranges are not TensorRT's. `engines`: which
+    iterations are whose.
     """
 
-    placed: list[Placed]
+    operations: list[Operations]
+    layer: Indices
+    iteration: Indices
     layers: list[Layer]
     calls: Integers
     iterations: int
@@ -81,19 +68,21 @@ class Runs:
     engines: Engines
 
     @property
-    def layer(self) -> Indices:
-        """The layer of every operation, one kind after the other; -1 for none."""
-        return joined([p.layer for p in self.placed], np.int32)
-
-    @property
-    def iteration(self) -> Indices:
-        """The iteration of every operation, one kind after the other; -1 for none."""
-        return joined([p.iteration for p in self.placed], np.int32)
-
-    @property
     def ns(self) -> Integers:
         """The duration of every operation, one kind after the other; `NULL` where unknown."""
-        return joined([p.duration for p in self.placed], np.int64)
+        return joined([_duration(o) for o in self.operations], np.int64)
+
+    @property
+    def kernel(self) -> Flags:
+        """Which operations are kernels."""
+        return joined([np.full(len(o), o.kind == KERNEL) for o in self.operations], np.bool_)
+
+
+def _duration(operations: Operations) -> Integers:
+    start, end = operations.start, operations.end
+    if not len(start) or (start.min() > NULL and end.min() > NULL):
+        return end - start
+    return np.where((start == NULL) | (end == NULL), NULL, end - start)
 
 
 def joined(parts: list[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
@@ -114,45 +103,41 @@ def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
     around = attribution.forest.outermost(is_iteration)
     is_layer = kinds.layers(is_iteration)
     layer_piece = attribution.forest.nearest(is_layer)
-    first = _first_piece(attribution)
-
-    pieces, iterations, homes = [], [], []
-    for launched in attribution.launched:
-        inside = _at(layer_piece, launched.piece)
-        outer_piece = _at(around, launched.piece)
-        # A range around the iteration is no layer of it; what is inside has the higher index.
-        inside[inside < outer_piece] = -1
-        if launched.origin is not None:
-            captured = _at(layer_piece, launched.origin)
-            inside = np.where(launched.origin >= 0, captured, inside)
-        pieces.append(_at(first, inside))
-        outer = _at(attribution.forest.owner, outer_piece)
-        if whole:
-            outer = np.zeros(len(outer), np.int32)
-        elif launched.origin is not None and iteration is None:
-            alone = (outer < 0) & (launched.origin >= 0) & (launched.call >= 0)
-            outer[alone] = len(attribution.capture.ranges) + launched.call[alone]
-            outer_piece = np.where(alone, launched.origin, outer_piece)
-        iterations.append(outer)
-        homes.append(outer_piece)
-    numbers, count = _ranked(attribution, iterations, whole)
+    launched = attribution.launched
+    piece = joined([x.piece for x in launched], np.int32)
+    outer_piece, inside = _at(around, piece), _at(layer_piece, piece)
+    # A range around the iteration is no layer of it; what is inside has the higher index.
+    inside[inside < outer_piece] = -1
+    outer = _at(attribution.forest.owner, outer_piece)
+    call_start = None
+    if whole:
+        outer = np.zeros(len(outer), np.int32)
+    if any(x.origin is not None for x in launched):
+        origins = [np.full(len(x.piece), -1) if x.origin is None else x.origin for x in launched]
+        origin = joined(origins, np.int32)
+        inside = np.where(origin >= 0, _at(layer_piece, origin), inside)
+        if not whole and iteration is None:
+            call = joined([x.call for x in launched], np.int32)
+            call_start = joined([x.call_start for x in launched], np.int64)
+            alone = (outer < 0) & (origin >= 0) & (call >= 0)
+            outer[alone] = len(attribution.capture.ranges) + call[alone]
+            outer_piece = np.where(alone, origin, outer_piece)
+    number, count = (outer, 1) if whole else _ranked(attribution, outer, call_start)
     whose = one(count)
     if kinds.tensorrt and iteration is None and count:
         home = np.full(count, -1, np.int32)
-        for number, piece in zip(numbers, homes, strict=True):
-            home[number[number >= 0]] = piece[number >= 0]
+        home[number[number >= 0]] = outer_piece[number >= 0]
         # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
         outermost = is_layer & (_at(layer_piece, attribution.forest.parent) < around)
         whose = engines(attribution, home, around, outermost)
-    layers, codes, calls = _layers(attribution, pieces, numbers, count, whose)
-    placed = [
-        Placed(launched, code, number)
-        for launched, code, number in zip(attribution.launched, codes, numbers, strict=True)
-    ]
+    layers, layer, calls = _layers(
+        attribution, _at(_first_piece(attribution), inside), number, count, whose
+    )
     engine = "tensorrt" if kinds.tensorrt else None
-    capture = Runs(placed, layers, calls, count, engine, notes, whose)
+    operations = [x.operations for x in launched]
+    capture = Runs(operations, layer, number, layers, calls, count, engine, notes, whose)
     names = [[x.name for x in layers if x.engine == i] for i in range(len(whose))]
-    notes += [*_outside(capture.ns[capture.iteration < 0]), *whose.note(names)]
+    notes += [*_outside(capture.ns[number < 0]), *whose.note(names)]
     return capture
 
 
@@ -179,8 +164,7 @@ class _Kinds:
         self._enqueue = self._named(lambda n: _ENQUEUE.match(n) is not None)
         named = self._domain_matrix(ranges, attribution.capture.domain_names)
         place = (ranges.thread[owner], ranges.domain[owner])
-        self._trt = named == TENSORRT
-        self._trt = self._trt[place]
+        self._trt = (named == TENSORRT)[place]
         self._myelin = np.char.startswith(named, MYELIN)[place]
         if not self._trt.any() and self._enqueue.any():
             # The domains' names are not in the capture (it began later): the domain of enqueue is
@@ -248,38 +232,30 @@ def _first_piece(attribution: Attribution) -> Indices:
 
 
 def _ranked(
-    attribution: Attribution, iterations: list[Indices], whole: bool
-) -> tuple[list[Indices], int]:
-    """Numbers of the iterations by their start, from 0; -1 stays."""
-    if whole:
-        return iterations, 1
-    size = len(attribution.capture.ranges) + 1
-    size += max((int(x.call.max(initial=-1)) for x in attribution.launched), default=-1) + 1
+    attribution: Attribution, key: Indices, call_start: Integers | None
+) -> tuple[Indices, int]:
+    """Numbers of the iterations by their start, from 0, -1 stays, and how many there are. A key is
+    a range, or of a CUDA graph launched outside every one the number of ranges and of its call."""
+    ranges = attribution.capture.ranges
+    size = max(len(ranges), int(key.max(initial=-1)) + 1)
     start = np.full(size, NULL)
+    start[: len(ranges)] = ranges.start
+    if call_start is not None:
+        alone = key >= len(ranges)
+        start[key[alone]] = call_start[alone]
     present = np.zeros(size, np.bool_)
-    start[: len(attribution.capture.ranges)] = attribution.capture.ranges.start
-    for launched, key in zip(attribution.launched, iterations, strict=True):
-        present[key[key >= 0]] = True
-        alone = key >= len(attribution.capture.ranges)
-        start[key[alone]] = launched.call_start[alone]
+    present[key[key >= 0]] = True
     used = np.flatnonzero(present)
-    rank = np.full(size, -1, np.int32)
+    rank = np.full(size + 1, -1, np.int32)
     rank[used[np.argsort(start[used], kind="stable")]] = np.arange(len(used), dtype=np.int32)
-    return [np.where(k >= 0, rank[k], -1).astype(np.int32) for k in iterations], len(used)
+    return rank[key], len(used)
 
 
 def _layers(
-    attribution: Attribution,
-    pieces: list[Indices],
-    iterations: list[Indices],
-    count: int,
-    whose: Engines,
-) -> tuple[list[Layer], list[Indices], Integers]:
+    attribution: Attribution, piece: Indices, number: Indices, count: int, whose: Engines
+) -> tuple[list[Layer], Indices, Integers]:
     """The layers in execution order, the layer of every operation, executions per layer."""
-    cuts = np.cumsum([len(p) for p in pieces])[:-1]
-    piece, number = joined(pieces, np.int32), joined(iterations, np.int32)
     runs_of = _executions(piece, number, len(attribution.forest.start), count)
-    del piece, number
     ranges = attribution.capture.ranges
     names, name_of = _layer_names(attribution.capture.names)
     name = np.full(len(runs_of.piece), -1, np.int32)
@@ -295,9 +271,8 @@ def _layers(
     moved[by_place] = np.arange(len(distinct), dtype=np.int32)
     layer = moved[layer]
     calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
-    per_operation = np.append(layer, np.int32(-1))[runs_of.of]
     layers = _labelled(distinct[by_place].tolist(), width, names, len(whose))
-    return layers, np.split(per_operation, cuts) if pieces else [], calls
+    return layers, np.append(layer, np.int32(-1))[runs_of.of], calls
 
 
 def _layer_names(texts: list[str]) -> tuple[list[str], Indices]:

@@ -24,12 +24,11 @@ from ...core.stats import Stat
 from ..attribution import layer_info, resolution
 from ..attribution.layer_info import PRECISIONS, LayerInfo
 from ..attribution.nsys import info_notes, layers_in_info, resolutions
-from ..attribution.tensorrt_ranges import Runs, joined, runs
+from ..attribution.tensorrt_ranges import Runs, runs
 from ..model.layer import MOVEMENT, Times
 from ..readers.base import Artefact
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import attribute
-from ..readers.nsys.capture import KERNEL
 from ..readers.nsys.load import load
 from ..readers.nsys.range_forest import Flags
 from ..readers.nsys.source import NULL, Codes, Integers, Source
@@ -318,28 +317,20 @@ def of_nsys(
             fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
         )
     resolved = resolutions(capture, graph, network, attribution.capture.names, info)
-    ops = _operations(capture)
+    own = [capture.engines.of == i for i in range(len(capture.engines))]
+    of_layers = [own[x.engine] for x in capture.layers]
+    ops = Operations(
+        capture.layer, capture.iteration, capture.ns, capture.kernel, capture.iterations, of_layers
+    )
     table = of_runs(capture, ops, resolved, source.path.name, precision, info)
     notes = [*ops_.notes(attribution), *capture.notes, *info_notes(capture, info)]
-    return table, notes, _times_of_runs(capture, ops)
+    return table, notes, _times_of_runs(capture, ops, own)
 
 
-def _operations(capture: Runs) -> Operations:
-    """The operations of a capture in all its layers."""
-    kinds = [np.full(len(p.layer), p.launched.operations.kind) for p in capture.placed]
-    kernel = joined(kinds, np.int64) == KERNEL
-    own = [capture.engines.of == i for i in range(len(capture.engines))]
-    own_of_layer = [own[x.engine] for x in capture.layers]
-    return Operations(
-        capture.layer, capture.iteration, capture.ns, kernel, capture.iterations, own_of_layer
-    )
-
-
-def _times_of_runs(capture: Runs, ops: Operations) -> Times:
+def _times_of_runs(capture: Runs, ops: Operations, own: list[Flags]) -> Times:
     """The time of all layers in one iteration, of several engines for each in its own; None where
     an operation's time is unknown."""
     engine = np.asarray([*(x.engine for x in capture.layers), -1], np.int32)
-    own = [capture.engines.of == i for i in range(len(capture.engines))]
     sums = replace(ops, layer=engine[ops.layer], own=own).sums(len(own))
     totals = [None if samples is None else independent(samples) for samples in sums]
     if len(totals) > 1:
