@@ -79,7 +79,12 @@ def compare(
     ]
     failing = [] if fail_above is None else runs.exceeding(gated, fail_above)
     if as_json:
-        click.echo(json.dumps(_document(differences, failing), indent=1))
+        document = {
+            "schema_version": 1,
+            "differences": [d.as_dict() for d in differences],
+            "failing": [d.as_dict() for d in failing],
+        }
+        click.echo(json.dumps(document, indent=1))
     else:
         _show(differences, noise_measured=bool(repeats))
     if fail_above is None:
@@ -126,14 +131,6 @@ def _word(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _document(differences: list[Difference], failing: list[Difference]) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "differences": [d.as_dict() for d in differences],
-        "failing": [d.as_dict() for d in failing],
-    }
-
-
 def _show(differences: list[Difference], *, noise_measured: bool) -> None:
     from ..comparison.runs import SAME, UNSURE
 
@@ -144,19 +141,19 @@ def _show(differences: list[Difference], *, noise_measured: bool) -> None:
         click.echo(f"{one_line(group)}:")
         clear = [d for d in members if d.verdict not in (SAME, UNSURE)]
         clear.sort(key=lambda d: -abs(d.b.median - d.a.median))
-        shown = members if group == "latency" else clear[:SHOWN]
-        for d in shown:
+        for d in members if group == "latency" else clear[:SHOWN]:
             click.echo("  " + one_line(_line(d)))
-        if len(clear) > len(shown):
-            click.echo(f"  and {len(clear) - len(shown)} more that differ")
+        if group == "latency":
+            continue
+        if len(clear) > SHOWN:
+            click.echo(f"  and {len(clear) - SHOWN} more that differ")
         same, unsure = (sum(d.verdict == v for d in members) for v in (SAME, UNSURE))
-        if group != "latency" and same:
+        if same:
             click.echo(f"  {same} not distinguishable")
         sure = len(clear) + same
-        if group != "latency" and clear and round(CHANCE * sure):
-            chance = f"up to {round(CHANCE * sure)} differ by chance"
-            click.echo(f"  (of {sure} with 95 % intervals, {chance})")
-        if group != "latency" and unsure:
+        if clear and (chance := round(CHANCE * sure)):
+            click.echo(f"  (of {sure} with 95 % intervals, up to {chance} differ by chance)")
+        if unsure:
             click.echo(f"  {unsure} without an interval")
     if not noise_measured:
         click.echo(

@@ -52,8 +52,9 @@ def report(run_path: Path, force: bool) -> None:
             _write(run)
     else:
         log("analysis/report: up to date")
-    _tell(run)
-    _judge(run)
+    summary = read_json(run.file("report", "summary.json"))
+    _show(run, summary)
+    _judge(run, summary)
 
 
 def _step(run: Run) -> Step:
@@ -92,15 +93,12 @@ def _write(run: Run) -> None:
     counted = result.tables.get("counters")
     if counted is not None:
         write_parquet(more[0], counted)
-    shown = result.view.counters
-    if shown is not None and shown.sides:
+    if (counters := result.view.counters) is not None and counters.sides:
         write_text(more[1], counters_csv.render(result.view))
-    made = captures.of_run(run, result.captures, counted)
-    writer.write(run.file("report", TIMELINE), made)
-    write_text(
-        run.file("report", "index.html"),
-        html.render(result.view, sentences, TIMELINE if made else None),
-    )
+    timelines = captures.of_run(run, result.captures, counted)
+    writer.write(run.file("report", TIMELINE), timelines)
+    page = html.render(result.view, sentences, TIMELINE if timelines else None)
+    write_text(run.file("report", "index.html"), page)
     write_text(run.file("report", "report.md"), markdown.render(result.view, sentences))
     write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
     figures = summary(result.view, sentences, result.doubtful)
@@ -110,8 +108,7 @@ def _write(run: Run) -> None:
     write_json(run.file("run.json"), result.record)
 
 
-def _tell(run: Run) -> None:
-    summary = read_json(run.file("report", "summary.json"))
+def _show(run: Run, summary: Mapping[str, Any]) -> None:
     for line in summary.get("headline", ()):
         click.echo(one_line(line))
     rows = summary.get("comparisons") or ()
@@ -139,16 +136,13 @@ def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     widest = {c: max(len(row[c]) for row in every) for c in columns}
     if sum(widest.values()) + 2 * len(columns) > shutil.get_terminal_size().columns:
         widest = {c: n for c, n in widest.items() if c not in ("saves", "loses")}
-    table = [[row[c] for c in widest] for row in every]
-    widths = list(widest.values())
-    for row in table:
-        yield "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+    for row in every:
+        yield "  ".join(row[c].ljust(width) for c, width in widest.items()).rstrip()
 
 
-def _judge(run: Run) -> None:
+def _judge(run: Run, summary: Mapping[str, Any]) -> None:
     """CheckFailed where an engine did not run in the precision that it was built for, or the
     report is without a file that cannot be used."""
-    summary = read_json(run.file("report", "summary.json"))
     if doubtful := summary.get("not_as_left"):
         log(provenance.line(doubtful))
     checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]

@@ -6,7 +6,7 @@ What is absent is "unknown" and never taken to be equal. Facts are collected els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ def differences(sides: Sequence[SideFacts]) -> list[Difference]:
     """
     engines = [s for s in sides if s.side == "engine"]
     eagers = [s for s in sides if s.side == "eager"]
-    found: list[Difference] = []
+    differing: list[Difference] = []
     nowhere: list[str] = []
     for name, fact in FACTS.items():
         keys: dict[tuple[str, str, str], dict[str, None]] = {}
@@ -114,33 +114,25 @@ def differences(sides: Sequence[SideFacts]) -> list[Difference]:
                 effect = "" if known else "Not recorded on one side, so it may differ. "
                 entry = (text(a), text(b), effect + fact.effect)
                 keys.setdefault(entry, {}).update({engine.key: None, eager.key: None})
-        found += [
+        differing += [
             Difference(fact.what, a, b, effect, list(sides))
             for (a, b, effect), sides in keys.items()
         ]
-    found += _asked_and_run(engines)
-    found += _random_weights(sides)
-    found += _busy(sides)
-    found += _throttled(sides)
+    differing += [*_asked_and_run(engines), *_random_weights(sides)]
+    differing += [*_busy(sides), *_throttled(sides)]
     if nowhere:
-        found.append(
-            Difference(
-                what="not recorded: " + ", ".join(nowhere),
-                engine=UNKNOWN,
-                eager=UNKNOWN,
-                effect="Neither side recorded these, so they may differ.",
-                sides=[s.key for s in sides],
-            )
-        )
-    return found
+        effect = "Neither side recorded these, so they may differ."
+        every = [(s, UNKNOWN) for s in sides]
+        differing += _bent("not recorded: " + ", ".join(nowhere), effect, every, other=UNKNOWN)
+    return differing
 
 
 def _compared(engine: SideFacts, eagers: Sequence[SideFacts]) -> Sequence[SideFacts]:
     """The eager sides that the engine's time is compared with."""
     for precision in (engine.facts.get("precision"), "fp32"):
-        found = [s for s in eagers if s.facts.get("precision") == precision]
-        if precision is not None and found:
-            return found
+        same = [s for s in eagers if s.facts.get("precision") == precision]
+        if precision is not None and same:
+            return same
     return eagers
 
 
@@ -157,81 +149,53 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def _asked_and_run(engines: Sequence[SideFacts]) -> list[Difference]:
+def _asked_and_run(engines: Sequence[SideFacts]) -> Iterator[Difference]:
     """Engines that computed in another precision than was asked for."""
-    found = []
     for side in engines:
         asked, run = side.facts.get("precision"), side.facts.get("compute")
         # TF32 is a way to compute fp32: layers say fp32.
         if run is None or asked is None or run in (asked, {"tf32": "fp32"}.get(asked)):
             continue
-        found.append(
-            Difference(
-                what="precision asked for and run",
-                engine=f"asked for {text(asked)}, computed in {text(run)}",
-                eager="–",
-                effect="The time is not that of the precision asked for.",
-                sides=[side.key],
-            )
-        )
-    return found
+        text_ = f"asked for {text(asked)}, computed in {text(run)}"
+        effect = "The time is not that of the precision asked for."
+        yield from _bent("precision asked for and run", effect, [(side, text_)])
 
 
 def _random_weights(sides: Sequence[SideFacts]) -> list[Difference]:
-    bent = [s for s in sides if s.facts.get("random_weights")]
-    if not bent:
-        return []
-    here = {s.side for s in bent}
-    return [
-        Difference(
-            what="weights",
-            engine="random" if "engine" in here else UNKNOWN,
-            eager="random" if "eager" in here else UNKNOWN,
-            effect="Seeded random weights: times are real, agreement of the outputs proves little.",
-            sides=[s.key for s in bent],
-        )
-    ]
+    effect = "Seeded random weights: times are real, agreement of the outputs proves little."
+    random = [(s, "random") for s in sides if s.facts.get("random_weights")]
+    return _bent("weights", effect, random, other=UNKNOWN)
 
 
 def _busy(sides: Sequence[SideFacts]) -> list[Difference]:
     """Sides that were measured while the machine had other work."""
-    bent = []
+    busy = []
     for side in sides:
         load, cpus = side.facts.get("load"), side.facts.get("cpus")
         if load is not None and cpus and load > BUSY_LOAD * cpus:
-            bent.append((side, f"load {load:.1f} on {cpus} CPUs"))
-    if not bent:
-        return []
-    by_side = {s.side: value for s, value in reversed(bent)}
-    return [
-        Difference(
-            what="busy machine",
-            engine=by_side.get("engine", "–"),
-            eager=by_side.get("eager", "–"),
-            effect="Something ran shortly before or beside the measurement (the stage before "
-            "it counts too): times may be too long and intervals too wide.",
-            sides=[s.key for s, _ in bent],
-        )
-    ]
+            busy.append((side, f"load {load:.1f} on {cpus} CPUs"))
+    effect = (
+        "Something ran shortly before or beside the measurement (the stage before it counts too): "
+        "times may be too long and intervals too wide."
+    )
+    return _bent("busy machine", effect, busy)
 
 
 def _throttled(sides: Sequence[SideFacts]) -> list[Difference]:
     """Sides whose GPU ran slower than asked for while it was measured."""
-    bent = [s for s in sides if s.facts.get("throttled")]
-    words = {
-        s.side: ", ".join(f"{why} {percent(share)}" for why, share in s.facts["throttled"].items())
-        for s in reversed(bent)
-    }
-    return (
-        [
-            Difference(
-                what="GPU slowed down",
-                engine=words.get("engine", "–"),
-                eager=words.get("eager", "–"),
-                effect="By share of samples; times are too long.",
-                sides=[s.key for s in bent],
-            )
-        ]
-        if bent
-        else []
-    )
+    slowed = [
+        (s, ", ".join(f"{why} {percent(share)}" for why, share in s.facts["throttled"].items()))
+        for s in sides
+        if s.facts.get("throttled")
+    ]
+    return _bent("GPU slowed down", "By share of samples; times are too long.", slowed)
+
+
+def _bent(
+    what: str, effect: str, bent: Sequence[tuple[SideFacts, str]], other: str = "–"
+) -> list[Difference]:
+    """The difference of the sides that something bends, each with its value; none without any.
+    The first side of a task speaks for it; `other` where a task has none."""
+    values = {s.side: value for s, value in reversed(bent)}
+    engine, eager = values.get("engine", other), values.get("eager", other)
+    return [Difference(what, engine, eager, effect, [s.key for s, _ in bent])] if bent else []

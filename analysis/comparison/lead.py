@@ -51,9 +51,7 @@ def _inaccurate(side: Side) -> str:
 
 
 LEAST_TOLD = 0.01  # a smaller share of the time is not worth a word
-
 UNKNOWN = "unknown"
-
 ALIKE = "not distinguishable"
 
 
@@ -103,6 +101,5 @@ def unsettled(side: Side, which: str = "latency") -> list[str]:
 
 def doubts(side: Side) -> list[str]:
     """What is wrong with each of the side's series, in words that follow "it"."""
-    said = [f"it {fault}" for fault in unsettled(side)]
-    said += [f"while traced it {fault}" for fault in unsettled(side, "traced")]
-    return said + [f"queued it {fault}" for fault in unsettled(side, "queued")]
+    which = {"it": "latency", "while traced it": "traced", "queued it": "queued"}
+    return [f"{it} {fault}" for it, series in which.items() for fault in unsettled(side, series)]

@@ -23,10 +23,7 @@ from ...core.stats import median
 from ..model.comparison import SCHEMA_VERSION
 
 SLOWER, FASTER = "slower", "faster"
-
-SAME = "not distinguishable"
-
-UNSURE = "no interval"
+SAME, UNSURE = "not distinguishable", "no interval"
 
 
 class SummaryFigures(Struct, kw_only=True):
@@ -139,48 +136,41 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
     widened = []
     for m in measures:
         same = [m, *others.get(m.key, ())]
-        if len(same) == 1:
-            widened.append(m)
-            continue
-        lows = [x.median if x.low is None else x.low for x in same]
-        highs = [x.median if x.high is None else x.high for x in same]
-        middle = median(sorted(x.median for x in same))
-        widened.append(replace(m, median=middle, low=min(lows), high=max(highs)))
+        if len(same) > 1:
+            lows = [x.median if x.low is None else x.low for x in same]
+            highs = [x.median if x.high is None else x.high for x in same]
+            middle = median(sorted(x.median for x in same))
+            m = replace(m, median=middle, low=min(lows), high=max(highs))
+        widened.append(m)
     return widened
 
 
 def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
-    """Latencies and module costs of a summary.json."""
+    """Latencies and module costs of a summary.json (`Summary`)."""
     measures = []
     sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
     for figures in sides.values():
         if figures is not None and figures.get("latency_median_ns") is not None:
             low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
             noise = figures.get("rebuild_noise") or 0.0
-            measures.append(
-                Measure(
-                    "latency",
-                    figures["key"],
-                    figures["latency_median_ns"],
-                    None if low is None else max(0, round(low * (1 - noise))),
-                    None if high is None else round(high * (1 + noise)),
-                )
-            )
+            low = None if low is None else max(0, round(low * (1 - noise)))
+            high = None if high is None else round(high * (1 + noise))
+            name, middle = figures["key"], figures["latency_median_ns"]
+            measures.append(Measure("latency", name, middle, low, high))
     for key, modules in (summary.get("modules") or {}).items():
         for path, cost in (modules or {}).items():
             if cost is not None and cost.get("own_ns") is not None:
-                measures.append(_bounded(key, path or "(model)", cost))
+                measures.append(_bounded(key, path, cost))
     return measures
 
 
 def from_modules(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
     """Module costs of a `modules` table."""
-    measures = []
-    for r in rows:
-        if r["own_ns"] is not None:
-            group = f"{r['side']}/{r['precision']}/{r['phase']}"
-            measures.append(_bounded(group, r["module"] or "(model)", r))
-    return measures
+    return [
+        _bounded(f"{r['side']}/{r['precision']}/{r['phase']}", r["module"], r)
+        for r in rows
+        if r["own_ns"] is not None
+    ]
 
 
 def from_layers(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
@@ -188,15 +178,15 @@ def from_layers(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
     measures = []
     for r in rows:
         if r["median_ns"] is not None:
+            engine, median_ns = r["engine"] or "", r["median_ns"]
             name = r["layer"] + (" [movement]" if r["kind"] == "movement" else "")
-            measures.append(
-                Measure(r["engine"] or "", name, r["median_ns"], r["ci_low_ns"], r["ci_high_ns"])
-            )
+            measures.append(Measure(engine, name, median_ns, r["ci_low_ns"], r["ci_high_ns"]))
     return measures
 
 
-def _bounded(group: str, name: str, cost: Mapping[str, Any]) -> Measure:
+def _bounded(group: str, module: str, cost: Mapping[str, Any]) -> Measure:
     """A module's cost lies in [own, own + shared], each end with its own noise."""
+    name = module or "(model)"
     low, high, shared = cost.get("own_low_ns"), cost.get("own_high_ns"), cost.get("shared_ns") or 0
     if high is not None:
         more = cost.get("shared_high_ns")
@@ -250,18 +240,16 @@ class Loaded:
 
 def load(path: Path) -> Loaded:
     """Read one side. InputError says what the file is instead."""
-    if path.is_dir():
-        summary = path / "report" / "summary.json"
-        if not summary.exists():
-            raise _capture(path) or InputError(
-                "run directory without report/summary.json",
-                file=path,
-                fix=f"layerline report --run {path}",
-            )
-        return _summary(summary)
-    if path.suffix == ".parquet":
+    if path.suffix == ".parquet" and not path.is_dir():
         return _table(path)
-    return _summary(path)
+    summary = path / "report" / "summary.json" if path.is_dir() else path
+    if path.is_dir() and not summary.exists():
+        raise _capture(path) or InputError(
+            "run directory without report/summary.json",
+            file=path,
+            fix=f"layerline report --run {path}",
+        )
+    return _summary(summary)
 
 
 def _summary(path: Path) -> Loaded:
@@ -281,11 +269,7 @@ def _summary(path: Path) -> Loaded:
             fix="make the report again",
         )
     forms.check(document, Summary, path, "make the report again")
-    try:
-        measures = from_summary(document)
-    except (KeyError, TypeError, AttributeError) as e:
-        raise InputError(f"summary lacks or misspells {e}", file=path) from None
-    return Loaded(path, "summary", measures, document.get("facts"))
+    return Loaded(path, "summary", from_summary(document), document.get("facts"))
 
 
 def _capture(path: Path) -> InputError | None:
@@ -310,12 +294,14 @@ def _table(path: Path) -> Loaded:
     from ...core.tables import read_parquet
 
     columns = set(read_parquet(path).column_names)
-    if {"layer", "median_ns"} <= columns:
-        rows = read_parquet(path, "layers").to_pylist()
-        return Loaded(path, "layers table", from_layers(rows), None)
-    if {"module", "own_ns"} <= columns:
-        rows = read_parquet(path, "modules").to_pylist()
-        return Loaded(path, "modules table", from_modules(rows), None)
+    tables = (
+        ("layers", {"layer", "median_ns"}, from_layers),
+        ("modules", {"module", "own_ns"}, from_modules),
+    )
+    for name, needed, measures in tables:
+        if needed <= columns:
+            rows = read_parquet(path, name).to_pylist()
+            return Loaded(path, f"{name} table", measures(rows), None)
     raise InputError(
         "is neither a layers nor a modules table", file=path, fix="name one from RUN/tables"
     )
