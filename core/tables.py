@@ -31,7 +31,11 @@ _text, _int, _real = pa.string(), pa.int64(), pa.float64()
 _list = pa.list_(pa.string())
 
 PHASES = ("inference", "forward", "loss", "backward", "recompute", "optimizer", "data", "other")
-KINDS = ("kernel", "memcpy", "memset", "graph", "node", "op")  # graph: a whole CUDA graph
+DEVICE_KINDS = ("kernel", "memcpy", "memset")
+KINDS = (*DEVICE_KINDS, "graph", "node", "op")  # graph: a whole CUDA graph
+# Rows that are no module's: time of operations without a known module, and in no operation.
+UNRESOLVED = "unresolved"
+OUTSIDE_OPERATORS = "outside operators"
 RULES = (
     "name",
     "index",
@@ -41,7 +45,7 @@ RULES = (
     "carrier",
     "range",  # the eager side: a module range that encloses the operation
     "sequence",  # the eager side: a backward operator, by its forward operator
-    "unresolved",
+    UNRESOLVED,
 )
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -162,27 +166,24 @@ def table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Any]) -> p
     Missing columns become null; a column the schema does not have is an error (ValueError).
     """
     schema = SCHEMAS[name]
-    if isinstance(rows, Mapping):
-        columns = dict(rows)
-        unknown = set(columns) - set(schema.names)
-        if unknown:
-            raise ValueError(f"table {name} has no column {sorted(unknown)}")
-        length = len(next(iter(columns.values()))) if columns else 0
-        arrays = []
-        for field in schema:
-            values = columns.get(field.name)
-            if values is None:
-                arrays.append(pa.nulls(length, field.type))
-            elif isinstance(values, (pa.Array, pa.ChunkedArray)):
-                arrays.append(values.cast(field.type) if values.type != field.type else values)
-            else:
-                arrays.append(pa.array(values, type=field.type, from_pandas=True))
-        return pa.table(arrays, schema=schema)
-    rows = list(rows)
-    unknown = {key for row in rows for key in row} - set(schema.names)
-    if unknown:
+    if not isinstance(rows, Mapping):
+        rows = [dict(row) for row in rows]
+    names = set(rows) if isinstance(rows, Mapping) else {key for row in rows for key in row}
+    if unknown := names - set(schema.names):
         raise ValueError(f"table {name} has no column {sorted(unknown)}")
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+    if not isinstance(rows, Mapping):
+        return pa.Table.from_pylist(rows, schema=schema)
+    length = len(next(iter(rows.values()), ()))
+    arrays = []
+    for field in schema:
+        values = rows.get(field.name)
+        if values is None:
+            arrays.append(pa.nulls(length, field.type))
+        elif isinstance(values, (pa.Array, pa.ChunkedArray)):
+            arrays.append(values.cast(field.type))
+        else:
+            arrays.append(pa.array(values, type=field.type, from_pandas=True))
+    return pa.table(arrays, schema=schema)
 
 
 def with_columns(data: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
@@ -317,13 +318,3 @@ def write_csv(path: Path, data: pa.Table) -> None:
             ]
     with replacing(path) as temporary:
         flat.to_csv(temporary, index=False)
-
-
-DEVICE_KINDS = ("kernel", "memcpy", "memset")
-
-
-# Rows that are no module's: time of operations without a known module, and in no operation.
-UNRESOLVED = "unresolved"
-
-
-OUTSIDE_OPERATORS = "outside operators"

@@ -12,7 +12,6 @@ innermost of the two decides (see docs/eager.md):
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,7 +122,6 @@ def _forward_threads(events: Events, back: Ints, ahead: Ints) -> dict[tuple[int,
     The profiler numbers threads by itself and does not say which is which: the thread that has
     most of the sequence numbers is meant. Ties go to the thread of the earliest operator.
     """
-    votes: dict[tuple[int, int], Counter[int]] = {}
     places = events.process.astype(np.int64) << 32 | events.thread
     by_start = ahead[np.argsort(events.start[ahead], kind="stable")]
     on = {
@@ -139,11 +137,12 @@ def _forward_threads(events: Events, back: Ints, ahead: Ints) -> dict[tuple[int,
     )
     for process, thread, number in rows:
         wanted.setdefault((process, thread), set()).add(number)
+    threads = {}
     for key, numbers in wanted.items():
-        for place, known in on.items():
-            if place >> 32 == key[0]:
-                votes.setdefault(key, Counter())[place] += len(numbers & known)
-    return {key: counter.most_common(1)[0][0] for key, counter in votes.items()}
+        own = [place for place in on if place >> 32 == key[0]]
+        if own:
+            threads[key] = max(own, key=lambda place: len(numbers & on[place]))
+    return threads
 
 
 def credit(events: Events, nesting: Nesting) -> Credit:

@@ -95,15 +95,15 @@ def _charged(
 
 def _steps(events: Events) -> list[dict[str, Any]]:
     """The ranges of iterations, in order."""
-    numbers = [iteration_number(n) if n.startswith(ITERATION) else None for n in events.names]
     steps = [
         {
-            "iteration": numbers[events.name[i]],
+            "iteration": number,
             "start_ns": int(events.start[i]),
             "duration_ns": int(events.duration[i]),
         }
         for i in np.flatnonzero(named(events, ITERATION, RANGE)).tolist()
-        if numbers[events.name[i]] is not None and events.duration[i] != UNKNOWN
+        if (number := iteration_number(events.names[events.name[i]])) is not None
+        and events.duration[i] != UNKNOWN
     ]
     return sorted(steps, key=lambda s: s["start_ns"])
 

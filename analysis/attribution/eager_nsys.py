@@ -25,6 +25,7 @@ from ..readers.nsys.load import load
 from ..readers.nsys.source import NULL, Integers
 from ..readers.torch.events import KERNEL, MEMCPY, MEMSET, OP, RANGE, RUNTIME, UNKNOWN, Events, Ints
 from ..readers.torch.nesting import Nesting, nest
+from .autograd import named
 from .eager import of_events
 
 _DEVICE = (KERNEL, MEMCPY, MEMSET)  # in the order of the reader's kinds
@@ -67,23 +68,30 @@ def _calls(capture: Capture) -> Calls:
     )
 
 
-class _Places:
-    """Codes of processes and threads."""
+def _coded(places: dict[Any, int], values: list[int], codes: Any) -> Ints:
+    """The codes in `places` of a column that is coded into `values`."""
+    table = [places.setdefault(v, len(places)) for v in values]
+    coded: Ints = np.array([*table, 0], dtype=np.int64)[np.asarray(codes, dtype=np.int64)]
+    return coded
 
-    def __init__(self) -> None:
-        self.known: dict[Any, int] = {}
 
-    def codes(self, values: list[int], codes: Any) -> Ints:
-        """The codes here of a column that is coded into `values`."""
-        table = [self.known.setdefault(v, len(self.known)) for v in values]
-        coded: Ints = np.array([*table, 0], dtype=np.int64)[np.asarray(codes, dtype=np.int64)]
-        return coded
+def _threads(places: dict[Any, int], threads: list[int], codes: Any) -> dict[str, Ints]:
+    """The columns process and thread of a column of threads (globalTid)."""
+    processes = [t >> schema.PROCESS_SHIFT for t in threads]
+    return {
+        "process": _coded(places, processes, codes),
+        "thread": _coded(places, threads, codes),
+    }
+
+
+def _or_unknown(values: Any) -> Any:
+    return np.where(values == NULL, UNKNOWN, values)
 
 
 def events(capture: Capture, calls: Calls, path: Path) -> Events:
     """The push/pop ranges of the default domain, the launches and the operations as columns;
     forward threads are unknown."""
-    places = _Places()
+    places: dict[Any, int] = {}
     names: dict[str, int] = {}
     parts = [
         _ranges(capture.ranges, capture.names, names, places),
@@ -102,7 +110,7 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
         forward_thread=unknown,
         geometry=unknown.astype(np.int32),
         names=list(names),
-        places=list(places.known),
+        places=list(places),
         head={},
         counts={},
         notes=list(capture.notes),
@@ -124,7 +132,7 @@ def _columns(length: int, **known: Any) -> dict[str, Ints]:
 
 
 def _ranges(
-    ranges: Ranges, texts: list[str], names: dict[str, int], places: _Places
+    ranges: Ranges, texts: list[str], names: dict[str, int], places: dict[Any, int]
 ) -> dict[str, Ints]:
     domains = np.array([*(d in (0, NULL) for d in ranges.domains), True], dtype=bool)
     kept = np.flatnonzero(
@@ -139,16 +147,14 @@ def _ranges(
     thread = ranges.thread[kept]
     evaluating = np.array([n.startswith(EVALUATE) for n, _ in described] or [False])[code]
     sequence = _numbered(sequence, evaluating, thread, ranges.start[kept], ranges.end[kept])
-    of_thread = [t >> schema.PROCESS_SHIFT for t in ranges.threads]
     return _columns(
         len(kept),
         kind=np.where(own, RANGE, OP),
         name=name,
         start=ranges.start[kept],
         duration=ranges.end[kept] - ranges.start[kept],
-        process=places.codes(of_thread, thread),
-        thread=places.codes(ranges.threads, thread),
         sequence=sequence,
+        **_threads(places, ranges.threads, thread),
     )
 
 
@@ -164,22 +170,20 @@ def _numbered(sequence: Ints, evaluating: Any, thread: Any, start: Integers, end
     return numbered
 
 
-def _launches(calls: Calls, names: dict[str, int], places: _Places) -> dict[str, Ints]:
-    of_thread = [t >> schema.PROCESS_SHIFT for t in calls.threads]
+def _launches(calls: Calls, names: dict[str, int], places: dict[Any, int]) -> dict[str, Ints]:
     return _columns(
         len(calls),
         kind=RUNTIME,
         name=names.setdefault("launch", len(names)),
         start=calls.start,
         duration=0,
-        process=places.codes(of_thread, calls.thread),
-        thread=places.codes(calls.threads, calls.thread),
-        correlation=np.where(calls.correlation == NULL, UNKNOWN, calls.correlation),
+        correlation=_or_unknown(calls.correlation),
+        **_threads(places, calls.threads, calls.thread),
     )
 
 
 def _operations(
-    operations: Operations, texts: list[str], names: dict[str, int], places: _Places
+    operations: Operations, texts: list[str], names: dict[str, int], places: dict[Any, int]
 ) -> dict[str, Ints]:
     usable = np.flatnonzero(operations.start != NULL)
     start, end = operations.start[usable], operations.end[usable]
@@ -188,8 +192,7 @@ def _operations(
     table = [names.setdefault(t, len(names)) for t in named]
     stream = np.array([*operations.streams, UNKNOWN], dtype=np.int64)[operations.stream[usable]]
     device = np.array([*operations.devices, UNKNOWN], dtype=np.int64)[operations.device[usable]]
-    correlation = operations.correlation[usable]
-    process = places.codes(operations.processes, operations.process[usable])
+    process = _coded(places, operations.processes, operations.process[usable])
     return _columns(
         len(usable),
         kind=_DEVICE[operations.kind],
@@ -198,9 +201,9 @@ def _operations(
         duration=np.where(end == NULL, UNKNOWN, end - start),
         process=process,
         thread=process,
-        correlation=np.where(correlation == NULL, UNKNOWN, correlation),
-        stream=np.where(stream == NULL, UNKNOWN, stream),
-        device=np.where(device == NULL, UNKNOWN, device),
+        correlation=_or_unknown(operations.correlation[usable]),
+        stream=_or_unknown(stream),
+        device=_or_unknown(device),
     )
 
 
@@ -210,19 +213,14 @@ def _forward_threads(events: Events, nesting: Nesting) -> Ints:
     A node is the engine's range with a number, and the range of the node's name with the same
     number right in it; an operator with a number elsewhere is a forward one.
     """
-    parent = nesting.parent
-    engine = [n.startswith(EVALUATE) for n in events.names]
     codes = {n: i for i, n in enumerate(events.names)}
-    inner = [
-        codes.get(n.removeprefix(EVALUATE), UNKNOWN) if e else UNKNOWN
-        for n, e in zip(events.names, engine, strict=True)
-    ]
-    is_engine = np.array(engine, dtype=bool)[events.name] & (events.sequence >= 0)
-    around = np.where(parent >= 0, parent, 0)
+    nodes = [codes.get(n.removeprefix(EVALUATE), UNKNOWN) for n in events.names]
+    is_engine = named(events, EVALUATE, OP) & (events.sequence >= 0)
+    around = np.maximum(nesting.parent, 0)
     is_inner = (
-        (parent >= 0)
+        (nesting.parent >= 0)
         & is_engine[around]
         & (events.sequence == events.sequence[around])
-        & (events.name == np.array(inner, dtype=np.int64)[events.name[around]])
+        & (events.name == np.array(nodes, dtype=np.int64)[events.name[around]])
     )
     return np.where(is_engine | is_inner, 1, UNKNOWN).astype(np.int64)

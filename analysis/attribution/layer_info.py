@@ -65,18 +65,13 @@ class LayerInfo:
 def load(path: Path) -> LayerInfo:
     """Read layer information of one engine; InputError where it is of something else."""
     artefact = registry.read(path)
+    fix = "give --layer-info what trtexec --exportLayerInfo wrote"
     if artefact.kind == profile.KIND:
-        raise InputError(
-            "is a file of times, not layer information",
-            file=path,
-            fix="name it as CAPTURE, and give --layer-info what trtexec --exportLayerInfo wrote",
-        )
+        what = "is a file of times, not layer information"
+        raise InputError(what, file=path, fix=f"name it as CAPTURE, and {fix}")
     if artefact.kind != layers_.KIND:
-        raise InputError(
-            f"is of kind {artefact.kind}, not TensorRT layer information",
-            file=path,
-            fix="give --layer-info what trtexec --exportLayerInfo wrote",
-        )
+        what = f"is of kind {artefact.kind}, not TensorRT layer information"
+        raise InputError(what, file=path, fix=fix)
     if artefact.facts["engines"] > 1:
         raise InputError(
             f"describes {artefact.facts['engines']} engines",
@@ -98,18 +93,18 @@ def joined(
     too: without times where the profile lacks them, and named in a note. Raises InputError
     where `artefact` is no such profile, or the two have no layer in common.
     """
-    if artefact.kind != profile.KIND or "layers" not in artefact.tables:
-        if artefact.kind == layers_.KIND:
-            raise InputError(
-                "is layer information itself",
-                fix="name the file with times (trtexec --exportProfile) as CAPTURE",
-            )
-        if artefact.kind == profile.KIND:
-            raise resolution.nameless(artefact)
+    if artefact.kind == layers_.KIND:
+        raise InputError(
+            "is layer information itself",
+            fix="name the file with times (trtexec --exportProfile) as CAPTURE",
+        )
+    if artefact.kind != profile.KIND:
         raise InputError(
             f"is of kind {artefact.kind}, which --layer-info says nothing about",
             fix="leave out --layer-info",
         )
+    if "layers" not in artefact.tables:
+        raise resolution.nameless(artefact)
     rows = artefact.tables["layers"].to_pylist()
     merged: list[Row] = []
     raw: list[tuple[str | None, RawLayer]] = []
@@ -144,9 +139,11 @@ def _merged(rows: list[Row], info: LayerInfo) -> tuple[list[Row], list[RawLayer]
             last = i
         seen[name] += 1
     joined = set(matches)
-    for i, layer in enumerate(info.raw):
-        if i not in joined and layer.name not in uneven:
-            placed.append(((i, 0), info.rows[i], layer))
+    placed += [
+        ((i, 0), info.rows[i], layer)
+        for i, layer in enumerate(info.raw)
+        if i not in joined and layer.name not in uneven
+    ]
     placed.sort(key=lambda p: p[0])
     source = rows[0]["source"]
     notes = [
@@ -165,10 +162,7 @@ def _named(what: str, names: Iterable[str]) -> list[str]:
     if not every:
         return []
     first = [n if len(n) <= _LONG else f"{n[: _LONG - 1]}…" for n in every[:_NAMES_IN_NOTE]]
-    more = (
-        f" and {len(every) - _NAMES_IN_NOTE} more (all with -o)"
-        if len(every) > _NAMES_IN_NOTE
-        else ""
-    )
+    rest = len(every) - len(first)
+    more = f" and {rest} more (all with -o)" if rest else ""
     count = "1 name of layers is" if len(every) == 1 else f"{len(every)} names of layers are"
     return [f"{count} {what}: {', '.join(first)}{more}"]

@@ -15,7 +15,7 @@ from ...core.resolve import Network, RawLayer, Resolution, resolve
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import Attribution
 from .layer_info import LayerInfo
-from .resolution import columns_of
+from .resolution import of_rows
 from .tensorrt_ranges import Runs, joined
 
 
@@ -95,18 +95,11 @@ def operations(
     ops = ops_.operations(attribution, path)
     layer, iteration = capture.layer, capture.iteration
     index = pa.array(layer, mask=layer < 0)
-    columns = [columns_of(r) for r in resolved]
-    of_layers = {
-        "layer": pa.array([x.label for x in capture.layers], pa.string()),
-        **{
-            name: pa.array([c[name] for c in columns], ops.schema.field(name).type)
-            for name in ("nodes", "modules", "rule")
-        },
-    }
     return tables.with_columns(
         ops,
         {
-            **{name: values.take(index) for name, values in of_layers.items()},
+            "layer": pa.array([x.label for x in capture.layers], pa.string()).take(index),
+            **of_rows(ops, resolved, index),
             "iteration": pa.array(iteration, mask=iteration < 0).cast(pa.int64()),
             "precision": pa.repeat(pa.scalar(precision, pa.string()), len(ops)),
             "phase": pa.array(["inference", None]).take(pa.array((iteration < 0).astype(np.int8))),

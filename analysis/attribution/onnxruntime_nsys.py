@@ -32,6 +32,7 @@ from ..readers.nsys.load import load
 from ..readers.nsys.source import NULL
 from ..readers.onnxruntime import profile as profile_
 from .onnxruntime import join
+from .tensorrt_ranges import joined
 
 RECORD = "cuEventRecord"
 # Starts and durations in ONNX Runtime's profile are whole microseconds, rounded down.
@@ -120,25 +121,21 @@ def operations(
     with sqlite.source(capture) as source:
         attribution = attribute(load(source))
     ops = ops_.operations(attribution, capture)
-    parts = [x.call_start for x in attribution.launched]
-    launched = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    launched = joined([x.call_start for x in attribution.launched], np.int64).tolist()
     about, iterations, readings = meta.facts, len(meta.latency_ns), meta.facts.clock_readings
     clocks = distance(read_calls(_recorded(capture), len(readings), iterations), readings)
     zero = about.profiling_start_ns
     if clocks is None or zero is None or not profile.exists():
-        only = 0 if iterations == 1 else None
-        places: list[tuple[str | None, int | None]] = [(None, only)] * len(ops)
-        return _placed(ops, places, layers, precision), None
-    spans = _spans(profile, about.runs_before or 0, zero)
-    nodes, runs = Spans(spans[0]), Spans(spans[1])
-    places = []
-    for at in launched.tolist():
-        node = run = None
-        if at != NULL:
-            node = nodes.at(at + clocks.low, at + clocks.high)
-            run = runs.at(at + clocks.low, at + clocks.high)
-        places.append((None if node is None else node.name, None if run is None else run.iteration))
-    return _placed(ops, places, layers, precision), clocks
+        none = [None] * len(ops)
+        only = [0] * len(ops) if iterations == 1 else none
+        return _placed(ops, none, only, layers, precision), None
+    nodes, runs = (
+        [None if at == NULL else spans.at(at + clocks.low, at + clocks.high) for at in launched]
+        for spans in map(Spans, _spans(profile, about.runs_before or 0, zero))
+    )
+    names = [None if node is None else node.name for node in nodes]
+    numbers = [None if run is None else run.iteration for run in runs]
+    return _placed(ops, names, numbers, layers, precision), clocks
 
 
 def _recorded(capture: Path) -> list[tuple[int, int]]:
@@ -162,13 +159,11 @@ def _spans(profile: Path, before: int, zero: int) -> tuple[list[Span], list[Span
     """Executions of nodes, and each captured run from its first node to its last, on the
     profile's clock since its epoch."""
     main = profile_.read(profile, before).main
-    columns = (main[c].to_pylist() for c in ("name", "kind", "start_ns", "duration_ns"))
+    rows = tables.of_kinds(main, ["node"], "start_ns", "duration_ns")
+    columns = (rows[c].to_pylist() for c in ("name", "start_ns", "duration_ns", "iteration"))
     nodes = [
         Span(zero + start, zero + start + duration + 2 * ROUNDED_NS, name, iteration)
-        for name, kind, start, duration, iteration in zip(
-            *columns, main["iteration"].to_pylist(), strict=True
-        )
-        if kind == "node" and start is not None and duration is not None
+        for name, start, duration, iteration in zip(*columns, strict=True)
     ]
     runs: dict[int, Span] = {}
     for node in nodes:
@@ -181,12 +176,12 @@ def _spans(profile: Path, before: int, zero: int) -> tuple[list[Span], list[Span
 
 def _placed(
     ops: pa.Table,
-    places: Sequence[tuple[str | None, int | None]],
+    nodes: Sequence[str | None],
+    iterations: Sequence[int | None],
     layers: Sequence[Mapping[str, Any]],
     precision: str,
 ) -> pa.Table:
     """`ops` with iteration, layer, nodes, modules, rule, precision and phase."""
-    nodes, iterations = [p[0] for p in places], [p[1] for p in places]
     # Joined by the node's name, as rows of the engine's own profile are.
     by_node = tables.with_columns(ops, {"iteration": iterations, "name": nodes})
     phase = ["inference" if i is not None else None for i in iterations]

@@ -37,13 +37,23 @@ def nameless(artefact: Artefact) -> InputError:
 
 def columns_of(resolution: Resolution | None) -> Row:
     """Columns of a resolution. Nodes and modules of an unresolved layer are not known: None."""
-    if resolution is None:
-        return {"nodes": None, "modules": None, "rule": None}
-    known = resolution.rule != "unresolved"
+    if resolution is None or resolution.rule == "unresolved":
+        return {"nodes": None, "modules": None, "rule": resolution and resolution.rule}
     return {
-        "nodes": list(resolution.nodes) if known else None,
-        "modules": list(resolution.modules) if known else None,
+        "nodes": list(resolution.nodes),
+        "modules": list(resolution.modules),
         "rule": resolution.rule,
+    }
+
+
+def of_rows(
+    ops: pa.Table, resolved: Sequence[Resolution | None], layer: pa.Array
+) -> dict[str, pa.Array]:
+    """Nodes, modules and rule of each operation, by the index of its layer (null: none)."""
+    rows = [columns_of(r) for r in resolved]
+    return {
+        c: pa.array([row[c] for row in rows], ops.schema.field(c).type).take(layer)
+        for c in ("nodes", "modules", "rule")
     }
 
 
@@ -68,15 +78,7 @@ def resolve_ops(ops: pa.Table, graph: NodeGraph, network: Network | None) -> pa.
     rows = ops.select(["name", "layer"]).to_pylist()
     code, names = tables.codes(pa.array([r["layer"] or r["name"] or "" for r in rows], pa.string()))
     resolved = resolve([RawLayer(name=n) for n in names], graph, network)
-    columns = [columns_of(r) for r in resolved]
-    index = pa.array(code)
-    return tables.with_columns(
-        ops,
-        {
-            c: pa.array([x[c] for x in columns], ops.schema.field(c).type).take(index)
-            for c in ("nodes", "modules", "rule")
-        },
-    )
+    return tables.with_columns(ops, of_rows(ops, resolved, pa.array(code)))
 
 
 def raw_layers(rows: list[Row], artefact: Artefact) -> list[tuple[str | None, RawLayer]]:

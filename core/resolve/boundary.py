@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .claims import Claims
-from .flow import Flow
+from .flow import Flow, met
 from .model import RawLayer
 from .operator_kinds import HEAVY, VIEW
 from .spelling import Speller, blocked_output, is_movement, tensor_spellings
@@ -204,14 +204,8 @@ class _Walk:
 def within(first: str, last: str, flow: Flow) -> tuple[int, ...]:
     """The nodes of ``ForeignNode[first...last]``: what lies on paths from one to the other."""
     start, end = flow.number[first], flow.number[last]
-    down = {start}
-    for i in range(start + 1, end + 1):
-        if any(p in down for p in flow.producers[i]):
-            down.add(i)
-    up = {end}
-    for i in range(end, start - 1, -1):
-        if any(c in up for c in flow.consumers[i]):
-            up.add(i)
+    down = set(met([start], flow.consumers, lambda i: i < end))
+    up = set(met([end], flow.producers, lambda i: i > start))
     return tuple(sorted((down & up) | {start, end}))
 
 

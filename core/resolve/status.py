@@ -23,11 +23,11 @@ def node_status(resolutions: Sequence[Resolution], graph: NodeGraph) -> dict[str
     for p, r in enumerate(resolutions):
         if r.rule == "carrier":
             continue
-        for name in r.nodes:
+        for name, rule in zip(r.nodes, r.node_rules or [r.rule] * len(r.nodes), strict=True):
             i = flow.number[name]
             first[i] = p if first[i] is None else first[i]
             last[i] = p
-            claim = (RULES.index(_rule_of(r, name)), p)
+            claim = (RULES.index(rule), p)
             claimed_by[i] = min(claimed_by[i] or claim, claim)
     after, before = flow.windows(first, last, len(resolutions))
     return {
@@ -45,8 +45,7 @@ def _status(
     before: int,
 ) -> NodeStatus:
     if claimed_by is not None:
-        r = resolutions[claimed_by[1]]
-        rule = _rule_of(r, flow.nodes[i].name)
+        rule, r = RULES[claimed_by[0]], resolutions[claimed_by[1]]
         others = [n for n in r.nodes if n != flow.nodes[i].name]
         alone = not flow.is_movement(i) and all(flow.is_movement(flow.number[n]) for n in others)
         if not others or alone:
@@ -65,10 +64,3 @@ def _status(
         why = f"moves data without a layer of its own; the layer {where} takes it over"
         return NodeStatus("fused", r.name, r.occurrence, None, why)
     return NodeStatus("missing", None, None, None, "it should run, and no layer is known to run it")
-
-
-def _rule_of(resolution: Resolution, node: str) -> str:
-    """The rule that gave the layer this node."""
-    return dict(zip(resolution.nodes, resolution.node_rules, strict=False)).get(
-        node, resolution.rule
-    )
