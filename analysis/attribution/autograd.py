@@ -12,6 +12,7 @@ innermost of the two decides (see docs/eager.md):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,7 +63,11 @@ class Credit:
 
 def named(events: Events, prefix: str, *kinds: int) -> Flags:
     """Which events have a name with this prefix and one of these kinds."""
-    names = np.array([n.startswith(prefix) for n in events.names], dtype=bool)
+    return _matching(events, lambda name: name.startswith(prefix), *kinds)
+
+
+def _matching(events: Events, test: Callable[[str], bool], *kinds: int) -> Flags:
+    names = np.array([test(n) for n in events.names], dtype=bool)
     flags: Flags = names[events.name] & np.isin(events.kind, kinds)
     return flags
 
@@ -177,7 +182,8 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     astray = in_node & ~(has_forward & ((module >= 0) | (row >= 0)))
     row[astray] = ASTRAY
     rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
-    for code, at in ((ACCUMULATION, _accumulation(events)), (SUM, _sums(events, nesting))):
+    accumulation = _matching(events, lambda n: n.removeprefix(EVALUATE) == ACCUMULATE, OP)
+    for code, at in ((ACCUMULATION, accumulation), (SUM, _sums(events, nesting))):
         inner = innermost(at, nesting.parent)
         own = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
         module[own], forward[own] = UNKNOWN, UNKNOWN
@@ -188,23 +194,14 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     return Credit(module, row, phase, iteration, rule, forward)
 
 
-def _accumulation(events: Events) -> Flags:
-    names = np.array([n.removeprefix(EVALUATE) == ACCUMULATE for n in events.names], dtype=bool)
-    flags: Flags = names[events.name] & (events.kind == OP)
-    return flags
-
-
 def _sums(events: Events, nesting: Nesting) -> Flags:
     """Additions that the engine itself makes: right under ``evaluate_function``, beside the node.
 
     There gradients of a value that was used more than once meet: a residual connection, a weight
     that two modules share.
     """
-    names = np.array([n in SUMS for n in events.names], dtype=bool)
-    engine = named(events, EVALUATE, OP)
-    around = nesting.parent
-    flags: Flags = names[events.name] & (events.kind == OP) & (around >= 0) & engine[around]
-    return flags
+    engine, around = named(events, EVALUATE, OP), nesting.parent
+    return _matching(events, SUMS.__contains__, OP) & (around >= 0) & engine[around]
 
 
 def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:

@@ -53,16 +53,16 @@ def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = (
 
 
 def kernels_alone(
-    found: Sequence[closure.Span], counts: Mapping[int, int], latency: Measured
+    spans: Sequence[closure.Span], counts: Mapping[int, int], latency: Measured
 ) -> Check | None:
     """Check (iii) of a model that launches as it goes: its traced kernels, without the gaps that
     the tracer's host cost makes, against the same work queued whole without a tracer.
 
-    A kernel takes `BETWEEN_NS` of the queued time besides its own. `found` and `counts`
+    A kernel takes `BETWEEN_NS` of the queued time besides its own. `spans` and `counts`
     (operations) are by traced iteration. None where nothing was queued.
     """
     alone = summarise(latency.queued_ns)
-    busy = sorted((s.operations - s.overlaps, counts.get(s.iteration, 0)) for s in found)
+    busy = sorted((s.operations - s.overlaps, counts.get(s.iteration, 0)) for s in spans)
     if alone is None or not busy:
         return None
     traced, count = busy[(len(busy) - 1) // 2]

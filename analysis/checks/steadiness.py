@@ -81,24 +81,20 @@ def judge(
 def evidence(which: Mapping[str, tuple[Sequence[int], Sequence[int]]]) -> str:
     """Which of these series (samples, and how many each process took) have not settled, and what is
     wrong with each first of all, for a sentence; empty where all have."""
-    told = []
-    for name, (samples, of) in which.items():
-        found = judge(samples, of=of)
-        if found is not None and found.faults:
-            told.append(f"{name} {found.faults[0]}")
-    return "; ".join(told)
+    judged = {name: judge(samples, of=of) for name, (samples, of) in which.items()}
+    return "; ".join(f"{name} {s.faults[0]}" for name, s in judged.items() if s and s.faults)
 
 
 def _drift(parts: Sequence[Sequence[int]], target: float) -> float | None:
     """The second half's median over the first's, of the process that drifts most; null: none."""
-    found = []
+    drifts = []
     for part in parts:
         if trend(part):
             half = len(part) // 2
             first, second = median(sorted(part[:half])), median(sorted(part[-half:]))
             if first and second and abs(second - first) > 2 * target * min(first, second):
-                found.append(second / first)
-    return max(found, key=lambda d: max(d, 1 / d), default=None)
+                drifts.append(second / first)
+    return max(drifts, key=lambda d: max(d, 1 / d), default=None)
 
 
 def _levels(ordered: Sequence[int]) -> list[Level]:
@@ -114,24 +110,22 @@ def _levels(ordered: Sequence[int]) -> list[Level]:
     return [Level(median(part), len(part) / n) for part in (ordered[:cut], ordered[cut:])]
 
 
-def _faults(found: Steadiness, whole: Stat) -> list[str]:
-    said = []
-    if found.drift is not None:
-        said.append(f"drifts: second half {times(found.drift)} the first")
-    if found.levels:
-        low, high = found.levels
-        said.append(
+def _faults(series: Steadiness, whole: Stat) -> list[str]:
+    faults = []
+    if series.drift is not None:
+        faults.append(f"drifts: second half {times(series.drift)} the first")
+    if series.levels:
+        low, high = series.levels
+        faults.append(
             f"has two levels: {percent(low.share)} of samples near {time(low.ns)}, "
             f"{percent(high.share)} near {time(high.ns)}"
         )
-    elif whole.n >= FEWEST_SPREAD and found.p90_ns - found.p10_ns > SPREAD * whole.median:
-        said.append(
-            f"is scattered: the middle 80 % lie between {time(found.p10_ns)} and "
-            f"{time(found.p90_ns)}"
-        )
-    width, target = found.width, found.target
+    elif whole.n >= FEWEST_SPREAD and series.p90_ns - series.p10_ns > SPREAD * whole.median:
+        low_ns, high_ns = time(series.p10_ns), time(series.p90_ns)
+        faults.append(f"is scattered: the middle 80 % lie between {low_ns} and {high_ns}")
+    width, target = series.width, series.target
     if width is not None and target is not None and width > target:
         asked = f"has an interval wider than asked: ±{percent(width)}, asked ±{percent(target)}"
-        few = f", its {whole.n} samples worth {found.effective} independent ones"
-        said.append(asked + (few if found.effective < whole.n else ""))
-    return said
+        few = f", its {whole.n} samples worth {series.effective} independent ones"
+        faults.append(asked + (few if series.effective < whole.n else ""))
+    return faults

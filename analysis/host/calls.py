@@ -84,27 +84,26 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     start = rows["start_ns"].to_numpy()
     end = start + rows["duration_ns"].to_numpy()
     views = _views(host)
-    known: list[tuple[int, _Iteration, Integers]] = []
+    known: list[tuple[int, tuple[int, int], Integers, dict[str, int]]] = []
     for number, here in by_value(rows["iteration"].to_numpy()):
         if (launch[here] < 0).any():
             continue  # an iteration with an operation that nobody launched has no known begin
-        one = _iteration(start[here], end[here], launch[here], calls)
-        known.append((number, one, np.unique(calls.thread[launch[here]])))
+        window, own = _iteration(start[here], end[here], launch[here], calls)
+        known.append((number, window, np.unique(calls.thread[launch[here]]), own))
     if not known:
         return None
-    begins = sorted(one.window[0] for _, one, _ in known)
+    begins = sorted(begin for _, (begin, _), _, _ in known)
     values: dict[str, list[int]] = {}
-    for _, one, threads in known:
-        begin, last = one.window
+    for _, (begin, last), threads, own in known:
         window = (begin, min([last, *begins[bisect_right(begins, begin) :][:1]]))
-        one.values.update({k: v.within(window, threads) for k, v in views.items()})
-        for name, value in one.values.items():
+        own |= {k: v.within(window, threads) for k, v in views.items()}
+        for name, value in own.items():
             values.setdefault(name, []).append(value)
     missing = dict(host.missing)
     absent = {k: None for k in (*LIBRARIES, "waits") if k not in values}
     if SYSTEM in missing:
         missing["waits"] = missing.pop(SYSTEM)
-    return Measured([number for number, _, _ in known], {**values, **absent}, missing)
+    return Measured([number for number, *_ in known], {**values, **absent}, missing)
 
 
 def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
@@ -133,14 +132,10 @@ def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:
     return launch
 
 
-@dataclass
-class _Iteration:
-    window: tuple[int, int]
-    values: dict[str, int]
-
-
-def _iteration(start: Integers, end: Integers, launch: Integers, calls: HostCalls) -> _Iteration:
-    """What the operations and their launches alone tell."""
+def _iteration(
+    start: Integers, end: Integers, launch: Integers, calls: HostCalls
+) -> tuple[tuple[int, int], dict[str, int]]:
+    """Begin and end, and the values that the operations and their launches alone tell."""
     issuing = np.unique(launch)
     begin, issued = int(calls.start[issuing].min()), int(calls.end[issuing].max())
     order = np.argsort(start, kind="stable")
@@ -149,19 +144,16 @@ def _iteration(start: Integers, end: Integers, launch: Integers, calls: HostCall
     gap = np.maximum(start[1:] - done[:-1], 0)
     waited = np.clip(returned[1:] - done[:-1], 0, gap)
     span = int(done[-1] - start[0])
-    return _Iteration(
-        (begin, max(issued, int(done[-1]))),
-        {
-            "launches": len(issuing),
-            "operations": len(start),
-            "issue": issued - begin,
-            "span": span,
-            "busy": span - int(gap.sum()),
-            "idle": int(gap.sum()),
-            "idle_for_host": int(waited.sum()),
-            "gaps": int((gap > 0).sum()),
-        },
-    )
+    return (begin, max(issued, int(done[-1]))), {
+        "launches": len(issuing),
+        "operations": len(start),
+        "issue": issued - begin,
+        "span": span,
+        "busy": span - int(gap.sum()),
+        "idle": int(gap.sum()),
+        "idle_for_host": int(waited.sum()),
+        "gaps": int((gap > 0).sum()),
+    }
 
 
 class _View:
@@ -186,16 +178,13 @@ class _View:
 
 def _views(host: Host) -> dict[str, _View]:
     """The sorts of calls that are shown, as far as the capture has them."""
-    views = {}
-    cuda = host.calls[CUDA]
+    cuda, system = host.calls[CUDA], host.calls.get(SYSTEM)
     kind_of = np.array([CALLS.index(_kind(n)) for n in cuda.names] or [0])[cuda.name]
-    for code, kind in enumerate(CALLS):
-        views[kind] = _View(cuda, kind_of == code)
+    views = {kind: _View(cuda, kind_of == code) for code, kind in enumerate(CALLS)}
     for library in LIBRARIES:
         calls = host.calls.get(library)
         if calls is not None:
             views[library] = _View(calls, np.full(len(calls), True))
-    system = host.calls.get(SYSTEM)
     if system is not None:
         waits = np.array([n in WAITS for n in system.names] or [False])[system.name]
         views["waits"] = _View(system, waits)

@@ -72,19 +72,15 @@ def working_units(flow: Flow, claims: Claims, after: list[int]) -> list[tuple[in
         and not flow.is_movement(i)
         and (flow.inputs_known or after[i] != NEVER or flow.nodes[i].op in HEAVY)
     ]
-    units: list[tuple[int, ...]] = [(i,) for i in nodes]
-    place = {i: k for k, i in enumerate(nodes)}
-    gone: set[int] = set()
-    for k, i in enumerate(nodes):
-        if flow.nodes[i].op not in MATRIX | CONVOLUTION or len(flow.consumers[i]) != 1:
-            continue
-        follower = flow.consumers[i][0]
-        if (
-            flow.nodes[follower].op == "Add"
-            and follower in place
-            and flow.producers[follower] == (i,)
-            and flow.nodes[follower].module == flow.nodes[i].module
-        ):
-            units[k] = (i, follower)
-            gone.add(place[follower])
-    return [u for k, u in enumerate(units) if k not in gone]
+    free = set(nodes)
+    biased = {
+        i: add
+        for i in nodes
+        if flow.nodes[i].op in MATRIX | CONVOLUTION and len(flow.consumers[i]) == 1
+        for add in free.intersection(flow.consumers[i])
+        if flow.nodes[add].op == "Add"
+        and flow.producers[add] == (i,)
+        and flow.nodes[add].module == flow.nodes[i].module
+    }
+    added = set(biased.values())
+    return [(i, biased[i]) if i in biased else (i,) for i in nodes if i not in added]

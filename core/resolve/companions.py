@@ -13,12 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
-from math import comb
+from math import comb, prod
 
 from .claims import Claims
 from .flow import Flow, met
 from .model import RawLayer
-from .spelling import Speller, parts, unnamed_layer
+from .spelling import Speller, parts
 
 _EXPORTED = re.compile(r"node_([A-Za-z][A-Za-z_]*?)(?:_\d+)?")
 # torch's word for what ONNX calls otherwise; else the word is the operator's name.
@@ -32,12 +32,13 @@ _OPERATORS = {
 _MOST = 2_000  # ways to choose that are tried
 
 
-def strangers(name: str, speller: Speller) -> list[str]:
-    """The parts of a layer's name that are nodes of another export than the graph's."""
+def strangers(name: str, speller: Speller) -> list[tuple[str, str]]:
+    """The parts of a layer's name that are nodes of another export than the graph's, and the
+    operator's word in each."""
     return [
-        p
-        for p in parts(name)
-        if _EXPORTED.fullmatch(p) and unnamed_layer(p) is None and not speller.find(p)
+        (part, match[1].lower())
+        for part in parts(name)
+        if (match := _EXPORTED.fullmatch(part)) and not speller.find(part)
     ]
 
 
@@ -47,22 +48,20 @@ def companions(layers: Sequence[RawLayer], flow: Flow, speller: Speller, claims:
         if not claims.of_layer[p]:
             continue
         listed = strangers(layer.name, speller)
-        chosen = _chosen(p, listed, flow, claims) if listed else ()
+        chosen = _chosen(p, [word for _, word in listed], flow, claims) if listed else ()
         if chosen:
-            why = f"beside what is known of it, the only nodes of the operators of {listed[0]}"
+            why = f"beside what is known of it, the only nodes of the operators of {listed[0][0]}"
             why += f" and {len(listed) - 1} more that it lists" if len(listed) > 1 else ""
             claims.add(p, chosen, "elimination", why)
 
 
 def _chosen(p: int, listed: Sequence[str], flow: Flow, claims: Claims) -> tuple[int, ...]:
-    """The nodes that the listed names can be; empty where there is no way or more than one."""
-    wanted = Counter(_word(name) for name in listed)
+    """The nodes of the listed operators; empty where there is no way to choose, or several."""
+    wanted = Counter(listed)
     own = set(claims.of_layer[p])
     near = _around(own, flow, claims, len(listed))
     pools = {word: [i for i in near if _can_be(word, flow.nodes[i].op)] for word in wanted}
-    ways = 1
-    for word, count in wanted.items():
-        ways *= comb(len(pools[word]), count)
+    ways = prod(comb(len(pools[word]), count) for word, count in wanted.items())
     if not 0 < ways <= _MOST:
         return ()
     each = (combinations(pools[word], count) for word, count in wanted.items())
@@ -73,11 +72,6 @@ def _chosen(p: int, listed: Sequence[str], flow: Flow, claims: Claims) -> tuple[
         and _hang_together(nodes, own, flow)
     ]
     return tuple(sorted(choices[0])) if len(choices) == 1 else ()
-
-
-def _word(name: str) -> str:
-    match = _EXPORTED.fullmatch(name)
-    return (match[1] if match else name).lower()
 
 
 def _can_be(word: str, op: str) -> bool:
@@ -107,10 +101,5 @@ def _beside(i: int, flow: Flow) -> Iterator[int]:
 
 
 def _hang_together(nodes: set[int], own: set[int], flow: Flow) -> bool:
-    reached, pending = set(), list(own)
-    while pending:
-        for n in _beside(pending.pop(), flow):
-            if n in nodes and n not in reached:
-                reached.add(n)
-                pending.append(n)
-    return reached == nodes
+    beside = {i: list(_beside(i, flow)) for i in (*own, *nodes)}
+    return nodes <= set(met(own, beside, nodes.__contains__))

@@ -6,7 +6,7 @@ data edge, so the nodes that only build shapes are nobody's neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from ..nodes import NodeGraph
@@ -81,9 +81,10 @@ class Flow:
         return after, before
 
 
-def met(
-    nodes: Iterable[int], edges: Sequence[Sequence[int]], through: Callable[[int], bool]
-) -> Iterator[int]:
+_Edges = Sequence[Sequence[int]] | Mapping[int, Sequence[int]]
+
+
+def met(nodes: Iterable[int], edges: _Edges, through: Callable[[int], bool]) -> Iterator[int]:
     """The nodes that a walk from `nodes` along `edges` meets, each once; it goes on only from the
     first ones and from those that it may go `through`."""
     pending = list(nodes)

@@ -49,7 +49,13 @@ class _Resolver:
         self.by_index()
         self.by_boundary()
         companions.companions(self.layers, self.flow, self.speller, self.claims)
-        moving, working = self.open_layers()
+        unclaimed = [p for p, own in enumerate(self.claims.of_layer) if not own]
+        moving = [p for p in unclaimed if self.tensors.moving[p]]
+        working = [
+            p
+            for p in unclaimed
+            if not self.tensors.moving[p] and foreign_range(self.layers[p].name) is None
+        ]
         while True:
             before = len(working)
             words.spelled_out(self.layers, self.flow, self.claims)
@@ -153,11 +159,9 @@ class _Resolver:
             if not layer.inputs or not layer.outputs:
                 continue
             region = boundary.between(p, layer, self.flow, self.tensors, self.claims, alone=False)
-            own = self.claims.of_layer[p]
-            if own.keys() <= set(region.nodes):
-                more = [i for i in region.nodes if not self.claims.claimed(i)]
-                if more:
-                    self.claims.add(p, more, "boundary", region.why)
+            more = [i for i in region.nodes if not self.claims.claimed(i)]
+            if more and self.claims.of_layer[p].keys() <= set(region.nodes):
+                self.claims.add(p, more, "boundary", region.why)
 
     def foreign(self, p: int, ends: tuple[str, str], reason: str) -> boundary.Region:
         """A ForeignNode of which only the two ends are known."""
@@ -185,19 +189,6 @@ class _Resolver:
                 name = self.flow.nodes[i].name
                 why = f"{name} lies between nodes that the layer names"
                 self.claims.add(after[i], (i,), "boundary", why)
-
-    def open_layers(self) -> tuple[list[int], list[int]]:
-        """The layers without nodes so far: (those that only move data, the others)."""
-        moving: list[int] = []
-        working: list[int] = []
-        for p, layer in enumerate(self.layers):
-            if self.claims.of_layer[p]:
-                continue
-            if self.tensors.moving[p]:
-                moving.append(p)
-            elif foreign_range(layer.name) is None:
-                working.append(p)
-        return moving, working
 
     def resolution(self, p: int, carried: Carried | None) -> Resolution:
         layer = self.layers[p]
