@@ -12,21 +12,20 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Comparison, Cost, ModuleRow
-from . import answer, bars, cells, counted, ledger, panels, payload, roofline_plot, sentences, sweep
+from ..model.comparison import Comparison, Cost
+from . import answer, bars, contents, payload, roofline_plot
 from .headline import Sentence
+from .templates import FOLDER, environment
 
-_HERE = Path(__file__).parent
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
 RATIOS_SHOWN = 4
@@ -42,41 +41,30 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
-    comparisons = answer.comparisons(view)
+    shown = contents.of(view, headline)
     rows = [view.modules[i] for i in payload.visible_rows(data)]
-    doubts = {s.key: "; ".join(lead.doubts(s)) for s in view.sides}
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            view=view,
-            headline=headline,
-            timeline=timeline,
-            labels={s.key: s.label for s in view.sides},
-            figures=_figures(view),
-            comparisons=comparisons,
-            comparisons_head=answer.head(comparisons),
-            answer_cells=answer.cells,
-            panels=[_panel(view, p, rows) for p in panels.panels(view)],
-            first_panel=data["first"],
-            sentences=sentences.of(view),
-            notes=[formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING]
-            + ([formatting.LOOSE] if any(doubts.values()) else []),
-            doubts=doubts,
-            smallest=SMALL,
-            layers=sorted(view.layers, key=lambda r: -(r.time.median or 0))[:LAYERS_WITHOUT_SCRIPT],
-            rules=payload.RULES,
-            sweep=sweep.shown(view),
-            told=partial(panels.told, view),
-            why=_why(view),
-            counted=payload.counted_rows(view),
-            manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
-            # The package's own files, and JSON that `embedded` left no markup in.
-            css=Markup(_asset("page.css")),
-            script=Markup(script),
-            digest=digest,
-            data=Markup(embedded(data)),
-        )
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        **shown,
+        timeline=timeline,
+        figures=_figures(shown["comparisons"], view, shown["checks"]),
+        charts={
+            p["key"]: [_chart(view, c) for c in bars.charts(view, p["sides"])]
+            for p in shown["panels"]
+        },
+        rows=rows,
+        first_panel=data["first"],
+        smallest=SMALL,
+        layers_shown=LAYERS_WITHOUT_SCRIPT,
+        rules=payload.RULES,
+        plots=[roofline_plot.drawing(s) for s in view.counters["sides"]] if view.counters else [],
+        counted=payload.counted_rows(view),
+        manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
+        # The package's own files, and JSON that `embedded` left no markup in.
+        css=Markup(_asset("page.css")),
+        script=Markup(script),
+        digest=digest,
+        data=Markup(embedded(data)),
     )
 
 
@@ -97,43 +85,23 @@ def _script() -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
-    env = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters |= {
-        "time": formatting.time,
-        "exact": formatting.exact,
-        "interval": cells.interval,
-        "pc": formatting.percent,
-        "num": formatting.number,
-        "ratio": formatting.ratio,
-        "cost": cells.cost,
-        "cost_exact": cells.cost_exact,
-        "cost_interval": cells.cost_interval,
-        "words": formatting.words,
-        "vis": formatting.visible,
-        "short": formatting.short,
-        "when": formatting.when,
-        "breaks": _breaks,
-        "tie": _tie,
-    }
+    env = environment()
+    env.filters |= {"breaks": _breaks, "tie": _tie}
     env.globals |= {"meter": _meter, "module_name": _module_name, "whole": _whole}
     return env
 
 
-def _figures(view: Comparison) -> list[dict[str, str]]:
+def _figures(
+    comparisons: Sequence[answer.Row], view: Comparison, checks: dict[str, int]
+) -> list[dict[str, str]]:
     """The few numbers to see first."""
     result = []
-    for r in answer.comparisons(view)[:RATIOS_SHOWN]:
+    for r in comparisons[:RATIOS_SHOWN]:
         known = r["interval"] != formatting.UNKNOWN
         same = r["alike"]
         note = r["note"].removeprefix(lead.ALIKE).removeprefix("; ") if same else r["note"]
@@ -148,15 +116,13 @@ def _figures(view: Comparison) -> list[dict[str, str]]:
                 "tone": "",
             }
         )
-    checks = [c for s in view.sides for c in s.checks if c.name != ledger.PRECISION]
-    verdicts = [c.ok for c in checks]
-    if verdicts:
-        bad, unknown = verdicts.count(False), verdicts.count(None)
+    passed, bad, unknown = checks.values()
+    if passed or bad or unknown:
         left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []
         left += [f"{unknown} not checked"] if unknown else []
         result.append(
             {
-                "value": f"{verdicts.count(True)} of {len(verdicts)}",
+                "value": f"{passed} of {passed + bad + unknown}",
                 "unit": "",
                 "what": "checks add up",
                 "against": "",
@@ -178,31 +144,6 @@ def _figures(view: Comparison) -> list[dict[str, str]]:
             }
         )
     return result
-
-
-def _panel(view: Comparison, panel: panels.Panel, rows: Sequence[ModuleRow]) -> dict[str, Any]:
-    """What the page shows of one panel: its ledger, its drawings, and the rows that it has."""
-
-    def seen(costs: Mapping[str, Cost]) -> bool:
-        return not costs or any(s.key in costs for s in panel["sides"])
-
-    return {
-        **panel,
-        "groups": ledger.groups(panel["sides"]),
-        "charts": [_chart(view, c) for c in bars.charts(view, panel["sides"])],
-        "rows": [m for m in rows if seen(m.costs)],
-        "kinds": [k for k in view.kinds if seen(k.costs)],
-    }
-
-
-def _why(view: Comparison) -> dict[str, Any] | None:
-    """The counters as text, with a drawing for each side."""
-    found, shown = view.counters, counted.shown(view)
-    if found is None or shown is None:
-        return None
-    drawn = [roofline_plot.drawing(s) for s in found["sides"]]
-    sides = [{**s, "plot": d} for s, d in zip(shown["sides"], drawn, strict=True)]
-    return {**shown, "sides": sides}
 
 
 def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:

@@ -98,6 +98,16 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     return result
 
 
+def tally(sides: Sequence[Side]) -> dict[str, int]:
+    """How many checks passed, failed and could not be made, without those of the precision."""
+    verdicts = [c.ok for s in sides for c in s.checks if c.name != PRECISION]
+    return {
+        "passed": verdicts.count(True),
+        "failed": verdicts.count(False),
+        "unknown": verdicts.count(None),
+    }
+
+
 def closure(side: Side, check: str) -> Check | None:
     """The side's check of that name, or null."""
     return next((c for c in side.checks if c.name == check), None)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from ..model.comparison import Comparison, Side
+from ..model.comparison import Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -46,6 +46,11 @@ def panels(view: Comparison) -> list[Panel]:
         ordered = sorted([*here, *reference], key=lambda s: _place(s, precision))
         result.append({"key": key, "title": precision, "sides": ordered, "note": note})
     return result
+
+
+def seen(panel: Panel, row: ModuleRow | Kind) -> bool:
+    """Whether a row has a cost on one of the panel's sides; one without any cost is in each."""
+    return not row.costs or any(s.key in row.costs for s in panel["sides"])
 
 
 def first(view: Comparison, among: Sequence[Panel]) -> int:
