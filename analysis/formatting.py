@@ -106,7 +106,7 @@ def spoken_time(ns: float | None) -> str:
     return "unknown" if ns is None else time(ns).replace("−", "-")
 
 
-def time_range(low: float | None, high: float | None) -> str:
+def time_range(low: float | None, high: float | None, between: str = " – ") -> str:
     """``1.20 – 1.85 ms``; one value where both are written alike; "–" where both are unknown."""
     if low is None or high is None or not (known(low) and known(high)):
         return time(high if low is None or not known(low) else low)
@@ -114,8 +114,9 @@ def time_range(low: float | None, high: float | None) -> str:
     if (a, a_unit) == (b, b_unit):
         return f"{a} {a_unit}"
     if a == "0":
-        return f"0 – {b} {b_unit}"
-    return f"{a} – {b} {b_unit}" if a_unit == b_unit else f"{a} {a_unit} – {b} {b_unit}"
+        return f"0{between}{b} {b_unit}"
+    first = a if a_unit == b_unit else f"{a} {a_unit}"
+    return f"{first}{between}{b} {b_unit}"
 
 
 def exact(ns: float | None) -> str:

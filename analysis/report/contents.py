@@ -7,30 +7,28 @@ from functools import partial
 from typing import Any
 
 from .. import formatting
-from ..comparison import lead
 from ..model.comparison import Comparison
-from . import answer, counted, ledger, panels, sentences, sweep
+from . import answer, counted, doubts, ledger, panels, sentences, sweep
 from .headline import Sentence
 
 
 def of(view: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
     """The variables that both templates use: the view, and the rows of text made from it."""
     comparisons = answer.comparisons(view)
-    doubts = {s.key: "; ".join(lead.doubts(s)) for s in view.sides}
+    unsettled = {s.key: "; ".join(doubts.series(s)) for s in view.sides}
     return {
         "view": view,
         "headline": headline,
         "labels": {s.key: s.label for s in view.sides},
-        "doubts": doubts,
+        "doubts": unsettled,
         "comparisons": comparisons,
-        "comparisons_head": answer.head(comparisons),
-        "answer_cells": answer.cells,
+        "comparison_table": answer.table(comparisons),
         "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(view)],
         "seen": panels.seen,
         "checks": ledger.tally(view.sides),
         "sentences": sentences.of(view),
         "notes": [formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING],
-        "loose": formatting.LOOSE if any(doubts.values()) else "",
+        "loose": formatting.LOOSE if any(unsettled.values()) else "",
         "layers": sorted(view.layers, key=lambda r: -(r.time.median or 0)),
         "why": counted.shown(view),
         "sweep": sweep.shown(view),

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from .. import formatting
 from ..comparison import lead
 from ..model.comparison import Comparison, Cost
-from . import answer, bars, contents, payload, roofline_plot
+from . import answer, bars, contents, doubts, ledger, payload, roofline_plot
 from .headline import Sentence
 from .templates import FOLDER, environment
 
@@ -47,7 +47,7 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
     return template.render(
         **shown,
         timeline=timeline,
-        figures=_figures(shown["comparisons"], view, shown["checks"]),
+        figures=_figures(view),
         charts={
             p["key"]: [_chart(view, c) for c in bars.charts(view, p["sides"])]
             for p in shown["panels"]
@@ -96,27 +96,25 @@ def _environment() -> Environment:
     return env
 
 
-def _figures(
-    comparisons: Sequence[answer.Row], view: Comparison, checks: dict[str, int]
-) -> list[dict[str, str]]:
+def _figures(view: Comparison) -> list[dict[str, str]]:
     """The few numbers to see first."""
     result = []
-    for r in comparisons[:RATIOS_SHOWN]:
-        known = r["interval"] != formatting.UNKNOWN
-        same = r["alike"]
-        note = r["note"].removeprefix(lead.ALIKE).removeprefix("; ") if same else r["note"]
-        sure = f"95 %: {r['interval']}" if known else "interval unknown"
+    sides = {s.key: s for s in view.sides}
+    for r in answer.ordered(view)[:RATIOS_SHOWN]:
+        row, alike = answer.row(r, sides), lead.alike(r)
+        known = row["interval"] != formatting.UNKNOWN
+        sure = f"95 %: {row['interval']}" if known else "interval unknown"
         result.append(
             {
-                "value": r["ratio"],
-                "unit": lead.ALIKE if same else "as fast",
-                "what": r["side"],
-                "against": f"{'from' if same else 'as'} {r['against']}",
-                "sure": "; ".join(filter(None, (sure, note))),
+                "value": row["ratio"],
+                "unit": doubts.ALIKE if alike else "as fast",
+                "what": row["side"],
+                "against": f"{'from' if alike else 'as'} {row['against']}",
+                "sure": "; ".join([sure, *doubts.of_sides(sides.get(r.over), sides.get(r.under))]),
                 "tone": "",
             }
         )
-    passed, bad, unknown = checks.values()
+    passed, bad, unknown = ledger.tally(view.sides)
     if passed or bad or unknown:
         left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []
         left += [f"{unknown} not checked"] if unknown else []

@@ -6,7 +6,7 @@ Both renderers show the same rows. No number is made here except the words for o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from .. import formatting
 from ..comparison import lead
@@ -90,7 +90,7 @@ def groups(sides: Sequence[Side]) -> list[Group]:
         _row("Computed in", [_precisions(s) for s in sides]),
         _row("Verdict", [_asked(s) for s in sides], total=True),
     ]
-    if not any(closure(s, PRECISION) for s in sides):
+    if not any(check_of(s, PRECISION) for s in sides):
         del precision[-1]
     result.append({"title": "Precision", "note": "by share of time", "rows": precision})
     if any(s.parity for s in sides):
@@ -98,19 +98,23 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     return result
 
 
-def tally(sides: Sequence[Side]) -> dict[str, int]:
+class Tally(NamedTuple):
     """How many checks passed, failed and could not be made, without those of the precision."""
+
+    passed: int
+    failed: int
+    unknown: int
+
+
+def tally(sides: Sequence[Side]) -> Tally:
+    """The checks of all these sides."""
     verdicts = [c.ok for s in sides for c in s.checks if c.name != PRECISION]
-    return {
-        "passed": verdicts.count(True),
-        "failed": verdicts.count(False),
-        "unknown": verdicts.count(None),
-    }
+    return Tally(verdicts.count(True), verdicts.count(False), verdicts.count(None))
 
 
-def closure(side: Side, check: str) -> Check | None:
-    """The side's check of that name, or null."""
-    return next((c for c in side.checks if c.name == check), None)
+def check_of(side: Side, name: str) -> Check | None:
+    """The side's check of that name, or None."""
+    return next((c for c in side.checks if c.name == name), None)
 
 
 def _checks(sides: Sequence[Side]) -> list[str]:
@@ -142,14 +146,14 @@ def _estimate(side: Side, which: str) -> Cell:
     if formatting.known(e.low) and formatting.known(e.high):
         exact += f", 95 % {formatting.exact(e.low)} to {formatting.exact(e.high)}"
     # What is wrong with it is a sentence: see `sentences`.
-    faults = lead.unsettled(side, which)
+    faults = lead.faults(side, which)
     exact = "; ".join([exact, *faults])
     tone = "none" if faults else ""
     return _cell(formatting.time(e.median), sub=cells_.interval(e), exact=exact, tone=tone)
 
 
 def _check(check: str, sides: Sequence[Side]) -> list[Row]:
-    found = [closure(s, check) for s in sides]
+    found = [check_of(s, check) for s in sides]
     names = dict.fromkeys(name for c in found if c for name, _ in c.terms)
     rows = []
     for name in names:
@@ -187,7 +191,7 @@ def _precisions(side: Side) -> Cell:
         else f"{formatting.short(name, 40)} {formatting.percent(share)}"
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
-    audit = closure(side, PRECISION)
+    audit = check_of(side, PRECISION)
     if audit is not None and audit.ok is not None:
         wrong = not audit.ok  # "unknown" of kernels whose name tells nothing is no verdict
     else:
@@ -200,7 +204,7 @@ _ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
 
 
 def _asked(side: Side) -> Cell:
-    found = closure(side, PRECISION)
+    found = check_of(side, PRECISION)
     if found is None:
         return _cell(formatting.UNKNOWN)
     return _cell(_ASKED[found.ok], tone=TONES[found.ok])

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypedDict
 
-from ..comparison import lead
 from ..model.comparison import Comparison, Side
-from . import ledger, panels
+from . import doubts, ledger, panels
 
 HOST = "host side"
 CAPTURE = "capture by nsys"
@@ -37,9 +36,8 @@ def of(view: Comparison) -> list[Said]:
         keys.setdefault((tone, check, text, tabled), []).append(side.key)
 
     for s in view.sides:
-        doubts = lead.doubts(s)
-        if doubts:
-            add(s, "latency", f"Not settled: {'; '.join(doubts)}.", "none", tabled=False)
+        if faults := doubts.series(s):
+            add(s, "latency", f"Not settled: {'; '.join(faults)}.", "none", tabled=False)
         for c in s.checks:
             if c.text:
                 add(
