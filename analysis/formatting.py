@@ -143,6 +143,11 @@ def percent(share: float | None) -> str:
     return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"
 
 
+def filled(form: str, figures: Sequence[float | str]) -> str:
+    """A sentence with its figures, a share or a name for each {}."""
+    return form.format(*(f if isinstance(f, str) else percent(f) for f in figures))
+
+
 def number(value: Any) -> str:
     """A plain number with at most three significant digits, integers whole."""
     if not known(value):

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from ..costs.iterations import iterations_of, stat
 from ..costs.kernel_precisions import compute_precisions
-from ..formatting import percent
-from ..model.comparison import Check
+from ..formatting import filled, percent
+from ..model.comparison import Check, Wording
 
 CHECK = "precision"
 UNKNOWN = "unknown"
@@ -100,9 +100,12 @@ def check(asked: str, ran: KernelTime | None, *, claims: bool, label: str) -> Ch
     other = {p: s for p, s in told.items() if p != asked}
     if other:
         text = f"Kernels that multiply ran in more than {asked}: {shares} of kernel time."
-    else:
-        text = f"Every kernel whose name tells what it multiplies in ran {asked}: {shares} of time."
-    return _closure(ran, True, text)
+        return _closure(ran, True, text)
+    wording = Wording(_AS_ASKED, [asked, told[asked], asked])
+    return _closure(ran, True, filled(wording.form, wording.figures), wording)
+
+
+_AS_ASKED = "Every kernel whose name tells what it multiplies in ran {}: {} {} of time."
 
 
 def _wrong(asked: str, told: Mapping[str, float]) -> str | None:
@@ -116,9 +119,9 @@ def _shares(told: Mapping[str, float]) -> str:
     return ", ".join(f"{percent(s)} {p}" for p, s in sorted(told.items(), key=lambda i: -i[1]))
 
 
-def _closure(ran: KernelTime, ok: bool | None, text: str) -> Check:
+def _closure(ran: KernelTime, ok: bool | None, text: str, wording: Wording | None = None) -> Check:
     terms = [(f"{p} kernels", ns) for p, ns in ran.ns.items()]
-    return Check(CHECK, terms, None, None, None, ok, text)
+    return Check(CHECK, terms, None, None, None, ok, text, wording)
 
 
 def precision_run(layers: pa.Table | None) -> dict[str, float]:

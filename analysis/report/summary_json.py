@@ -19,8 +19,9 @@ from typing import Any, cast
 
 import msgspec
 
+from ..formatting import filled
 from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
-from . import answer
+from . import answer, sentences
 from .headline import Sentence
 
 _COUNTED = (
@@ -88,7 +89,7 @@ def figures(side: Side) -> dict[str, Any]:
         "rebuild_noise": side.rebuild_noise,
         "queued_median_ns": side.queued.median if side.queued is not None else None,
         "launch_bound": side.launch_bound,
-        "host": side.host,
+        "host": _host(side),
         "device": side.device,
         "traced_median_ns": traced.median,
         "operation_ns": side.operation_ns,
@@ -108,6 +109,13 @@ def figures(side: Side) -> dict[str, Any]:
         },
         "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
+
+
+def _host(side: Side) -> dict[str, Any] | None:
+    if side.host is None:
+        return None
+    wording = sentences.host(side.host, side.device)
+    return {**vars(side.host), "text": filled(wording.form, wording.figures)}
 
 
 def modules(view: Comparison) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from layerline.analysis.comparison import lead
 from layerline.analysis.comparison.build import build
 from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model, SideData
-from layerline.analysis.report import answer, cells, headline, ledger, payload
+from layerline.analysis.report import answer, cells, doubts, headline, ledger, payload
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
@@ -91,7 +91,7 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
     sides = {s.phase: s for s in eager_of(run, "train", "fp32", Problems()).sides}
     assert {p: s.target for p, s in sides.items()} == dict.fromkeys(sides, 0.1)
     view = build(list(sides.values()), Model("m", ["", "a"]))
-    faults = {s.phase: lead.unsettled(s) for s in view.sides}
+    faults = {s.phase: list(lead.faults(s)) for s in view.sides}
     assert "has an interval wider than asked" in faults["forward"][-1]
     assert faults["backward"] == faults["step"] == []
     # In the ledger, in its sentences, in the headline and over the modules' column.
@@ -110,7 +110,7 @@ def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
     (shown,) = made(side).sides
     rows = {r["label"]: r["cells"][0] for r in ledger.groups([shown])[0]["rows"]}
     assert rows["Unprofiled"]["tone"] == "" and rows["Traced"]["tone"] == "none"
-    (said,) = lead.doubts(shown)
+    (said,) = doubts.series(shown)
     assert said.startswith("while traced it has two levels: 50.0 % of samples near 10.0 ms")
     data = payload.build(made(side))
     assert data["sides"][0]["doubt"] == said

@@ -61,7 +61,7 @@ def test_every_row_of_a_markdown_table_has_all_its_cells(which: str) -> None:
 
 def test_a_hostile_name_reads_as_itself() -> None:
     for name in (*views.HOSTILE[:-1], "h.0/Add || h.1/Mul", "| a |"):
-        table = f"| a | b |\n| --- | --- |\n| {markdown.name(name)} | {markdown.text(name)} |\n"
+        table = f"| a | b |\n| --- | --- |\n| {markdown.code(name)} | {markdown.escaped(name)} |\n"
         found = [
             "".join(t.content for t in token.children)
             for token in _tokens(table)
