@@ -15,6 +15,11 @@ def interval(e: Estimate) -> str:
     return f"{time_range(e.low, e.high)}, n {e.n}"
 
 
+def whole(c: Cost | None) -> int:
+    """own + shared; 0 where it is unknown."""
+    return (c.own or 0) + (c.shared or 0) if c is not None and known(c.own) else 0
+
+
 def cost(c: Cost | None) -> str:
     """A module's cost, ``[own, own + shared]``: one time where nothing is shared."""
     if c is None or c.own is None or not known(c.own):

@@ -12,9 +12,9 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -22,7 +22,7 @@ from markupsafe import Markup
 from .. import formatting
 from ..comparison import lead
 from ..model.comparison import Comparison, Cost
-from . import answer, bars, contents, doubts, ledger, payload, roofline_plot
+from . import answer, bars, cells, contents, doubts, ledger, payload, roofline_plot
 from .headline import Sentence
 from .templates import FOLDER, environment
 
@@ -30,7 +30,6 @@ from .templates import FOLDER, environment
 SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
-SMALL = 0.03
 POOR_COVERAGE = 0.9
 # After a dot, slash, plus or underscore, but not within a number; page.elements.js has the same.
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
@@ -47,14 +46,11 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
     return template.render(
         **shown,
         timeline=timeline,
-        figures=_figures(view),
-        charts={
-            p["key"]: [_chart(view, c) for c in bars.charts(view, p["sides"])]
-            for p in shown["panels"]
-        },
+        figures=list(_figures(view)),
+        charts={p["key"]: bars.charts(view, p["sides"]) for p in shown["panels"]},
         rows=rows,
         first_panel=data["first"],
-        smallest=SMALL,
+        smallest=bars.SMALL,
         layers_shown=LAYERS_WITHOUT_SCRIPT,
         rules=payload.RULES,
         plots=[roofline_plot.drawing(s) for s in view.counters["sides"]] if view.counters else [],
@@ -92,100 +88,48 @@ def _asset(name: str) -> str:
 def _environment() -> Environment:
     env = environment()
     env.filters |= {"breaks": _breaks, "tie": _tie}
-    env.globals |= {"meter": _meter, "module_name": _module_name, "whole": _whole}
+    env.globals |= {"meter": _meter, "module_name": _module_name, "whole": cells.whole}
     return env
 
 
-def _figures(view: Comparison) -> list[dict[str, str]]:
-    """The few numbers to see first."""
-    result = []
+class _Figure(NamedTuple):
+    """A number to see first, what it is of, and how sure it is."""
+
+    value: str
+    what: str
+    sure: str
+    unit: str = ""
+    against: str = ""
+    tone: str = ""
+
+
+def _figures(view: Comparison) -> Iterator[_Figure]:
     sides = {s.key: s for s in view.sides}
     for r in answer.ordered(view)[:RATIOS_SHOWN]:
         row, alike = answer.row(r, sides), lead.alike(r)
         known = row["interval"] != formatting.UNKNOWN
-        sure = f"95 %: {row['interval']}" if known else "interval unknown"
-        result.append(
-            {
-                "value": row["ratio"],
-                "unit": doubts.ALIKE if alike else "as fast",
-                "what": row["side"],
-                "against": f"{'from' if alike else 'as'} {row['against']}",
-                "sure": "; ".join([sure, *doubts.of_sides(sides.get(r.over), sides.get(r.under))]),
-                "tone": "",
-            }
-        )
-    passed, bad, unknown = ledger.tally(view.sides)
-    if passed or bad or unknown:
-        left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []
+        interval = f"95 %: {row['interval']}" if known else "interval unknown"
+        sure = "; ".join([interval, *doubts.of_sides(sides.get(r.over), sides.get(r.under))])
+        unit, like = (doubts.ALIKE, "from") if alike else ("as fast", "as")
+        yield _Figure(row["ratio"], row["side"], sure, unit, f"{like} {row['against']}")
+    passed, failed, unknown = ledger.tally(view.sides)
+    if made := passed + failed + unknown:
+        left = [f"{failed} {'does' if failed == 1 else 'do'} not add up"] if failed else []
         left += [f"{unknown} not checked"] if unknown else []
-        result.append(
-            {
-                "value": f"{passed} of {passed + bad + unknown}",
-                "unit": "",
-                "what": "checks add up",
-                "against": "",
-                "sure": ", ".join(left) or "none left unchecked",
-                "tone": "bad" if bad else "",
-            }
-        )
-    covered = [s for s in view.sides if formatting.known(s.coverage)]
+        sure = ", ".join(left) or "none left unchecked"
+        tone = "bad" if failed else ""
+        yield _Figure(f"{passed} of {made}", "checks add up", sure, tone=tone)
+    covered = [(s.coverage, s.label) for s in view.sides if s.coverage is not None]
     if covered:
-        least = min(covered, key=lambda s: s.coverage or 0)
-        result.append(
-            {
-                "value": formatting.percent(least.coverage),
-                "unit": "",
-                "what": "of the time has a module",
-                "against": "",
-                "sure": f"the least: {least.label}",
-                "tone": "bad" if (least.coverage or 0) < POOR_COVERAGE else "",
-            }
-        )
-    return result
-
-
-def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:
-    """Bars with their widths in percent of the chart's longest; the names of those too small."""
-    sides = [*chart["sides"], *([chart["rest"]] if chart["rest"] else [])]
-    # Of the whole step a module has no line: its phases are there.
-    found = [(e, chart["sides"]) for e in bars.entries(view, chart["sides"])]
-    found += [(e, [s for s in sides if s.key in e["costs"]]) for e in bars.rest(view, chart)]
-    lengths = [[_whole(e["costs"].get(s.key)) or 0 for s in lines] for e, lines in found]
-    longest = max((ns for row in lengths for ns in row), default=0)
-    result: list[dict[str, Any]] = []
-    small: list[str] = []
-    for (e, lines), row in zip(found, lengths, strict=True):
-        if longest and max(row) < SMALL * longest:
-            small.append(e["name"])
-            continue
-        drawn: list[dict[str, Any]] = []
-        for s, whole in zip(lines, row, strict=True):
-            c = e["costs"].get(s.key)
-            own = (c.own or 0) if c else 0
-            share = 100 / longest if longest else 0
-            drawn.append(
-                {"side": s, "cost": c, "own": share * own, "shared": share * (whole - own)}
-            )
-        result.append({"name": e["name"] or "(model)", "count": e["count"], "lines": drawn})
-    return {
-        "title": chart["title"],
-        "sides": [s for s in sides if any(d["side"] is s for b in result for d in b["lines"])],
-        "colours": bars.colours(sides),
-        "bars": result,
-        "small": small,
-    }
-
-
-def _whole(c: Cost | None) -> int | None:
-    """own + shared, null where own is unknown."""
-    if c is None or c.own is None:
-        return None
-    return c.own + (c.shared or 0)
+        share, label = min(covered, key=lambda c: c[0])
+        tone = "bad" if share < POOR_COVERAGE else ""
+        value = formatting.percent(share)
+        yield _Figure(value, "of the time has a module", f"the least: {label}", tone=tone)
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:
     """Widths in percent of the side's whole: own, shared."""
-    whole = _whole(c)
+    whole = cells.whole(c)
     if c is None or not whole or not formatting.known(c.share):
         return 0.0, 0.0
     width = min(100.0, 100 * (c.share or 0))

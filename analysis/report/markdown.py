@@ -33,7 +33,7 @@ def render(view: Comparison, headline: Sequence[Sentence]) -> str:
     template = _environment().get_template("report.md.j2")
     text = template.render(
         **contents.of(view, headline),
-        ledger_notes={g["title"]: g["note"] for g in ledger.groups(view.sides) if g["note"]},
+        ledger_notes={g.title: g.note for g in ledger.groups(view.sides) if g.note},
         modules=_modules(view.modules),
         layers_shown=LAYERS_SHOWN,
         floors=any(r.floor for r in view.layers),

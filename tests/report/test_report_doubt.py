@@ -108,8 +108,8 @@ def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
     traced = dict(enumerate([10 * MS, 30 * MS] * 5))
     side = a_side("eager/fp32/step", "eager fp32 step", "step", steady(9 * MS), traced_ns=traced)
     (shown,) = made(side).sides
-    rows = {r["label"]: r["cells"][0] for r in ledger.groups([shown])[0]["rows"]}
-    assert rows["Unprofiled"]["tone"] == "" and rows["Traced"]["tone"] == "none"
+    rows = {r.label: r.cells[0] for r in ledger.groups([shown])[0].rows}
+    assert rows["Unprofiled"].tone == "" and rows["Traced"].tone == "none"
     (said,) = doubts.series(shown)
     assert said.startswith("while traced it has two levels: 50.0 % of samples near 10.0 ms")
     data = payload.build(made(side))

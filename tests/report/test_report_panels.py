@@ -11,7 +11,6 @@ import report_views
 from layerline.analysis.formatting import percent
 from layerline.analysis.report import (
     bars,
-    html,
     ledger,
     manifest,
     panels,
@@ -177,19 +176,16 @@ def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
     view = views.three_precisions()
     whole = rendering.comparison(view)
     (half,) = [p for p in panels.panels(whole) if p["key"] == "fp16"]
-    inference, training = (html._chart(whole, c) for c in bars.charts(whole, half["sides"]))
-    assert [s.label for s in inference["sides"]] == [
+    inference, training = bars.charts(whole, half["sides"])
+    assert [s.label for s in inference.sides] == [
         "ONNX Runtime CUDA fp16",
         "TensorRT fp16",
         "eager fp16",
     ]
     # The longest is a whole bar in each: 2 units of eager, 2 units of backward.
-    assert max(d["own"] for b in inference["bars"] for d in b["lines"]) == 100
-    assert [b["name"] for b in training["bars"]] == ["a", "b", "optimizer"]
-    widths = {
-        b["name"]: {d["side"].phase: round(d["own"], 1) for d in b["lines"]}
-        for b in training["bars"]
-    }
+    assert max(d.own for b in inference.bars for d in b.lines) == 100
+    assert [b.name for b in training.bars] == ["a", "b", "optimizer"]
+    widths = {b.name: {d.side.phase: round(d.own, 1) for d in b.lines} for b in training.bars}
     # Of 200 µs: a is 10 and 200, b 5 and 100, the optimizer 100.
     assert widths == {
         "a": {"forward": 5.0, "backward": 100.0},
@@ -201,9 +197,9 @@ def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
 def test_the_ledger_says_that_columns_of_check_ii_are_iterations_of_their_own() -> None:
     view = views.three_precisions()
     note = next(
-        g["note"]
+        g.note
         for g in ledger.groups(rendering.comparison(view).sides)
-        if g["title"].startswith("Check ii:")
+        if g.title.startswith("Check ii:")
     )
     assert "each column is one iteration" in note and "different iterations" in note
     assert note in rendering.markdown(view) and note in rendering.html(view)
