@@ -76,7 +76,7 @@ def _write(run: Run) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ...core.tables import write_parquet
     from ..pipeline import analyse
-    from ..report import counters_csv, headline, html, layers_csv, markdown
+    from ..report import headline, html, markdown, tables_csv
     from ..report.summary_json import summary
     from ..rundir import record
     from ..timeline import captures, writer
@@ -94,7 +94,7 @@ def _write(run: Run) -> None:
         write_parquet(more[0], counted)
     shown = result.view.counters
     if shown is not None and shown["sides"]:
-        write_text(more[1], counters_csv.render(result.view))
+        write_text(more[1], tables_csv.counters(result.view))
     made = captures.of_run(run, result.captures, counted)
     writer.write(run.file("report", TIMELINE), made)
     write_text(
@@ -102,7 +102,7 @@ def _write(run: Run) -> None:
         html.render(result.view, sentences, TIMELINE if made else None),
     )
     write_text(run.file("report", "report.md"), markdown.render(result.view, sentences))
-    write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
+    write_text(run.file("report", "layers.csv"), tables_csv.layers(result.view))
     figures = summary(result.view, sentences, result.doubtful)
     write_json(run.file("report", "summary.json"), figures)
     written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]

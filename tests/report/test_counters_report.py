@@ -29,7 +29,7 @@ from layerline.analysis.captures import counters
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
 from layerline.analysis.model.side import Model
-from layerline.analysis.report import counted, counters_csv, roofline_plot
+from layerline.analysis.report import counted, roofline_plot, tables_csv
 from layerline.analysis.roofline import bound
 from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
@@ -175,7 +175,7 @@ def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
 
 def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
     """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
-    said = counted.costliest(bound.side(views.capture(), rendering.comparison(views.view())))
+    said = counted.sentences(bound.side(views.capture(), rendering.comparison(views.view())))
     assert [name for name, _, _ in said] == ["h.*.ln", "h.*.fc"]
     (_, share, text), (_, _, second) = said
     assert share == "64.3 %, 2 of them"
@@ -281,7 +281,7 @@ def test_every_renderer_shows_it() -> None:
     found = rendering.summary(view)["counters"]
     assert found[views.KEY]["modules"]["h.0.fc"]["bound"] == "tensor"
     assert found["engine/fp32.tensorrt/inference"]["why"].endswith("(ERR_NVGPUCTRPERM)")
-    lines = list(csv.DictReader(io.StringIO(counters_csv.render(rendering.comparison(view)))))
+    lines = list(csv.DictReader(io.StringIO(tables_csv.counters(rendering.comparison(view)))))
     assert len(lines) == 8 + 6 + 6  # modules, layers, kernels
     row = next(x for x in lines if x["name"] == "h_0_fc/Gemm")
     assert float(row["share_tensor"]) == pytest.approx(0.625) and row["bound"] == "tensor"
@@ -301,7 +301,7 @@ def test_no_counters_says_nothing_and_breaks_nothing() -> None:
     assert counted.shown(rendering.comparison(view)) is None
     assert "Why it costs that" not in rendering.html(view)
     assert "Why it costs that" not in rendering.markdown(view)
-    assert counters_csv.render(rendering.comparison(view)).count("\n") == 1
+    assert tables_csv.counters(rendering.comparison(view)).count("\n") == 1
     assert rendering.summary(view)["counters"] == {}
 
 
