@@ -46,29 +46,6 @@ UNKNOWN = "–"
 # Beyond it a ratio next to 1 is ">1.00×": more digits are no measurement.
 RATIO_DECIMALS = 4
 
-MEDIANS = (
-    "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
-    "need not add up exactly to the row above, nor the width of a range to what is shared."
-)
-
-COLUMNS = (
-    "Nor do columns: where iterations differ much (two levels, say), forward and backward need not "
-    "give the step, nor do percentages, of medians, equal the headline's, the means of the shares "
-    "in each iteration."
-)
-
-SHARES = "Percentages are of the side's operations; that of a range is of its upper end."
-
-NOTHING = (
-    "– : no operation of that side is the row's, not even a shared one: it did not run, or its "
-    "nodes were folded into a constant when the engine was built."
-)
-
-LOOSE = (
-    "? in a heading: a latency of that side, profiled or not, has not settled (the ledger says "
-    "which and why): the medians below may not have either, as their intervals tell."
-)
-
 _UNITS = ("ns", "µs", "ms", "s")
 
 

@@ -54,12 +54,12 @@ def wrong_outputs(side: Side) -> tuple[str, float] | None:
 @dataclass(frozen=True)
 class Lack:
     """An engine computed less of its time in its precision than in others. `share`: in its own;
-    `others`: in each other one, the least left out; `untold`: nothing is known to be of its own,
+    `others`: in each other one, the least left out; `unknown`: nothing is known to be of its own,
     but time of unknown precision may be."""
 
     share: float
     others: Mapping[str, float]
-    untold: bool
+    unknown: bool
 
 
 def lack(side: Side) -> Lack | None:
@@ -70,7 +70,7 @@ def lack(side: Side) -> Lack | None:
     others = {p: s for p, s in run.items() if s >= LEAST_SHARE}
     if side.task != "engine" or not others or sum(run.values()) <= asked:
         return None
-    return Lack(asked, others, untold=unknown >= LEAST_SHARE and not asked)
+    return Lack(asked, others, unknown=unknown >= LEAST_SHARE and not asked)
 
 
 def alike(ratio: Ratio) -> bool:

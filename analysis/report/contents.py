@@ -6,10 +6,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from .. import formatting
 from ..model.comparison import Comparison
 from . import answer, counted, doubts, ledger, panels, sentences, sweep
 from .headline import Sentence
+
+# How the tables of modules and kinds are read.
+NOTES = (
+    "Percentages are of the side's operations; that of a range is of its upper end.",
+    "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
+    "need not add up exactly to the row above, nor the width of a range to what is shared.",
+    "Nor do columns: where iterations differ much (two levels, say), forward and backward need not "
+    "give the step, nor do percentages, of medians, equal the headline's, the means of the shares "
+    "in each iteration.",
+    "– : no operation of that side is the row's, not even a shared one: it did not run, or its "
+    "nodes were folded into a constant when the engine was built.",
+)
+LOOSE = (
+    "? in a heading: a latency of that side, profiled or not, has not settled (the ledger says "
+    "which and why): the medians below may not have either, as their intervals tell."
+)
 
 
 def of(view: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
@@ -27,10 +42,10 @@ def of(view: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         "seen": panels.seen,
         "checks": ledger.tally(view.sides),
         "sentences": sentences.of(view),
-        "notes": [formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING],
-        "loose": formatting.LOOSE if any(unsettled.values()) else "",
+        "notes": NOTES,
+        "loose": LOOSE if any(unsettled.values()) else "",
         "layers": sorted(view.layers, key=lambda r: -(r.time.median or 0)),
-        "why": counted.shown(view),
-        "sweep": sweep.shown(view),
-        "told": partial(panels.told, view),
+        "why": counted.section(view),
+        "sweep": sweep.section(view),
+        "names": partial(panels.names, view),
     }

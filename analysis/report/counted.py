@@ -27,7 +27,7 @@ ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
 
 
-def shown(view: Comparison) -> dict[str, Any] | None:
+def section(view: Comparison) -> dict[str, Any] | None:
     """Text for the renderers; None where no side of the view runs kernels. Amounts that no side
     has have no column."""
     counters = view.counters

@@ -15,7 +15,7 @@ def precision(side: Side) -> str:
     if lack is None:
         return ""
     which = f"only {formatting.percent(lack.share)}" if lack.share else "nothing"
-    if lack.untold:
+    if lack.unknown:
         which += " that can be told"
     return f"{which} was computed in {side.precision}"
 

@@ -55,17 +55,17 @@ def _of_sides(view: Comparison) -> Iterator[Sentence]:
     sides = {s.key: s for s in view.sides}
     first = next((r for r in view.ratios if r.lead), None)
     if first:
-        over, under = told = [sides[first.over], sides[first.under]]
+        over, under = mentioned = [sides[first.over], sides[first.under]]
         yield speed(first, over, under)
         yield from _savings(first, over, under)
     else:
-        told = _whole(view.sides)
-        yield from map(_alone, told)
+        mentioned = _whole(view.sides)
+        yield from map(_alone, mentioned)
     yield from _not_as_asked(view, first)
     yield from _slower(view.ratios, sides, first)
     yield from (p for s in view.sides for p in _placement(s))
     yield from (p for s in view.sides for p in _launches(s))
-    yield from _unsettled(view.sides, told)
+    yield from _unsettled(view.sides, mentioned)
     yield from _busy(view)
     yield from (p for s in view.sides for p in _step(s))
     yield from _parity(view.sides, sides[first.under] if first else None)
@@ -248,11 +248,11 @@ def _launches(side: Side) -> Iterator[Sentence]:
         )
 
 
-def _unsettled(sides: Sequence[Side], told: Sequence[Side]) -> Iterator[Sentence]:
-    """The latencies that have not settled, besides those that are told of already."""
+def _unsettled(sides: Sequence[Side], mentioned: Sequence[Side]) -> Iterator[Sentence]:
+    """The latencies that have not settled, besides those that are mentioned already."""
     # Phases of a step after what stands for itself: that is what is shown first.
     ordered = sorted(sides, key=lambda s: s.phase not in WHOLE)
-    faults = [f for s in ordered if s not in told and (f := doubts.first_fault(s))]
+    faults = [f for s in ordered if s not in mentioned and (f := doubts.first_fault(s))]
     shown = faults[:SHOWN_UNSETTLED]
     if more := len(faults) - len(shown):
         shown.append(f"and {more} more (see the ledger)")

@@ -40,14 +40,14 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
-    shown = contents.of(view, headline)
+    variables = contents.of(view, headline)
     rows = [view.modules[i] for i in payload.visible_rows(data)]
     template = _environment().get_template("page.html.j2")
     return template.render(
-        **shown,
+        **variables,
         timeline=timeline,
         figures=list(_figures(view)),
-        charts={p["key"]: bars.charts(view, p["sides"]) for p in shown["panels"]},
+        charts={p["key"]: bars.charts(view, p["sides"]) for p in variables["panels"]},
         rows=rows,
         first_panel=data["first"],
         smallest=bars.SMALL,

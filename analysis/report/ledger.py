@@ -54,8 +54,8 @@ class Row(NamedTuple):
     cells: Sequence[Cell]
     total: bool = False
 
-    def told(self) -> bool:
-        """Whether it says anything of any side."""
+    def known(self) -> bool:
+        """Whether anything in it is known of any side."""
         return any(c.text != formatting.UNKNOWN or c.sub for c in self.cells)
 
 
@@ -110,7 +110,7 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     latency = [
         row("Unprofiled", lambda s: _series(s, "latency", s.latency), total=True),
         row("Traced", lambda s: _series(s, "traced", s.traced)),
-        *(r for r in device if r.told()),
+        *(r for r in device if r.known()),
     ]
     operations = [
         row("Operations, sum", lambda s: _time(s.operation_ns), total=True),
@@ -119,7 +119,7 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     ]
     # What the host did; rows that no side has are left out.
     host = [row(label, partial(_host, key)) for key, label in _HOST.items()]
-    host = [r for r in host if r.told()]
+    host = [r for r in host if r.known()]
     host.append(row("Bound by launches, by share of latency", _bound, total=True))
     precision = [
         row("Asked for", lambda s: Cell(short(s.precision))),

@@ -86,7 +86,7 @@ def _eager(side: Side) -> bool:
     return side.task == "eager" and side.phase == "inference"
 
 
-def told(view: Comparison, keys: Iterable[str] | None) -> str:
+def names(view: Comparison, keys: Iterable[str] | None) -> str:
     """Sides in words: "every side", "every engine", else by label; "" for none."""
     given = list(dict.fromkeys(keys or ()))
     labels = {s.key: s.label for s in view.sides}

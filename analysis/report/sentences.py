@@ -21,7 +21,7 @@ _ORDER = ("bad", "none", "", "good")
 
 
 @dataclass(frozen=True)
-class Said:
+class Remark:
     """What a check or the host side says, once for all sides of which it is true. `tabled`: the
     ledger's rows say the same."""
 
@@ -39,7 +39,7 @@ class _Sentence(NamedTuple):
     text: str
 
 
-def of(view: Comparison) -> list[Said]:
+def of(view: Comparison) -> list[Remark]:
     """What the checks say: those that failed first, then those that could not be made, then the
     host side, then what adds up. What several sides have in common is said once."""
     sides: dict[_Sentence, list[str]] = {}
@@ -49,11 +49,11 @@ def of(view: Comparison) -> list[Said]:
             sides.setdefault(sentence, []).append(side.key)
             if wording is not None:
                 wordings[sentence] = wording
-    said = [
-        Said(_names(view, keys, s.check), s.check, s.text, s.tone, s.tabled)
+    remarks = [
+        Remark(_names(view, keys, s.check), s.check, s.text, s.tone, s.tabled)
         for s, keys in _joined(sides, wordings).items()
     ]
-    return sorted(said, key=lambda s: (_ORDER.index(s.tone), s.check != "latency"))
+    return sorted(remarks, key=lambda s: (_ORDER.index(s.tone), s.check != "latency"))
 
 
 def _of_side(side: Side) -> Iterator[tuple[_Sentence, Wording | None]]:
@@ -110,7 +110,7 @@ def _names(view: Comparison, keys: Sequence[str], check: str) -> str:
     hosts = [s.key for s in view.sides if s.host]
     if check == HOST and len(hosts) > 1 and set(keys) == set(hosts):
         return "every side under nsys"
-    return panels.told(view, keys)
+    return panels.names(view, keys)
 
 
 _SOURCES = {

@@ -14,26 +14,20 @@ own_high_ns, upper_low_ns to upper_high_ns: the 95 % intervals of own, and of ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from ..formatting import filled
-from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
-from . import answer, sentences
+from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Estimate, Side, Sweep
+from ..model.counters import Counted
+from . import answer, ledger, sentences
 from .headline import Sentence
 
 _COUNTED = (
-    "sources",
-    "device",
-    "clock_control",
-    "launches",
-    "measured",
-    "uncounted",
-    "missing",
-    "spread",
-)
+    "sources", "device", "clock_control", "launches", "measured", "uncounted", "missing", "spread",
+)  # fmt: skip
 _BOUND = (
     "bound", "why", "shares", "intensity", "flop", "bytes", "floor", "times_flop", "times_bytes",
     "launches", "measured", "share", "text",
@@ -45,45 +39,36 @@ def summary(
     view: Comparison, headline: Sequence[Sentence], not_as_left: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The summary of a comparison; `not_as_left`: files that may not be the run's own."""
-    engines, eager = {}, {}
-    for side in view.sides:
-        if side.task == "engine":
-            engines[f"{side.precision}.{side.backend}"] = figures(side)
-        else:
-            eager[f"{side.precision}.{side.phase}"] = figures(side)
+    sides = view.sides
     document = {
         "schema_version": SCHEMA_VERSION,
         "title": view.title,
         "generated": view.generated,
         "headline": [h.text for h in headline],
-        "engines": engines,
-        "eager": eager,
+        "engines": {f"{s.precision}.{s.backend}": _figures(s) for s in sides if s.task == "engine"},
+        "eager": {f"{s.precision}.{s.phase}": _figures(s) for s in sides if s.task != "engine"},
         "ratios": view.ratios,
         "comparisons": answer.comparisons(view),
         "facts": view.manifest.get("facts"),
-        "modules": modules(view),
-        "kinds": kinds(view),
-        "sweep": sweep_figures(view.sweep) if view.sweep is not None else None,
-        "counters": counters(view),
+        "modules": _costs(view, ((m.path, m.costs) for m in view.modules if m.kind == "module")),
+        "kinds": _costs(view, ((k.name, k.costs) for k in view.kinds)),
+        "sweep": _sweep(view.sweep) if view.sweep is not None else None,
+        "counters": _counters(view.counters) if view.counters else {},
         "unusable": [s for s in view.skipped if s.file],
         "not_as_left": not_as_left,
     }
     return cast("dict[str, Any]", msgspec.to_builtins(document))
 
 
-def figures(side: Side) -> dict[str, Any]:
+def _figures(side: Side) -> dict[str, Any]:
     """One side's figures."""
-    checks = {c.name: c for c in side.checks}
-    latency, traced, second = side.latency, side.traced, checks.get("ii")
+    span = ledger.check_of(side, "ii")
     return {
         "key": side.key,
         "source": side.source,
         "precision": side.precision,
         "precision_run": side.precision_run,
-        "latency_median_ns": latency.median,
-        "latency_low_ns": latency.low,
-        "latency_high_ns": latency.high,
-        "latency_samples": latency.n,
+        **_latency(side.latency),
         "steadiness": side.steadiness,
         "phase_shares": side.phase_shares,
         "rebuild_noise": side.rebuild_noise,
@@ -91,13 +76,13 @@ def figures(side: Side) -> dict[str, Any]:
         "launch_bound": side.launch_bound,
         "host": _host(side),
         "device": side.device,
-        "traced_median_ns": traced.median,
+        "traced_median_ns": side.traced.median,
         "operation_ns": side.operation_ns,
         "coverage": side.coverage,
         "unresolved_ns": side.unresolved_ns,
-        "residual_share": second.residual_share if second else None,
+        "residual_share": span.residual_share if span else None,
         "closure": {
-            name: {
+            c.name: {
                 "ok": c.ok,
                 "residual_ns": c.residual_ns,
                 "residual_share": c.residual_share,
@@ -105,7 +90,7 @@ def figures(side: Side) -> dict[str, Any]:
                 "terms": dict(c.terms),
                 "text": c.text,
             }
-            for name, c in checks.items()
+            for c in side.checks
         },
         "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
@@ -118,24 +103,25 @@ def _host(side: Side) -> dict[str, Any] | None:
     return {**vars(side.host), "text": filled(wording.form, wording.figures)}
 
 
-def modules(view: Comparison) -> dict[str, dict[str, Any]]:
-    """Side key -> module path -> own and shared time with the intervals of own, and of both
-    together (upper)."""
-    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
-    for row in view.modules:
-        if row.kind == "module":
-            for key, cost in row.costs.items():
-                found[key][row.path] = _cost(cost)
-    return found
+def _costs(
+    view: Comparison, rows: Iterable[tuple[str, Mapping[str, Cost]]]
+) -> dict[str, dict[str, Any]]:
+    """Side key -> name -> own and shared time with the intervals of own, and of both together
+    (upper)."""
+    by_side: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
+    for name, costs in rows:
+        for key, cost in costs.items():
+            by_side[key][name] = _cost(cost)
+    return by_side
 
 
-def kinds(view: Comparison) -> dict[str, dict[str, Any]]:
-    """Side key -> kind -> the same of the modules of one kind, added up within each iteration."""
-    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
-    for kind in view.kinds:
-        for key, cost in kind.costs.items():
-            found[key][kind.name] = _cost(cost)
-    return found
+def _latency(latency: Estimate) -> dict[str, int | None]:
+    return {
+        "latency_median_ns": latency.median,
+        "latency_low_ns": latency.low,
+        "latency_high_ns": latency.high,
+        "latency_samples": latency.n,
+    }
 
 
 def _cost(cost: Cost) -> dict[str, int | None]:
@@ -149,38 +135,29 @@ def _cost(cost: Cost) -> dict[str, int | None]:
     }
 
 
-def counters(view: Comparison) -> dict[str, dict[str, Any]]:
+def _counters(counters: Counted) -> dict[str, dict[str, Any]]:
     """Side key -> how much of it was counted, and what bounds each module. A side without
     counters says why, and has no modules."""
-    found = view.counters
-    if found is None:
-        return {}
-    told: dict[str, dict[str, Any]] = {
-        u["key"]: {"why": u["why"], "fix": u["fix"], "modules": {}} for u in found["uncounted"]
+    by_side: dict[str, dict[str, Any]] = {
+        u["key"]: {"why": u["why"], "fix": u["fix"], "modules": {}} for u in counters["uncounted"]
     }
-    for side in found["sides"]:
-        about = {k: side[k] for k in _COUNTED}  # type: ignore[literal-required]
-        rows = {r["name"]: r for r in side["rows"] if r["kind"] == "module"}
-        told[side["key"]] = {
-            **about,
-            "modules": {
-                path: {k: r[k] for k in _BOUND}  # type: ignore[literal-required]
-                for path, r in rows.items()
-            },
+    for side in counters["sides"]:
+        rows = [cast("dict[str, Any]", r) for r in side["rows"] if r["kind"] == "module"]
+        whole = cast("dict[str, Any]", side)
+        by_side[side["key"]] = {
+            **{k: whole[k] for k in _COUNTED},
+            "modules": {r["name"]: {k: r[k] for k in _BOUND} for r in rows},
         }
-    return told
+    return by_side
 
 
-def sweep_figures(sweep: Sweep) -> dict[str, Any]:
+def _sweep(sweep: Sweep) -> dict[str, Any]:
     """The sweep for summary.json."""
     return {
         "points": [
             {
                 **{k: v for k, v in vars(p).items() if k not in ("latency", "key", "label")},
-                "latency_median_ns": p.latency.median,
-                "latency_low_ns": p.latency.low,
-                "latency_high_ns": p.latency.high,
-                "latency_samples": p.latency.n,
+                **_latency(p.latency),
             }
             for p in sweep.points
         ],

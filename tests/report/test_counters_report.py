@@ -191,13 +191,13 @@ def test_what_no_side_has_measured_has_no_column() -> None:
         "sides": [bound.side(views.capture(), rendering.comparison(whole))],
         "uncounted": [],
     }
-    there = counted.shown(rendering.comparison(whole))
+    there = counted.section(rendering.comparison(whole))
     whole["counters"]["sides"] = [
         bound.side(
             views.capture(views.counters((names["ipc"],))), rendering.comparison(views.view())
         )
     ]
-    without = counted.shown(rendering.comparison(whole))
+    without = counted.section(rendering.comparison(whole))
     assert there is not None and without is not None
     assert [h for h in there["head"] if h not in without["head"]] == ["IPC"]
     (side,) = without["sides"]
@@ -298,7 +298,7 @@ def test_a_kernels_name_is_text_and_nothing_else() -> None:
 
 def test_no_counters_says_nothing_and_breaks_nothing() -> None:
     view: Any = views.view()
-    assert counted.shown(rendering.comparison(view)) is None
+    assert counted.section(rendering.comparison(view)) is None
     assert "Why it costs that" not in rendering.html(view)
     assert "Why it costs that" not in rendering.markdown(view)
     assert tables_csv.counters(rendering.comparison(view)).count("\n") == 1

@@ -20,7 +20,7 @@ from layerline.analysis.comparison import lead
 from layerline.analysis.comparison.build import build
 from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model, SideData
-from layerline.analysis.report import answer, cells, doubts, headline, ledger, payload
+from layerline.analysis.report import answer, cells, contents, doubts, headline, ledger, payload
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
@@ -171,10 +171,10 @@ def test_a_sentence_is_never_cut_within_a_word() -> None:
 def test_the_tables_tell_what_can_be_read_across_and_where_intervals_are() -> None:
     view = views.gpt2(2)
     both = rendering.markdown(view), rendering.html(view)
-    for note in (formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING):
+    for note in contents.NOTES:
         assert all(text.count(note.replace("'", "&#39;")) + text.count(note) for text in both)
     assert "`own_low_ns` to `own_high_ns`" in both[0]
-    assert formatting.LOOSE not in both[0]  # nothing is marked
+    assert contents.LOOSE not in both[0]  # nothing is marked
 
 
 def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:

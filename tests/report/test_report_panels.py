@@ -161,15 +161,15 @@ def test_sides_are_named_by_what_they_have_in_common() -> None:
     view = views.three_precisions()
     keys = [s["key"] for s in view["sides"]]
     engines = [k for k in keys if k.startswith("engine")]
-    assert panels.told(rendering.comparison(view), keys) == "every side"
-    assert panels.told(rendering.comparison(view), engines) == "every engine"
-    assert panels.told(rendering.comparison(view), [*engines[1:], "nowhere"]) == (
+    assert panels.names(rendering.comparison(view), keys) == "every side"
+    assert panels.names(rendering.comparison(view), engines) == "every engine"
+    assert panels.names(rendering.comparison(view), [*engines[1:], "nowhere"]) == (
         "the tf32 engines, the fp16 engines, TensorRT fp32, nowhere"
     )
-    assert panels.told(
+    assert panels.names(
         rendering.comparison(view), [views.key("fp16", k) for k in ("forward", "backward", "step")]
     ) == ("fp16 training")
-    assert panels.told(rendering.comparison(view), None) == ""
+    assert panels.names(rendering.comparison(view), None) == ""
 
 
 def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
