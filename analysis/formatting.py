@@ -182,7 +182,8 @@ def when(iso: str) -> str:
 
 def visible(name: Any) -> str:
     """A name with control characters, line breaks and direction overrides as visible escapes."""
-    return one_line(str(name))
+    text = str(name)
+    return text if text.isprintable() else one_line(text)
 
 
 def short(name: Any, limit: int = 160) -> str:
@@ -207,13 +208,15 @@ def words(value: Any, limit: int) -> str:
 
 def clean(value: Any) -> Any:
     """A JSON value with NaN and infinity as null and every key a string."""
+    if value is None or isinstance(value, (str, int)):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): clean(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [clean(v) for v in value]
-    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): clean(v) for k, v in value.items()}
+    return str(value)
 
 
 def flatten(value: Any, path: str = "") -> list[tuple[str, str]]:

@@ -66,9 +66,11 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
 
 def embedded(value: Any) -> str:
     """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
-    text = json.dumps(
-        formatting.clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")
-    )
+    written = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+    try:
+        text = written.encode(value)
+    except ValueError:  # NaN or infinity: a page's data rarely has one, and is large
+        text = written.encode(formatting.clean(value))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -25,13 +25,14 @@ MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
 UNRESOLVED_SHOWN = 60
 PADDED = 60
+_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # not within a word
 _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 
 def render(view: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
     template = _environment().get_template("report.md.j2")
-    text = template.render(
+    written = template.render(
         **contents.of(view, headline),
         ledger_notes={g.title: g.note for g in ledger.groups(view.sides) if g.note},
         modules=_modules(view.modules),
@@ -41,22 +42,26 @@ def render(view: Comparison, headline: Sequence[Sentence]) -> str:
         unresolved_shown=UNRESOLVED_SHOWN,
         manifest=manifest.short(view.manifest) if view.manifest else None,
     )
-    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+    return re.sub(r"\n{3,}", "\n\n", written).strip("\n") + "\n"
 
 
 @cache
 def _environment() -> Environment:
     env = environment(finalize=escaped)
-    env.filters |= {"code": code, "aligned": aligned}
+    env.filters |= {"text": text, "code": code, "aligned": aligned}
     return env
+
+
+def text(value: Any, limit: int = 400) -> str:
+    """A text on one line, "–" where it is unknown."""
+    return formatting.UNKNOWN if value is None or value == "" else formatting.short(value, limit)
 
 
 def escaped(value: Any) -> Markup:
     """A value on one line, its markup escaped; Markup as it is."""
     if isinstance(value, Markup):
         return value
-    text = formatting.visible(value).translate(_MARKUP)
-    return Markup(re.sub(r"(?<![^\W_])_|_(?![^\W_])", "&#95;", text))
+    return Markup(_UNDERSCORE.sub("&#95;", formatting.visible(value).translate(_MARKUP)))
 
 
 def code(value: Any, limit: int = 100) -> Markup:

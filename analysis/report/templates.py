@@ -21,6 +21,7 @@ def environment(**options: Any) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        optimized=False,  # a template is used once: folding its constants takes longer
         **options,
     )
     env.filters |= {
