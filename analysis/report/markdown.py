@@ -19,7 +19,7 @@ from .. import formatting
 from ..model.comparison import Comparison, ModuleRow
 from . import contents, ledger, manifest
 from .headline import Sentence
-from .templates import environment
+from .templates import compiled, environment
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
@@ -31,7 +31,7 @@ _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 def render(view: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
-    template = _environment().get_template("report.md.j2")
+    template = compiled(_environment(), "report.md.j2")
     written = template.render(
         **contents.of(view, headline),
         ledger_notes={g.title: g.note for g in ledger.groups(view.sides) if g.note},
