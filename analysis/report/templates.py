@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from .. import formatting
 from . import cells
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "layout"
 
 
 def environment(**options: Any) -> Environment:

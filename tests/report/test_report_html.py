@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import report_views as views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.report import bars, html, ledger, payload
+from layerline.analysis.report import bars, html, ledger, payload, templates
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -88,11 +87,11 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
 
 
 def test_every_part_of_the_script_is_in_the_page_once():
-    parts = {p.name for p in Path(html.__file__).parent.glob("*.js")}
+    parts = {p.name for p in templates.FOLDER.glob("*.js")}
     assert parts == {f"page.{name}.js" for name in html.SCRIPTS}
     (script,) = (text for kind, text in _Page(rendering.html(views.gpt2())).scripts if not kind)
     for name in parts:
-        part = Path(html.__file__).with_name(name).read_text(encoding="utf-8")
+        part = (templates.FOLDER / name).read_text(encoding="utf-8")
         assert script.count(part) == 1, name
 
 
