@@ -46,29 +46,6 @@ UNKNOWN = "–"
 # Beyond it a ratio next to 1 is ">1.00×": more digits are no measurement.
 RATIO_DECIMALS = 4
 
-MEDIANS = (
-    "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
-    "need not add up exactly to the row above, nor the width of a range to what is shared."
-)
-
-COLUMNS = (
-    "Nor do columns: where iterations differ much (two levels, say), forward and backward need not "
-    "give the step, nor do percentages, of medians, equal the headline's, the means of the shares "
-    "in each iteration."
-)
-
-SHARES = "Percentages are of the side's operations; that of a range is of its upper end."
-
-NOTHING = (
-    "– : no operation of that side is the row's, not even a shared one: it did not run, or its "
-    "nodes were folded into a constant when the engine was built."
-)
-
-LOOSE = (
-    "? in a heading: a latency of that side, profiled or not, has not settled (the ledger says "
-    "which and why): the medians below may not have either, as their intervals tell."
-)
-
 _UNITS = ("ns", "µs", "ms", "s")
 
 
@@ -106,7 +83,7 @@ def spoken_time(ns: float | None) -> str:
     return "unknown" if ns is None else time(ns).replace("−", "-")
 
 
-def time_range(low: float | None, high: float | None) -> str:
+def time_range(low: float | None, high: float | None, between: str = " – ") -> str:
     """``1.20 – 1.85 ms``; one value where both are written alike; "–" where both are unknown."""
     if low is None or high is None or not (known(low) and known(high)):
         return time(high if low is None or not known(low) else low)
@@ -114,8 +91,9 @@ def time_range(low: float | None, high: float | None) -> str:
     if (a, a_unit) == (b, b_unit):
         return f"{a} {a_unit}"
     if a == "0":
-        return f"0 – {b} {b_unit}"
-    return f"{a} – {b} {b_unit}" if a_unit == b_unit else f"{a} {a_unit} – {b} {b_unit}"
+        return f"0{between}{b} {b_unit}"
+    first = a if a_unit == b_unit else f"{a} {a_unit}"
+    return f"{first}{between}{b} {b_unit}"
 
 
 def exact(ns: float | None) -> str:
@@ -140,6 +118,11 @@ def percent(share: float | None) -> str:
     if value >= 0.0995:
         return f"{sign}{value:.1f} %"
     return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"
+
+
+def filled(form: str, figures: Sequence[float | str]) -> str:
+    """A sentence with its figures, a share or a name for each {}."""
+    return form.format(*(f if isinstance(f, str) else percent(f) for f in figures))
 
 
 def number(value: Any) -> str:
@@ -199,7 +182,8 @@ def when(iso: str) -> str:
 
 def visible(name: Any) -> str:
     """A name with control characters, line breaks and direction overrides as visible escapes."""
-    return one_line(str(name))
+    text = str(name)
+    return text if text.isprintable() else one_line(text)
 
 
 def short(name: Any, limit: int = 160) -> str:
@@ -224,13 +208,15 @@ def words(value: Any, limit: int) -> str:
 
 def clean(value: Any) -> Any:
     """A JSON value with NaN and infinity as null and every key a string."""
+    if value is None or isinstance(value, (str, int)):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): clean(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [clean(v) for v in value]
-    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): clean(v) for k, v in value.items()}
+    return str(value)
 
 
 def flatten(value: Any, path: str = "") -> list[tuple[str, str]]:

@@ -22,9 +22,9 @@ from ...core.intervals import length
 from ...core.stats import Stat
 from ...core.tables import DEVICE_KINDS, by_value
 from ..costs.iterations import SUMMED, TIME, iterations_of, labels, sums, timed_rows
-from ..formatting import percent
+from ..formatting import filled, percent
 from ..formatting import spoken_time as time
-from ..model.comparison import Check
+from ..model.comparison import Check, Wording
 
 # Both sides are integers read from the same file; only the rounding of each time to whole
 # nanoseconds may differ (1 ns a row on operations of at least 1 us).
@@ -58,7 +58,7 @@ def judged(
     reference_ns: int,
     tolerance: float,
     *,
-    good: str,
+    good: str | Wording,
     bad: str,
     floor_ns: int = 0,
 ) -> Check:
@@ -66,6 +66,7 @@ def judged(
     share = residual_ns / reference_ns if reference_ns else None
     allowed = max(floor_ns, tolerance * reference_ns)
     ok = abs(residual_ns) <= allowed
+    wording = good if isinstance(good, Wording) else Wording(good, ())
     return Check(
         name=check,
         terms=[(name, int(ns)) for name, ns in terms],
@@ -73,7 +74,8 @@ def judged(
         residual_share=share,
         tolerance=tolerance,
         ok=ok,
-        text=good if ok else failed(bad),
+        text=filled(wording.form, wording.figures) if ok else failed(bad),
+        wording=wording if ok and wording.figures else None,
     )
 
 
@@ -181,9 +183,9 @@ def span_against_latency(
         total,
         SPAN_TOLERANCE,
         floor_ns=floor_ns,
-        good=(
-            f"Operations, overlaps and gaps explain {percent(1 - share)} of the latency of the "
-            f"same iteration."
+        good=Wording(
+            "Operations, overlaps and gaps explain {} of the latency of the same iteration.",
+            [1 - share],
         ),
         bad=f"{time(residual)} ({percent(share)}) of the latency lie outside the operations' span.",
     )
@@ -271,7 +273,7 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = 
         unprofiled.median,
         TRACED_TOLERANCE,
         good=(
-            f"The profiled run took {percent(abs(share))} {word} than the unprofiled one."
+            Wording(f"The profiled run took {{}} {word} than the unprofiled one.", [abs(share)])
             if cost
             else "The profiled run took as long as the unprofiled one."
         ),

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...core.documents import Measured
 from ...core.stats import summarise
-from ..formatting import percent
-from ..model.comparison import Check
+from ..formatting import filled, percent
+from ..model.comparison import Check, Wording
 from . import closure, steadiness
 
 # The device's own time between two kernels of one stream that are both queued: 1 to 1.5 us between
@@ -95,12 +95,13 @@ def host_slowed(cost: Check, sources: Sequence[Check]) -> list[Check]:
     if cost.ok is not False or not agreed or cost.residual_share is None:
         return [cost, *sources]
     word = "longer" if cost.residual_share > 0 else "less"
-    text = (
-        f"The profiled run took {percent(abs(cost.residual_share))} {word} than the unprofiled "
-        "one, but this side waits for its host, and its kernels' times stand: nsys and "
-        "torch.profiler tell the same."
+    form = (
+        f"The profiled run took {{}} {word} than the unprofiled one, but this side waits for its "
+        "host, and its kernels' times stand: nsys and torch.profiler tell the same."
     )
-    return [replace(cost, ok=None, text=text), *sources]
+    wording = Wording(form, [abs(cost.residual_share)])
+    text = filled(wording.form, wording.figures)
+    return [replace(cost, ok=None, text=text, wording=wording), *sources]
 
 
 def device(latency: Measured) -> dict[str, Any]:

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from ...core.intervals import covered, length, union
 from ...core.tables import DEVICE_KINDS, of_kinds
-from ..formatting import percent
 from ..formatting import spoken_time as time
-from ..model.comparison import Check
+from ..model.comparison import Check, Wording
 from . import closure
 
 
@@ -158,6 +157,6 @@ def step_on_device(of_phase: Windows, steps: Mapping[int, int]) -> Check:
         steps[number],
         closure.PHASES_TOLERANCE,
         floor_ns=closure.SPAN_FLOOR_NS,
-        good=f"The phases add up to the step; the device was busy for {percent(share)} of it.",
+        good=Wording("The phases add up to the step; the device was busy for {} of it.", [share]),
         bad=f"{time(residual)} of the step lie in no phase.",
     )

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from ...core import tables
 from ..costs.iterations import by_iteration, iterations_of, stat
 from ..costs.kernel_precisions import compute_precisions
-from ..formatting import percent
-from ..model.comparison import Check
+from ..formatting import filled, percent
+from ..model.comparison import Check, Wording
 
 CHECK = "precision"
 UNKNOWN = "unknown"
@@ -89,9 +89,12 @@ def check(asked: str, ran: KernelTime | None, *, claims: bool, label: str) -> Ch
         return _closure(ran, False if claims and asked != "tf32" else None, text)
     if known.keys() - {asked}:
         text = f"Kernels that multiply ran in more than {asked}: {shares} of kernel time."
-    else:
-        text = f"Every kernel whose name tells what it multiplies in ran {asked}: {shares} of time."
-    return _closure(ran, True, text)
+        return _closure(ran, True, text)
+    wording = Wording(_AS_ASKED, [asked, known[asked], asked])
+    return _closure(ran, True, filled(wording.form, wording.figures), wording)
+
+
+_AS_ASKED = "Every kernel whose name tells what it multiplies in ran {}: {} {} of time."
 
 
 def _wrong(asked: str, known: Mapping[str, float]) -> str | None:
@@ -101,9 +104,9 @@ def _wrong(asked: str, known: Mapping[str, float]) -> str | None:
     return None if asked in known else f"no kernel ran {asked}"
 
 
-def _closure(ran: KernelTime, ok: bool | None, text: str) -> Check:
+def _closure(ran: KernelTime, ok: bool | None, text: str, wording: Wording | None = None) -> Check:
     terms = [(f"{p} kernels", ns) for p, ns in ran.ns.items()]
-    return Check(CHECK, terms, None, None, None, ok, text)
+    return Check(CHECK, terms, None, None, None, ok, text, wording)
 
 
 def precision_run(layers: pa.Table | None) -> dict[str, float]:

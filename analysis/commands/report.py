@@ -77,7 +77,7 @@ def _write(run: Run) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ...core.tables import write_parquet
     from ..pipeline import analyse
-    from ..report import counters_csv, headline, html, layers_csv, markdown
+    from ..report import headline, html, markdown, tables_csv
     from ..report.summary_json import summary
     from ..rundir import record
     from ..timeline import captures, writer
@@ -94,13 +94,13 @@ def _write(run: Run) -> None:
     if counted is not None:
         write_parquet(more[0], counted)
     if (counters := result.view.counters) is not None and counters.sides:
-        write_text(more[1], counters_csv.render(result.view))
+        write_text(more[1], tables_csv.counters(result.view))
     timelines = captures.of_run(run, result.captures, counted)
     writer.write(run.file("report", TIMELINE), timelines)
     page = html.render(result.view, sentences, TIMELINE if timelines else None)
     write_text(run.file("report", "index.html"), page)
     write_text(run.file("report", "report.md"), markdown.render(result.view, sentences))
-    write_text(run.file("report", "layers.csv"), layers_csv.render(result.view))
+    write_text(run.file("report", "layers.csv"), tables_csv.layers(result.view))
     figures = summary(result.view, sentences, result.doubtful)
     write_json(run.file("report", "summary.json"), figures)
     written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]

@@ -1,15 +1,18 @@
-"""Which comparison answers first, and what makes one doubtful."""
+"""Which comparison answers first, and what makes one doubtful; the report has the words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .. import formatting
 from ..model.comparison import Ratio, Side
 
 # Below these, outputs are another model's: half precision of GPT-2 has a cosine of 0.99999.
 LEAST_COSINE, LEAST_TOP1 = 0.99, 0.9
+# A smaller share of the time is not worth a word.
+LEAST_SHARE = 0.01
+UNKNOWN = "unknown"
 
 
 def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
@@ -25,8 +28,8 @@ def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
         over, under = by_key[ratio.over], by_key[ratio.under]
         return (
             over.task != "eager",
-            bool(_inaccurate(under)),
-            bool(lacking(under)),
+            wrong_outputs(under) is not None,
+            lack(under) is not None,
             over.precision != under.precision,
             under.latency.median or 0,
         )
@@ -35,50 +38,39 @@ def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
     return [replace(r, lead=r is first) for r in ratios]
 
 
-def _inaccurate(side: Side) -> str:
-    """What is wrong with an engine's outputs beside eager's; empty where nothing is."""
-    p = side.parity
-    if not p:
-        return ""
-    if p.get("nonfinite"):
-        return f"{p['nonfinite']:,} values are NaN or infinite"
-    cosine, top1 = p.get("cosine"), p.get("top1")
-    if cosine is not None and formatting.known(cosine) and cosine < LEAST_COSINE:
-        return f"cosine {cosine:.3g}"
-    if top1 is not None and formatting.known(top1) and top1 < LEAST_TOP1:
-        return f"top-1 agreement {formatting.percent(top1)}"
-    return ""
+def wrong_outputs(side: Side) -> tuple[str, float] | None:
+    """By which measure an engine's outputs are not those of eager, and its value: "nonfinite" (how
+    many), "cosine" or "top1"; None where nothing is wrong with them."""
+    parity = side.parity or {}
+    if parity.get("nonfinite"):
+        return "nonfinite", parity["nonfinite"]
+    for measure, least in (("cosine", LEAST_COSINE), ("top1", LEAST_TOP1)):
+        value = parity.get(measure)
+        if value is not None and formatting.known(value) and value < least:
+            return measure, value
+    return None
 
 
-LEAST_TOLD = 0.01  # a smaller share of the time is not worth a word
-UNKNOWN = "unknown"
-ALIKE = "not distinguishable"
+@dataclass(frozen=True)
+class Lack:
+    """An engine computed less of its time in its precision than in others. `share`: in its own;
+    `others`: in each other one, the least left out; `unknown`: nothing is known to be of its own,
+    but time of unknown precision may be."""
+
+    share: float
+    others: Mapping[str, float]
+    unknown: bool
 
 
-def lacking(side: Side) -> str:
-    """That an engine computed little of its time in its precision, and in what instead; else
-    empty."""
-    short, ran = _lack(side)
-    return f"{short} ({ran})" if short else ""
-
-
-def _lack(side: Side) -> tuple[str, str]:
-    """That little or nothing was computed in the precision asked for, and in what instead; empty
-    where at least as much time is known to be of that precision as of others.
-
-    Time of unknown precision may be what was asked for, so it is said to be left out.
-    """
+def lack(side: Side) -> Lack | None:
+    """What an engine lacks of its precision; None where at least as much time is known to be of
+    that precision as of others."""
     run = {p: s for p, s in side.precision_run.items() if formatting.known(s)}
-    asked, rest = run.get(side.precision, 0), run.get(UNKNOWN, 0)
-    others = {p: s for p, s in run.items() if p not in (UNKNOWN, side.precision)}
-    told = {p: s for p, s in others.items() if s >= LEAST_TOLD}
-    if side.task != "engine" or not told or sum(others.values()) <= asked:
-        return "", ""
-    ran = ", ".join(f"{formatting.percent(s)} {p}" for p, s in told.items())
-    which = f"only {formatting.percent(asked)}" if asked else "nothing"
-    if rest >= LEAST_TOLD and not asked:
-        which += " that can be told"
-    return f"{which} was computed in {side.precision}", f"by time, {ran}"
+    asked, unknown = run.pop(side.precision, 0), run.pop(UNKNOWN, 0)
+    others = {p: s for p, s in run.items() if s >= LEAST_SHARE}
+    if side.task != "engine" or not others or sum(run.values()) <= asked:
+        return None
+    return Lack(asked, others, unknown=unknown >= LEAST_SHARE and not asked)
 
 
 def alike(ratio: Ratio) -> bool:
@@ -87,19 +79,12 @@ def alike(ratio: Ratio) -> bool:
     return low is not None and high is not None and low <= 1 <= high
 
 
-def unsettled(side: Side, which: str = "latency") -> list[str]:
+def faults(side: Side, which: str = "latency") -> Sequence[str]:
     """What is wrong with the series of the side's latency ("latency", "traced", "queued"); empty
     where it has settled, or where there are too few samples to tell."""
-    series = {
+    steadiness = {
         "latency": side.steadiness,
         "traced": side.traced_steadiness,
         "queued": side.queued_steadiness,
-    }
-    steadiness = series[which]
-    return list(steadiness.faults) if steadiness else []
-
-
-def doubts(side: Side) -> list[str]:
-    """What is wrong with each of the side's series, in words that follow "it"."""
-    which = {"it": "latency", "while traced it": "traced", "queued it": "queued"}
-    return [f"{it} {fault}" for it, series in which.items() for fault in unsettled(side, series)]
+    }[which]
+    return steadiness.faults if steadiness else ()

@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.stats import Stat, summarise
-from ..formatting import percent
-from ..formatting import spoken_time as time
 from ..model import comparison
 from .calls import Measured
 
@@ -69,45 +67,7 @@ def describe(
         unprofiled_source=best.source,
         launch_bound=is_bound,
         confirmed=confirmed,
-        text=" ".join(_sentences(measured, best, traced, is_bound, confirmed)),
     )
-
-
-def _sentences(
-    measured: Measured,
-    best: Unprofiled,
-    traced: float | None,
-    is_bound: bool | None,
-    confirmed: bool | None,
-) -> list[str]:
-    issue, busy, launches = (_stat(measured, k) for k in ("issue", "busy", "launches"))
-    sentences = []
-    if issue and busy and launches:
-        sentences.append(
-            f"Under nsys the host takes {time(issue.median)} for {launches.median:,} launches, "
-            f"which keep the device busy for {time(busy.median)}."
-        )
-    if best.source == "queued":
-        sentences.append(
-            f"Without nsys the device waits for the host in {percent(best.share)} of the latency."
-        )
-    elif best.source == "busy":
-        sentences.append(f"No kernel runs in {percent(best.share)} of the latency without nsys.")
-    verdict = {
-        True: "Bound by launches",
-        False: "Not bound by launches",
-        None: "Whether launches bound it without nsys was not measured",
-    }[is_bound]
-    if is_bound is None or traced is None:
-        why = ""
-    elif confirmed is None:
-        why = "; the capture cannot tell, because tracing makes launches dearer"
-    elif confirmed:
-        why = "; the capture agrees"
-    else:
-        why = "; the capture does not show why: its launches take less than its kernels"
-    sentences.append(f"{verdict}{why}.")
-    return sentences
 
 
 def _stat(measured: Measured | None, name: str) -> Stat | None:

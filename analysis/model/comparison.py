@@ -50,6 +50,14 @@ class Steadiness:
 
 
 @dataclass(frozen=True)
+class Wording:
+    """A sentence and its figures: `form` has {} for each of `figures`, a share or a name."""
+
+    form: str
+    figures: Sequence[float | str]
+
+
+@dataclass(frozen=True)
 class Check:
     """One check that can fail. `residual_ns` is what is left after all `terms`.
 
@@ -66,6 +74,7 @@ class Check:
     tolerance: float | None
     ok: bool | None
     text: str  # one sentence
+    wording: Wording | None = None  # of the text, where several sides may differ in a share alone
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,6 @@ class HostSide:
     unprofiled_source: str | None
     launch_bound: bool | None
     confirmed: bool | None
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

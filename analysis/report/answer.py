@@ -1,20 +1,17 @@
 """Every comparison as one row of text, for the page, the Markdown and the terminal.
 
-And what a reader must know of a side before believing a row: that little was computed in the
-precision that was asked for, or that its latency has not settled.
+With what a reader must know before believing it (`report.doubts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from .. import formatting
-from ..comparison.lead import ALIKE, _lack, alike, unsettled
+from ..comparison import lead
 from ..model.comparison import Comparison, Place, Ratio, Side
-
-HEAD = ("", "side", "as", "95 % interval", "saves most in", "loses most in")
-NOTE = "note"
+from . import doubts
 
 
 class Row(TypedDict):
@@ -35,53 +32,51 @@ class Row(TypedDict):
 def comparisons(view: Comparison) -> list[Row]:
     """All comparisons, the one that the headline leads with first."""
     sides = {s.key: s for s in view.sides}
-    ordered = sorted(view.ratios, key=lambda r: not r.lead)
-    return [_row(r, sides) for r in ordered]
+    return [row(r, sides) for r in ordered(view)]
 
 
-def head(rows: Sequence[Row]) -> list[str]:
-    """The columns' titles; notes have a column where there are any."""
-    return [*HEAD, NOTE] if any(r["note"] for r in rows) else [*HEAD]
+def ordered(view: Comparison) -> list[Ratio]:
+    """The ratios, that which the headline leads with first."""
+    return sorted(view.ratios, key=lambda r: not r.lead)
 
 
-def cells(row: Row, titles: Sequence[str]) -> list[str]:
-    """The row's text below `titles`."""
-    found = [row["times"], row["side"], row["against"], row["interval"], row["saves"]]
-    return [*found, row["loses"], row["note"]][: len(titles)]
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The headings, and below them the cells of each row; notes only where there are any."""
+    head = ["", "side", "as", "95 % interval", "saves most in", "loses most in", "note"]
+    cells = [
+        [r["times"], r["side"], r["against"], r["interval"], r["saves"], r["loses"], r["note"]]
+        for r in rows
+    ]
+    if not any(r["note"] for r in rows):
+        head, cells = head[:-1], [line[:-1] for line in cells]
+    return head, cells
 
 
-def _row(ratio: Ratio, sides: dict[str, Side]) -> Row:
+def row(ratio: Ratio, sides: Mapping[str, Side]) -> Row:
+    """One comparison."""
     over, under = sides.get(ratio.over), sides.get(ratio.under)
-    low, high = ratio.low, ratio.high
-    notes = [_lack(under)[0]] if under else []
-    if over and (lack := _lack(over)[0]):
-        notes.append(f"{over.label}: {lack}")
-    loose = [s.label for s in (under, over) if s and unsettled(s)]
-    if loose:
-        notes.append(f"not settled: {', '.join(loose)}")
-    if alike(ratio):
-        notes.insert(0, ALIKE)
+    alike = lead.alike(ratio)
+    notes = [*([doubts.ALIKE] if alike else []), *doubts.of_sides(over, under)]
     return {
         "times": f"{formatting.ratio(ratio.ratio)} as fast",
         "ratio": formatting.ratio(ratio.ratio),
         "side": under.label if under else ratio.under,
         "against": over.label if over else ratio.over,
-        "interval": formatting.ratio_range(low, high),
-        "saves": place(ratio.saves),
-        "loses": place(ratio.loses),
-        "note": "; ".join(filter(None, notes)),
-        "lead": bool(ratio.lead),
-        "alike": alike(ratio),
+        "interval": formatting.ratio_range(ratio.low, ratio.high),
+        "saves": _most(ratio.saves),
+        "loses": _most(ratio.loses),
+        "note": "; ".join(notes),
+        "lead": ratio.lead,
+        "alike": alike,
     }
 
 
-def place(found: Sequence[Place] | None) -> str:
+def _most(places: Sequence[Place]) -> str:
     """The first of these places with what is known of its time; "–" where there is none."""
-    if not found:
+    if not places:
         return formatting.UNKNOWN
-    first = found[0]
-    low, high = first.low_ns, first.high_ns
-    if low is not None and high is not None:
-        return f"{first.name} {formatting.time_range(low, high)}"
+    first = places[0]
+    if first.low_ns is not None and first.high_ns is not None:
+        return f"{first.name} {formatting.time_range(first.low_ns, first.high_ns)}"
     at_least = "" if first.ns is not None else "≥ "
     return f"{first.name} {at_least}{formatting.time(first.at_least_ns)}, no interval"

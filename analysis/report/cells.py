@@ -16,6 +16,11 @@ def interval(e: Estimate) -> str:
     return f"{time_range(e.low, e.high)}, n {e.n}"
 
 
+def whole(c: Cost | None) -> int:
+    """The upper median; 0 where it is unknown."""
+    return c.upper.median or 0 if c else 0
+
+
 def cost(c: Cost | None) -> str:
     """A module's cost, ``[own, own + shared]``: one time where nothing is shared."""
     if c is None or not known(c.own.median):

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.module_paths import kind_of
 from .. import formatting
 from ..model.comparison import Comparison
-from ..model.counters import Counted, CountedRow, CountedSide, Uncounted
+from ..model.counters import CountedRow, CountedSide
 from ..roofline.sentence import PEAKS
 
 TITLE = "Why it costs that"
@@ -27,13 +27,13 @@ ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
 
 
-def shown(view: Comparison) -> dict[str, Any] | None:
-    """Text for the renderers; null where no side of the view runs kernels. Amounts that no side
+def section(view: Comparison) -> dict[str, Any] | None:
+    """Text for the renderers; None where no side of the view runs kernels. Amounts that no side
     has have no column."""
-    found: Counted | None = view.counters
-    if found is None or not (found.sides or found.uncounted):
+    counters = view.counters
+    if counters is None or not (counters.sides or counters.uncounted):
         return None
-    sides = [_side(s) for s in found.sides]
+    sides = [_side(s) for s in counters.sides]
     rows = [row["cells"] for s in sides for row in s["rows"]]
     kept = [
         i for i in range(len(HEAD)) if i < ALWAYS or any(r[i] != formatting.UNKNOWN for r in rows)
@@ -43,23 +43,24 @@ def shown(view: Comparison) -> dict[str, Any] | None:
             row["cells"] = [row["cells"][i] for i in kept]
     return {
         "title": TITLE,
-        "lead": LEAD if found.sides else "",
+        "lead": LEAD if sides else "",
         "head": [HEAD[i] for i in kept],
         "text_columns": TEXT_COLUMNS,
         "sides": sides,
-        "uncounted": [{"text": uncounted(u), "refused": u.refused} for u in found.uncounted],
+        "uncounted": [
+            {
+                "text": f"{u.label}: {u.why}. To have them: {u.fix}",
+                "refused": u.refused,
+            }
+            for u in counters.uncounted
+        ],
     }
-
-
-def uncounted(side: Uncounted) -> str:
-    """One line: why there are none, and how to get them."""
-    return f"{side.label}: {side.why}. To have them: {side.fix}"
 
 
 def _side(side: CountedSide) -> dict[str, Any]:
     modules = [r for r in side.rows if r.kind == "module"]
-    ordered = sorted(modules, key=lambda r: -(r.share or 0))[:ROWS_SHOWN]
-    kept = {r.id for r in ordered}
+    costliest = sorted(modules, key=lambda r: -(r.share or 0))[:ROWS_SHOWN]
+    kept = {r.id for r in costliest}
     return {
         "key": side.key,
         "label": side.label,
@@ -69,12 +70,12 @@ def _side(side: CountedSide) -> dict[str, Any]:
             for r in modules
             if r.id in kept
         ],
-        "left": len(modules) - len(ordered),
-        "sentences": costliest(side),
+        "left": len(modules) - len(costliest),
+        "sentences": sentences(side),
     }
 
 
-def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
+def sentences(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
     """(modules, share of time, text) of the modules with most time that have no module inside,
     those of one kind (``transformer.h.*.mlp.act``) together: what their costliest one says."""
     inner = {r.parent for r in side.rows if r.kind == "module"}
@@ -83,25 +84,25 @@ def costliest(side: CountedSide, most: int = 5) -> list[tuple[str, str, str]]:
         if r.kind == "module" and r.id not in inner and r.share is not None:
             kinds.setdefault(kind_of(r.name), []).append(r)
     totals = {kind: sum(r.share or 0 for r in rows) for kind, rows in kinds.items()}
-    found = []
+    lines = []
     for kind in sorted(kinds, key=lambda k: -totals[k])[:most]:
-        top = max(kinds[kind], key=lambda r: r.share or 0)
-        number = len(kinds[kind])
-        name, share, said = top.name or "(model)", formatting.percent(totals[kind]), top.text
-        if number > 1:
-            name, share = kind, f"{share}, {number} of them"
-            said = f"{_bounds(kinds[kind], top)}{top.name}: {said}"
-        found.append((name, share, said))
-    return found
+        rows = kinds[kind]
+        top = max(rows, key=lambda r: r.share or 0)
+        name, share, text = top.name or "(model)", formatting.percent(totals[kind]), top.text
+        if len(rows) > 1:
+            name, share = kind, f"{share}, {len(rows)} of them"
+            text = f"{_bounds(rows, top)}{top.name}: {text}"
+        lines.append((name, share, text))
+    return lines
 
 
 def _bounds(rows: Sequence[CountedRow], top: CountedRow) -> str:
     """How many are bound otherwise than the costliest, which stands for them."""
     others = Counter(r.bound for r in rows if r.bound != top.bound)
-    told = ", ".join(
+    bounds = ", ".join(
         f"{n} {f'{bound}-bound' if bound else 'unknown'}" for bound, n in others.most_common()
     )
-    return f"of {len(rows)}, {told}; " if told else ""
+    return f"of {len(rows)}, {bounds}; " if bounds else ""
 
 
 def peak(row: CountedRow) -> list[Any] | None:
@@ -115,26 +116,21 @@ def peak(row: CountedRow) -> list[Any] | None:
 
 def details(row: CountedRow) -> list[str]:
     """What else is known of a row, in short."""
-    given = row.launches - row.measured
-    told = [f"{row.measured:,} of {row.launches:,} launches measured"]
+    metrics, given = row.metrics, row.launches - row.measured
+    parts = [f"{row.measured:,} of {row.launches:,} launches measured"]
     if given:
-        told[0] += f", {given:,} by a representative"
+        parts[0] += f", {given:,} by a representative"
     if row.spread is not None:
-        told.append(f"twins differ by {formatting.percent(row.spread.relative)} of it")
+        parts.append(f"twins differ by {formatting.percent(row.spread.relative)} of it")
     if row.intensity is not None:
-        told.append(f"{amount(row.intensity)} FLOP/byte")
+        parts.append(f"{amount(row.intensity)} FLOP/byte")
+    if metrics["ipc"] is not None:
+        parts.append(f"executed IPC {metrics['ipc']:.2f}")
     names = {"issue_busy": "issue slots busy", "sm_busy": "SM busy", "occupancy": "occupancy",
              "dram": "DRAM busy"}  # fmt: skip
-    ipc = row.metrics["ipc"]
-    if ipc is not None:
-        told.append(f"executed IPC {ipc:.2f}")
-    told += [
-        f"{text} {_of_hundred(row.metrics[k])}"
-        for k, text in names.items()
-        if row.metrics[k] is not None
-    ]
-    told += [f"pipe {name} {_of_hundred(value)}" for name, value in row.pipes.items()]
-    return told
+    busy = {text: metrics[k] for k, text in names.items() if metrics[k] is not None}
+    busy |= {f"pipe {name}": value for name, value in row.pipes.items()}
+    return [*parts, *(f"{name} {_of_hundred(value)}" for name, value in busy.items())]
 
 
 def cells(row: CountedRow) -> list[str]:
@@ -152,7 +148,7 @@ def cells(row: CountedRow) -> list[str]:
         formatting.ratio(row.times_bytes),
         formatting.number(row.launches),
         formatting.number(row.measured),
-        formatting.UNKNOWN if row.spread is None else formatting.percent(row.spread.relative),
+        formatting.percent(row.spread.relative if row.spread else None),
         formatting.UNKNOWN if row.metrics["ipc"] is None else f"{row.metrics['ipc']:.2f}",
         _of_hundred(row.metrics["occupancy"]),
     ]
@@ -188,35 +184,35 @@ def facts(side: CountedSide) -> list[str]:
                 f", of a single kind by at most {formatting.percent(widest.relative)} "
                 f"({widest.metric})"
             )
-    told = [text + "."]
+    lines = [f"{text}."]
     if side.uncounted:
-        told.append(_uncounted_launches(side))
+        lines.append(_uncounted_launches(side))
     elif side.absent:
-        told.append(
+        lines.append(
             f"{side.absent:,} more kernels of an iteration were not captured (a filter by "
             "name?): what holds them is unknown."
         )
     clock = {"base": "locked to their base", "none": "not locked"}
     on = side.device or "an unnamed device"
-    told.append(
+    lines.append(
         f"{on}, clocks {clock.get(side.clock_control or '', 'as ncu chose')}; "
         f"from {', '.join(side.sources)}."
     )
     if side.peaks:
         rates = ", ".join(f"{k} {_rate(k, v)}" for k, v in side.peaks.items())
-        told.append(f"Peaks: {rates} ({side.peaks_source}).")
+        lines.append(f"Peaks: {rates} ({side.peaks_source}).")
     else:
-        told.append("The device's peaks are not known: no share of them, no bound.")
+        lines.append("The device's peaks are not known: no share of them, no bound.")
     if side.missing:
-        told.append(
+        lines.append(
             f"Not in this capture: {', '.join(side.missing)}. "
             "`layerline ncu --roofline` measures them."
         )
-    return told
+    return lines
 
 
 def _rate(name: str, value: float) -> str:
-    return f"{amount(value)}{chr(98) + 'yte' if name == 'memory' else 'FLOP'}/s"
+    return f"{amount(value)}{'byte' if name == 'memory' else 'FLOP'}/s"
 
 
 def amount(value: float | None) -> str:

@@ -12,26 +12,24 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Comparison, Cost, ModuleRow
-from . import answer, bars, cells, counted, ledger, panels, payload, roofline_plot, sentences, sweep
+from ..model.comparison import Comparison, Cost
+from . import answer, bars, cells, contents, doubts, ledger, payload, roofline_plot
 from .headline import Sentence
+from .templates import FOLDER, compiled, environment
 
-_HERE = Path(__file__).parent
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
 RATIOS_SHOWN = 4
 LAYERS_WITHOUT_SCRIPT = 25
-SMALL = 0.03
 POOR_COVERAGE = 0.9
 # After a dot, slash, plus or underscore, but not within a number; page.elements.js has the same.
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
@@ -42,49 +40,37 @@ def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None 
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = payload.build(view)
-    comparisons = answer.comparisons(view)
+    variables = contents.of(view, headline)
     rows = [view.modules[i] for i in payload.visible_rows(data)]
-    doubts = {s.key: "; ".join(lead.doubts(s)) for s in view.sides}
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            view=view,
-            headline=headline,
-            timeline=timeline,
-            labels={s.key: s.label for s in view.sides},
-            figures=_figures(view),
-            comparisons=comparisons,
-            comparisons_head=answer.head(comparisons),
-            answer_cells=answer.cells,
-            panels=[_panel(view, p, rows) for p in panels.panels(view)],
-            first_panel=data["first"],
-            sentences=sentences.of(view),
-            notes=[formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING]
-            + ([formatting.LOOSE] if any(doubts.values()) else []),
-            doubts=doubts,
-            smallest=SMALL,
-            layers=sorted(view.layers, key=lambda r: -(r.time.median or 0))[:LAYERS_WITHOUT_SCRIPT],
-            rules=payload.RULES,
-            sweep=sweep.shown(view),
-            told=partial(panels.told, view),
-            why=_why(view),
-            counted=payload.counted_rows(view),
-            manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
-            # The package's own files, and JSON that `embedded` left no markup in.
-            css=Markup(_asset("page.css")),
-            script=Markup(script),
-            digest=digest,
-            data=Markup(embedded(data)),
-        )
+    template = compiled(_environment(), "page.html.j2")
+    return template.render(
+        **variables,
+        timeline=timeline,
+        figures=list(_figures(view)),
+        charts={p["key"]: bars.charts(view, p["sides"]) for p in variables["panels"]},
+        rows=rows,
+        first_panel=data["first"],
+        smallest=bars.SMALL,
+        layers_shown=LAYERS_WITHOUT_SCRIPT,
+        rules=payload.RULES,
+        plots=[roofline_plot.drawing(s) for s in view.counters.sides] if view.counters else [],
+        counted=payload.counted_rows(view),
+        manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
+        # The package's own files, and JSON that `embedded` left no markup in.
+        css=Markup(_asset("page.css")),
+        script=Markup(script),
+        digest=digest,
+        data=Markup(embedded(data)),
     )
 
 
 def embedded(value: Any) -> str:
     """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
-    text = json.dumps(
-        formatting.clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":")
-    )
+    written = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+    try:
+        text = written.encode(value)
+    except ValueError:  # NaN or infinity: a page's data rarely has one, and is large
+        text = written.encode(formatting.clean(value))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -97,153 +83,55 @@ def _script() -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
+    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
-    env = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    env.filters |= {
-        "time": formatting.time,
-        "exact": formatting.exact,
-        "interval": cells.interval,
-        "pc": formatting.percent,
-        "num": formatting.number,
-        "ratio": formatting.ratio,
-        "cost": cells.cost,
-        "cost_exact": cells.cost_exact,
-        "cost_interval": cells.cost_interval,
-        "words": formatting.words,
-        "vis": formatting.visible,
-        "short": formatting.short,
-        "when": formatting.when,
-        "breaks": _breaks,
-        "tie": _tie,
-    }
-    env.globals |= {"meter": _meter, "module_name": _module_name, "whole": _whole}
+    env = environment()
+    env.filters |= {"breaks": _breaks, "tie": _tie}
+    env.globals |= {"meter": _meter, "module_name": _module_name, "whole": cells.whole}
     return env
 
 
-def _figures(view: Comparison) -> list[dict[str, str]]:
-    """The few numbers to see first."""
-    result = []
-    for r in answer.comparisons(view)[:RATIOS_SHOWN]:
-        known = r["interval"] != formatting.UNKNOWN
-        same = r["alike"]
-        note = r["note"].removeprefix(lead.ALIKE).removeprefix("; ") if same else r["note"]
-        sure = f"95 %: {r['interval']}" if known else "interval unknown"
-        result.append(
-            {
-                "value": r["ratio"],
-                "unit": lead.ALIKE if same else "as fast",
-                "what": r["side"],
-                "against": f"{'from' if same else 'as'} {r['against']}",
-                "sure": "; ".join(filter(None, (sure, note))),
-                "tone": "",
-            }
-        )
-    checks = [c for s in view.sides for c in s.checks if c.name != ledger.PRECISION]
-    verdicts = [c.ok for c in checks]
-    if verdicts:
-        bad, unknown = verdicts.count(False), verdicts.count(None)
-        left = [f"{bad} does not add up" if bad == 1 else f"{bad} do not add up"] if bad else []
+class _Figure(NamedTuple):
+    """A number to see first, what it is of, and how sure it is."""
+
+    value: str
+    what: str
+    sure: str
+    unit: str = ""
+    against: str = ""
+    tone: str = ""
+
+
+def _figures(view: Comparison) -> Iterator[_Figure]:
+    sides = {s.key: s for s in view.sides}
+    for r in answer.ordered(view)[:RATIOS_SHOWN]:
+        row, alike = answer.row(r, sides), lead.alike(r)
+        known = row["interval"] != formatting.UNKNOWN
+        interval = f"95 %: {row['interval']}" if known else "interval unknown"
+        sure = "; ".join([interval, *doubts.of_sides(sides.get(r.over), sides.get(r.under))])
+        unit, like = (doubts.ALIKE, "from") if alike else ("as fast", "as")
+        yield _Figure(row["ratio"], row["side"], sure, unit, f"{like} {row['against']}")
+    passed, failed, unknown = ledger.tally(view.sides)
+    if made := passed + failed + unknown:
+        left = [f"{failed} {'does' if failed == 1 else 'do'} not add up"] if failed else []
         left += [f"{unknown} not checked"] if unknown else []
-        result.append(
-            {
-                "value": f"{verdicts.count(True)} of {len(verdicts)}",
-                "unit": "",
-                "what": "checks add up",
-                "against": "",
-                "sure": ", ".join(left) or "none left unchecked",
-                "tone": "bad" if bad else "",
-            }
-        )
-    covered = [s for s in view.sides if formatting.known(s.coverage)]
+        sure = ", ".join(left) or "none left unchecked"
+        tone = "bad" if failed else ""
+        yield _Figure(f"{passed} of {made}", "checks add up", sure, tone=tone)
+    covered = [(s.coverage, s.label) for s in view.sides if s.coverage is not None]
     if covered:
-        least = min(covered, key=lambda s: s.coverage or 0)
-        result.append(
-            {
-                "value": formatting.percent(least.coverage),
-                "unit": "",
-                "what": "of the time has a module",
-                "against": "",
-                "sure": f"the least: {least.label}",
-                "tone": "bad" if (least.coverage or 0) < POOR_COVERAGE else "",
-            }
-        )
-    return result
-
-
-def _panel(view: Comparison, panel: panels.Panel, rows: Sequence[ModuleRow]) -> dict[str, Any]:
-    """What the page shows of one panel: its ledger, its drawings, and the rows that it has."""
-
-    def seen(costs: Mapping[str, Cost]) -> bool:
-        return not costs or any(s.key in costs for s in panel["sides"])
-
-    return {
-        **panel,
-        "groups": ledger.groups(panel["sides"]),
-        "charts": [_chart(view, c) for c in bars.charts(view, panel["sides"])],
-        "rows": [m for m in rows if seen(m.costs)],
-        "kinds": [k for k in view.kinds if seen(k.costs)],
-    }
-
-
-def _why(view: Comparison) -> dict[str, Any] | None:
-    """The counters as text, with a drawing for each side."""
-    found, shown = view.counters, counted.shown(view)
-    if found is None or shown is None:
-        return None
-    drawn = [roofline_plot.drawing(s) for s in found.sides]
-    sides = [{**s, "plot": d} for s, d in zip(shown["sides"], drawn, strict=True)]
-    return {**shown, "sides": sides}
-
-
-def _chart(view: Comparison, chart: bars.Chart) -> dict[str, Any]:
-    """Bars with their widths in percent of the chart's longest; the names of those too small."""
-    sides = [*chart["sides"], *([chart["rest"]] if chart["rest"] else [])]
-    # Of the whole step a module has no line: its phases are there.
-    found = [(e, chart["sides"]) for e in bars.entries(view, chart["sides"])]
-    found += [(e, [s for s in sides if s.key in e["costs"]]) for e in bars.rest(view, chart)]
-    lengths = [[_whole(e["costs"].get(s.key)) or 0 for s in lines] for e, lines in found]
-    longest = max((ns for row in lengths for ns in row), default=0)
-    result: list[dict[str, Any]] = []
-    small: list[str] = []
-    for (e, lines), row in zip(found, lengths, strict=True):
-        if longest and max(row) < SMALL * longest:
-            small.append(e["name"])
-            continue
-        drawn: list[dict[str, Any]] = []
-        for s, whole in zip(lines, row, strict=True):
-            c = e["costs"].get(s.key)
-            own = (c.own.median or 0) if c else 0
-            share = 100 / longest if longest else 0
-            drawn.append(
-                {"side": s, "cost": c, "own": share * own, "shared": share * (whole - own)}
-            )
-        result.append({"name": e["name"] or "(model)", "count": e["count"], "lines": drawn})
-    return {
-        "title": chart["title"],
-        "sides": [s for s in sides if any(d["side"] is s for b in result for d in b["lines"])],
-        "colours": bars.colours(sides),
-        "bars": result,
-        "small": small,
-    }
-
-
-def _whole(c: Cost | None) -> int | None:
-    return c.upper.median if c else None
+        share, label = min(covered, key=lambda c: c[0])
+        tone = "bad" if share < POOR_COVERAGE else ""
+        value = formatting.percent(share)
+        yield _Figure(value, "of the time has a module", f"the least: {label}", tone=tone)
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:
     """Widths in percent of the side's whole: own, shared."""
-    whole = _whole(c)
+    whole = cells.whole(c)
     if c is None or not whole or not formatting.known(c.share):
         return 0.0, 0.0
     width = min(100.0, 100 * (c.share or 0))

@@ -1,16 +1,19 @@
 """The ledger as rows of text, one column per side: what was measured and whether it adds up.
 
-Both renderers show the same rows. No number is made here except the words for one.
+Page and Markdown show the same rows. No number is made here except the words for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+from ...core.stats import Estimate
 from .. import formatting
 from ..comparison import lead
-from ..model.comparison import Check, HostSide, Side
+from ..formatting import percent, short
+from ..model.comparison import Check, Side
 from . import cells as cells_
 
 CHECKS = {
@@ -28,202 +31,194 @@ NOTES = {
     "sources": "medians per iteration",
 }
 PRECISION = "precision"  # its verdict stands with the precisions
-VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
-TONES = {True: "good", False: "bad", None: "none"}
-
-
-MOSTLY = 0.5
 HOST_NOTE = "per iteration under nsys, which makes calls dearer"
+TONES = {True: "good", False: "bad", None: "none"}
+MOSTLY = 0.5
+_VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
+_ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
+_CAPTURE = {True: "capture agrees", False: "capture does not", None: "capture cannot tell"}
 
 
-class Cell(TypedDict):
+class Cell(NamedTuple):
     """One entry: what is shown, a second line, exact values for a tooltip, good | bad | none."""
 
     text: str
-    sub: str
-    exact: str
-    tone: str
+    sub: str = ""
+    exact: str = ""
+    tone: str = ""
 
 
-class Row(TypedDict):
+class Row(NamedTuple):
     """One line of the ledger: a cell per side."""
 
     label: str
-    cells: list[Cell]
-    total: bool
+    cells: Sequence[Cell]
+    total: bool = False
+
+    def known(self) -> bool:
+        """Whether anything in it is known of any side."""
+        return any(c.text != formatting.UNKNOWN or c.sub for c in self.cells)
 
 
-class Group(TypedDict):
+class Group(NamedTuple):
     """Lines that belong together."""
 
     title: str
     note: str
-    rows: list[Row]
+    rows: Sequence[Row]
+
+
+class Tally(NamedTuple):
+    """How many checks passed, failed and could not be made, without those of the precision."""
+
+    passed: int
+    failed: int
+    unknown: int
+
+
+def tally(sides: Iterable[Side]) -> Tally:
+    """The checks of all these sides."""
+    verdicts = [c.ok for s in sides for c in s.checks if c.name != PRECISION]
+    return Tally(verdicts.count(True), verdicts.count(False), verdicts.count(None))
+
+
+def check_of(side: Side, name: str) -> Check | None:
+    """The side's check of that name, or None."""
+    return next((c for c in side.checks if c.name == name), None)
 
 
 def groups(sides: Sequence[Side]) -> list[Group]:
     """The ledger of these sides; groups in which none has anything are left out, save the
     checks."""
+
+    def row(label: str, cell: Callable[[Side], Cell], *, total: bool = False) -> Row:
+        return Row(label, [cell(s) for s in sides], total)
+
+    def fact(key: str, unit: str, scale: int = 1) -> Callable[[Side], Cell]:
+        return lambda s: _amount(s.device.get(key), unit, scale)
+
+    device = [
+        row("Queued, device alone", lambda s: _series(s, "queued", s.queued)),
+        row("Waiting for launches", lambda s: Cell(percent(s.launch_bound))),
+        row("Between two builds", lambda s: Cell(percent(s.rebuild_noise))),
+        row("Throughput, full queue", fact("throughput_per_second", "/s")),
+        row("CUDA graph", lambda s: _yes(s.device.get("cuda_graph"))),
+        row("GPU clock", fact("sm_mhz", "MHz")),
+        row("GPU power", fact("power_mw", "W", 1000)),
+        row("GPU temperature", fact("celsius", "°C")),
+        row("GPU slowed down", lambda s: _throttled(s.device.get("throttled"))),
+    ]
     latency = [
-        _row("Unprofiled", [_estimate(s, "latency") for s in sides], total=True),
-        _row("Traced", [_estimate(s, "traced") for s in sides]),
+        row("Unprofiled", lambda s: _series(s, "latency", s.latency), total=True),
+        row("Traced", lambda s: _series(s, "traced", s.traced)),
+        *(r for r in device if r.known()),
     ]
-    latency += _device(sides)
-    where = [
-        _row("Operations, sum", [_time(s.operation_ns) for s in sides], total=True),
-        _row("Unresolved", [_time(s.unresolved_ns) for s in sides]),
-        _row("Coverage", [_plain(formatting.percent(s.coverage)) for s in sides]),
+    operations = [
+        row("Operations, sum", lambda s: _time(s.operation_ns), total=True),
+        row("Unresolved", lambda s: _time(s.unresolved_ns)),
+        row("Coverage", lambda s: Cell(percent(s.coverage))),
     ]
-    result: list[Group] = [
-        {"title": "Latency", "note": "median, 95 % interval and count", "rows": latency},
-        {"title": "Operations", "note": "median per iteration of self times", "rows": where},
-    ]
-    if any(s.host for s in sides):
-        result.append({"title": "Host side", "note": HOST_NOTE, "rows": _host(sides)})
-    for check in _checks(sides):
-        name = CHECKS.get(check) or EXTRA.get(check)
-        title = f"Check {check}: {name}" if name else f"Check {check}"
-        note = NOTES.get(check, "")
-        result.append({"title": title, "note": note, "rows": _check(check, sides)})
+    # What the host did; rows that no side has are left out.
+    host = [row(label, partial(_host, key)) for key, label in _HOST.items()]
+    host = [r for r in host if r.known()]
+    host.append(row("Bound by launches, by share of latency", _bound, total=True))
     precision = [
-        _row("Asked for", [_plain(s.precision) for s in sides]),
-        _row("Computed in", [_precisions(s) for s in sides]),
-        _row("Verdict", [_asked(s) for s in sides], total=True),
+        row("Asked for", lambda s: Cell(short(s.precision))),
+        row("Computed in", _precisions),
     ]
-    if not any(closure(s, PRECISION) for s in sides):
-        del precision[-1]
-    result.append({"title": "Precision", "note": "by share of time", "rows": precision})
-    if any(s.parity for s in sides):
-        result.append({"title": "Accuracy", "note": "on the same input", "rows": _parity(sides)})
-    return result
-
-
-def closure(side: Side, check: str) -> Check | None:
-    """The side's check of that name, or null."""
-    return next((c for c in side.checks if c.name == check), None)
-
-
-def _checks(sides: Sequence[Side]) -> list[str]:
-    found = [c.name for s in sides for c in s.checks if c.name != PRECISION]
-    return list(dict.fromkeys([*CHECKS, *found]))
-
-
-def _cell(text: str, sub: str = "", exact: str = "", tone: str = "") -> Cell:
-    return {"text": text, "sub": sub, "exact": exact, "tone": tone}
-
-
-def _row(label: str, cells: list[Cell], *, total: bool = False) -> Row:
-    return {"label": label, "cells": cells, "total": total}
-
-
-def _plain(text: Any) -> Cell:
-    return _cell(formatting.short(text))
+    if any(check_of(s, PRECISION) for s in sides):
+        precision.append(row("Verdict", _asked, total=True))
+    names = dict.fromkeys([*CHECKS, *(c.name for s in sides for c in s.checks)])
+    return [
+        Group("Latency", "median, 95 % interval and count", latency),
+        Group("Operations", "median per iteration of self times", operations),
+        *([Group("Host side", HOST_NOTE, host)] if any(s.host for s in sides) else []),
+        *(_check(name, [check_of(s, name) for s in sides]) for name in names if name != PRECISION),
+        Group("Precision", "by share of time", precision),
+        *_accuracy([s.parity or {} for s in sides]),
+    ]
 
 
 def _time(ns: int | None) -> Cell:
-    return _cell(formatting.time(ns), exact=formatting.exact(ns))
+    return Cell(formatting.time(ns), exact=formatting.exact(ns))
 
 
-def _estimate(side: Side, which: str) -> Cell:
-    e = {"latency": side.latency, "traced": side.traced, "queued": side.queued}[which]
+def _series(side: Side, which: str, e: Estimate) -> Cell:
     exact = formatting.exact(e.median)
     if formatting.known(e.low) and formatting.known(e.high):
         exact += f", 95 % {formatting.exact(e.low)} to {formatting.exact(e.high)}"
     # What is wrong with it is a sentence: see `sentences`.
-    faults = lead.unsettled(side, which)
-    exact = "; ".join([exact, *faults])
+    faults = lead.faults(side, which)
     tone = "none" if faults else ""
-    return _cell(formatting.time(e.median), sub=cells_.interval(e), exact=exact, tone=tone)
+    return Cell(formatting.time(e.median), cells_.interval(e), "; ".join([exact, *faults]), tone)
 
 
-def _check(check: str, sides: Sequence[Side]) -> list[Row]:
-    found = [closure(s, check) for s in sides]
-    names = dict.fromkeys(name for c in found if c for name, _ in c.terms)
-    rows = []
-    for name in names:
-        values = [next((ns for n, ns in c.terms if n == name), None) if c else None for c in found]
-        rows.append(_row(formatting.short(name), [_time(v) for v in values]))
-    rows.append(_row("Residual", [_residual(c) for c in found]))
-    rows.append(_row("Verdict", [_verdict(check, c) for c in found], total=True))
-    return rows
+def _check(name: str, checks: Sequence[Check | None]) -> Group:
+    terms = [dict(c.terms) if c else {} for c in checks]
+    rows = [
+        Row(short(term), [_time(t.get(term)) for t in terms])
+        for term in dict.fromkeys(term for t in terms for term in t)
+    ]
+    rows.append(Row("Residual", [_residual(c) for c in checks]))
+    rows.append(Row("Verdict", [_verdict(name, c) for c in checks], total=True))
+    title = CHECKS.get(name) or EXTRA.get(name)
+    return Group(f"Check {name}: {title}" if title else f"Check {name}", NOTES.get(name, ""), rows)
 
 
-def _verdict(check: str, c: Check | None) -> Cell:
+def _verdict(name: str, c: Check | None) -> Cell:
     """A side of one tool alone has nothing to hold against another's: that is no open question."""
-    if c is None and check not in CHECKS:
-        return _cell(formatting.UNKNOWN)
+    if c is None and name not in CHECKS:
+        return Cell(formatting.UNKNOWN)
     ok = c.ok if c else None
-    return _cell(VERDICTS[ok], tone=TONES[ok])
+    return Cell(_VERDICTS[ok], tone=TONES[ok])
 
 
 def _residual(c: Check | None) -> Cell:
     if c is None or not formatting.known(c.residual_ns):
-        return _cell(formatting.UNKNOWN)
-    sub = formatting.percent(c.residual_share) if formatting.known(c.residual_share) else ""
+        return Cell(formatting.UNKNOWN)
+    parts = [percent(c.residual_share)] if formatting.known(c.residual_share) else []
     if formatting.known(c.tolerance):
-        sub += f"{', ' if sub else ''}allowed {formatting.percent(c.tolerance)}"
-    return _cell(formatting.time(c.residual_ns), sub=sub, exact=formatting.exact(c.residual_ns))
+        parts.append(f"allowed {percent(c.tolerance)}")
+    return _time(c.residual_ns)._replace(sub=", ".join(parts))
 
 
 def _precisions(side: Side) -> Cell:
     run = side.precision_run
     if not run:
-        return _cell("unknown")
+        return Cell("unknown")
     text = ", ".join(
-        formatting.short(name, 40)
-        if share == 1
-        else f"{formatting.short(name, 40)} {formatting.percent(share)}"
+        short(name, 40) if share == 1 else f"{short(name, 40)} {percent(share)}"
         for name, share in sorted(run.items(), key=lambda item: -(item[1] or 0))
     )
-    audit = closure(side, PRECISION)
+    audit = check_of(side, PRECISION)
     if audit is not None and audit.ok is not None:
         wrong = not audit.ok  # "unknown" of kernels whose name tells nothing is no verdict
     else:
         asked = {side.precision, "fp32" if side.precision == "tf32" else side.precision}
         wrong = sum(run.get(name) or 0 for name in asked) < MOSTLY
-    return _cell(text, tone="bad" if wrong else "", sub="not what was asked for" if wrong else "")
-
-
-_ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
+    return Cell(text, "not what was asked for", tone="bad") if wrong else Cell(text)
 
 
 def _asked(side: Side) -> Cell:
-    found = closure(side, PRECISION)
-    if found is None:
-        return _cell(formatting.UNKNOWN)
-    return _cell(_ASKED[found.ok], tone=TONES[found.ok])
+    audit = check_of(side, PRECISION)
+    return Cell(_ASKED[audit.ok], tone=TONES[audit.ok]) if audit else Cell(formatting.UNKNOWN)
 
 
-def _device(sides: Sequence[Side]) -> list[Row]:
-    """What was measured beside the latency; rows that no side has are left out."""
-    about = [s.device or {} for s in sides]
+def _amount(value: Any, unit: str, scale: int) -> Cell:
+    if not formatting.known(value):
+        return Cell(formatting.UNKNOWN)
+    return Cell(f"{formatting.number(round(value / scale))} {unit}")
 
-    def fact(key: str, unit: str, scale: int = 1) -> list[Cell]:
-        values = [a.get(key) for a in about]
-        whole = [
-            round(v / scale) if v is not None and formatting.known(v) else None for v in values
-        ]
-        shown = [formatting.number(v) for v in whole]
-        return [_cell(f"{t} {unit}" if t != formatting.UNKNOWN else t) for t in shown]
 
-    rows = [
-        _row("Queued, device alone", [_estimate(s, "queued") for s in sides]),
-        _row(
-            "Waiting for launches",
-            [_plain(formatting.percent(s.launch_bound)) for s in sides],
-        ),
-        _row(
-            "Between two builds",
-            [_plain(formatting.percent(s.rebuild_noise)) for s in sides],
-        ),
-        _row("Throughput, full queue", fact("throughput_per_second", "/s")),
-        _row("CUDA graph", [_yes(a.get("cuda_graph")) for a in about]),
-        _row("GPU clock", fact("sm_mhz", "MHz")),
-        _row("GPU power", fact("power_mw", "W", 1000)),
-        _row("GPU temperature", fact("celsius", "°C")),
-        _row("GPU slowed down", [_throttled(a.get("throttled")) for a in about]),
-    ]
-    return [r for r in rows if any(c["text"] != formatting.UNKNOWN for c in r["cells"])]
+def _yes(value: bool | None) -> Cell:
+    return Cell(formatting.UNKNOWN if value is None else "yes" if value else "no")
+
+
+def _throttled(reasons: Mapping[str, float] | None) -> Cell:
+    if not reasons:
+        return Cell(formatting.UNKNOWN if reasons is None else "no")
+    shares = ", ".join(f"{short(why, 40)} {percent(share)}" for why, share in reasons.items())
+    return Cell("yes", shares, tone="bad")
 
 
 # Names of `analysis.host.calls`, in the order they are shown.
@@ -245,55 +240,23 @@ _HOST = {
 _COUNTS = ("launches", "gaps")
 
 
-def _host(sides: Sequence[Side]) -> list[Row]:
-    """What the host did; the verdict in its last row. Rows that no side has are left out."""
-    about = [s.host for s in sides]
-    rows = []
-    for key, label in _HOST.items():
-        cells = [_host_cell(key, h) for h in about]
-        if any(c["text"] != formatting.UNKNOWN or c["sub"] for c in cells):
-            rows.append(_row(label, cells))
-    verdicts = [_bound(h) for h in about]
-    return [*rows, _row("Bound by launches, by share of latency", verdicts, total=True)]
-
-
-def _host_cell(key: str, host: HostSide | None) -> Cell:
-    found = host.values.get(key) if host else None
-    if found is None:
-        missing = (host.missing.get(key) if host else None) or ""
-        return _cell(formatting.UNKNOWN, exact=missing)
+def _host(key: str, side: Side) -> Cell:
+    if side.host is None:
+        return Cell(formatting.UNKNOWN)
+    value = side.host.values.get(key)
+    if value is None:
+        return Cell(formatting.UNKNOWN, exact=side.host.missing.get(key, ""))
     if key in _COUNTS:
-        return _cell(formatting.number(found.median))
-    return _cell(
-        formatting.time(found.median), cells_.interval(found), formatting.exact(found.median)
-    )
+        return Cell(formatting.number(value.median))
+    return _time(value.median)._replace(sub=cells_.interval(value))
 
 
-def _bound(host: HostSide | None) -> Cell:
+def _bound(side: Side) -> Cell:
+    host = side.host
     if host is None or host.launch_bound is None:
-        return _cell(formatting.UNKNOWN)
-    text = "yes" if host.launch_bound else "no"
-    share = formatting.percent(host.unprofiled_share)
-    return _cell(text, f"{share}, {_CAPTURE[host.confirmed]}", tone=_BOUND[text])
-
-
-_CAPTURE = {True: "capture agrees", False: "capture does not", None: "capture cannot tell"}
-_BOUND = {"yes": "bad", "no": ""}
-
-
-def _yes(value: Any) -> Cell:
-    return _cell(formatting.UNKNOWN if value is None else "yes" if value else "no")
-
-
-def _throttled(reasons: Any) -> Cell:
-    if reasons is None:
-        return _cell(formatting.UNKNOWN)
-    if not reasons:
-        return _cell("no")
-    text = ", ".join(
-        f"{formatting.short(why, 40)} {formatting.percent(s)}" for why, s in reasons.items()
-    )
-    return _cell("yes", sub=text, tone="bad")
+        return Cell(formatting.UNKNOWN)
+    sub = f"{percent(host.unprofiled_share)}, {_CAPTURE[host.confirmed]}"
+    return Cell("yes", sub, tone="bad") if host.launch_bound else Cell("no", sub)
 
 
 _PARITY = {
@@ -306,27 +269,24 @@ _PARITY = {
 }
 
 
-def _parity(sides: Sequence[Side]) -> list[Row]:
-    keys = dict.fromkeys([*_PARITY, *(k for s in sides for k in s.parity or {})])
-    rows = []
-    for key in keys:
-        values = [(s.parity or {}).get(key) for s in sides]
-        if any(v is not None for v in values):
-            rows.append(
-                _row(_PARITY.get(key, formatting.short(key)), [_fact(key, v) for v in values])
-            )
-    return rows
+def _accuracy(parity: Sequence[Mapping[str, Any]]) -> list[Group]:
+    rows = [
+        Row(_PARITY.get(key, short(key)), [_parity(key, p.get(key)) for p in parity])
+        for key in dict.fromkeys([*_PARITY, *(k for p in parity for k in p)])
+        if any(p.get(key) is not None for p in parity)
+    ]
+    return [Group("Accuracy", "on the same input", rows)] if any(parity) else []
 
 
-def _fact(key: str, value: Any) -> Cell:
+def _parity(key: str, value: Any) -> Cell:
     if value is None:
-        return _cell(formatting.UNKNOWN)
+        return Cell(formatting.UNKNOWN)
     if key == "random_weights":
-        return _cell("random", sub="proves little") if value else _cell("trained")
+        return Cell("random", "proves little") if value else Cell("trained")
     if key == "top1":
-        return _cell(formatting.percent(value))
+        return Cell(percent(value))
     if key == "cosine" and formatting.known(value):
-        return _cell(f"{value:.7f}".rstrip("0").rstrip("."), exact=repr(value))
+        return Cell(f"{value:.7f}".rstrip("0").rstrip("."), exact=repr(value))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _cell(formatting.number(value), exact=repr(value) if formatting.known(value) else "")
-    return _plain(value)
+        return Cell(formatting.number(value), exact=repr(value) if formatting.known(value) else "")
+    return Cell(short(value))

@@ -1,85 +1,64 @@
 """The manifest in short: what was measured, on what, by which versions, and each file's hash.
 
-Everything else (every step with its options and facts, whole hashes) is in `LONG`, which the
-report names.
+Everything else (every step with its options and facts, whole hashes) is in the run's run.json,
+beside report/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from .. import formatting
-from ..model.comparison import Comparison
 
-LONG = "run.json"  # in the run directory, beside report/
-PREFIX = 12
+PREFIX = 12  # digits of a hash
 FACTS_SHOWN = 60
-# Shown by tables of their own, or told by them already.
+# In rows of their own, or in those of `machine` already.
 _APART = ("steps", "files", "facts", "versions", "machine", "schema_version", "title")
 _MACHINE = ("cpu", "cpus_usable", "cpus", "governor", "memory_bytes", "kernel", "system")
 _FACTS = ("gpu", "driver", "threads")
 
 
-class Short(TypedDict):
-    """(name, value) lines; `left`: facts that were left out of the first list."""
-
-    facts: list[tuple[str, str]]
-    left: int
-    versions: list[tuple[str, str]]
-    commands: list[str]
-    files: list[tuple[str, str]]
-    total: int  # facts in the long form
-
-
-def short(view: Comparison) -> Short:
-    """The short form; lists are empty where the manifest lacks them."""
-    whole = formatting.clean(view.manifest)
-    rest = {k: v for k, v in whole.items() if k not in _APART}
-    facts = [*formatting.flatten(rest), *_machine(whole)] if rest or whole.get("machine") else []
-    versions = whole.get("versions")
+def short(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows (name, value) of `facts` and `files`, the `commands`; `left`: how many facts were left
+    out, `total`: how many the long form has."""
+    whole = formatting.clean(record)
+    facts = formatting.flatten({k: v for k, v in whole.items() if k not in _APART})
+    facts += _rows("machine", _machine(whole))
+    files = whole.get("files")
     return {
-        "facts": facts[:FACTS_SHOWN],
+        "facts": [*facts[:FACTS_SHOWN], *_rows("versions", whole.get("versions"))],
         "left": max(0, len(facts) - FACTS_SHOWN),
-        "versions": formatting.flatten(versions) if versions else [],
         "commands": _commands(whole.get("steps")),
-        "files": _files(whole.get("files")),
+        "files": [
+            (path, str(digest)[:PREFIX] if digest else "unknown")
+            for path, digest in (files.items() if isinstance(files, Mapping) else ())
+        ],
         "total": len(formatting.flatten(whole)),
     }
 
 
-def _machine(whole: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _rows(path: str, values: Any) -> list[tuple[str, str]]:
+    return formatting.flatten(values, path) if values else []
+
+
+def _machine(whole: Mapping[str, Any]) -> dict[str, Any]:
     """The machine before the first measurement, its load after the last, and the GPU."""
-    state = whole.get("machine")
-    if not isinstance(state, Mapping):
-        return []
-    before, after = state.get("before", state), state.get("after")
-    found: dict[str, Any] = {}
-    if isinstance(before, Mapping):
-        found |= {k: before[k] for k in _MACHINE if k in before}
+    machine, facts = (_mapping(whole.get(name)) for name in ("machine", "facts"))
+    before, after = (_mapping(machine.get(when)) for when in ("before", "after"))
+    found: dict[str, Any] = {k: before[k] for k in _MACHINE if k in before}
+    if before:
         found["load_1min"] = before.get("load_1min")
-    if isinstance(after, Mapping):
+    if after:
         found["load_1min_after"] = after.get("load_1min")
-    facts = whole.get("facts")
-    if isinstance(facts, Mapping):
-        found |= {k: facts[k] for k in _FACTS if facts.get(k) is not None}
-    return formatting.flatten(found, "machine") if found else []
+    return found | {k: facts[k] for k in _FACTS if facts.get(k) is not None}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _commands(steps: Any) -> list[str]:
     """Each command once, in the order in which they ran."""
-    found = []
-    for step in steps if isinstance(steps, list) else ():
-        command = step.get("command") if isinstance(step, Mapping) else None
-        if isinstance(command, list):
-            found.append(" ".join(str(word) for word in command))
-    return list(dict.fromkeys(found))
-
-
-def _files(files: Any) -> list[tuple[str, str]]:
-    """Path and the beginning of its SHA-256."""
-    found = []
-    for path, entry in files.items() if isinstance(files, Mapping) else ():
-        digest = entry.get("sha256") if isinstance(entry, Mapping) else entry
-        found.append((str(path), str(digest)[:PREFIX] if digest else "unknown"))
-    return found
+    commands = [_mapping(step).get("command") for step in steps or ()]
+    return list(dict.fromkeys(" ".join(map(str, c)) for c in commands if isinstance(c, list)))

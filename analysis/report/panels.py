@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from ..model.comparison import Comparison, Side
+from ..model.comparison import Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -48,6 +48,11 @@ def panels(view: Comparison) -> list[Panel]:
     return result
 
 
+def seen(panel: Panel, row: ModuleRow | Kind) -> bool:
+    """Whether a row has a cost on one of the panel's sides; one without any cost is in each."""
+    return not row.costs or any(s.key in row.costs for s in panel["sides"])
+
+
 def first(view: Comparison, among: Sequence[Panel]) -> int:
     """The panel to open with: that of the engine which the first sentence tells."""
     lead = next((r.under for r in view.ratios if r.lead), None)
@@ -81,7 +86,7 @@ def _eager(side: Side) -> bool:
     return side.task == "eager" and side.phase == "inference"
 
 
-def told(view: Comparison, keys: Iterable[str] | None) -> str:
+def names(view: Comparison, keys: Iterable[str] | None) -> str:
     """Sides in words: "every side", "every engine", else by label; "" for none."""
     given = list(dict.fromkeys(keys or ()))
     labels = {s.key: s.label for s in view.sides}

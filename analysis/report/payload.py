@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import formatting
-from ..comparison import lead
 from ..model.comparison import Comparison, Cost
-from . import counted, panels
+from . import counted, doubts, panels
 
 RULES = {
     "name": "The layer's name is the name of its ONNX nodes, or lists them.",
@@ -50,7 +49,7 @@ def build(view: Comparison) -> dict[str, Any]:
     shown = panels.panels(view)
     return {
         "sides": [
-            {"label": s.label, "side": s.task, "doubt": "; ".join(lead.doubts(s))}
+            {"label": s.label, "side": s.task, "doubt": "; ".join(doubts.series(s))}
             for s in view.sides
         ],
         "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],

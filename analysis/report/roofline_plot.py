@@ -23,7 +23,7 @@ BOUNDS = ("tensor", "fp32", "memory", "latency", "launch", "unknown")
 
 
 def drawing(side: CountedSide) -> dict[str, Any] | None:
-    """Roofs, points, ticks and what could not be drawn; null where no layer has a place or the
+    """Roofs, points, ticks and what could not be drawn; None where no layer has a place or the
     memory's peak is unknown."""
     layers = [r for r in side.rows if r.kind == "layer"]
     points = [r for r in layers if (r.intensity or 0) > 0 and (r.flop_per_second or 0) > 0]

@@ -6,18 +6,22 @@ common is said once and names them.
 
 from __future__ import annotations
 
-import re
-from typing import Any, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..comparison import lead
-from ..model.comparison import Comparison, Side
-from . import ledger, panels
+from ..formatting import filled, percent
+from ..formatting import spoken_time as time
+from ..model.comparison import Comparison, HostSide, Side, Wording
+from . import doubts, ledger, panels
 
 HOST = "host side"
 CAPTURE = "capture by nsys"
+_ORDER = ("bad", "none", "", "good")
 
 
-class Said(TypedDict):
+@dataclass(frozen=True)
+class Remark:
     """What a check or the host side says, once for all sides of which it is true. `tabled`: the
     ledger's rows say the same."""
 
@@ -28,82 +32,124 @@ class Said(TypedDict):
     tabled: bool
 
 
-def of(view: Comparison) -> list[Said]:
+class _Sentence(NamedTuple):
+    check: str
+    tone: str
+    tabled: bool
+    text: str
+
+
+def of(view: Comparison) -> list[Remark]:
     """What the checks say: those that failed first, then those that could not be made, then the
     host side, then what adds up. What several sides have in common is said once."""
-    keys: dict[tuple[str, str, str, bool], list[str]] = {}
-
-    def add(side: Side, check: str, text: str, tone: str, *, tabled: bool) -> None:
-        keys.setdefault((tone, check, text, tabled), []).append(side.key)
-
-    for s in view.sides:
-        doubts = lead.doubts(s)
-        if doubts:
-            add(s, "latency", f"Not settled: {'; '.join(doubts)}.", "none", tabled=False)
-        for c in s.checks:
-            if c.text:
-                add(
-                    s,
-                    f"check {c.name}",
-                    c.text,
-                    ledger.TONES[c.ok],
-                    tabled=c.ok is True,
-                )
-        for warning in s.warned or ():
-            add(s, CAPTURE, f"{warning}.", "none", tabled=False)
-        host = s.host
-        if host:
-            # Whether launches bind a side is a fact; a capture that says otherwise is a doubt.
-            differs = host.confirmed is False
-            add(s, HOST, host.text, "bad" if differs else "", tabled=not differs)
-            for what, why in host.missing.items():
-                add(s, HOST, f"{what} is unknown: {why}.", "", tabled=False)
-    order = {"bad": 0, "none": 1, "": 2, "good": 3}
-    found: list[Said] = [
-        {
-            "sides": _told(view, sides, check),
-            "check": check,
-            "text": text,
-            "tone": tone,
-            "tabled": tabled,
-        }
-        for (tone, check, text, tabled), sides in _alike(keys).items()
+    sides: dict[_Sentence, list[str]] = {}
+    wordings: dict[_Sentence, Wording] = {}
+    for side in view.sides:
+        for sentence, wording in _of_side(side):
+            sides.setdefault(sentence, []).append(side.key)
+            if wording is not None:
+                wordings[sentence] = wording
+    remarks = [
+        Remark(_names(view, keys, s.check), s.check, s.text, s.tone, s.tabled)
+        for s, keys in _joined(sides, wordings).items()
     ]
-    return sorted(found, key=lambda f: (order[f["tone"]], f["check"] != "latency"))
+    return sorted(remarks, key=lambda s: (_ORDER.index(s.tone), s.check != "latency"))
 
 
-_Key = tuple[str, str, str, bool]
-# No version: what nsys says of two of them is not true of those between.
-_NUMBER = re.compile(r"(?<![\d.])(?<!version )\d[\d,]*(?:\.\d+)?")
+def _of_side(side: Side) -> Iterator[tuple[_Sentence, Wording | None]]:
+    if faults := doubts.series(side):
+        text = f"Not settled: {'; '.join(faults)}."
+        yield _Sentence("latency", "none", False, text), None
+    for c in side.checks:
+        if c.text:
+            sentence = _Sentence(f"check {c.name}", ledger.TONES[c.ok], c.ok is True, c.text)
+            yield sentence, c.wording
+    for warning in side.warned:
+        yield _Sentence(CAPTURE, "none", False, f"{warning}."), None
+    if side.host:
+        # Whether launches bind a side is a fact; a capture that says otherwise is a doubt.
+        differs = side.host.confirmed is False
+        tone = "bad" if differs else ""
+        wording = host(side.host, side.device)
+        yield _Sentence(HOST, tone, not differs, filled(wording.form, wording.figures)), wording
+        for what, why in side.host.missing.items():
+            yield _Sentence(HOST, "", False, f"{what} is unknown: {why}."), None
 
 
-def _alike(keys: dict[_Key, list[str]]) -> dict[_Key, list[str]]:
-    """Sentences that are the same but for one number as one, with the least and the most of it.
-    Those of checks that failed stay as they are."""
-    groups: dict[tuple[Any, ...], list[_Key]] = {}
-    for key in keys:
-        tone, check, text, tabled = key
-        form = text if tone == "bad" else _NUMBER.sub("#", text)
-        groups.setdefault((tone, check, form, tabled), []).append(key)
-    found: dict[_Key, list[str]] = {}
+def _joined(
+    sides: Mapping[_Sentence, list[str]], wordings: Mapping[_Sentence, Wording]
+) -> dict[_Sentence, list[str]]:
+    """Sentences of one form that differ in one share alone as one, with the least and the most."""
+    groups: dict[tuple[str, ...], list[_Sentence]] = {}
+    for s in sides:
+        form = (wordings[s].form, "form") if s in wordings else (s.text, "text")
+        groups.setdefault((s.check, s.tone, *form), []).append(s)
+    joined: dict[_Sentence, list[str]] = {}
     for group in groups.values():
-        numbers = [_NUMBER.findall(text) for _, _, text, _ in group]
-        differ = [i for i, column in enumerate(zip(*numbers, strict=True)) if len(set(column)) > 1]
-        if len(group) < 2 or len(differ) != 1:
-            found |= {key: keys[key] for key in group}
-            continue
-        at = differ[0]
-        ordered = sorted((n[at] for n in numbers), key=lambda n: float(n.replace(",", "")))
-        tone, check, text, tabled = group[0]
-        place = list(_NUMBER.finditer(text))[at]
-        said = f"{text[: place.start()]}{ordered[0]} to {ordered[-1]}{text[place.end() :]}"
-        found[tone, check, said, tabled] = [side for key in group for side in keys[key]]
-    return found
+        text = _range([wordings[s] for s in group]) if len(group) > 1 else None
+        if text is None:
+            joined |= {s: sides[s] for s in group}
+        else:
+            joined[group[0]._replace(text=text)] = [key for s in group for key in sides[s]]
+    return joined
 
 
-def _told(view: Comparison, keys: list[str], check: str) -> str:
+def _range(wordings: Sequence[Wording]) -> str | None:
+    columns = list(zip(*(w.figures for w in wordings), strict=True))
+    differ = [i for i, column in enumerate(columns) if len(set(column)) > 1]
+    shares = [f for i in differ[:1] for f in columns[i] if not isinstance(f, str)]
+    if len(differ) != 1 or not shares:
+        return None
+    figures = list(wordings[0].figures)
+    figures[differ[0]] = f"{percent(min(shares)).removesuffix(' %')} to {percent(max(shares))}"
+    return filled(wordings[0].form, figures)
+
+
+def _names(view: Comparison, keys: Sequence[str], check: str) -> str:
     """The sides in words; of the host side only those count that were captured by nsys."""
     hosts = [s.key for s in view.sides if s.host]
     if check == HOST and len(hosts) > 1 and set(keys) == set(hosts):
         return "every side under nsys"
-    return panels.told(view, keys)
+    return panels.names(view, keys)
+
+
+_SOURCES = {
+    "queued": "Without nsys the device waits for the host in {} of the latency.",
+    "busy": "No kernel runs in {} of the latency without nsys.",
+}
+_VERDICTS = {
+    True: "Bound by launches",
+    False: "Not bound by launches",
+    None: "Whether launches bound it without nsys was not measured",
+}
+
+
+def host(side: HostSide, device: Mapping[str, object]) -> Wording:
+    """What the host did under nsys, and whether launches bind the side without it. `device`: of
+    the unprofiled run, which may have replayed a CUDA graph."""
+    parts: list[str] = []
+    figures: list[float | str] = []
+    issue, busy, launches = (side.values.get(k) for k in ("issue", "busy", "launches"))
+    if issue and busy and launches:
+        parts.append(
+            "Under nsys the host takes {} for {} launches, which keep the device busy for {}."
+        )
+        figures += [time(issue.median), f"{launches.median:,}", time(busy.median)]
+    if side.unprofiled_source is not None and side.unprofiled_share is not None:
+        parts.append(_SOURCES[side.unprofiled_source])
+        figures.append(side.unprofiled_share)
+    parts.append(f"{_VERDICTS[side.launch_bound]}{_capture(side, device)}.")
+    return Wording(" ".join(parts), figures)
+
+
+def _capture(side: HostSide, device: Mapping[str, object]) -> str:
+    """What the capture says of the verdict."""
+    if device.get("cuda_graph"):
+        return "; without nsys it replayed a CUDA graph, so the two do not compare"
+    if side.launch_bound is None or side.traced_share is None:
+        return ""
+    return {
+        True: "; the capture agrees",
+        False: "; the capture does not show why: its launches take less than its kernels",
+        None: "; the capture cannot tell, because tracing makes launches dearer",
+    }[side.confirmed]

@@ -14,26 +14,21 @@ own_high_ns, upper_low_ns to upper_high_ns: the 95 % intervals of own, and of ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, HostSide, Side, Sweep
-from ..model.counters import CountedRow
-from . import answer
+from ...core.stats import Estimate
+from ..formatting import filled
+from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
+from ..model.counters import Counted, CountedRow
+from . import answer, ledger, sentences
 from .headline import Sentence
 
 _COUNTED = (
-    "sources",
-    "device",
-    "clock_control",
-    "launches",
-    "measured",
-    "uncounted",
-    "missing",
-    "spread",
-)
+    "sources", "device", "clock_control", "launches", "measured", "uncounted", "missing", "spread",
+)  # fmt: skip
 _BOUND = (
     "bound", "why", "shares", "intensity", "flop", "bytes", "floor", "times_flop", "times_bytes",
     "launches", "measured", "share", "text",
@@ -45,59 +40,50 @@ def summary(
     view: Comparison, headline: Sequence[Sentence], not_as_left: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The summary of a comparison; `not_as_left`: files that may not be the run's own."""
-    engines, eager = {}, {}
-    for side in view.sides:
-        if side.task == "engine":
-            engines[f"{side.precision}.{side.backend}"] = figures(side)
-        else:
-            eager[f"{side.precision}.{side.phase}"] = figures(side)
+    sides = view.sides
     document = {
         "schema_version": SCHEMA_VERSION,
         "title": view.title,
         "generated": view.generated,
         "headline": [h.text for h in headline],
-        "engines": engines,
-        "eager": eager,
+        "engines": {f"{s.precision}.{s.backend}": _figures(s) for s in sides if s.task == "engine"},
+        "eager": {f"{s.precision}.{s.phase}": _figures(s) for s in sides if s.task != "engine"},
         "ratios": view.ratios,
         "comparisons": answer.comparisons(view),
         "facts": view.manifest.get("facts"),
-        "modules": modules(view),
-        "kinds": kinds(view),
-        "sweep": sweep_figures(view.sweep) if view.sweep is not None else None,
-        "counters": counters(view),
+        "modules": _costs(view, ((m.path, m.costs) for m in view.modules if m.kind == "module")),
+        "kinds": _costs(view, ((k.name, k.costs) for k in view.kinds)),
+        "sweep": _sweep(view.sweep) if view.sweep is not None else None,
+        "counters": _counters(view.counters) if view.counters else {},
         "unusable": [s for s in view.skipped if s.file],
         "not_as_left": not_as_left,
     }
     return cast("dict[str, Any]", msgspec.to_builtins(document))
 
 
-def figures(side: Side) -> dict[str, Any]:
+def _figures(side: Side) -> dict[str, Any]:
     """One side's figures."""
-    checks = {c.name: c for c in side.checks}
-    latency, traced, second = side.latency, side.traced, checks.get("ii")
+    span = ledger.check_of(side, "ii")
     return {
         "key": side.key,
         "source": side.source,
         "precision": side.precision,
         "precision_run": side.precision_run,
-        "latency_median_ns": latency.median,
-        "latency_low_ns": latency.low,
-        "latency_high_ns": latency.high,
-        "latency_samples": latency.n,
+        **_latency(side.latency),
         "steadiness": side.steadiness,
         "phase_shares": side.phase_shares,
         "rebuild_noise": side.rebuild_noise,
         "queued_median_ns": side.queued.median,
         "launch_bound": side.launch_bound,
-        "host": side.host and _host(side.host),
+        "host": _host(side),
         "device": side.device,
-        "traced_median_ns": traced.median,
+        "traced_median_ns": side.traced.median,
         "operation_ns": side.operation_ns,
         "coverage": side.coverage,
         "unresolved_ns": side.unresolved_ns,
-        "residual_share": second.residual_share if second else None,
+        "residual_share": span.residual_share if span else None,
         "closure": {
-            name: {
+            c.name: {
                 "ok": c.ok,
                 "residual_ns": c.residual_ns,
                 "residual_share": c.residual_share,
@@ -105,35 +91,39 @@ def figures(side: Side) -> dict[str, Any]:
                 "terms": dict(c.terms),
                 "text": c.text,
             }
-            for name, c in checks.items()
+            for c in side.checks
         },
         "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
 
 
-def _host(host: HostSide) -> dict[str, Any]:
-    values = {name: value and value.figures() for name, value in host.values.items()}
-    return {**vars(host), "values": values}
+def _host(side: Side) -> dict[str, Any] | None:
+    if side.host is None:
+        return None
+    wording = sentences.host(side.host, side.device)
+    values = {name: value and value.figures() for name, value in side.host.values.items()}
+    return {**vars(side.host), "values": values, "text": filled(wording.form, wording.figures)}
 
 
-def modules(view: Comparison) -> dict[str, dict[str, Any]]:
-    """Side key -> module path -> own and shared time with the intervals of own, and of both
-    together (upper)."""
-    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
-    for row in view.modules:
-        if row.kind == "module":
-            for key, cost in row.costs.items():
-                found[key][row.path] = _cost(cost)
-    return found
+def _costs(
+    view: Comparison, rows: Iterable[tuple[str, Mapping[str, Cost]]]
+) -> dict[str, dict[str, Any]]:
+    """Side key -> name -> own and shared time with the intervals of own, and of both together
+    (upper)."""
+    by_side: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
+    for name, costs in rows:
+        for key, cost in costs.items():
+            by_side[key][name] = _cost(cost)
+    return by_side
 
 
-def kinds(view: Comparison) -> dict[str, dict[str, Any]]:
-    """Side key -> kind -> the same of the modules of one kind, added up within each iteration."""
-    found: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
-    for kind in view.kinds:
-        for key, cost in kind.costs.items():
-            found[key][kind.name] = _cost(cost)
-    return found
+def _latency(latency: Estimate) -> dict[str, int | None]:
+    return {
+        "latency_median_ns": latency.median,
+        "latency_low_ns": latency.low,
+        "latency_high_ns": latency.high,
+        "latency_samples": latency.n,
+    }
 
 
 def _cost(cost: Cost) -> dict[str, int | None]:
@@ -147,21 +137,18 @@ def _cost(cost: Cost) -> dict[str, int | None]:
     }
 
 
-def counters(view: Comparison) -> dict[str, dict[str, Any]]:
+def _counters(counters: Counted) -> dict[str, dict[str, Any]]:
     """Side key -> how much of it was counted, and what bounds each module. A side without
     counters says why, and has no modules."""
-    if view.counters is None:
-        return {}
-    by_key: dict[str, dict[str, Any]] = {
-        u.key: {"why": u.why, "fix": u.fix, "modules": {}} for u in view.counters.uncounted
+    by_side: dict[str, dict[str, Any]] = {
+        u.key: {"why": u.why, "fix": u.fix, "modules": {}} for u in counters.uncounted
     }
-    for side in view.counters.sides:
-        rows = {r.name: r for r in side.rows if r.kind == "module"}
-        by_key[side.key] = {
+    for side in counters.sides:
+        by_side[side.key] = {
             **{k: getattr(side, k) for k in _COUNTED},
-            "modules": {path: _bound(r) for path, r in rows.items()},
+            "modules": {r.name: _bound(r) for r in side.rows if r.kind == "module"},
         }
-    return by_key
+    return by_side
 
 
 def _bound(row: CountedRow) -> dict[str, Any]:
@@ -169,16 +156,13 @@ def _bound(row: CountedRow) -> dict[str, Any]:
     return {**{k: getattr(row, k) for k in _BOUND}, "floor": floor}
 
 
-def sweep_figures(sweep: Sweep) -> dict[str, Any]:
+def _sweep(sweep: Sweep) -> dict[str, Any]:
     """The sweep for summary.json."""
     return {
         "points": [
             {
                 **{k: v for k, v in vars(p).items() if k not in ("latency", "key", "label")},
-                "latency_median_ns": p.latency.median,
-                "latency_low_ns": p.latency.low,
-                "latency_high_ns": p.latency.high,
-                "latency_samples": p.latency.n,
+                **_latency(p.latency),
             }
             for p in sweep.points
         ],

@@ -32,8 +32,8 @@ class Row(TypedDict):
     best: bool
 
 
-def shown(view: Comparison) -> dict[str, Any] | None:
-    """Head, rows, sentences and notes as text; null where the run has no sweep."""
+def section(view: Comparison) -> dict[str, Any] | None:
+    """Head, rows, sentences and notes as text; None where the run has no sweep."""
     sweep = view.sweep
     if sweep is None:
         return None

@@ -13,6 +13,7 @@ from layerline.analysis.attribution import eager_nsys
 from layerline.analysis.host import calls, launch_bound
 from layerline.analysis.host import capture as capture_
 from layerline.analysis.readers.nsys import host as host_
+from layerline.analysis.report import sentences
 from layerline.core import tables
 from layerline.core.errors import InputError
 
@@ -236,4 +237,4 @@ def test_a_capture_that_does_not_show_why_is_said_to(tmp_path: Path) -> None:
     made = calls.Measured([0], {"issue": [60], "busy": [60], "launches": [2]})
     found = launch_bound.describe(made, 0.5, [100] * 9)
     assert (found.launch_bound, found.confirmed) == (True, False)
-    assert "does not show why" in found.text
+    assert "does not show why" in sentences.host(found, {}).form

@@ -19,20 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import rendering
-from captured import engine_of
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
 from layerline.analysis.captures import counters
+from layerline.analysis.captures import engine as engine_
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
 from layerline.analysis.model.layer import Floor
 from layerline.analysis.model.side import Model
-from layerline.analysis.report import counted, counters_csv, roofline_plot
+from layerline.analysis.report import counted, roofline_plot, tables_csv
 from layerline.analysis.roofline import bound
-from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import ToolMissing
@@ -174,7 +173,7 @@ def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
 
 def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
     """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
-    said = counted.costliest(views.counted())
+    said = counted.sentences(views.counted())
     assert [name for name, _, _ in said] == ["h.*.ln", "h.*.fc"]
     (_, share, text), (_, _, second) = said
     assert share == "64.3 %, 2 of them"
@@ -190,9 +189,9 @@ def test_what_no_side_has_measured_has_no_column() -> None:
         "sides": [views.counted(None, whole)],
         "uncounted": [],
     }
-    there = counted.shown(rendering.comparison(whole))
+    there = counted.section(rendering.comparison(whole))
     whole["counters"]["sides"] = [views.counted(views.counters((names["ipc"],)))]
-    without = counted.shown(rendering.comparison(whole))
+    without = counted.section(rendering.comparison(whole))
     assert there is not None and without is not None
     assert [h for h in there["head"] if h not in without["head"]] == ["IPC"]
     (side,) = without["sides"]
@@ -270,7 +269,7 @@ def test_every_renderer_shows_it() -> None:
     found = rendering.summary(view)["counters"]
     assert found[views.KEY]["modules"]["h.0.fc"]["bound"] == "tensor"
     assert found["engine/fp32.tensorrt/inference"]["why"].endswith("(ERR_NVGPUCTRPERM)")
-    lines = list(csv.DictReader(io.StringIO(counters_csv.render(rendering.comparison(view)))))
+    lines = list(csv.DictReader(io.StringIO(tables_csv.counters(rendering.comparison(view)))))
     assert len(lines) == 8 + 6 + 6  # modules, layers, kernels
     row = next(x for x in lines if x["name"] == "h_0_fc/Gemm")
     assert float(row["share_tensor"]) == pytest.approx(0.625) and row["bound"] == "tensor"
@@ -287,10 +286,10 @@ def test_a_kernels_name_is_text_and_nothing_else() -> None:
 
 def test_no_counters_says_nothing_and_breaks_nothing() -> None:
     view: Any = views.view()
-    assert counted.shown(rendering.comparison(view)) is None
+    assert counted.section(rendering.comparison(view)) is None
     assert "Why it costs that" not in rendering.html(view)
     assert "Why it costs that" not in rendering.markdown(view)
-    assert counters_csv.render(rendering.comparison(view)).count("\n") == 1
+    assert tables_csv.counters(rendering.comparison(view)).count("\n") == 1
     assert rendering.summary(view)["counters"] == {}
 
 
@@ -317,7 +316,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
     """Two engines on an H100, and the fp32 engine's ComputeWorkloadAnalysis of three inferences."""
     shaped = gzip.decompress((DATA / "h100_tiny" / "shaped.nodes.json.gz").read_bytes())
     write_json(h100.file("export", "fp32.nodes.json"), json.loads(shaped))
-    sides = [engine_of(h100, p).sides[0] for p in ("fp32", "fp16")]
+    sides = [engine_.engine(h100, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
     read = read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     engine = h100_tiny.document()
     joined = launches.join(
@@ -330,8 +329,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     run, sides, table = counted_run
-    read = counters.load(run, sides, table, Problems())
-    found = build(sides, Model("tiny"), counters=read).counters
+    found = build(sides, Model("tiny"), counters=counters.load(run, sides, table)).counters
     assert found is not None
     (side,) = found.sides
     assert (side.launches, side.measured, side.iterations) == (84, 84, 3)
@@ -364,8 +362,7 @@ def test_of_two_captures_of_an_engine_the_one_that_tells_more_is_shown(counted_r
     )
     first = pc.field("launch") >= 28  # a capture that measured less
     both = pa.concat_tables([table.filter(first), every])
-    read = counters.load(run, sides, both, Problems())
-    found = build(sides, Model("tiny"), counters=read).counters
+    found = build(sides, Model("tiny"), counters=counters.load(run, sides, both)).counters
     assert found is not None
     (side,) = found.sides
     assert side.sources == ["fp32.tensorrt.ncu-every.ncu-rep"] and side.launches == 84

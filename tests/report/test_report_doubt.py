@@ -22,7 +22,7 @@ from layerline.analysis.comparison.build import build
 from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model
-from layerline.analysis.report import answer, cells, headline, ledger, payload
+from layerline.analysis.report import answer, cells, contents, doubts, headline, ledger, payload
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
@@ -92,7 +92,7 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
     write_json(run.file("captures", "train.fp32.latency.json"), latency)
     view = build(eager_of(run, "train", "fp32", Problems()).sides, Model("m", ["", "a"]))
     assert {s.steadiness and s.steadiness.target for s in view.sides} == {0.1}
-    faults = {s.phase: lead.unsettled(s) for s in view.sides}
+    faults = {s.phase: list(lead.faults(s)) for s in view.sides}
     assert "has an interval wider than asked" in faults["forward"][-1]
     assert faults["backward"] == faults["step"] == []
     # In the ledger, in its sentences, in the headline and over the modules' column.
@@ -109,9 +109,9 @@ def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:
     traced = dict(enumerate([10 * MS, 30 * MS] * 5))
     side = a_side("eager/fp32/step", "eager fp32 step", "step", steady(9 * MS), traced_ns=traced)
     (shown,) = made(side).sides
-    rows = {r["label"]: r["cells"][0] for r in ledger.groups([shown])[0]["rows"]}
-    assert rows["Unprofiled"]["tone"] == "" and rows["Traced"]["tone"] == "none"
-    (said,) = lead.doubts(shown)
+    rows = {r.label: r.cells[0] for r in ledger.groups([shown])[0].rows}
+    assert rows["Unprofiled"].tone == "" and rows["Traced"].tone == "none"
+    (said,) = doubts.series(shown)
     assert said.startswith("while traced it has two levels: 50.0 % of samples near 10.0 ms")
     data = payload.build(made(side))
     assert data["sides"][0]["doubt"] == said
@@ -172,10 +172,10 @@ def test_a_sentence_is_never_cut_within_a_word() -> None:
 def test_the_tables_tell_what_can_be_read_across_and_where_intervals_are() -> None:
     view = views.gpt2(2)
     both = rendering.markdown(view), rendering.html(view)
-    for note in (formatting.SHARES, formatting.MEDIANS, formatting.COLUMNS, formatting.NOTHING):
+    for note in contents.NOTES:
         assert all(text.count(note.replace("'", "&#39;")) + text.count(note) for text in both)
     assert "`own_low_ns` to `own_high_ns`" in both[0]
-    assert formatting.LOOSE not in both[0]  # nothing is marked
+    assert contents.LOOSE not in both[0]  # nothing is marked
 
 
 def test_intervals_of_cells_are_on_the_page_and_in_the_summary() -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import report_views as views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerline.analysis.report import bars, html, ledger, payload
+from layerline.analysis.report import bars, html, ledger, payload, templates
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -88,11 +87,11 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
 
 
 def test_every_part_of_the_script_is_in_the_page_once():
-    parts = {p.name for p in Path(html.__file__).parent.glob("*.js")}
+    parts = {p.name for p in templates.FOLDER.glob("*.js")}
     assert parts == {f"page.{name}.js" for name in html.SCRIPTS}
     (script,) = (text for kind, text in _Page(rendering.html(views.gpt2())).scripts if not kind)
     for name in parts:
-        part = Path(html.__file__).with_name(name).read_text(encoding="utf-8")
+        part = (templates.FOLDER / name).read_text(encoding="utf-8")
         assert script.count(part) == 1, name
 
 
@@ -181,18 +180,18 @@ def test_unknown_is_never_zero() -> None:
     view = views.one_side()
     view["sides"][0]["latency"] = {"median": None, "low": None, "high": None, "n": 0}
     view["sides"][0]["operation_ns"] = view["sides"][0]["coverage"] = None
-    groups = {g["title"]: g["rows"] for g in ledger.groups(rendering.comparison(view).sides)}
-    assert groups["Latency"][0]["cells"][0]["text"] == "–"
-    assert [r["cells"][0]["text"] for r in groups["Operations"]][0::2] == ["–", "–"]
+    groups = {g.title: g.rows for g in ledger.groups(rendering.comparison(view).sides)}
+    assert groups["Latency"][0].cells[0].text == "–"
+    assert [r.cells[0].text for r in groups["Operations"]][0::2] == ["–", "–"]
 
 
 def test_the_ledger_says_when_another_precision_ran() -> None:
     rows = next(
-        g["rows"]
+        g.rows
         for g in ledger.groups(rendering.comparison(views.gpt2(1)).sides)
-        if g["title"] == "Precision"
+        if g.title == "Precision"
     )
-    assert [c["tone"] for c in rows[1]["cells"]] == ["", "bad", "", "", "", ""]
+    assert [c.tone for c in rows[1].cells] == ["", "bad", "", "", "", ""]
 
 
 def test_one_side_has_no_ratio_and_an_empty_view_still_renders() -> None:
@@ -207,13 +206,13 @@ def test_one_side_has_no_ratio_and_an_empty_view_still_renders() -> None:
 def test_bars_do_not_count_anything_twice_and_leave_little_out() -> None:
     view = rendering.comparison(views.gpt2())
     entries = bars.entries(view, view.sides)
-    names = [e["name"] for e in entries]
+    names = [e.name for e in entries]
     assert 2 < len(names) <= bars.ROOM
     for a in names:
         for b in names:
             assert a == b or not b.startswith(f"{a}.")
     whole = view.modules[0].costs[views.BACKWARD].own.median
-    drawn = sum(e["costs"][views.BACKWARD].own.median for e in entries)
+    drawn = sum(e.costs[views.BACKWARD].own.median for e in entries)
     assert 0.8 * whole < drawn <= whole
 
 

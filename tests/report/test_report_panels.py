@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import precision_views as views
 import rendering
 import report_views
 
+from layerline.analysis.formatting import percent
 from layerline.analysis.report import (
     bars,
-    html,
     ledger,
     manifest,
     panels,
@@ -121,7 +120,7 @@ def test_what_is_wrong_comes_first_and_what_adds_up_is_counted() -> None:
     assert "- ✓ 41 checks add up: their rows are below." in lines
     assert "counted once." not in lead
     said = sentences.of(rendering.comparison(view))
-    assert [s["tone"] for s in said][:2] == ["bad", "none"] and said[-1]["tone"] == "good"
+    assert [s.tone for s in said][:2] == ["bad", "none"] and said[-1].tone == "good"
 
 
 def test_what_every_side_lacks_is_said_once() -> None:
@@ -135,9 +134,9 @@ def test_what_every_side_lacks_is_said_once() -> None:
     once = [
         s
         for s in sentences.of(rendering.comparison(view))
-        if "cuBLAS is unknown: not traced" in s["text"]
+        if "cuBLAS is unknown: not traced" in s.text
     ]
-    assert [s["sides"] for s in once] == ["ONNX Runtime CUDA fp32"]
+    assert [s.sides for s in once] == ["ONNX Runtime CUDA fp32"]
 
 
 def test_sentences_that_differ_in_one_number_are_one_with_its_range() -> None:
@@ -145,48 +144,48 @@ def test_sentences_that_differ_in_one_number_are_one_with_its_range() -> None:
     for s, share in zip(
         [s for s in view["sides"] if s["task"] == "eager"], range(90, 210, 10), strict=True
     ):
-        s["checks"][2]["text"] = f"The profiled run took {share} % longer."
+        s["checks"][2] |= {
+            "text": f"The profiled run took {percent(share / 100)} longer.",
+            "wording": {"form": "The profiled run took {} longer.", "figures": [share / 100]},
+        }
     (found,) = [
         s
         for s in sentences.of(rendering.comparison(view))
-        if s["check"] == "check iii" and s["tone"] == "none"
+        if s.check == "check iii" and s.tone == "none"
     ]
-    assert found["text"] == "The profiled run took 90 to 200 % longer."
-    assert found["sides"] == "every eager inference, every phase of training"
+    assert found.text == "The profiled run took 90.0 to 200 % longer."
+    assert found.sides == "every eager inference, every phase of training"
 
 
 def test_sides_are_named_by_what_they_have_in_common() -> None:
     view = views.three_precisions()
     keys = [s["key"] for s in view["sides"]]
     engines = [k for k in keys if k.startswith("engine")]
-    assert panels.told(rendering.comparison(view), keys) == "every side"
-    assert panels.told(rendering.comparison(view), engines) == "every engine"
-    assert panels.told(rendering.comparison(view), [*engines[1:], "nowhere"]) == (
+    assert panels.names(rendering.comparison(view), keys) == "every side"
+    assert panels.names(rendering.comparison(view), engines) == "every engine"
+    assert panels.names(rendering.comparison(view), [*engines[1:], "nowhere"]) == (
         "the tf32 engines, the fp16 engines, TensorRT fp32, nowhere"
     )
-    assert panels.told(
+    assert panels.names(
         rendering.comparison(view), [views.key("fp16", k) for k in ("forward", "backward", "step")]
     ) == ("fp16 training")
-    assert panels.told(rendering.comparison(view), None) == ""
+    assert panels.names(rendering.comparison(view), None) == ""
 
 
 def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
     view = views.three_precisions()
     whole = rendering.comparison(view)
     (half,) = [p for p in panels.panels(whole) if p["key"] == "fp16"]
-    inference, training = (html._chart(whole, c) for c in bars.charts(whole, half["sides"]))
-    assert [s.label for s in inference["sides"]] == [
+    inference, training = bars.charts(whole, half["sides"])
+    assert [s.label for s in inference.sides] == [
         "ONNX Runtime CUDA fp16",
         "TensorRT fp16",
         "eager fp16",
     ]
     # The longest is a whole bar in each: 2 units of eager, 2 units of backward.
-    assert max(d["own"] for b in inference["bars"] for d in b["lines"]) == 100
-    assert [b["name"] for b in training["bars"]] == ["a", "b", "optimizer"]
-    widths = {
-        b["name"]: {d["side"].phase: round(d["own"], 1) for d in b["lines"]}
-        for b in training["bars"]
-    }
+    assert max(d.own for b in inference.bars for d in b.lines) == 100
+    assert [b.name for b in training.bars] == ["a", "b", "optimizer"]
+    widths = {b.name: {d.side.phase: round(d.own, 1) for d in b.lines} for b in training.bars}
     # Of 200 µs: a is 10 and 200, b 5 and 100, the optimizer 100.
     assert widths == {
         "a": {"forward": 5.0, "backward": 100.0},
@@ -198,9 +197,9 @@ def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
 def test_the_ledger_says_that_columns_of_check_ii_are_iterations_of_their_own() -> None:
     view = views.three_precisions()
     note = next(
-        g["note"]
+        g.note
         for g in ledger.groups(rendering.comparison(view).sides)
-        if g["title"].startswith("Check ii:")
+        if g.title.startswith("Check ii:")
     )
     assert "each column is one iteration" in note and "different iterations" in note
     assert note in rendering.markdown(view) and note in rendering.html(view)
@@ -220,20 +219,15 @@ def test_the_manifest_is_short_and_names_the_long_one() -> None:
     assert "`run.json`" in text and "`2.13.0`" in text and "`Example CPU`" in text
     assert text.count("`layerline profile`") == 1 and "options" not in text.split("\n| ")[1]
     # One model, two facts of the machine and one null, a version, 50 steps of 3 facts, a file.
-    assert manifest.short(rendering.comparison(view))["total"] == 156
+    assert manifest.short(view["manifest"])["total"] == 156
     assert "156 facts" in text
 
 
 def test_a_manifest_of_another_shape_is_written_as_far_as_it_goes() -> None:
-    def short(value: dict[str, Any]) -> manifest.Short:
-        return manifest.short(rendering.comparison({**report_views.empty(), "manifest": value}))
-
-    assert short({"steps": "none", "files": [1], "machine": 5})["files"] == []
-    assert short({"files": {"a": {"bytes": 3}, "b": None}})["files"] == [
-        ("a", "unknown"),
-        ("b", "unknown"),
-    ]
-    assert short({"x": {str(i): i for i in range(100)}})["left"] == 100 - manifest.FACTS_SHOWN
+    assert manifest.short({"steps": "none", "files": [1], "machine": 5})["files"] == []
+    assert manifest.short({"files": {"a": None}})["files"] == [("a", "unknown")]
+    left = manifest.short({"x": {str(i): i for i in range(100)}})["left"]
+    assert left == 100 - manifest.FACTS_SHOWN
 
 
 def test_the_page_opens_with_the_precision_that_the_first_sentence_tells() -> None:

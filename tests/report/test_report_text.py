@@ -14,7 +14,7 @@ import report_views as views
 from markdown_it import MarkdownIt
 
 from layerline.analysis import formatting
-from layerline.analysis.report import layers_csv, markdown
+from layerline.analysis.report import markdown, tables_csv
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -61,7 +61,7 @@ def test_every_row_of_a_markdown_table_has_all_its_cells(which: str) -> None:
 
 def test_a_hostile_name_reads_as_itself() -> None:
     for name in (*views.HOSTILE[:-1], "h.0/Add || h.1/Mul", "| a |"):
-        table = f"| a | b |\n| --- | --- |\n| {markdown.name(name)} | {markdown.text(name)} |\n"
+        table = f"| a | b |\n| --- | --- |\n| {markdown.code(name)} | {markdown.escaped(name)} |\n"
         found = [
             "".join(t.content for t in token.children)
             for token in _tokens(table)
@@ -87,10 +87,10 @@ def test_markdown_of_a_failed_check() -> None:
 
 def test_csv_keeps_names_lists_and_unknowns() -> None:
     view = views.hostile()
-    text = layers_csv.render(rendering.comparison(view))
+    text = tables_csv.layers(rendering.comparison(view))
     text.encode("utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert tuple(rows[0]) == layers_csv.COLUMNS
+    assert list(rows[0]) == list(tables_csv.LAYERS)
     for row, name in zip(rows, views.HOSTILE, strict=True):
         written = name.replace("\ud800", "\\ud800")
         assert row["layer"] == written
@@ -101,6 +101,6 @@ def test_csv_keeps_names_lists_and_unknowns() -> None:
 
 def test_csv_has_integer_nanoseconds() -> None:
     view = views.gpt2(1)
-    rows = list(csv.DictReader(io.StringIO(layers_csv.render(rendering.comparison(view)))))
+    rows = list(csv.DictReader(io.StringIO(tables_csv.layers(rendering.comparison(view)))))
     assert [int(r["median_ns"]) for r in rows] == [r["time"]["median"] for r in view["layers"]]
     assert len(rows) == len(view["layers"])

@@ -71,7 +71,6 @@ def _side(precision: str, kind: str) -> dict[str, Any]:
         "unprofiled_source": "busy",
         "launch_bound": False,
         "confirmed": None,
-        "text": f"Under nsys the host takes {u} for 7 launches.",
     }
     return made
 

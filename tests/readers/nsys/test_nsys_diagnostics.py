@@ -174,9 +174,20 @@ def test_the_ledger_says_once_what_a_capture_lost() -> None:
     for side in view["sides"]:
         side["warned"] = [said]
     written = sentences.of(rendering.comparison(view))
-    (found,) = [s for s in written if s["check"] == "capture by nsys"]
-    assert (found["text"], found["sides"]) == (f"{said}.", "every side")
-    assert (found["tone"], found["tabled"]) == ("none", False)
+    (found,) = [s for s in written if s.check == "capture by nsys"]
+    assert (found.text, found.sides) == (f"{said}.", "every side")
+    assert (found.tone, found.tabled) == ("none", False)
+
+
+def test_what_nsys_says_of_two_captures_is_not_joined() -> None:
+    view = precision_views.three_precisions()
+    for side, number in zip(view["sides"], (120, 140), strict=False):
+        side["warned"] = [f"nsys warned: {number} events were dropped"]
+    written = sentences.of(rendering.comparison(view))
+    assert {s.text: s.sides for s in written if s.check == "capture by nsys"} == {
+        "nsys warned: 120 events were dropped.": "ONNX Runtime CUDA fp32",
+        "nsys warned: 140 events were dropped.": "ONNX Runtime CUDA tf32",
+    }
 
 
 def test_versions_of_two_captures_are_no_range() -> None:
@@ -188,7 +199,7 @@ def test_versions_of_two_captures_are_no_range() -> None:
     for side in rest:
         side["host"] = None
     written = sentences.of(rendering.comparison(view))
-    told = {s["text"]: s["sides"] for s in written if "unknown" in s["text"]}
+    told = {s.text: s.sides for s in written if "unknown" in s.text}
     assert told == {
         "cuDNN is unknown: nsys could not trace it (version 91.4 is not supported).":
             "ONNX Runtime CUDA fp32",

@@ -1,0 +1,51 @@
+"""What a report shows, chosen and ordered once: the page and the Markdown only lay it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from ..model.comparison import Comparison
+from . import answer, counted, doubts, ledger, panels, sentences, sweep
+from .headline import Sentence
+
+# How the tables of modules and kinds are read.
+NOTES = (
+    "Percentages are of the side's operations; that of a range is of its upper end.",
+    "Each figure, and each end of a range, is the median of its own sums per iteration, so rows "
+    "need not add up exactly to the row above, nor the width of a range to what is shared.",
+    "Nor do columns: where iterations differ much (two levels, say), forward and backward need not "
+    "give the step, nor do percentages, of medians, equal the headline's, the means of the shares "
+    "in each iteration.",
+    "– : no operation of that side is the row's, not even a shared one: it did not run, or its "
+    "nodes were folded into a constant when the engine was built.",
+)
+LOOSE = (
+    "? in a heading: a latency of that side, profiled or not, has not settled (the ledger says "
+    "which and why): the medians below may not have either, as their intervals tell."
+)
+
+
+def of(view: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
+    """The variables that both templates use: the view, and the rows of text made from it."""
+    comparisons = answer.comparisons(view)
+    unsettled = {s.key: "; ".join(doubts.series(s)) for s in view.sides}
+    return {
+        "view": view,
+        "headline": headline,
+        "labels": {s.key: s.label for s in view.sides},
+        "doubts": unsettled,
+        "comparisons": comparisons,
+        "comparison_table": answer.table(comparisons),
+        "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(view)],
+        "seen": panels.seen,
+        "checks": ledger.tally(view.sides),
+        "sentences": sentences.of(view),
+        "notes": NOTES,
+        "loose": LOOSE if any(unsettled.values()) else "",
+        "layers": sorted(view.layers, key=lambda r: -(r.time.median or 0)),
+        "why": counted.section(view),
+        "sweep": sweep.section(view),
+        "names": partial(panels.names, view),
+    }

@@ -1,0 +1,65 @@
+"""What makes a number doubtful, in words: every text of the report takes them from here."""
+
+from __future__ import annotations
+
+from .. import formatting
+from ..comparison import lead
+from ..model.comparison import Side
+
+ALIKE = "not distinguishable"
+
+
+def precision(side: Side) -> str:
+    """That an engine computed little or nothing in its precision; empty where it did."""
+    lack = lead.lack(side)
+    if lack is None:
+        return ""
+    which = f"only {formatting.percent(lack.share)}" if lack.share else "nothing"
+    if lack.unknown:
+        which += " that can be told"
+    return f"{which} was computed in {side.precision}"
+
+
+def precision_in_full(side: Side) -> str:
+    """As `precision`, with what it computed in instead."""
+    lack = lead.lack(side)
+    if lack is None:
+        return ""
+    others = ", ".join(f"{formatting.percent(share)} {p}" for p, share in lack.others.items())
+    return f"{precision(side)} (by time, {others})"
+
+
+def outputs(side: Side) -> str:
+    """What is wrong with an engine's outputs; empty where nothing is."""
+    wrong = lead.wrong_outputs(side)
+    if wrong is None:
+        return ""
+    measure, value = wrong
+    return {
+        "nonfinite": f"{value:,} values are NaN or infinite",
+        "cosine": f"cosine {value:.3g}",
+        "top1": f"top-1 agreement {formatting.percent(value)}",
+    }[measure]
+
+
+def series(side: Side) -> list[str]:
+    """What is wrong with each of the side's series."""
+    words = {"latency": "it", "traced": "while traced it", "queued": "queued it"}
+    return [f"{it} {fault}" for which, it in words.items() for fault in lead.faults(side, which)]
+
+
+def first_fault(side: Side) -> str:
+    """The side with what is wrong with its latency first of all; empty where it has settled."""
+    faults = lead.faults(side)
+    return f"{side.label} {faults[0]}" if faults else ""
+
+
+def of_sides(over: Side | None, under: Side | None) -> list[str]:
+    """What a reader must know of two sides before believing their ratio."""
+    notes = [precision(under)] if under else []
+    if over and (lack := precision(over)):
+        notes.append(f"{over.label}: {lack}")
+    unsettled = [s.label for s in (under, over) if s and lead.faults(s)]
+    if unsettled:
+        notes.append(f"not settled: {', '.join(unsettled)}")
+    return [n for n in notes if n]

@@ -1,0 +1,56 @@
+"""The templates of the report, and what they may call."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from .. import formatting
+from . import cells
+
+FOLDER = Path(__file__).parent / "layout"
+
+
+def environment(**options: Any) -> Environment:
+    """Jinja2 for one kind of file. Whatever a template writes is escaped, but for Markup."""
+    env = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,  # a template is used once: folding its constants takes longer
+        **options,
+    )
+    env.filters |= {
+        "time": formatting.time,
+        "exact": formatting.exact,
+        "interval": cells.interval,
+        "pc": formatting.percent,
+        "num": formatting.number,
+        "ratio": formatting.ratio,
+        "cost": cells.cost,
+        "cost_exact": cells.cost_exact,
+        "cost_interval": cells.cost_interval,
+        "words": formatting.words,
+        "vis": formatting.visible,
+        "short": formatting.short,
+        "when": formatting.when,
+    }
+    env.tests["known"] = formatting.known
+    return env
+
+
+def compiled(env: Environment, name: str) -> Template:
+    """A template by its file's name. Its syntax tree is large and lives shortly: collecting
+    garbage meanwhile would walk all that was read of a run, and free nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return env.get_template(name)
+    finally:
+        if enabled:
+            gc.enable()
