@@ -26,7 +26,7 @@ def why_not() -> tuple[str, str] | None:
     return None
 
 
-def _untold(of: Subject) -> tuple[str, str] | None:
+def _no_nsys_capture(of: Subject) -> tuple[str, str] | None:
     """Why this engine's launches are not told apart, or None."""
     if of.capture(".sqlite").exists():
         return None
@@ -47,7 +47,7 @@ def counters(
         return refused
     name = f"profile/{target.stem}.ncu"
     everywhere = refused or why_not()
-    why = everywhere or _untold(of)
+    why = everywhere or _no_nsys_capture(of)
     if why is not None:
         if by_name:
             raise ToolMissing(why[0], fix=why[1])
@@ -73,7 +73,7 @@ def command_lines(of: Subject) -> str:
     if why is not None:
         return f"# counters are not read: {why[0]}"
     line = command.command_line(target_.engine_target(of), OPTIONS, every=False)
-    if _untold(of) is None:
+    if _no_nsys_capture(of) is None:
         return line
     return "# of equal launches one or two, by --kernel-id from the nsys capture:\n" + line
 
