@@ -16,7 +16,7 @@ from paths import DATA
 
 from layerline.analysis.commands.metrics import metrics
 from layerline.analysis.counters import pieces
-from layerline.analysis.readers.ncu import report, report_blocks
+from layerline.analysis.readers.ncu import report
 from layerline.core.errors import InputError
 from layerline.core.replay import pieces as pieces_
 from layerline.core.tables import table, write_parquet
@@ -159,11 +159,11 @@ def test_a_report_that_was_cut_short_is_refused(tmp_path: Path, kept: float) -> 
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(data[: int(len(data) * kept)])
     with pytest.raises(InputError, match=r"is cut short: \d+ bytes"):
-        report_blocks.results(path)
+        report._results(path)
 
 
 def test_a_whole_report_says_how_many_results_it_holds() -> None:
-    assert report_blocks.results(REPORT) == 3
+    assert report._results(REPORT) == 3
     pytest.importorskip("ncu_report")
     assert report.read(REPORT).facts["launches"] == 3
 
@@ -171,7 +171,7 @@ def test_a_whole_report_says_how_many_results_it_holds() -> None:
 def test_nothing_is_said_of_a_report_that_is_built_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "new.ncu-rep"
     path.write_bytes(b"NVR\x00" + struct.pack("<I", 1 << 31) + b"something else")
-    assert report_blocks.results(path) is None
+    assert report._results(path) is None
 
 
 def pieces_of(*units: str) -> tuple[pieces_.Manifest, dict[str, pa.Table]]:

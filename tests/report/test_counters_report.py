@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import rendering
+from captured import engine_of
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
 from layerline.analysis.captures import counters
-from layerline.analysis.captures import engine as engine_
 from layerline.analysis.comparison.build import build
 from layerline.analysis.counters import launches
 from layerline.analysis.model.layer import Floor
@@ -316,7 +316,7 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
     """Two engines on an H100, and the fp32 engine's ComputeWorkloadAnalysis of three inferences."""
     shaped = gzip.decompress((DATA / "h100_tiny" / "shaped.nodes.json.gz").read_bytes())
     write_json(h100.file("export", "fp32.nodes.json"), json.loads(shaped))
-    sides = [engine_.engine(h100, p, "tensorrt").sides[0] for p in ("fp32", "fp16")]
+    sides = [engine_of(h100, p).sides[0] for p in ("fp32", "fp16")]
     read = read_parquet(DATA / "ncu" / "h100_tiny.counters.parquet", "counters")
     engine = h100_tiny.document()
     joined = launches.join(
