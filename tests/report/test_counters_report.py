@@ -32,6 +32,7 @@ from layerline.analysis.model.layer import Floor
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, roofline_plot, tables_csv
 from layerline.analysis.roofline import bound
+from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
 from layerline.core.cli.command import cli
 from layerline.core.errors import ToolMissing
@@ -329,7 +330,9 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     run, sides, table = counted_run
-    found = build(sides, Model("tiny"), counters=counters.load(run, sides, table)).counters
+    found = build(
+        sides, Model("tiny"), counters=counters.load(run, sides, table, Problems())
+    ).counters
     assert found is not None
     (side,) = found.sides
     assert (side.launches, side.measured, side.iterations) == (84, 84, 3)
@@ -362,7 +365,9 @@ def test_of_two_captures_of_an_engine_the_one_that_tells_more_is_shown(counted_r
     )
     first = pc.field("launch") >= 28  # a capture that measured less
     both = pa.concat_tables([table.filter(first), every])
-    found = build(sides, Model("tiny"), counters=counters.load(run, sides, both)).counters
+    found = build(
+        sides, Model("tiny"), counters=counters.load(run, sides, both, Problems())
+    ).counters
     assert found is not None
     (side,) = found.sides
     assert side.sources == ["fp32.tensorrt.ncu-every.ncu-rep"] and side.launches == 84
