@@ -26,7 +26,12 @@ from ..readers import registry
 from ..readers.base import Artefact, Reader
 from ..report import layers_text
 
-_WRITERS = (".csv", ".parquet", ".json")
+
+def _write_json(path: Path, table: pa.Table) -> None:
+    write_json(path, table.to_pylist())
+
+
+_WRITERS = {".csv": tables.write_csv, ".parquet": tables.write_parquet, ".json": _write_json}
 
 
 @click.command()
@@ -102,7 +107,7 @@ def layers(
     for note in notes:
         progress.log(f"note: {note}")
     if output is not None:
-        _write(output, table)
+        _WRITERS[output.suffix](output, table)
     console = Console(highlight=False, markup=False)
     layers_text.show(console, table, times, resolved=graph is not None or listed is not None)
 
@@ -159,12 +164,3 @@ def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
             "every run is counted, warm-up too: no meta.json beside the profile says how many were"
         ]
     return artefact, []
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    if path.suffix == ".parquet":
-        tables.write_parquet(path, table)
-    elif path.suffix == ".csv":
-        tables.write_csv(path, table)
-    else:
-        write_json(path, table.to_pylist())

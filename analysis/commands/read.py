@@ -21,7 +21,6 @@ from ...core.files import apart, replacing
 from ...core.tables import write_csv, write_parquet
 from ..readers.base import Artefact
 
-_SUFFIXES = (".csv", ".parquet", ".json")
 _CELL = 60  # characters of a cell that are shown
 _LEAST = 8  # characters of a column, however narrow the terminal
 _FACT = 200
@@ -69,17 +68,17 @@ def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: i
             for note in artefact.notes:
                 log(f"  {note}")
     if output is not None and tables:
-        _write(output, _joined(tables))
+        _WRITERS[output.suffix.lower()](output, _joined(tables))
         log(f"wrote {output}")
     return worst
 
 
 def _check_output(output: Path, files: tuple[Path, ...]) -> None:
-    if output.suffix.lower() not in _SUFFIXES:
+    if output.suffix.lower() not in _WRITERS:
         raise InputError(
             f"does not say how to write (suffix {output.suffix or 'missing'})",
             file=output,
-            fix=f"use {', '.join(_SUFFIXES)}",
+            fix=f"use {', '.join(_WRITERS)}",
         )
     apart(output, *files)
 
@@ -121,15 +120,12 @@ def _joined(tables: list[tuple[Path, pa.Table]]) -> pa.Table:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _write(output: Path, table: pa.Table) -> None:
-    suffix = output.suffix.lower()
-    if suffix == ".csv":
-        write_csv(output, table)
-    elif suffix == ".parquet":
-        write_parquet(output, table)
-    else:
-        with replacing(output) as temporary, temporary.open("w", encoding="utf-8") as f:
-            f.writelines(_records(table))
+def _write_records(output: Path, table: pa.Table) -> None:
+    with replacing(output) as temporary, temporary.open("w", encoding="utf-8") as f:
+        f.writelines(_records(table))
+
+
+_WRITERS = {".csv": write_csv, ".parquet": write_parquet, ".json": _write_records}
 
 
 def _records(table: pa.Table) -> Iterator[str]:

@@ -1,9 +1,7 @@
 """Engine layer names to ONNX nodes to modules, by six rules; see `resolver`."""
 
 from .model import (
-    KINDS,
     RULES,
-    STATUSES,
     Network,
     NetworkLayer,
     NodeStatus,
@@ -16,9 +14,7 @@ from .resolver import resolve
 from .status import node_status
 
 __all__ = [
-    "KINDS",
     "RULES",
-    "STATUSES",
     "Network",
     "NetworkLayer",
     "NodeStatus",

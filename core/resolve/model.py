@@ -21,14 +21,6 @@ from ..files import read_json
 # From the most direct evidence to the least.
 RULES = ("name", "index", "boundary", "order", "elimination", "carrier", "unresolved")
 
-# compute: does the nodes' work. movement: only moves or converts data. unknown: unresolved, and
-# its name does not tell.
-KINDS = ("compute", "movement", "unknown")
-
-# executed: a layer of its own. fused: runs inside a layer together with others, or vanished into
-# one. folded: computed when the engine was built. missing: should run, and no layer is known.
-STATUSES = ("executed", "fused", "folded", "missing")
-
 NETWORK_SCHEMA_VERSION = 1
 
 
@@ -57,7 +49,8 @@ class Resolution:
 
     `rule` is the least direct rule that any of the nodes needed; `node_rules` has the rule of
     each node, in step with `nodes`. `why` is one sentence for the user. An unresolved layer has
-    no nodes and no modules.
+    no nodes and no modules. `kind`: "compute", does the nodes' work; "movement", only moves or
+    converts data; "unknown", unresolved, and its name does not tell.
     """
 
     name: str
@@ -72,7 +65,12 @@ class Resolution:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What became of one ONNX node. `layer` and `occurrence` name the layer that runs it."""
+    """What became of one ONNX node. `layer` and `occurrence` name the layer that runs it.
+
+    `status`: "executed", a layer of its own; "fused", runs inside a layer together with others, or
+    vanished into one; "folded", computed when the engine was built; "missing", should run, and no
+    layer is known.
+    """
 
     status: str
     layer: str | None
