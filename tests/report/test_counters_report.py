@@ -330,9 +330,8 @@ def counted_run(h100: Run) -> tuple[Run, Any, Any, pa.Table]:
 
 def test_a_real_capture_of_the_default_section(counted_run: Any) -> None:
     run, sides, table = counted_run
-    found = build(
-        sides, Model("tiny"), counters=counters.load(run, sides, table, Problems())
-    ).counters
+    measured = counters.load(run, sides, table, Problems())
+    found = build(sides, Model("tiny"), counters=measured).counters
     assert found is not None
     (side,) = found.sides
     assert (side.launches, side.measured, side.iterations) == (84, 84, 3)
