@@ -17,7 +17,7 @@ from ..readers.nsys import schema, sqlite
 from ..readers.nsys.source import NULL as NO_VALUE
 from ..readers.nsys.source import Query
 from ..readers.torch.events import UNKNOWN, Events, Geometry
-from .operations import Extra, combined
+from .operations import Extra, combined, equal_rows
 from .tracks import About, Ints
 
 _SIZES = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
@@ -37,24 +37,11 @@ def read(path: Path, start: Ints, correlation: Ints, events: Events | None = Non
         launches = _torch(events)
     else:
         return None
-    return None if launches is None else _matched(*launches, start, correlation)
-
-
-def _matched(
-    at: Ints, ids: Ints, code: Ints, values: list[About], start: Ints, correlation: Ints
-) -> Extra:
-    n = len(at)
-    keys, _ = combined(
-        [
-            np.unique(np.concatenate(pair), return_inverse=True)[1].astype(np.int64)
-            for pair in ((at, start), (ids, correlation))
-        ]
-    )
-    order = np.argsort(keys[:n], kind="stable")
-    place = np.searchsorted(keys[:n][order], keys[n:])
-    inside = order[np.minimum(place, n - 1)]
-    fits = (keys[:n][inside] == keys[n:]) & (place < n)
-    return Extra(np.where(fits, code[inside], -1), values)
+    if launches is None:
+        return None
+    at, ids, code, values = launches
+    row = equal_rows((at, ids), (start, correlation))
+    return Extra(np.where(row >= 0, code[row], -1), values)
 
 
 def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | None:

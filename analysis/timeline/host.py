@@ -8,7 +8,7 @@ first host operator) to its last operation's end, on the threads that launched s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..readers.nsys import host as host_
 from ..readers.nsys import schema, sqlite
 from ..readers.torch import events as events_
 from ..readers.torch.events import Events
-from .operations import Operations, combined, integers
+from .operations import Operations, equal_rows, integers
 from .tracks import NULL, About, Flows, Ints, Slices, Track, lanes
 
 _CUT = {"cut": "reaches beyond what is shown; duration_ns and capture_ns are those of the whole"}
@@ -40,9 +40,7 @@ class HostEvents:
     def take(self, rows: Ints) -> HostEvents:
         """These rows."""
         columns = ("start", "end", "process", "thread", "correlation", "name")
-        return HostEvents(
-            self.what, **{c: getattr(self, c)[rows] for c in columns}, names=self.names
-        )
+        return replace(self, **{c: getattr(self, c)[rows] for c in columns})
 
 
 def read(path: Path, events: Events | None = None) -> list[HostEvents]:
@@ -64,28 +62,30 @@ def _nsys(path: Path) -> list[HostEvents]:
             ranges = load(source, described=False)
     except InputError:
         return []  # who read the operations said what is wrong
-    events = []
-    for kind, calls in host.calls.items():
-        process, thread = _split(calls.thread)
-        times = calls.start, calls.end
-        name = calls.name.astype(np.int64)
-        events.append(
-            HostEvents(
-                f"{kind} calls", *times, process, thread, calls.correlation, name, calls.names
-            )
+    events = [
+        HostEvents(
+            f"{kind} calls",
+            calls.start,
+            calls.end,
+            *_process_and_thread(calls.thread),
+            calls.correlation,
+            calls.name.astype(np.int64),
+            calls.names,
         )
+        for kind, calls in host.calls.items()
+    ]
     nvtx = ranges.ranges
     if len(nvtx):
-        process, thread = _split(np.asarray(nvtx.threads, np.int64)[nvtx.thread])
+        place = _process_and_thread(np.asarray(nvtx.threads, np.int64)[nvtx.thread])
         unknown = np.full(len(nvtx), NULL)
         names = [*ranges.names, "(no name)"]
         name = np.where(nvtx.name < 0, len(names) - 1, nvtx.name).astype(np.int64)
-        every = HostEvents("ranges", nvtx.start, nvtx.end, process, thread, unknown, name, names)
+        every = HostEvents("ranges", nvtx.start, nvtx.end, *place, unknown, name, names)
         events.append(every.take(np.flatnonzero(nvtx.end != NULL)))
     return events
 
 
-def _split(thread: Ints) -> tuple[Ints, Ints]:
+def _process_and_thread(thread: Ints) -> tuple[Ints, Ints]:
     process = thread >> schema.PROCESS_SHIFT & schema.PROCESS_MASK
     return process, thread & schema.PROCESS_MASK
 
@@ -123,7 +123,7 @@ class Launches:
 def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
     """Which call launched each operation, by process and correlation id; None where none did."""
     for calls in events:
-        if calls.what == "CUDA calls" and len(calls.start):
+        if calls.what == "CUDA calls":
             call = _launched(calls, integers(ops.table["process"]), ops.own["correlation"])
             if (call >= 0).any():
                 return Launches(calls, call)
@@ -131,22 +131,15 @@ def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
 
 
 def _launched(calls: HostEvents, process: Ints, correlation: Ints) -> Ints:
-    """Ids are unique within a process; one process on either side needs no telling apart."""
-    several = len(np.unique(calls.process)) > 1
-    parts = [np.concatenate([calls.correlation, correlation])]
-    if several:
-        parts.append(np.concatenate([calls.process, process]))
-    keys, _ = combined([np.unique(p, return_inverse=True)[1].astype(np.int64) for p in parts])
-    of_calls, of_ops = keys[: len(calls.start)], keys[len(calls.start) :]
-    usable = np.flatnonzero(calls.correlation != NULL)
+    known = np.flatnonzero(calls.correlation != NULL)
     # Of calls with the same id (runtime and driver) the first is the one that the program made.
-    usable = usable[np.lexsort((calls.start[usable], of_calls[usable]))]
-    at = np.searchsorted(of_calls[usable], of_ops)
-    inside = np.minimum(at, max(0, len(usable) - 1))
-    if not len(usable):
-        return np.full(len(of_ops), -1)
-    match = (of_calls[usable][inside] == of_ops) & (at < len(usable)) & (correlation != NULL)
-    return np.where(match, usable[inside], -1)
+    known = known[np.argsort(calls.start[known], kind="stable")]
+    keys, wanted = [calls.correlation[known]], [correlation]
+    # Ids are unique within a process; one process on either side needs no telling apart.
+    if len(np.unique(calls.process)) > 1:
+        keys.append(calls.process[known])
+        wanted.append(process)
+    return np.append(known, -1)[equal_rows(keys, wanted)]
 
 
 def tracks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from statistics import median_low
 
 import numpy as np
 import pyarrow as pa
@@ -115,9 +116,8 @@ def _totals(ops: pa.Table) -> dict[int, int]:
 
 
 def _median(totals: dict[int, int]) -> int:
-    ordered = sorted((ns, i) for i, ns in totals.items())
-    middle = ordered[(len(ordered) - 1) // 2][0]
-    return next(i for ns, i in ordered if ns == middle)
+    middle = median_low(totals.values())
+    return min(i for i, ns in totals.items() if ns == middle)
 
 
 def _count(n: int) -> str:

@@ -146,3 +146,15 @@ def combined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
             whole * width + part + 1, return_index=True, return_inverse=True
         )
     return whole.astype(np.int64), first
+
+
+def equal_rows(keys: Sequence[Ints], wanted: Sequence[Ints]) -> Ints:
+    """For each row of the columns `wanted`, the first row of the columns `keys` that equals it; -1
+    where none does."""
+    pairs = zip(keys, wanted, strict=True)
+    distinct = [np.unique(np.concatenate(pair), return_inverse=True)[1] for pair in pairs]
+    code, _ = combined(distinct)
+    of_keys, of_wanted = np.split(code, [len(keys[0])])
+    first = np.full(int(code.max(initial=-1)) + 1, -1)
+    first[of_keys[::-1]] = np.arange(len(of_keys))[::-1]  # of equal rows the first is set last
+    return first[of_wanted]

@@ -7,9 +7,10 @@ gap, or work of another module in between, is inside it. What was spent is in it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from ...core.module_paths import ancestors, depth, inside
 from .operations import Operations, codes, combined, integers
@@ -18,81 +19,64 @@ from .tracks import NULL, About, Flows, Ints, Slices, Track, apart, lanes, neste
 MODEL = "(model)"
 MODULE_NOTE = "span from the first to the last operation of the module's subtree; not a duration"
 LAYER_NOTE = "span from the first to the last operation of the layer; not a duration"
-
-
-@dataclass
-class _Span:
-    start: int
-    end: int
-    count: int = 0
-    own: int = 0
-    shared: int = 0
-
-    def add(self, start: int, end: int, count: int, ns: int, whole: bool) -> None:
-        self.start, self.end = min(self.start, start), max(self.end, end)
-        self.count += count
-        if whole:
-            self.own += ns
-        else:
-            self.shared += ns
+_REACH = [("start", "min"), ("end", "max")]
 
 
 def modules(ops: Operations) -> Track | None:
     """The module tree as nested spans, one tree per phase; None where nothing has a module."""
     listed, lists = codes(ops.table["modules"])
     phase, phases = codes(ops.table["phase"])
-    group, first = combined([phase, listed])
-    starts = np.full(len(first), np.iinfo(np.int64).max)
-    ends = np.full(len(first), np.iinfo(np.int64).min)
-    busy, count = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
-    np.minimum.at(starts, group, ops.start)
-    np.maximum.at(ends, group, ops.end)
-    np.add.at(busy, group, ops.time)
-    np.add.at(count, group, 1)
-    spans_of: dict[tuple[int, str], _Span] = {}
-    for g, row in enumerate(first.tolist()):
-        named = set(lists[listed[row]]) if listed[row] >= 0 else set()
-        place = int(starts[g]), int(ends[g])
+    rows = pa.table(
+        {"phase": phase, "listed": listed, "start": ops.start, "end": ops.end, "ns": ops.time}
+    ).group_by(["phase", "listed"])
+    parts = []
+    for row in rows.aggregate([*_REACH, ("ns", "sum"), ("ns", "count")]).to_pylist():
+        named = set(lists[row["listed"]]) if row["listed"] >= 0 else set()
         for path in {a for p in named for a in ancestors(p)}:
             whole = all(inside(p, path) for p in named)
-            span = spans_of.setdefault((int(phase[row]), path), _Span(*place))
-            span.add(*place, int(count[g]), int(busy[g]), whole)
-    if not spans_of:
+            parts.append(
+                {
+                    "phase": row["phase"],
+                    "depth": depth(path),
+                    "path": path,
+                    "start": row["start_min"],
+                    "end": row["end_max"],
+                    "own": row["ns_sum"] if whole else 0,
+                    "shared": 0 if whole else row["ns_sum"],
+                    "count": row["ns_count"],
+                }
+            )
+    if not parts:
         return None
+    sums = [("own", "sum"), ("shared", "sum"), ("count", "sum")]
+    keys = ["phase", "depth", "path"]
+    spans = pa.Table.from_pylist(parts).group_by(keys).aggregate([*_REACH, *sums])
     # Outer modules first, so that of equal spans the outer one is drawn outside.
-    keys = sorted(spans_of, key=lambda k: (k[0], k[1].count("."), k[1]))
-    spans = [spans_of[k] for k in keys]
-    paths = [path for _, path in keys]
+    spans = spans.sort_by([(k, "ascending") for k in keys])
+    of_phase, paths = spans["phase"].to_pylist(), spans["path"].to_pylist()
     abouts: list[About] = [
         {"module": path or MODEL, "phase": phases[p] if p >= 0 else "unknown", "is": MODULE_NOTE}
-        for p, path in keys
+        for p, path in zip(of_phase, paths, strict=True)
     ]
-    slices = _slices(spans, [p or MODEL for p in paths], abouts)
-    depths = np.asarray([depth(p) for p in paths], np.int64)
-
-    def within(inner: int, outer: int) -> bool:
-        return keys[inner][0] == keys[outer][0] and inside(paths[inner], paths[outer])
-
-    return Track("modules", MODULE_NOTE, slices, lanes(slices.start, slices.end, within, depths))
-
-
-def _slices(spans: list[_Span], names: list[str], abouts: list[About]) -> Slices:
-    columns = {
-        "span_ns": [s.end - s.start for s in spans],
-        "own_ns": [s.own for s in spans],
-        "shared_ns": [s.shared for s in spans],
-        "operations": [s.count for s in spans],
-    }
+    start, end, depths, own, shared, count = (
+        integers(spans[c])
+        for c in ("start_min", "end_max", "depth", "own_sum", "shared_sum", "count_sum")
+    )
     each = np.arange(len(spans))
-    return Slices(
-        start=np.asarray([s.start for s in spans], np.int64),
-        end=np.asarray([s.end for s in spans], np.int64),
+    slices = Slices(
+        start=start,
+        end=end,
         name=each,
-        names=names,
+        names=[p or MODEL for p in paths],
         about=each,
         abouts=abouts,
-        own={k: np.asarray(v, np.int64) for k, v in columns.items()},
+        own={"span_ns": end - start, "own_ns": own, "shared_ns": shared, "operations": count},
     )
+
+    def within(inner: int, outer: int) -> bool:
+        return of_phase[inner] == of_phase[outer] and inside(paths[inner], paths[outer])
+
+    return Track("modules", MODULE_NOTE, slices, lanes(start, end, within, depths))
 
 
 def layers(ops: Operations, name: str) -> Track | None:

@@ -58,9 +58,16 @@ def fixed64(field: int, value: int) -> bytes:
 
 def varints(values: Ints, before: bytes = b"") -> list[bytes]:
     """A column of integers as varints, negative ones as two's complement; `before` each of them."""
-    at, (blob, length) = len(before), _matrix(values, before)
-    width = at + _MOST
-    return [blob[i : i + at + n] for i, n in zip(range(0, len(blob), width), length, strict=True)]
+    left = values.astype(np.uint64)
+    length = np.ones(len(left), np.int64)
+    rows: Any = np.empty((len(left), _MOST), np.uint8)
+    for at in range(_MOST):
+        more = left > 127
+        length += more
+        rows[:, at] = left & 127 | more.astype(np.uint64) << 7
+        left >>= np.uint64(7)
+    blob, places = rows.tobytes(), range(0, rows.size, _MOST)
+    return [before + blob[i : i + n] for i, n in zip(places, length.tolist(), strict=True)]
 
 
 def embedded(outer: int, key: bytes, field: int, values: Ints) -> list[bytes]:
@@ -69,20 +76,4 @@ def embedded(outer: int, key: bytes, field: int, values: Ints) -> list[bytes]:
     lengths = [varint(len(inner) + n) for n in range(_MOST + 1)]
     head = varint(outer << 3 | _BYTES)
     starts = [head + of + inner for of in lengths]
-    blob, length = _matrix(values, b"")
-    places = range(0, len(blob), _MOST)
-    return [starts[n] + blob[i : i + n] for i, n in zip(places, length, strict=True)]
-
-
-def _matrix(values: Ints, before: bytes) -> tuple[bytes, list[int]]:
-    """Rows of `before` and a varint, padded to `_MOST` bytes, and the lengths of the varints."""
-    left = values.astype(np.uint64)
-    length = np.ones(len(left), np.int64)
-    rows: Any = np.empty((len(left), len(before) + _MOST), np.uint8)
-    rows[:, : len(before)] = np.frombuffer(before, np.uint8)
-    for at in range(_MOST):
-        more = left > 127
-        length += more
-        rows[:, len(before) + at] = left & 127 | more.astype(np.uint64) << 7
-        left >>= np.uint64(7)
-    return rows.tobytes(), length.tolist()
+    return [starts[len(value)] + value for value in varints(values)]
