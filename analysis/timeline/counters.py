@@ -25,7 +25,7 @@ from ..counters.representatives import label
 from ..counters.units import base_unit
 from ..roofline import roofline
 from .operations import Extra, Operations
-from .tracks import About, Ints, Slices, Track, Values, apart, lanes
+from .tracks import About, Ints, Slices, Track, Values, apart, track_of
 
 HOW = "from replayed, serialised kernels (ncu); its durations are never used"
 _TENSOR = "pipe_tensor"
@@ -43,7 +43,7 @@ def read(table: pa.Table, ops: pa.Table, plan: Mapping[str, Any] | None = None) 
     """What ncu measured of each row of `ops` (by start). `table`: the `counters` of one side;
     `plan`: the document whose launches they are, None for none."""
     values: list[About] = []
-    places: dict[tuple[str, str, int], int] = {}
+    places: dict[tuple[str, str, int], int] = {}  # layer, function, which one: into `values`
     count: Counter[_Key] = Counter()
     for source in pc.unique(table["source"]).to_pylist():
         part = table.filter(pc.equal(table["source"], source))
@@ -75,25 +75,20 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
     ]
 
 
-def _codes(
-    ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Mapping[_Key, int]
-) -> Ints:
-    engine = any(layer != NO_LAYER and not layer.startswith(PREFIX)
-                 for layer, _ in count)  # fmt: skip
-    here: list[_Key | None] = [
-        (_layer(r, engine), kernel_names.function_name(r["name"]))
+def _codes(ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Counter[_Key]) -> Ints:
+    engine = any(layer != NO_LAYER and not layer.startswith(PREFIX) for layer, _ in count)
+    kernels = {
+        row: (_layer(r, engine), kernel_names.function_name(r["name"]))
+        for row, r in enumerate(ops.select(_COLUMNS).to_pylist())
         if r["kind"] == "kernel"
-        else None
-        for r in ops.select(_COLUMNS).to_pylist()
-    ]
-    number = Counter(here)
+    }
+    here = Counter(kernels.values())
     seen: Counter[_Key] = Counter()
-    code = np.full(len(here), -1, np.int64)
-    for row, key in enumerate(here):
-        if key is None or number[key] != count.get(key):
-            continue
-        code[row] = places.get((*key, seen[key]), -1)
-        seen[key] += 1
+    code = np.full(len(ops), -1, np.int64)
+    for row, key in kernels.items():
+        if here[key] == count[key]:
+            code[row] = places.get((*key, seen[key]), -1)
+            seen[key] += 1
     return code
 
 
@@ -114,13 +109,12 @@ def _layer(op: Mapping[str, Any], engine: bool) -> str:
 def _numbers(part: pa.Table) -> dict[int, dict[str, Any]]:
     """Metrics by launch, in base units."""
     numbers: dict[int, dict[str, Any]] = defaultdict(dict)
-    columns = ("launch", "metric", "unit", "value", "representative_of")
-    for launch, metric, unit, value, of in zip(
-        *(part[c].to_pylist() for c in columns), strict=True
-    ):
-        numbers[launch]["of"] = of
-        if value is not None:
-            numbers[launch][metric] = value * base_unit(unit)[0]
+    columns = ["launch", "metric", "unit", "value", "representative_of"]
+    for row in part.select(columns).to_pylist():
+        of = numbers[row["launch"]]
+        of["of"] = row["representative_of"]
+        if row["value"] is not None:
+            of[row["metric"]] = row["value"] * base_unit(row["unit"])[0]
     return numbers
 
 
@@ -146,8 +140,8 @@ def _about(numbers: Mapping[str, Any]) -> About:
 
 def track(ops: Operations, extra: Extra) -> Track | None:
     """The counters as tracks under one; None where nothing was measured."""
-    kernels = np.asarray(pc.equal(ops.table["kind"], "kernel").to_numpy(), bool)
-    if not (extra.code >= 0).any():
+    measured = extra.code >= 0
+    if not measured.any():
         return None
     wanted = (
         (FLOP, "FLOP/s", 1e9, "FLOP counted by ncu over the kernel's time in this timeline"),
@@ -156,20 +150,20 @@ def track(ops: Operations, extra: Extra) -> Track | None:
     )
     below = []
     for key, unit, scale, what in wanted:
-        numbers = [v.get(key) for v in extra.values]
-        each = [n if isinstance(n, float) else np.nan for n in numbers]
+        each: list[Any] = [v.get(key, np.nan) for v in extra.values]
         known = np.asarray([*each, np.nan], np.float64)[extra.code]
         if np.isnan(known).all():
             continue
         if scale is not None:
-            length = np.maximum(ops.end - ops.start, 1)
-            known = known / length * scale
+            known = known / np.maximum(ops.end - ops.start, 1) * scale
         note = f"{what}; {HOW}. 0 where no measured kernel runs."
         below.append(Track(unit, note, values=_steps(ops, known, unit)))
-    unmeasured = _unmeasured(ops, kernels & (extra.code < 0))
-    count, of = int((extra.code >= 0).sum()), int(kernels.sum())
-    note = f"{count} of {of} kernels have counters; {HOW}"
-    return Track("counters (ncu)", note, below=[*below, *([unmeasured] if unmeasured else [])])
+    kernels = pc.equal(ops.table["kind"], "kernel").to_numpy()
+    lacking = np.flatnonzero(kernels & ~measured)
+    if len(lacking):
+        below.append(_unmeasured(ops, lacking))
+    note = f"{measured.sum()} of {kernels.sum()} kernels have counters; {HOW}"
+    return Track("counters (ncu)", note, below=below)
 
 
 def _steps(ops: Operations, value: Any, unit: str) -> Values:
@@ -185,12 +179,8 @@ def _steps(ops: Operations, value: Any, unit: str) -> Values:
     return Values(time[kept], height[kept], unit)
 
 
-def _unmeasured(ops: Operations, lacking: Any) -> Track | None:
-    rows = np.flatnonzero(lacking)
-    if not len(rows):
-        return None
+def _unmeasured(ops: Operations, rows: Ints) -> Track:
     same = np.zeros(len(ops), np.int64)
     about = {"is": "ncu did not measure this kernel: the counters above say nothing here"}
     slices = Slices(ops.start, ops.end, same, ["not measured"], same, [about])
-    placed = lanes(ops.start[rows], ops.end[rows], apart)
-    return Track("not measured", "", slices, [rows[lane] for lane in placed])
+    return track_of("not measured", "", slices, rows, apart)

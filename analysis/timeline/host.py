@@ -19,7 +19,7 @@ from ..readers.nsys import schema, sqlite
 from ..readers.torch import events as events_
 from ..readers.torch.events import Events
 from .operations import Operations, equal_rows, integers
-from .tracks import NULL, About, Flows, Ints, Slices, Track, lanes
+from .tracks import NULL, About, Flows, Ints, Slices, Track, track_of
 
 _CUT = {"cut": "reaches beyond what is shown; duration_ns and capture_ns are those of the whole"}
 
@@ -154,8 +154,9 @@ def tracks(
     launches are not this one's; `since`: when its first host operator began."""
     launching = np.unique(launches.call[launches.call >= 0])
     own = launches.calls.take(launching)
-    low = min(int(own.start.min()), int(own.start.min()) if since is None else since)
-    last_launch, high = int(own.end.max()), max(int(own.end.max()), int(ops.end.max()))
+    low, last_launch = int(own.start.min()), int(own.end.max())
+    low = low if since is None else min(low, since)
+    high = max(last_launch, int(ops.end.max()))
     threads = np.unique(own.thread)
     tracks = []
     for kind in events:
@@ -166,26 +167,22 @@ def tracks(
             shown &= (kind.start >= low) & (kind.start <= high)
             shown &= ~np.isin(kind.correlation, others)
         rows = np.flatnonzero(shown)
-        opens = None
-        if kind is launches.calls:
-            opens = _arrows(launches, rows, first_arrow)
+        opens = _arrows(launches.call, rows, first_arrow) if kind is launches.calls else None
         tracks += _by_thread(kind.take(rows), low, high, opens)
     return tracks
 
 
-def _arrows(found: Launches, rows: Ints, first: int) -> Flows:
-    order = np.argsort(found.call, kind="stable")
-    launched = found.call[order]
-    begin, end = np.searchsorted(launched, rows), np.searchsorted(launched, rows, side="right")
-    offsets = np.concatenate([[0], np.cumsum(end - begin)])
-    parts = [order[b:e] for b, e in zip(begin.tolist(), end.tolist(), strict=True)]
-    ids = np.concatenate([np.empty(0, np.int64), *parts]) + first
-    return Flows(offsets.astype(np.int64), ids.astype(np.int64))
+def _arrows(call: Ints, rows: Ints, first: int) -> Flows:
+    """From each of `rows` (ascending) to the operations that it launched."""
+    order = np.argsort(call, kind="stable")
+    order = order[np.isin(call[order], rows)]
+    offsets = np.append(np.searchsorted(call[order], rows), len(order))
+    return Flows(offsets, order + first)
 
 
 def _by_thread(kind: HostEvents, low: int, high: int, opens: Flows | None) -> list[Track]:
-    start, end = np.maximum(kind.start, low), np.minimum(kind.end, high)
-    end = np.maximum(start, end)
+    start = np.maximum(kind.start, low)
+    end = np.maximum(start, np.minimum(kind.end, high))
     cut = ((kind.start < low) | (kind.end > high)).astype(np.int64)
     abouts: list[About] = [{"is": kind.what}, {"is": kind.what, **_CUT}]
     slices = Slices(
@@ -202,10 +199,12 @@ def _by_thread(kind: HostEvents, low: int, high: int, opens: Flows | None) -> li
         },
         opens=opens,
     )
-    made = []
-    for thread in np.unique(kind.thread).tolist():
-        chosen = np.flatnonzero(kind.thread == thread)
-        placed = lanes(start[chosen], end[chosen])
-        name = f"host {kind.what}, thread {'unknown' if thread == NULL else thread}"
-        made.append(Track(name, "", slices, [chosen[lane] for lane in placed]))
-    return made
+    return [
+        track_of(
+            f"host {kind.what}, thread {'unknown' if thread == NULL else thread}",
+            "",
+            slices,
+            np.flatnonzero(kind.thread == thread),
+        )
+        for thread in np.unique(kind.thread).tolist()
+    ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ...core.module_paths import ancestors, depth, inside
 from .operations import Operations, codes, combined, integers
-from .tracks import NULL, About, Flows, Ints, Slices, Track, apart, lanes, nested
+from .tracks import NULL, About, Flows, Ints, Slices, Track, apart, lanes, nested, track_of
 
 MODEL = "(model)"
 MODULE_NOTE = "span from the first to the last operation of the module's subtree; not a duration"
@@ -143,16 +143,15 @@ def streams(ops: Operations, closes: Sequence[Ints] = ()) -> list[Track]:
     `closes`: columns of the arrows that end in them.
     """
     names = ("device", "stream") if ops.on_device else ("process",)
-    place, first = combined([codes(ops.table[n])[0] for n in names])
     values = [integers(ops.table[n]) for n in names]
+    # Codes in the order of the values.
+    place, first = combined([np.unique(v, return_inverse=True)[1] for v in values])
     every = replace(ops.slices(), closes=closes)
+    within = apart if ops.on_device else nested
     tracks = []
     for code, row in enumerate(first.tolist()):
-        chosen = np.flatnonzero(place == code)
-        where = tuple(int(v[row]) for v in values)
-        parts = (f"{n} {'unknown' if v == NULL else v}" for n, v in zip(names, where, strict=True))
-        within = apart if ops.on_device else nested
-        placed = lanes(ops.start[chosen], ops.end[chosen], within)
-        name = f"{ops.what}, {' '.join(parts)}"
-        tracks.append((where, Track(name, ops.note, every, [chosen[lane] for lane in placed])))
-    return [track for _, track in sorted(tracks, key=lambda f: f[0])]
+        where = zip(names, (int(v[row]) for v in values), strict=True)
+        parts = (f"{n} {'unknown' if v == NULL else v}" for n, v in where)
+        rows = np.flatnonzero(place == code)
+        tracks.append(track_of(f"{ops.what}, {' '.join(parts)}", ops.note, every, rows, within))
+    return tracks

@@ -140,3 +140,9 @@ def lanes(start: Ints, end: Ints, within: Within = nested, depth: Ints | None = 
         lanes[at].append(i)
         open_[at].append(i)
     return [np.asarray(lane, np.int64) for lane in lanes]
+
+
+def track_of(name: str, note: str, slices: Slices, rows: Ints, within: Within = nested) -> Track:
+    """A track of some of the slices, in as many lanes as they need."""
+    placed = lanes(slices.start[rows], slices.end[rows], within)
+    return Track(name, note, slices, [rows[lane] for lane in placed])

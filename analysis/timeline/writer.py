@@ -50,7 +50,6 @@ class Writer:
         self._stream = stream
         self._buffer = bytearray()
         self._texts: dict[tuple[int, str], int] = {}
-        self._encoded: dict[tuple[str, str], bytes] = {}
         self._uuid = 0
         state = wire.integer(_FLAGS, _CLEARED)
         self._packet(wire.integer(_SEQUENCE, 1) + state)
@@ -60,10 +59,10 @@ class Writer:
         self._stream.write(self._buffer)
         self._buffer.clear()
 
-    def process(self, number: int, name: str, rank: int, description: str) -> int:
+    def process(self, number: int, name: str, description: str) -> int:
         """Make a group known; the number of its track. `number` stands for its process id."""
         about = wire.integer(1, number) + wire.text(6, name)
-        return self._track(wire.data(_T_PROCESS, about), name, rank, description)
+        return self._track(wire.data(_T_PROCESS, about), name, number, description)
 
     def track(self, track: Track, parent: int, rank: int, *, counter: str | None = None) -> int:
         """Make a track (one lane of it) known under `parent`; its number."""
@@ -85,7 +84,8 @@ class Writer:
     def lane(self, track: int, slices: Slices, order: Ints, shift: int) -> None:
         """The slices of one lane in drawing order; `shift` is added to their times."""
         head = wire.integer(_TYPE, _BEGIN) + wire.integer(_UUID, track)
-        names = self._named(slices, order)
+        used = np.unique(slices.name[order]).tolist()
+        names = {n: self._name(slices.names[n]) for n in used}
         abouts: dict[int, bytes] = {}
         own = [(self._key(k), v) for k, v in slices.own.items()]
         ending = _event(wire.integer(_TYPE, _END) + wire.integer(_UUID, track))
@@ -118,9 +118,8 @@ class Writer:
         while running:
             self._buffer += running.pop()[1]
 
-    def _named(self, slices: Slices, order: Ints) -> dict[int, bytes]:
-        used = np.unique(slices.name[order]).tolist()
-        return {n: wire.integer(_NAME, self._intern(_EVENT_NAMES, slices.names[n])) for n in used}
+    def _name(self, name: str) -> bytes:
+        return wire.integer(_NAME, self._intern(_EVENT_NAMES, name))
 
     def counter(self, track: int, times: Sequence[int], values: Sequence[float]) -> None:
         """Values of a counter."""
@@ -131,8 +130,7 @@ class Writer:
     def instant(self, track: int, name: str, about: About, time: int) -> None:
         """A moment with arguments."""
         event = wire.integer(_TYPE, _INSTANT) + wire.integer(_UUID, track)
-        event += wire.integer(_NAME, self._intern(_EVENT_NAMES, name))
-        self._at(time, _event(event + self._annotations(about)))
+        self._at(time, _event(event + self._name(name) + self._annotations(about)))
 
     def _at(self, time: int, event: bytes) -> None:
         self._packet(_TAG_TIME + wire.varint(time) + event)
@@ -143,17 +141,8 @@ class Writer:
             self.close()
 
     def _annotations(self, about: About) -> bytes:
-        return b"".join([self._annotation(k, v) for k, v in about.items()])
-
-    def _annotation(self, name: str, value: Value) -> bytes:
-        if not isinstance(value, str):
-            return wire.data(_ANNOTATION, self._key(name) + self._value(value))
-        # Most are the same few texts: a kind, a phase, a rule.
-        encoded = self._encoded.get((name, value))
-        if encoded is None:
-            encoded = wire.data(_ANNOTATION, self._key(name) + self._value(value))
-            self._encoded[name, value] = encoded
-        return encoded
+        pairs = about.items()
+        return b"".join([wire.data(_ANNOTATION, self._key(k) + self._value(v)) for k, v in pairs])
 
     def _key(self, name: str) -> bytes:
         return wire.integer(_KEY, self._intern(_KEYS, name))
@@ -219,17 +208,13 @@ def write(path: Path, groups: Sequence[Group]) -> None:
     the length of the longest preparation (launches, host operators) before any of them.
     """
     base = max((g.before() for g in groups), default=0)
-    with replacing(path) as temporary:
-        if path.suffix == ".gz":
-            # No time of writing: the same timeline is the same file.
-            with (
-                temporary.open("wb") as raw,
-                gzip.GzipFile("", "wb", compresslevel=5, fileobj=raw, mtime=0) as packed,
-            ):
-                to_stream(cast(IO[bytes], packed), groups, base)
-        else:
-            with temporary.open("wb") as stream:
-                to_stream(stream, groups, base)
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        if path.suffix != ".gz":
+            to_stream(stream, groups, base)
+            return
+        # No time of writing: the same timeline is the same file.
+        with gzip.GzipFile("", "wb", compresslevel=5, fileobj=stream, mtime=0) as packed:
+            to_stream(cast(IO[bytes], packed), groups, base)
 
 
 def to_stream(stream: IO[bytes], groups: Sequence[Group], base: int) -> None:
@@ -237,7 +222,7 @@ def to_stream(stream: IO[bytes], groups: Sequence[Group], base: int) -> None:
     writer = Writer(stream)
     for number, group in enumerate(groups, 1):
         about = "; ".join(f"{k} {v}" for k, v in group.facts.items())
-        process = writer.process(number, group.label, number, about)
+        process = writer.process(number, group.label, about)
         shift = base - group.zero
         writer.instant(process, "about this side", group.facts, base)
         for rank, track in enumerate(group.tracks):
