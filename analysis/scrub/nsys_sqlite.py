@@ -37,7 +37,9 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
         out.touch()  # SQLite would not say which of the two files it cannot open
     try:
         with contextlib.closing(_connect(path, out)) as db:
-            _Copy(db, path, scrubber).run(write=out is not None)
+            copy = _Copy(db, path, scrubber)
+            db.execute("begin")
+            copy.run(write=out is not None)
             db.commit()
     except sqlite3.Error as e:
         number = _OF_WRITING.get(getattr(e, "sqlite_errorcode", 0))
@@ -81,17 +83,20 @@ def quoted(name: str) -> str:
 
 class _Copy:
     def __init__(self, db: sqlite3.Connection, path: Path, scrubber: Scrubber) -> None:
-        self.db, self.path, self.scrubber = db, path, scrubber
-        self.columns = dict(self._tables())
-        names = {t: tuple(c[0] for c in columns) for t, columns in self.columns.items()}
-        if not schema.is_nsys(names):
+        self.db, self.scrubber = db, scrubber
+        self.tables = dict(self._tables())
+        self.names = {t: tuple(columns) for t, columns in self.tables.items()}
+        if not schema.is_nsys(self.names):
             raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
         self.functions = 0
-        self.texts: dict[str, set[str]] = {}
-        self.names = self._names()
+        self.drawn = self._drawn()
+        # Texts that only private columns lead to: ids of StringIds with their kind; and by kind,
+        # ids that other columns use too, with the new id that the private column gets instead.
+        self.private: dict[int, str] = {}
+        self.moved: dict[str, dict[int, int]] = {}
 
-    def _tables(self) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-        """Tables with their stored columns: name, declared type, whether it is the row id."""
+    def _tables(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Tables with their stored columns: names and how the copy declares them."""
         rows = self.db.execute(
             "select name, sql from src.sqlite_master where type = 'table' limit 10000"
         ).fetchall()
@@ -102,87 +107,74 @@ class _Copy:
                 continue
             info = self.db.execute(f"pragma src.table_xinfo({quoted(name)})").fetchall()
             keys = sum(1 for c in info if c[5])
-            yield (
-                name,
-                [
-                    (
-                        str(c[1]),
-                        str(c[2]) if _TYPE.match(str(c[2])) else "",
-                        bool(c[5]) and keys == 1 and str(c[2]).upper() == "INTEGER",
-                    )
-                    for c in info
-                    if c[6] == 0
-                ],
-            )
+            columns = {}
+            for _, column, declared, _, _, key, hidden in info:
+                kind = declared if _TYPE.match(declared) else ""
+                row_id = key and keys == 1 and kind.upper() == "INTEGER"
+                if not hidden:
+                    columns[column] = f"{quoted(column)} {kind}{' primary key' if row_id else ''}"
+            yield name, columns
 
     def run(self, *, write: bool) -> None:
-        private, moved = self._private_strings()
-        for table, columns in self.columns.items():
+        if _STRINGS in self.tables:
+            self._find_private()
+        for table, columns in self.tables.items():
             if not columns:
                 continue
             if write:
-                self.db.execute(f"create table main.{quoted(table)} ({_declared(columns)})")
-            self._copy(table, columns, private, moved, write)
-        if write and moved:
-            self._add_strings(moved)
+                declared = ", ".join(columns.values())
+                self.db.execute(f"create table main.{quoted(table)} ({declared})")
+            if rules.is_properties(table) and {"name", "value"} <= set(columns):
+                self._copy_properties(table, write)
+            else:
+                self._copy(table, write)
+        if write:
+            self._add_strings()
 
-    def _names(self) -> set[int]:
+    def _ids(self, table: str, column: str) -> set[int]:
+        """The distinct integers in a column."""
+        query = (
+            f"select distinct {quoted(column)} from src.{quoted(table)} "
+            f"where typeof({quoted(column)}) = 'integer'"
+        )
+        return {key for (key,) in self.db.execute(query)}
+
+    def _drawn(self) -> set[int]:
         """Ids of the names that the tables of analysis show: of kernels, calls and ranges."""
         ids: set[int] = set()
         for base, columns in rules.NAMES.items():
-            table = schema.pick(dict.fromkeys(self.columns, ()), base)
+            table = schema.pick(self.names, base)
             for column in columns:
-                if table and column in (c[0] for c in self.columns[table]):
-                    query = f"select distinct {column} from src.{quoted(table)}"
-                    ids.update(k for (k,) in self.db.execute(query) if isinstance(k, int))
+                if table and column in self.tables[table]:
+                    ids |= self._ids(table, column)
         return ids
 
     # --- texts that only private columns lead to -------------------------------------------------
 
-    def _private_strings(self) -> tuple[dict[int, str], dict[str, dict[int, int]]]:
-        """Ids of StringIds that are private, with their kind; and by kind, ids that other columns
-        use too, with the new id that the private column gets instead."""
-        if _STRINGS not in self.columns:
-            return {}, {}
+    def _find_private(self) -> None:
         private: dict[int, str] = {}
         shared: set[tuple[str, int]] = set()
-        self.db.execute("create temp table private (id integer primary key)")
-        for table, column, kind in self._references():
-            for (key,) in self.db.execute(
-                f"select distinct {quoted(column)} from src.{quoted(table)} "
-                f"where typeof({quoted(column)}) = 'integer'"
-            ):
-                if private.setdefault(key, kind) != kind:
-                    shared.add((kind, key))
-        self.db.executemany("insert into temp.private values (?)", [(k,) for k in private])
-        used: set[int] = set()
-        for table, columns in self.columns.items():
-            for column, _, _ in columns:
-                if table == _STRINGS or not rules.may_refer(column):
-                    continue
-                if rules.kind_of_reference(table, column) is None:
-                    query = (
-                        f"select distinct {quoted(column)} from src.{quoted(table)} "
-                        f"where {quoted(column)} in (select id from temp.private)"
-                    )
-                    used.update(key for (key,) in self.db.execute(query))
-        self.db.execute("drop table temp.private")
-        shared |= {(private.pop(key), key) for key in used if key in private}
-        (last,) = self.db.execute(f"select ifnull(max(id), 0) from src.{_STRINGS}").fetchone()
-        moved: dict[str, dict[int, int]] = {}
-        for at, (kind, key) in enumerate(sorted(shared), 1):
-            moved.setdefault(kind, {})[key] = int(last) + at
-        return private, moved
-
-    def _references(self) -> Iterator[tuple[str, str, str]]:
-        for table, columns in self.columns.items():
-            for column, _, _ in columns:
+        others = []
+        for table, columns in self.tables.items():
+            for column in columns if table != _STRINGS else ():
                 kind = rules.kind_of_reference(table, column)
-                if kind is not None and table != _STRINGS:
-                    yield table, column, kind
+                if kind is None:
+                    others.append((table, column))
+                    continue
+                for key in self._ids(table, column):
+                    if private.setdefault(key, kind) != kind:
+                        shared.add((kind, key))
+        for table, column in others if private else ():
+            if rules.may_refer(column):
+                used = private.keys() & self._ids(table, column)
+                shared |= {(private.pop(key), key) for key in used}
+        (last,) = self.db.execute(f"select ifnull(max(id), 0) from src.{_STRINGS}").fetchone()
+        for new, (kind, key) in enumerate(sorted(shared), int(last) + 1):
+            self.moved.setdefault(kind, {})[key] = new
+        self.private = private
 
-    def _add_strings(self, moved: dict[str, dict[int, int]]) -> None:
-        for kind, ids in moved.items():
+    def _add_strings(self) -> None:
+        for kind, ids in self.moved.items():
             for old, new in ids.items():
                 row = self.db.execute(
                     f"select value from src.{_STRINGS} where id = ?", (old,)
@@ -195,89 +187,63 @@ class _Copy:
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def _copy(
-        self,
-        table: str,
-        columns: list[tuple[str, str, bool]],
-        private: dict[int, str],
-        moved: dict[str, dict[int, int]],
-        write: bool,
-    ) -> None:
-        names = [c[0] for c in columns]
-        if rules.is_properties(table) and {"name", "value"} <= set(names):
-            self._copy_properties(table, names, write)
-            return
-        shown = []
-        for name in names:
-            if table == _STRINGS and name == "value" and "id" in names:
-                call = self._function(self._string(private), 2)
-                shown.append(
-                    f"case typeof(value) when 'text' then cast({call}(cast(value as blob), id) "
-                    "as text) when 'blob' then null else value end"
-                )
-            else:
-                shown.append(self._expression(table, name, moved))
-        select = f"select {', '.join(shown)} from src.{quoted(table)}"
+    def _copy(self, table: str, write: bool) -> None:
+        with_text = self._with_text(table)
+        values = {c: self._expression(table, c, c in with_text) for c in self.tables[table]}
         if write:
-            into = ", ".join(map(quoted, names))
-            self.db.execute(f"insert into main.{quoted(table)} ({into}) {select}")
+            self.db.execute(
+                f"insert into main.{quoted(table)} ({', '.join(map(quoted, values))}) "
+                f"select {', '.join(values.values())} from src.{quoted(table)}"
+            )
             return
-        texts = [s for s, n in zip(shown, names, strict=True) if s != quoted(n)]
-        for text in texts:  # only the functions' calls matter
-            self.db.execute(f"select count({text}) from src.{quoted(table)}").fetchall()
+        for column, value in values.items():  # only the functions' calls matter
+            if value != quoted(column):
+                self.db.execute(f"select count({value}) from src.{quoted(table)}").fetchall()
 
-    def _expression(self, table: str, column: str, moved: dict[str, dict[int, int]]) -> str:
+    def _expression(self, table: str, column: str, has_text: bool) -> str:
         name = quoted(column)
         if table.startswith("ENUM_"):
             return name
-        reference = rules.kind_of_reference(table, column)
         integer = name
-        if reference in moved and not self.scrubber.learning:
-            ids = moved[reference]
+        ids = self.moved.get(rules.kind_of_reference(table, column) or "")
+        if ids and not self.scrubber.learning:
             integer = f"{self._function(lambda key: ids.get(key, key), 1)}({name})"
-        if not self._has_text(table, column):
+        if not has_text:
             return integer
         place, kind = f"{table}.{column}", rules.kind_of_column(table, column)
+        is_string = table == _STRINGS and column == "value" and "id" in self.tables[table]
 
-        def text(data: bytes) -> bytes:
+        def text(data: bytes, key: int | None) -> bytes:
             value = data.decode("utf-8", errors="surrogateescape")
-            return _encoded(self.scrubber.cell(value, place, kind, column))
+            if is_string and key is not None:
+                at = rules.NAMED if key in self.drawn else place
+                value = self.scrubber.cell(value, at, self.private.get(key))
+            else:
+                value = self.scrubber.cell(value, place, kind, column)
+            return value.encode("utf-8", errors="surrogateescape")
 
         def blob(data: bytes) -> bytes | None:
             try:
-                return text(data) if data.decode("utf-8").isprintable() else self._binary(place)
+                if data.decode("utf-8").isprintable():
+                    return text(data, None)
             except UnicodeDecodeError:
-                return self._binary(place)
+                pass
+            self.scrubber.remove(place, "binary data")
+            return None
 
+        key = "id" if is_string else "null"
         return (
             f"case typeof({name}) when 'text' then "
-            f"cast({self._function(text, 1)}(cast({name} as blob)) as text) "
+            f"cast({self._function(text, 2)}(cast({name} as blob), {key}) as text) "
             f"when 'blob' then {self._function(blob, 1)}({name}) else {integer} end"
         )
 
-    def _binary(self, place: str) -> bytes | None:
-        self.scrubber.remove(place, "binary data")
-        return None
-
-    def _has_text(self, table: str, column: str) -> bool:
-        """Whether a column holds any text; one pass over the table answers for all of them."""
-        if table not in self.texts:
-            names = [c[0] for c in self.columns[table]]
-            self.texts[table] = set()
-            for at in range(0, len(names), 500):
-                part = names[at : at + 500]
-                tests = ", ".join(f"max(typeof({quoted(c)}) in ('text', 'blob'))" for c in part)
-                row = self.db.execute(f"select {tests} from src.{quoted(table)}").fetchone()
-                self.texts[table] |= {c for c, has in zip(part, row, strict=True) if has}
-        return column in self.texts[table]
-
-    def _string(self, private: dict[int, str]) -> Callable[[bytes, int], bytes]:
-        def text(data: bytes, key: int) -> bytes:
-            value = data.decode("utf-8", errors="surrogateescape")
-            place = rules.NAMED if key in self.names else f"{_STRINGS}.value"
-            return _encoded(self.scrubber.cell(value, place, private.get(key)))
-
-        return text
+    def _with_text(self, table: str) -> set[str]:
+        """The columns that hold any text, found in one pass over the table."""
+        columns = self.tables[table]
+        tests = ", ".join(f"max(typeof({quoted(c)}) in ('text', 'blob'))" for c in columns)
+        row = self.db.execute(f"select {tests} from src.{quoted(table)}").fetchone()
+        return {c for c, has in zip(columns, row, strict=True) if has}
 
     def _function(self, function: Callable[..., bytes | int | None], arguments: int) -> str:
         self.functions += 1
@@ -285,28 +251,26 @@ class _Copy:
         self.db.create_function(name, arguments, function)
         return name
 
-    def _copy_properties(self, table: str, names: list[str], write: bool) -> None:
-        cursor = self.db.execute(
-            f"select * from (select {', '.join(map(quoted, names))} "
-            f"from src.{quoted(table)}) limit 1000000"
-        )
-        marks = ", ".join("?" for _ in names)
-        into = ", ".join(map(quoted, names))
-        at_name, at_value = names.index("name"), names.index("value")
-        for row in cursor.fetchall():
-            keep, value = property_row(self.scrubber, table, row[at_name], row[at_value])
+    def _copy_properties(self, table: str, write: bool) -> None:
+        columns = self.tables[table]
+        names = ", ".join(map(quoted, columns))
+        marks = ", ".join("?" for _ in columns)
+        into = f"insert into main.{quoted(table)} ({names}) values ({marks})"
+        query = f"select {names} from src.{quoted(table)} limit 1000000"
+        for values in self.db.execute(query).fetchall():
+            row = dict(zip(columns, values, strict=True))
+            keep, value = property_row(self.scrubber, table, row["name"], row["value"])
             if not keep or not write:
                 continue
-            values = [
-                self.scrubber.cell(v, f"{table}.{c}", None, c) if isinstance(v, str) else v
-                for v, c in zip(row, names, strict=True)
-            ]
-            values[at_value] = value
+            for column, cell in row.items():
+                if isinstance(cell, str):
+                    row[column] = self.scrubber.cell(cell, f"{table}.{column}", None, column)
+            row["value"] = value
             self.db.execute(
-                f"insert into main.{quoted(table)} ({into}) values ({marks})",
+                into,
                 [
                     v.encode("utf-8", "replace").decode() if isinstance(v, str) else v
-                    for v in values
+                    for v in row.values()
                 ],
             )
 
@@ -328,13 +292,3 @@ def property_row(
         scrubber.cell(text, table, learns if learns != "dir" else None)
     scrubber.remove(table, counted)
     return False, None
-
-
-def _declared(columns: list[tuple[str, str, bool]]) -> str:
-    return ", ".join(
-        f"{quoted(name)} {kind}{' primary key' if key else ''}" for name, kind, key in columns
-    )
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", errors="surrogateescape")
