@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,12 @@ def rewrite(
     private: dict[int, str] | None = None,
 ) -> None:
     """One file. `private`: ids of StringIds that only private columns lead to, with their kind."""
-    table = path.stem
     with reading(path):
-        schema, batches = _open(path)
-        schema = schema.remove_metadata()
+        schema = _stored_schema(_schema(path))
         with contextlib.ExitStack() as stack:
-            writer: Any = None
-            if out is not None:
-                writer = stack.enter_context(_writer(path, out, _stored_schema(schema)))
-            for batch in batches:
-                columns = _columns(batch, table, scrubber, private or {})
+            writer = None if out is None else stack.enter_context(_writer(path, out, schema))
+            for batch in _batches(path):
+                columns = _columns(batch.cast(schema), path.stem, scrubber, private or {})
                 if writer is not None:
                     writer.write_batch(columns)
 
@@ -62,31 +59,25 @@ def rewrite(
 def _columns(
     batch: pa.RecordBatch, table: str, scrubber: Scrubber, private: dict[int, str]
 ) -> pa.RecordBatch:
-    names = batch.schema.names
-    schema = _stored_schema(batch.schema.remove_metadata())
-    if table == schema_.STRINGS and {"id", "value"} <= set(names):
-        arrays = [_stored(c) for c in batch.columns]
-        ids, values = (batch.column(c).to_pylist() for c in ("id", "value"))
-        texts = [
-            v if v is None else scrubber.cell(v, f"{table}.value", private.get(k))
-            for k, v in zip(ids, values, strict=True)
-        ]
-        at = names.index("value")
-        arrays[at] = pa.array(texts, schema.field(at).type)
-        return pa.record_batch(arrays, schema=schema)
-    if rules.is_properties(table) and {"name", "value"} <= set(names):
+    names, properties = batch.schema.names, rules.is_properties(table)
+    if properties and {"name", "value"} <= set(names):
         batch = _properties(batch, table, scrubber)
     arrays = []
     for name, array in zip(names, batch.columns, strict=True):
-        kind = None if rules.is_properties(table) else rules.kind_of_column(table, name)
+        place = f"{table}.{name}"
+        if table == schema_.STRINGS and name == "value" and "id" in names:
+            ids = batch.column("id").to_pylist()
+            texts = [
+                v if v is None else scrubber.cell(v, place, private.get(k))
+                for k, v in zip(ids, array.to_pylist(), strict=True)
+            ]
+            arrays.append(pa.array(texts, array.type))
+            continue
+        kind = None if properties else rules.kind_of_column(table, name)
         # Nodes and modules of the tables of a run are texts, whatever their column is called.
-        change = _change(scrubber, f"{table}.{name}", kind, name)
-        arrays.append(_changed(_stored(array), change, scrubber, f"{table}.{name}"))
-    return pa.record_batch(arrays, schema=schema)
-
-
-def _change(scrubber: Scrubber, place: str, kind: str | None, field: str) -> Change:
-    return lambda value: scrubber.cell(value, place, kind, field)
+        change = partial(scrubber.cell, place=place, kind=kind, field=name)
+        arrays.append(_changed(array, change, scrubber, place))
+    return pa.record_batch(arrays, schema=batch.schema)
 
 
 def _changed(array: pa.Array, change: Change, scrubber: Scrubber, place: str) -> pa.Array:
@@ -117,11 +108,10 @@ def _nested(value: Any, change: Change) -> Any:
 def _properties(batch: pa.RecordBatch, table: str, scrubber: Scrubber) -> pa.RecordBatch:
     names, values = batch.column("name").to_pylist(), batch.column("value").to_pylist()
     rows = [property_row(scrubber, table, n, v) for n, v in zip(names, values, strict=True)]
-    batch = pa.record_batch([_stored(c) for c in batch.columns], names=batch.schema.names)
-    at = batch.schema.names.index("value")
-    arrays = list(batch.columns)
-    arrays[at] = pa.array([v for _, v in rows], arrays[at].type)
-    return pa.record_batch(arrays, names=batch.schema.names).filter(pa.array([k for k, _ in rows]))
+    at = batch.schema.get_field_index("value")
+    field = batch.schema.field(at)
+    batch = batch.set_column(at, field, pa.array([v for _, v in rows], field.type))
+    return batch.filter(pa.array([keep for keep, _ in rows], pa.bool_()))
 
 
 def _stored_type(kind: pa.DataType) -> pa.DataType:
@@ -130,11 +120,6 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
-
-
-def _stored(array: pa.Array) -> pa.Array:
-    kind = _stored_type(array.type)
-    return array if kind == array.type else array.cast(kind)
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -148,28 +133,23 @@ def _private_strings(files: list[Path]) -> dict[int, str]:
     private: dict[int, str] = {}
     used: set[int] = set()
     for file in files:
+        if file.stem == schema_.STRINGS:
+            continue
         with reading(file):
-            schema = _schema(file)
-            for field in schema:
-                if not pa.types.is_integer(field.type) or file.stem == schema_.STRINGS:
-                    continue
+            for field in _schema(file):
                 kind = rules.kind_of_reference(file.stem, field.name)
-                if kind is None and not rules.may_refer(field.name):
+                if not pa.types.is_integer(field.type) or not (kind or rules.may_refer(field.name)):
                     continue
-                for batch in _open(file, [field.name])[1]:
-                    ids = batch.column(0).unique().to_pylist()
+                for batch in _batches(file, [field.name]):
+                    ids = batch.column(0).drop_null().unique().to_pylist()
                     if kind is None:
-                        used.update(i for i in ids if i is not None)
+                        used.update(ids)
                     else:
-                        private.update((i, kind) for i in ids if i is not None)
+                        private.update(dict.fromkeys(ids, kind))
     return {k: v for k, v in private.items() if k not in used}
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def _schema(file: Path) -> pa.Schema:
-    return pq.read_schema(file) if _is_parquet(file) else _open(file)[0]
 
 
 def _is_parquet(file: Path) -> bool:
@@ -177,32 +157,29 @@ def _is_parquet(file: Path) -> bool:
         return f.read(4) == b"PAR1"
 
 
-def _open(
-    file: Path, columns: list[str] | None = None
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _schema(file: Path) -> pa.Schema:
+    return pq.read_schema(file) if _is_parquet(file) else _ipc(file).schema
+
+
+def _batches(file: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     if _is_parquet(file):
         opened = pq.ParquetFile(file)
         if opened.metadata.num_rows > _FREE_ROWS + file.stat().st_size:
             raise InputError("claims many more rows than it has bytes; no export does", file=file)
-        return opened.schema_arrow, opened.iter_batches(_ROWS, columns=columns)
+        yield from opened.iter_batches(_ROWS, columns=columns)
+        return
+    reader = batches = _ipc(file)
+    if isinstance(reader, ipc.RecordBatchFileReader):
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    for batch in batches:
+        yield batch if columns is None else batch.select(columns)
+
+
+def _ipc(file: Path) -> Any:
     source = pa.OSFile(str(file))
-    reader = _ipc(source)
-    return reader.schema, _ipc_batches(reader, columns)
-
-
-def _ipc(source: Any) -> Any:
     is_file = source.read(6) == b"ARROW1"
     source.seek(0)
     return ipc.open_file(source) if is_file else ipc.open_stream(source)
-
-
-def _ipc_batches(reader: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
-    if isinstance(reader, ipc.RecordBatchFileReader):
-        batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-    else:
-        batches = iter(reader)
-    for batch in batches:
-        yield batch if columns is None else batch.select(columns)
 
 
 def _writer(path: Path, out: Path, schema: pa.Schema) -> Any:

@@ -15,8 +15,9 @@ import io
 import lzma
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 
@@ -105,40 +106,26 @@ def rewrite_text(path: Path, out: Path | None, rewritten: Rewritten) -> None:
             for _ in pieces:
                 pass
             return
-        with writing(out, path) as target:
-            for piece in pieces:
-                target.write(piece)
+        compression = read_head(path).compression
+        with (
+            out.open("wb") as raw,
+            _COMPRESSORS.get(compression, contextlib.nullcontext)(raw) as packed,
+            io.TextIOWrapper(
+                packed, encoding="utf-8", errors="surrogatepass", newline=""
+            ) as target,
+        ):
+            target.writelines(pieces)
 
 
-@contextlib.contextmanager
-def writing(out: Path, like: Path) -> Iterator[IO[str]]:
-    """Open `out` for text, as UTF-8, compressed as the file `like` is.
+def _zstd(raw: IO[bytes]) -> IO[bytes]:
+    sink = pa.CompressedOutputStream(pa.PythonFile(raw, mode="w"), "zstd")
+    return cast(IO[bytes], io.BufferedWriter(sink))
 
-    A gzip file's header holds no name and no time.
-    """
-    compression = read_head(like).compression
-    with out.open("wb") as raw, contextlib.ExitStack() as stack:
-        inner: Any = raw
-        if compression == "gzip":
-            inner = stack.enter_context(
-                gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6)
-            )
-        elif compression == "bz2":
-            inner = stack.enter_context(bz2.BZ2File(raw, "wb"))
-        elif compression == "xz":
-            inner = stack.enter_context(lzma.LZMAFile(raw, "wb"))
-        elif compression == "zstd":
-            sink = stack.enter_context(pa.PythonFile(raw, mode="w"))
-            inner = stack.enter_context(pa.CompressedOutputStream(sink, "zstd"))
-        text = io.TextIOWrapper(
-            io.BufferedWriter(inner) if compression == "zstd" else inner,
-            encoding="utf-8",
-            errors="surrogatepass",
-            newline="",
-        )
-        try:
-            yield text
-            text.flush()
-        finally:
-            with contextlib.suppress(ValueError):
-                text.detach()
+
+_COMPRESSORS: dict[str | None, Callable[[IO[bytes]], Any]] = {
+    # A gzip file's header holds no name and no time.
+    "gzip": lambda raw: gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0),
+    "bz2": partial(bz2.BZ2File, mode="wb"),
+    "xz": partial(lzma.LZMAFile, mode="wb"),
+    "zstd": _zstd,
+}
