@@ -29,6 +29,7 @@ _TOKEN = re.compile(
     r'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|("[^"\\]*(?:\\.[^"\\]*)*\\?\Z)|[\[\]{}]', re.DOTALL
 )
 _PLAIN = re.compile(r"[\s:,\-+.0-9eE]*(?:true|false|null|NaN|-?Infinity|nan|inf)?\s*\Z")
+_OUTSIDE = "text outside of JSON"  # that of a log, as a rule
 # Metadata events of a trace whose args hold a name of a process or thread.
 _METADATA = {"process_name": "process", "process_labels": "process", "thread_name": "thread"}
 _HARMLESS_THREAD = re.compile(r"thread \d+ \((?:python[\d.]*|pt_\w+)\)\Z|stream \d+ ?\Z")
@@ -88,7 +89,7 @@ class _Walk:
             if not last and group is not None and (group == 3 or match.end() >= solid):
                 break  # the string, or whether it is a key, is only known with what follows
             if start - at > 2 and not _PLAIN.match(text, at, start):
-                parts += (text[done:at], self._between(text[at:start]))
+                parts += (text[done:at], self.scrubber.cell(text[at:start], _OUTSIDE))
                 done = start
             if group is None:
                 self._bracket(text[start])
@@ -100,16 +101,13 @@ class _Walk:
             if new is not token:
                 parts += (text[done:start], new)
                 done = start + len(token)
-        if last and not _PLAIN.match(text, at, len(text)):
-            parts += (text[done:at], self._between(text[at:]))
-            done = at = len(text)
-        at = len(text) if last else at
+        if last:
+            if not _PLAIN.match(text, at):
+                parts += (text[done:at], self.scrubber.cell(text[at:], _OUTSIDE))
+                done = len(text)
+            at = len(text)
         parts.append(text[done:at])
         return at, parts
-
-    def _between(self, text: str) -> str:
-        """What stands between strings and is no number: text of a log, as a rule."""
-        return self.scrubber.cell(text, "text outside of JSON")
 
     def _bracket(self, token: str) -> None:
         level = self.levels[-1]
@@ -156,7 +154,7 @@ class _Walk:
                 return self._name_in_args(value, place)
             level.about = _METADATA.get(value)
             if level.about and level.child_name is not None and scrubber.learning:
-                scrubber.remember(level.about, level.child_name)
+                scrubber.remembered.add((level.about, level.child_name))
             if level.about:
                 return value
             if _FRAME.match(value):
@@ -172,12 +170,12 @@ class _Walk:
         outer, scrubber = self.levels[-2], self.scrubber
         if scrubber.learning:
             if outer.about:
-                scrubber.remember(outer.about, value)
+                scrubber.remembered.add((outer.about, value))
             else:
                 outer.child_name = value
-        elif scrubber.remembers("process", value):
+        elif ("process", value) in scrubber.remembered:
             return scrubber.cell(value, place, "process")
-        elif scrubber.remembers("thread", value) and not _HARMLESS_THREAD.match(value):
+        elif ("thread", value) in scrubber.remembered and not _HARMLESS_THREAD.match(value):
             return scrubber.cell(value, place, "thread")
         return scrubber.cell(value, place)
 

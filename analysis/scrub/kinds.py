@@ -50,8 +50,7 @@ def rewriter(path: Path) -> Rewrite:
         if "run.json" in head.entries or "manifests" in head.entries:
             return _rewrite_run
         raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
-    rewrite = of_file(head)
-    if rewrite is not None:
+    if rewrite := of_file(head):
         return rewrite
     registry.identify_head(head)  # raises, and names what it is
     raise InputError("cannot be scrubbed", file=path, fix="name a capture")
@@ -62,25 +61,20 @@ def of_file(head: Head) -> Rewrite | None:
     data = head.data
     if data.startswith(b"SQLite format 3\0") and head.compression is None:
         return nsys_sqlite.rewrite
-    refuse_reports(head)
+    _refuse_reports(head)
     if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return pickles.rewrite
     if data.startswith((b"PAR1", b"ARROW1")) and head.compression is None:
         return arrow.rewrite
     start = head.stripped.lstrip("\ufeff")
-    if b"\0" in data and not start.isprintable() and head.text.count("\0"):
-        return None
-    if not start or not _is_text(start):
+    sample = start[:4096]
+    odd = sum(1 for c in sample if not c.isprintable() and c not in "\r\n\t\f\b\x1b")
+    if not start or "\0" in head.text or odd > len(sample) // 100:
         return None
     return json_text.rewrite if start.startswith(("{", "[")) else text.rewrite
 
 
-def _is_text(start: str) -> bool:
-    odd = sum(1 for c in start[:4096] if not c.isprintable() and c not in "\r\n\t\f\b\x1b")
-    return odd <= len(start[:4096]) // 100
-
-
-def refuse_reports(head: Head) -> None:
+def _refuse_reports(head: Head) -> None:
     """InputError for reports in NVIDIA's own formats, which cannot be rewritten."""
     name = head.path.name.lower()
     if head.data.startswith(b"NVIDIA Tegra Profiler Report") or name.endswith(
@@ -134,26 +128,29 @@ def _rewrite_run(path: Path, out: Path | None, scrubber: Scrubber) -> None:
 
 
 def _file(file: Path, root: Path, target: Path | None, scrubber: Scrubber) -> None:
-    suffix = file.suffix.lower()
-    why = "a link" if file.is_symlink() else _LEFT_OUT.get(suffix)
-    if why is None and ".partial." in file.name:
-        why = "a half file of another process"
-    if why is None and (not file.is_file() or file.stat().st_size == 0):
-        why = "empty, or no file"
-    rewriter = None
-    if why is None:
-        try:
-            rewriter = of_file(read_head(file))
-        except InputError as e:
-            why = e.what
-        if rewriter is None and why is None:
-            why = "binary data of no known kind"
-    if why is not None or rewriter is None:
-        _left_out(file, root, why or "", target, scrubber)
+    rewriter = _of_file_in_run(file)
+    if isinstance(rewriter, str):
+        _left_out(file, root, rewriter, target, scrubber)
         return
     learn_from_name(file, scrubber)
     name = file.name if scrubber.learning else scrubber.cell(file.name, "file names")
     rewriter(file, None if target is None else target / name, scrubber)
+
+
+def _of_file_in_run(file: Path) -> Rewrite | str:
+    """The function for a file of a run, or why there is none."""
+    if file.is_symlink():
+        return "a link"
+    if why := _LEFT_OUT.get(file.suffix.lower()):
+        return why
+    if ".partial." in file.name:
+        return "a half file of another process"
+    if not file.is_file() or file.stat().st_size == 0:
+        return "empty, or no file"
+    try:
+        return of_file(read_head(file)) or "binary data of no known kind"
+    except InputError as e:
+        return e.what
 
 
 def _left_out(file: Path, root: Path, why: str, out: Path | None, scrubber: Scrubber) -> None:

@@ -27,7 +27,7 @@ class Learned:
         self.directories: dict[str, str] = {}
         self.literals: set[tuple[str, str]] = set()
         self._numbers: dict[str, dict[str, str]] = {}
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()  # texts that were learned from
 
     def from_value(self, value: str, kind: str | None) -> None:
         """Learn from one text of the capture, which as a whole is of `kind` or is searched."""
@@ -35,10 +35,10 @@ class Learned:
             self.learn(kind, value)
         elif kind == "environment":
             self._environment(value)
-        if value in self._seen:
+        if value in self.seen:
             return
-        if len(value) <= LONG and len(self._seen) < MEMO:
-            self._seen.add(value)
+        if len(value) <= LONG and len(self.seen) < MEMO:
+            self.seen.add(value)
         self.from_text(value)
 
     def from_text(self, value: str) -> None:
@@ -142,10 +142,6 @@ class Learned:
                 at += 1
             placeholder = numbers[value] = f"{kind}{at}"
         return placeholder
-
-    def finish(self) -> None:
-        """Learning is over."""
-        self._seen.clear()
 
     def finder(self) -> re.Pattern[str] | None:
         """Finds what was learned, wherever it stands; None where that is nothing."""

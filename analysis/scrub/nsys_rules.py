@@ -31,6 +31,7 @@ _KEPT = {
 }
 _KEPT["EXPORT_META_DATA"] = _KEPT["META_DATA_EXPORT"]
 _IDENTITY = {
+    "USER_NAME": "user",
     "PROCESS_USER_NAME": "user",
     "EXPORT_USER": "user",
     "EXPORT_HOST": "host",
@@ -45,8 +46,9 @@ _COLUMNS = {
     ("TARGET_INFO_PROCESS", "name"): "process",
     ("TARGET_INFO_NIC_INFO", "name"): "serial",
     ("TARGET_INFO_NETWORK_DEVICES", "name"): "serial",
+    ("PROCESS_STREAMS", "content"): "remove",
+    ("ANALYSIS_FILE", "content"): "remove",
 }
-_CLEARED = {("PROCESS_STREAMS", "content"), ("ANALYSIS_FILE", "content")}
 
 # Columns with the ids of names that analysis shows, and the place they are counted under.
 NAMES = {
@@ -85,34 +87,24 @@ def keeps(table: str, name: str, value: str) -> bool:
 def kind_of_property(table: str, name: str) -> tuple[str | None, str]:
     """What a property that is left out teaches (a kind, or None), and what it is counted as."""
     last = name.rsplit(":", 1)[-1]
-    if last == "USER_NAME":
-        return "user", "user"
+    upper = last.upper()
     if last == "WORKING_DIR":
         return "dir", "directory"
-    if "ENVIRONMENT" in last.upper():
-        return "environment", "environment"
     if last.startswith(("COMMAND", "ARGUMENT")):
         return None, "command line"
-    if last.upper() in _IDENTITY:
-        return _IDENTITY[last.upper()], _IDENTITY[last.upper()]
-    return None, "property"
+    kind = "environment" if "ENVIRONMENT" in upper else _IDENTITY.get(upper)
+    return kind, kind or "property"
 
 
 def kind_of_column(table: str, column: str) -> str | None:
     """The kind of a text column; None where only patterns are looked for."""
-    kind = _COLUMNS.get((table, column))
-    if kind is not None:
-        return kind
-    if (table.upper(), column) in _CLEARED:
-        return "remove"
-    return fields.kind_of(column)
+    return _COLUMNS.get((table.upper(), column)) or fields.kind_of(column)
 
 
 def kind_of_reference(table: str, column: str) -> str | None:
     """The kind of the private texts that a column of ids leads to; None for others."""
-    found = _REFERENCES.get((table, column))
-    if found is not None:
-        return found
+    if (table, column) in _REFERENCES:
+        return _REFERENCES[table, column]
     if table.endswith("CALLCHAINS") and column == "module":
         return "module"
     if column.endswith("Id") and column not in ("nameId", "textId"):

@@ -38,7 +38,6 @@ class _Walk:
     def __init__(self, scrubber: Scrubber) -> None:
         self.scrubber = scrubber
         self.done: dict[int, Any] = {}
-        self.alive: list[Any] = []
 
     def value(self, item: Any, key: str, place: str) -> Any:
         if isinstance(item, str):
@@ -50,19 +49,15 @@ class _Walk:
             return item
         if id(item) in self.done:
             return self.done[id(item)]
-        self.alive.append(item)
-        if isinstance(item, dict):
-            changed: dict[Any, Any] = {}
+        if isinstance(item, tuple):
+            changed: Any = tuple(self.value(inner, key, place) for inner in item)
             self.done[id(item)] = changed
-            for name, inner in item.items():
-                text = name if isinstance(name, str) else key
-                changed[self.value(name, "", "a key")] = self.value(inner, text, text)
             return changed
+        changed = self.done[id(item)] = type(item)()
         if isinstance(item, list):
-            items: list[Any] = []
-            self.done[id(item)] = items
-            items.extend(self.value(inner, key, place) for inner in item)
-            return items
-        whole = tuple(self.value(inner, key, place) for inner in item)
-        self.done[id(item)] = whole
-        return whole
+            changed.extend(self.value(inner, key, place) for inner in item)
+            return changed
+        for name, inner in item.items():
+            text = name if isinstance(name, str) else key
+            changed[self.value(name, "", "a key")] = self.value(inner, text, text)
+        return changed

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...core.errors import CheckFailed, InputError
@@ -28,19 +29,13 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
     if in_place or path.name in ("", ".."):
         path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
     _may_be_written(path if in_place else output or path)  # before a long capture is read
-    scrubber = Scrubber()
-    kinds.learn_from_name(path, scrubber)
-    rewrite(path, None, scrubber)
-    scrubber.start_replacing()
+    scrubber = _learned(rewrite, path)
     target = path if in_place else output or default_output(path, scrubber)
     if not in_place and target.exists() and target.samefile(path):
         raise InputError(
             "is to be read and written", file=target, fix="name another, or --in-place"
         )
-    if path.is_dir():
-        _directory(path, target, in_place, lambda out: _write(rewrite, path, out, scrubber))
-        return target, scrubber.found
-    with replacing(target) as temporary:
+    with _directory(target, in_place) if path.is_dir() else replacing(target) as temporary:
         _write(rewrite, path, temporary, scrubber)
     return target, scrubber.found
 
@@ -49,19 +44,24 @@ def check(path: Path) -> tuple[Found, int]:
     """What a file or directory holds that scrubbing would remove, by place and kind, and how many
     files were not searched, because no scrubbed copy of the run would hold them."""
     rewrite = kinds.rewriter(path)
-    scrubber = Scrubber()
-    kinds.learn_from_name(path, scrubber)
-    rewrite(path, None, scrubber)
-    scrubber.start_replacing()
+    scrubber = _learned(rewrite, path)
     with tempfile.TemporaryDirectory(prefix="layerline-scrub-") as name:
         scratch = Path(name)
         with written(scratch.parent, scratch, "name a larger folder with TMPDIR"):
             rewrite(path, scratch / "copy", scrubber)
-    counts = Counter({k: n for k, n in scrubber.found.items() if n})
+    counts = scrubber.found
     if not counts:
-        for kind, count in rescan.scan(path, skipped=scrubber.left_out).items():
-            counts["anywhere in the file", kind] += count
+        left = rescan.scan(path, skipped=scrubber.left_out)
+        counts.update({("anywhere in the file", kind): count for kind, count in left.items()})
     return counts, len(scrubber.left_out)
+
+
+def _learned(rewrite: kinds.Rewrite, path: Path) -> Scrubber:
+    scrubber = Scrubber()
+    kinds.learn_from_name(path, scrubber)
+    rewrite(path, None, scrubber)
+    scrubber.start_replacing()
+    return scrubber
 
 
 def default_output(path: Path, scrubber: Scrubber) -> Path:
@@ -96,14 +96,16 @@ def _write(rewrite: kinds.Rewrite, path: Path, out: Path, scrubber: Scrubber) ->
         )
 
 
-def _directory(path: Path, target: Path, in_place: bool, write: Callable[[Path], None]) -> None:
+@contextlib.contextmanager
+def _directory(target: Path, in_place: bool) -> Iterator[Path]:
+    """As `replacing`, of a folder."""
     if target.exists() and not in_place:
         raise InputError("exists already", file=target, fix="name another, or remove it")
     folder(target.parent)
     temporary = target.with_name(f".{os.getpid()}.partial.{target.name}")
     try:
         with written(target, temporary):
-            write(temporary)
+            yield temporary
             if in_place:
                 _replace(target, temporary)
             else:

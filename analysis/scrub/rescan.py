@@ -10,7 +10,7 @@ import contextlib
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,7 +36,6 @@ _LOOKS_LIKE = {
     ),
     "mac": re.compile(rb"(?<![0-9A-Za-z:.-])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9A-Za-z:])"),
 }
-_TABLES = (b"SQLite format 3", b"PAR1", b"ARROW1")
 _ESCAPE = re.compile(rb"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 
 
@@ -50,14 +49,15 @@ def scan(
     search = _Search(literals)
     for file in [path] if path.is_file() else _files(path, skipped):
         # What looks like something is looked for in a table's cells: its bytes are mostly numbers.
-        table = _magic(file).startswith(_TABLES)
+        cells = _cells_of(file)
+        table = cells is not None
         for data in _windows(file):
             search.look(data, patterns=not table)
             if b"\x00" in data:
                 search.look(data.replace(b"\x00", b""), patterns=False)
             if b"\\" in data and not table:
                 search.look(_unescaped(data))
-        for text in _cells(file):
+        for text in cells(file) if cells else ():
             search.look(text)
         search.look(file.name.encode("utf-8", "surrogateescape"))
     return search.found
@@ -87,9 +87,7 @@ class _Search:
         if self.literal is not None and self._may_hold(data):
             self.found.update(self.kinds[m[0]] for m in self.literal.finditer(data))
         for kind, pattern in _LOOKS_LIKE.items() if patterns else ():
-            count = sum(1 for _ in pattern.finditer(data))
-            if count:
-                self.found[kind] += count
+            self.found.update(kind for _ in pattern.finditer(data))
 
     def _may_hold(self, data: bytes) -> bool:
         """Whether any value is in the bytes at all: for a few values much faster than asking
@@ -117,21 +115,22 @@ def _windows(file: Path) -> Iterator[bytes]:
             kept = data[-_OVERLAP:]
 
 
-def _magic(file: Path) -> bytes:
+def _cells_of(file: Path) -> Callable[[Path], Iterator[bytes]] | None:
+    """What gives the texts of a database or table, in whose bytes a text may lie in several pieces;
+    None for other files."""
     with file.open("rb") as f:
-        return f.read(16)
+        magic = f.read(16)
+    readers = {b"SQLite format 3": _sqlite_cells, b"PAR1": _parquet_cells, b"ARROW1": _arrow_cells}
+    return next((read for start, read in readers.items() if magic.startswith(start)), None)
 
 
-def _cells(file: Path) -> Iterator[bytes]:
-    """The texts of a database or table: in its bytes a text may lie in several pieces."""
-    magic = _magic(file)
-    if magic.startswith(b"SQLite format 3"):
-        yield from _sqlite_cells(file)
-    elif magic.startswith(b"PAR1"):
-        for batch in pq.ParquetFile(file).iter_batches():
-            yield from _texts(batch.to_pylist())
-    elif magic.startswith(b"ARROW1"):
-        yield from _texts(ipc.open_file(str(file)).read_all().to_pylist())
+def _parquet_cells(file: Path) -> Iterator[bytes]:
+    for batch in pq.ParquetFile(file).iter_batches():
+        yield from _texts(batch.to_pylist())
+
+
+def _arrow_cells(file: Path) -> Iterator[bytes]:
+    yield from _texts(ipc.open_file(str(file)).read_all().to_pylist())
 
 
 def _texts(value: Any) -> Iterator[bytes]:
@@ -139,11 +138,8 @@ def _texts(value: Any) -> Iterator[bytes]:
         yield value.encode("utf-8", "surrogatepass")
     elif isinstance(value, bytes):
         yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
             yield from _texts(inner)
 
 
@@ -169,10 +165,6 @@ def _sqlite_cells(file: Path) -> Iterator[bytes]:
 
 def _with_text(db: sqlite3.Connection, table: str, columns: list[str]) -> list[str]:
     """The columns that hold any text, found in one pass over the table."""
-    with_text: list[str] = []
-    for at in range(0, len(columns), 500):
-        part = columns[at : at + 500]
-        tests = ", ".join(f"max(typeof({c}) in ('text', 'blob'))" for c in part)
-        row = db.execute(f"select {tests} from {table}").fetchone()
-        with_text += [c for c, has in zip(part, row, strict=True) if has]
-    return with_text
+    tests = ", ".join(f"max(typeof({c}) in ('text', 'blob'))" for c in columns)
+    row = db.execute(f"select {tests} from {table}").fetchone()
+    return [c for c, has in zip(columns, row, strict=True) if has]

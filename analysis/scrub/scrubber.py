@@ -24,7 +24,8 @@ Handler = Callable[[re.Match[str]], str]
 class Scrubber:
     """What was learned about one capture, what its values become, and what was found where.
 
-    `found` counts by (place, kind). `left_out`: files of a run that no copy holds.
+    `found` counts by (place, kind). `left_out`: files of a run that no copy holds. `remembered`:
+    values that only a file's structure shows to be private, with their kind.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,7 @@ class Scrubber:
         self.found: Counter[tuple[str, str]] = Counter()
         self.learned = Learned()
         self.left_out: set[Path] = set()
-        self._sets: dict[str, set[str]] = {}
+        self.remembered: set[tuple[str, str]] = set()
         self._finder: re.Pattern[str] | None = None
         self._prefixes: re.Pattern[str] | None = None
         self._memo: dict[tuple[str, bool], tuple[str, tuple[str, ...]]] = {}
@@ -67,47 +68,35 @@ class Scrubber:
         if not self.learning and count:
             self.found[place, kind] += count
 
-    def remember(self, group: str, value: str) -> None:
-        """Keep a value that only this file's structure shows to be private."""
-        self._sets.setdefault(group, set()).add(value)
-
-    def remembers(self, group: str, value: str) -> bool:
-        """Whether `remember` was called with this value."""
-        return value in self._sets.get(group, ())
-
     def start_replacing(self) -> None:
         """Learning is over."""
         self.learning = False
-        self._memo.clear()
-        self.learned.finish()
+        self.learned.seen.clear()
         self._finder, self._prefixes = self.learned.finder(), self.learned.prefixes()
 
     # --- replacing -----------------------------------------------------------------------------
-
-    def _count(self, place: str, kind: str, changed: bool) -> None:
-        if changed:
-            self.found[place, kind] += 1
 
     def _whole(self, value: str, place: str, kind: str) -> str:
         """A value that as a whole is of `kind`."""
         if patterns.PLACEHOLDER.match(value):
             return value
         if kind in ("environment", "remove"):
-            self._count(place, "environment" if kind == "environment" else "command line", True)
+            self.found[place, "environment" if kind == "environment" else "command line"] += 1
             return REMOVED
         if kind in ("path", "module", "command"):
             return self._shortened(value, place, kind)
         if kind == "home":
-            if self._text(value, place) == value:
-                self._count(place, "home", True)
-                return f"/home/{self.learned.number('user', value.rsplit('/', 1)[-1])}"
-            return self._text(value, place)
+            text = self._text(value, place)
+            if text != value:
+                return text
+            self.found[place, "home"] += 1
+            return f"/home/{self.learned.number('user', value.rsplit('/', 1)[-1])}"
         if kind in ("host", "ip") and is_local(value):
             return value
         if kind == "host" and patterns.IPV4.fullmatch(value):
             kind = "ip"
         key = _bare_uuid(value) if kind == "uuid" else value
-        self._count(place, kind, True)
+        self.found[place, kind] += 1
         if kind in ("uuid", "serial", "mac", "token") and len(key) >= 8:
             self.learned.literals.add((kind, value))
         return self.learned.number(kind, key)
@@ -122,7 +111,8 @@ class Scrubber:
             short = path.rstrip("/").rsplit("/", 1)[-1]
         else:
             short = self._directory(text)
-        self._count(place, "path", short != text)
+        if short != text:
+            self.found[place, "path"] += 1
         return short
 
     def _directory(self, path: str) -> str:
@@ -175,11 +165,9 @@ class Scrubber:
             text = patterns.MAC.sub(self._of("mac"), text)
         if "@" in text:
             text = patterns.EMAIL.sub(self._of("email"), text)
-        if "." in text:
-            if not version:
-                text = patterns.IPV4.sub(self._address, text)
-            text = patterns.CLOUD_HOST.sub(self._of("host"), text)
-        elif "ip-" in text:
+        if "." in text and not version:
+            text = patterns.IPV4.sub(self._address, text)
+        if "." in text or "ip-" in text:
             text = patterns.CLOUD_HOST.sub(self._of("host"), text)
         if self._prefixes is not None and "/" in text:
             text = self._prefixes.sub(self._prefix, text)
@@ -217,9 +205,7 @@ class Scrubber:
         if not inside or patterns.PLACEHOLDER.match(inside):
             return match[0]
         self._now.append("environment")
-        return match[0][: match.start(match.lastindex or 0) - match.start()] + (
-            f"{quote}{REMOVED}{quote}"
-        )
+        return f"{match[0].removesuffix(value)}{quote}{REMOVED}{quote}"
 
     def _option(self, match: re.Match[str]) -> str:
         if patterns.PLACEHOLDER.match(match[2]):
