@@ -41,59 +41,53 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
     if output is not None and len(captures) > 1 and output.exists() and not output.is_dir():
         raise InputError("is no directory", file=output, fix="name one for several captures")
     once_each(captures)
-    names = [p.name for p in captures] if output is not None else []
-    for i, name in enumerate(names):
-        if (first := names.index(name)) != i:
+    first: dict[str, Path] = {}
+    for path in captures if output is not None else ():
+        if (other := first.setdefault(path.name, path)) is not path:
             raise InputError(
-                f"{captures[first]} and {captures[i]} would be one file there",
+                f"{other} and {path} would be one file there",
                 file=output,
                 fix="scrub them into two folders",
             )
     worst = 0
     for path in captures:
         try:
-            counts = _check(path) if check else _scrub(path, output, in_place, len(captures) > 1)
+            if check:
+                worst = max(worst, _check(path))
+            else:
+                _scrub(path, output, in_place, len(captures) > 1)
         except OSError as e:
-            click.echo(
-                f"error: {one_line(f'{path}: cannot be read ({e.strerror or e})')}", err=True
-            )
-            worst = max(worst, 2)
-            continue
+            error: LayerlineError = InputError(f"cannot be read ({e.strerror or e})", file=path)
         except LayerlineError as e:
-            click.echo(f"error: {e.line()}", err=True)
-            worst = max(worst, e.exit_code)
+            error = e
+        else:
             continue
-        if check and counts:
-            worst = max(worst, 1)
+        click.echo(f"error: {error.line()}", err=True)
+        worst = max(worst, error.exit_code)
     return worst
 
 
-def _scrub(
-    path: Path, output: Path | None, in_place: bool, several: bool
-) -> Counter[tuple[str, str]]:
+def _scrub(path: Path, output: Path | None, in_place: bool, several: bool) -> None:
     from ..scrub import pipeline
 
     if output is not None and (several or (output.is_dir() and path.is_file())):
         output = output / path.name
     with progress(f"scrubbing {path.name}"):
         written, counts = pipeline.scrub(path, output, in_place=in_place)
-    click.echo(f"{one_line(str(path))}: {_total(counts)} removed")
-    _show(counts)
-    if _names_changed(counts):
+    _show(path, counts, "removed")
+    if any(place in _NAMES and kind not in _NO_NAME for place, kind in counts):
         click.echo("  names of operations or ranges held such values: results are equal up to them")
     log(f"wrote {written}")
-    return counts
 
 
-def _check(path: Path) -> Counter[tuple[str, str]]:
+def _check(path: Path) -> int:
     from ..scrub import pipeline
 
     with progress(f"checking {path.name}"):
         counts, left_out = pipeline.check(path)
     unread = f"; not searched: {left_out} that no copy would hold" if left_out else ""
-    click.echo(f"{one_line(str(path))}: {_total(counts) if counts else 'nothing'} found{unread}")
-    _show(counts)
-    return counts
+    _show(path, counts, f"found{unread}")
+    return 1 if counts else 0
 
 
 # Places whose texts name operations, layers or ranges in the tables of analysis.
@@ -107,21 +101,17 @@ _NAMES = (
 )
 
 
-def _names_changed(counts: Counter[tuple[str, str]]) -> bool:
-    private = ("process", "thread", "file", "path", "command line")
-    return any(place in _NAMES and kind not in private for place, kind in counts)
+# What such texts may hold without naming anything there.
+_NO_NAME = ("process", "thread", "file", "path", "command line")
 
 
-def _total(counts: Counter[tuple[str, str]]) -> str:
+def _show(path: Path, counts: Counter[tuple[str, str]], done: str) -> None:
     kinds: Counter[str] = Counter()
-    for (_, kind), count in counts.items():
-        kinds[kind] += count
-    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "nothing"
-
-
-def _show(counts: Counter[tuple[str, str]]) -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for (place, kind), count in sorted(counts.items()):
+        kinds[kind] += count
         places[place].append(f"{kind} {count:,}")
-    for place, kinds in places.items():
-        click.echo(f"  {one_line(place[:80])}: {', '.join(kinds)}")
+    total = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "nothing"
+    click.echo(f"{one_line(str(path))}: {total} {done}")
+    for place, each in places.items():
+        click.echo(f"  {one_line(place[:80])}: {', '.join(each)}")
