@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,9 @@ from ..rundir.files import plan_of
 from . import counters as counters_
 from . import geometry, host, spans
 from .iteration import Chosen, choose, times
-from .operations import Extra, Operations, integers, operations
+from .operations import Operations, integers, operations
 from .tracks import NULL, Group, Ints, Track
 
-_THREADS = (
-    "The table of operations tells the process, not the thread: of several threads one's operators "
-    "may be drawn upon another's. Times are what was measured."
-)
 _WHAT = {"node": "nodes", "op": "operators"}
 
 
@@ -65,65 +61,55 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
     table = chosen.measured()
     if not len(table):
         return Group(source.key, source.label, 0, (), facts, (*notes, "nothing can be drawn"))
-    on_device = chosen.kinds[0] == "kernel"
-    extras, counted = _extras(source, table) if on_device else ([], None)
-    what = "kernels" if on_device else _WHAT[chosen.kinds[0]]
-    note = "" if on_device else _THREADS
-    drawn = operations(table, on_device=on_device, what=what, note=note, extras=extras)
-    drawn = replace(drawn, first_arrow=first_arrow)
-    tracks = [spans.modules(drawn)]
-    if on_device:
-        tracks.append(spans.layers(drawn, "layers" if source.engine else "operators with kernels"))
-    hosts, arrows = _host(source, chosen, drawn) if on_device else ([], None)
-    closes = [drawn.arrow_from_layer] if on_device else []
-    closes += [] if arrows is None else [arrows]
-    tracks += spans.streams(drawn, closes)
-    if counted is not None:
-        tracks.append(counters_.track(drawn, counted))
-    tracks += _operators(chosen, on_device)
-    tracks += hosts
-    if on_device and not hosts:
-        notes.append("no call that launched an operation is known: no host calls, no arrows")
+    if chosen.kinds[0] == "kernel":
+        drawn, tracks = _on_device(source, chosen, table, first_arrow, notes)
+    else:
+        drawn = operations(table, on_device=False)
+        tracks = [spans.modules(drawn), *spans.streams(drawn, _WHAT[chosen.kinds[0]])]
     facts["drawn_ns"] = int(drawn.time.sum())
-    zero = int(drawn.start.min())
+    zero = int(drawn.slices.start.min())
     return Group(source.key, source.label, zero, [t for t in tracks if t], facts, notes)
 
 
-def _extras(source: Source, table: pa.Table) -> tuple[list[Extra], Extra | None]:
-    extras, counted = [], None
-    if source.raw is not None and source.raw.exists():
+def _on_device(
+    source: Source, chosen: Chosen, table: pa.Table, first_arrow: int, notes: list[str]
+) -> tuple[Operations, list[Track | None]]:
+    sizes = counted = None
+    if source.raw is not None:
         start, correlation = integers(table["start_ns"]), integers(table["correlation"])
         sizes = geometry.read(source.raw, start, correlation, source.events)
-        if sizes is not None:
-            extras.append(sizes)
     if source.counters is not None:
         counted = counters_.read(source.counters, table, source.plan)
-        extras.append(counted)
-    return extras, counted
+    drawn = operations(table, on_device=True, extras=[sizes, counted])
+    from_layer = np.arange(first_arrow, first_arrow + len(drawn))
+    hosts, from_calls = _host(source, chosen, drawn, first_arrow + len(drawn))
+    tracks = [
+        spans.modules(drawn),
+        spans.layers(drawn, "layers" if source.engine else "operators with kernels", from_layer),
+        *spans.streams(drawn, "kernels", [from_layer, *from_calls]),
+        None if counted is None else counters_.track(drawn, counted),
+    ]
+    # Host operators of a capture on a device: they launched the kernels.
+    if len(operators := chosen.others()):
+        tracks += spans.streams(operations(operators, on_device=False), "host operators")
+    if not hosts:
+        notes.append("no call that launched an operation is known: no host calls, no arrows")
+    return drawn, [*tracks, *hosts]
 
 
-def _operators(chosen: Chosen, on_device: bool) -> list[Track]:
-    """Host operators of a capture on a device: they launched the kernels."""
-    rows = chosen.others()
-    if not on_device or not len(rows):
-        return []
-    drawn = operations(rows, on_device=False, what="host operators", note=_THREADS)
-    return spans.streams(drawn)
-
-
-def _host(source: Source, chosen: Chosen, drawn: Operations) -> tuple[list[Track], Ints | None]:
-    if source.raw is None or not source.raw.exists():
-        return [], None
-    events = host.read(source.raw, source.events)
+def _host(
+    source: Source, chosen: Chosen, drawn: Operations, first: int
+) -> tuple[list[Track], list[Ints]]:
+    """Tracks of the host, and the arrows (from the number `first`) that lead from its calls."""
+    events = [] if source.raw is None else host.read(source.raw, source.events)
     launches = host.launches(events, drawn)
     if launches is None:
-        return [], None
+        return [], []
     operators = integers(chosen.others()["start_ns"])
-    since = int(operators.min()) if len(operators) else None
-    first = drawn.first_arrow + len(drawn)
+    since = int(operators[0]) if len(operators) else None
     others = _elsewhere(source.ops, chosen.number)
     arrows = np.where(launches.call >= 0, np.arange(first, first + len(drawn)), NULL)
-    return host.tracks(events, launches, drawn, others, since, first), arrows
+    return host.tracks(events, launches, drawn, others, since, first), [arrows]
 
 
 def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
@@ -143,16 +129,18 @@ def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
     sums = timed.group_by("kind").aggregate(
         [("time", "sum"), ("duration_ns", "sum"), ("duration_ns", "count")]
     )
+    if chosen.number is None:
+        how = "the capture marks no iteration: all of it"
+    elif chosen.median:
+        how = "the iteration with the median operation time"
+    else:
+        how = "the iteration that was asked for"
     facts: dict[str, Any] = {
         "side": source.label,
         "capture": source.raw.name if source.raw else source.key,
-        "iteration": -1 if chosen.number is None else chosen.number,
+        **({} if chosen.number is None else {"iteration": chosen.number}),
         "iterations_in_capture": chosen.of,
-        "chosen": "the capture marks no iteration: all of it"
-        if chosen.number is None
-        else "the iteration with the median operation time"
-        if chosen.median
-        else "the iteration that was asked for",
+        "chosen": how,
         "not_drawn": chosen.undrawn,
         "not_drawn_ns": chosen.undrawn_ns,
     }
@@ -161,8 +149,6 @@ def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
         facts[f"{kind}_count"], facts[f"{kind}_ns"] = row["duration_ns_count"], row["time_sum"]
         if row["duration_ns_sum"] != row["time_sum"]:
             facts[f"{kind}_inclusive_ns"] = row["duration_ns_sum"]
-    if chosen.number is None:
-        del facts["iteration"]
     for i, note in enumerate(chosen.notes):
         facts[f"note_{i + 1}"] = note
     return facts

@@ -155,7 +155,7 @@ def track(ops: Operations, extra: Extra) -> Track | None:
         if np.isnan(known).all():
             continue
         if scale is not None:
-            known = known / np.maximum(ops.end - ops.start, 1) * scale
+            known = known / np.maximum(ops.slices.end - ops.slices.start, 1) * scale
         note = f"{what}; {HOW}. 0 where no measured kernel runs."
         below.append(Track(unit, note, values=_steps(ops, known, unit)))
     kernels = pc.equal(ops.table["kind"], "kernel").to_numpy()
@@ -170,7 +170,7 @@ def _steps(ops: Operations, value: Any, unit: str) -> Values:
     """A value over each kernel that has one, back to 0 at its end. Kernels that overlap (several
     streams) are cut where the next one starts."""
     rows = np.flatnonzero(~np.isnan(value))
-    start, end = ops.start[rows], ops.end[rows]
+    start, end = ops.slices.start[rows], ops.slices.end[rows]
     until = np.minimum(end, np.append(start[1:], np.iinfo(np.int64).max))
     time = np.column_stack([start, until]).ravel()
     height = np.column_stack([value[rows], np.zeros(len(rows))]).ravel()
@@ -182,5 +182,5 @@ def _steps(ops: Operations, value: Any, unit: str) -> Values:
 def _unmeasured(ops: Operations, rows: Ints) -> Track:
     same = np.zeros(len(ops), np.int64)
     about = {"is": "ncu did not measure this kernel: the counters above say nothing here"}
-    slices = Slices(ops.start, ops.end, same, ["not measured"], same, [about])
+    slices = Slices(ops.slices.start, ops.slices.end, same, ["not measured"], same, [about])
     return track_of("not measured", "", slices, rows, apart)

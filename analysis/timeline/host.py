@@ -124,7 +124,7 @@ def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
     """Which call launched each operation, by process and correlation id; None where none did."""
     for calls in events:
         if calls.what == "CUDA calls":
-            call = _launched(calls, integers(ops.table["process"]), ops.own["correlation"])
+            call = _launched(calls, integers(ops.table["process"]), ops.slices.own["correlation"])
             if (call >= 0).any():
                 return Launches(calls, call)
     return None
@@ -156,7 +156,7 @@ def tracks(
     own = launches.calls.take(launching)
     low, last_launch = int(own.start.min()), int(own.end.max())
     low = low if since is None else min(low, since)
-    high = max(last_launch, int(ops.end.max()))
+    high = max(last_launch, int(ops.slices.end.max()))
     threads = np.unique(own.thread)
     tracks = []
     for kind in events:

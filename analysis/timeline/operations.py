@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
+from .iteration import times
 from .tracks import NULL, About, Ints, Slices
 
 _SEPARATOR = "\x1f"
@@ -29,76 +30,42 @@ class Extra:
 
 @dataclass(frozen=True)
 class Operations:
-    """Rows of `ops` by start. ns; `time` is what the tables add up: the self time of operations
-    that nest, else the duration."""
+    """Rows of `ops` by start, and the slices that they are drawn as. `time` is what the tables add
+    up, in ns: the self time of operations that nest, else the duration."""
 
     table: pa.Table
-    start: Ints
-    end: Ints
+    slices: Slices
     time: Ints
     on_device: bool
-    about: Ints
-    abouts: Sequence[About]
-    first_arrow: int
-    what: str
-    note: str
-    launched: Ints | None = None  # per row the arrow that comes from its launch, `NULL` for none
-    own: Mapping[str, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def arrow_from_layer(self) -> Ints:
-        """The number of the arrow that leads to each row from its layer."""
-        return np.arange(self.first_arrow, self.first_arrow + len(self))
-
-    def slices(self) -> Slices:
-        """The rows as slices."""
-        name, names = codes(self.table["name"])
-        names = [n or "(no name)" for n in names]
-        unnamed = len(names)
-        return Slices(
-            start=self.start,
-            end=self.end,
-            name=np.where(name < 0, unnamed, name),
-            names=[*names, "(no name)"],
-            about=self.about,
-            abouts=self.abouts,
-            own=self.own,
-        )
+        return len(self.slices)
 
 
 def operations(
-    table: pa.Table, *, on_device: bool, what: str, note: str = "", extras: Sequence[Extra] = ()
+    table: pa.Table, *, on_device: bool, extras: Sequence[Extra | None] = ()
 ) -> Operations:
     """The rows of `table` (by start, none without a start or duration)."""
-    start, duration = integers(table["start_ns"]), integers(table["duration_ns"])
-    own_time = integers(table["self_ns"])
-    coded = {column: codes(table[column])[0] for column in _SHARED}
-    about, first = combined([*coded.values(), *(e.code for e in extras)])
+    known = [e for e in extras if e is not None]
+    about, first = combined([*(codes(table[c])[0] for c in _SHARED), *(e.code for e in known)])
     shared = table.select(_SHARED).take(pa.array(first)).to_pylist()
-    abouts = [_about(row, extras, int(at)) for row, at in zip(shared, first, strict=True)]
-    own = {
-        "duration_ns": duration,
-        "self_ns": own_time,
-        "capture_ns": start,
-        "correlation": integers(table["correlation"]),
-    }
-    nests = not on_device
-    return Operations(
-        table=table,
+    start, duration = integers(table["start_ns"]), integers(table["duration_ns"])
+    name, names = codes(table["name"])
+    slices = Slices(
         start=start,
         end=start + duration,
-        time=np.where(own_time == NULL, duration, own_time) if nests else duration,
-        on_device=on_device,
+        name=np.where(name < 0, len(names), name),
+        names=[*(n or "(no name)" for n in names), "(no name)"],
         about=about,
-        abouts=abouts,
-        first_arrow=0,
-        what=what,
-        note=note,
-        own=own,
+        abouts=[_about(row, known, int(at)) for row, at in zip(shared, first, strict=True)],
+        own={
+            "duration_ns": duration,
+            "self_ns": integers(table["self_ns"]),
+            "capture_ns": start,
+            "correlation": integers(table["correlation"]),
+        },
     )
+    return Operations(table, slices, integers(times(table)), on_device)
 
 
 def _about(row: Mapping[str, Any], extras: Sequence[Extra], at: int) -> About:

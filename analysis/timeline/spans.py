@@ -19,6 +19,10 @@ from .tracks import NULL, About, Flows, Ints, Slices, Track, apart, lanes, neste
 MODEL = "(model)"
 MODULE_NOTE = "span from the first to the last operation of the module's subtree; not a duration"
 LAYER_NOTE = "span from the first to the last operation of the layer; not a duration"
+_THREADS = (
+    "The table of operations tells the process, not the thread: of several threads one's operators "
+    "may be drawn upon another's. Times are what was measured."
+)
 _REACH = [("start", "min"), ("end", "max")]
 
 
@@ -27,7 +31,13 @@ def modules(ops: Operations) -> Track | None:
     listed, lists = codes(ops.table["modules"])
     phase, phases = codes(ops.table["phase"])
     rows = pa.table(
-        {"phase": phase, "listed": listed, "start": ops.start, "end": ops.end, "ns": ops.time}
+        {
+            "phase": phase,
+            "listed": listed,
+            "start": ops.slices.start,
+            "end": ops.slices.end,
+            "ns": ops.time,
+        }
     ).group_by(["phase", "listed"])
     parts = []
     for row in rows.aggregate([*_REACH, ("ns", "sum"), ("ns", "count")]).to_pylist():
@@ -79,11 +89,12 @@ def modules(ops: Operations) -> Track | None:
     return Track("modules", MODULE_NOTE, slices, lanes(start, end, within, depths))
 
 
-def layers(ops: Operations, name: str) -> Track | None:
+def layers(ops: Operations, name: str, arrows: Ints) -> Track | None:
     """Engine layers (or eager operators) as spans of operations that follow one another.
 
     Operations in the order of their starts; a run of one label is one slice, so a layer whose
-    operations another one interrupts is drawn in parts. None where no operation has a label.
+    operations another one interrupts is drawn in parts. `arrows`: the number of that which leads to
+    each operation. None where no operation has a label.
     """
     label, labels = codes(ops.table["layer"])
     if not labels:
@@ -94,13 +105,13 @@ def layers(ops: Operations, name: str) -> Track | None:
     begins = np.flatnonzero(new)
     kept = label[begins] >= 0
     first = begins[kept]
-    ends = np.maximum.reduceat(ops.end, begins)[kept]
-    starts = ops.start[first]
+    ends = np.maximum.reduceat(ops.slices.end, begins)[kept]
+    starts = ops.slices.start[first]
     busy = np.add.reduceat(ops.time, begins)[kept]
     counts = np.diff([*begins, len(label)])[kept]
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = ops.arrow_from_layer[kept[run]]
-    about, rows = combined([ops.about[first], label[first]])
+    ids = arrows[kept[run]]
+    about, rows = combined([ops.slices.about[first], label[first]])
     part, parts = _parts(label[first])
     slices = Slices(
         start=starts,
@@ -123,7 +134,7 @@ def layers(ops: Operations, name: str) -> Track | None:
 
 def _layer_about(ops: Operations, row: int) -> About:
     kept = ("layer", "nodes", "modules", "rule", "phase")
-    about = ops.abouts[int(ops.about[row])]
+    about = ops.slices.abouts[int(ops.slices.about[row])]
     return {**{k: about[k] for k in kept if k in about}, "is": LAYER_NOTE}
 
 
@@ -137,7 +148,7 @@ def _parts(label: Ints) -> tuple[Ints, Ints]:
     return part, parts
 
 
-def streams(ops: Operations, closes: Sequence[Ints] = ()) -> list[Track]:
+def streams(ops: Operations, what: str, closes: Sequence[Ints] = ()) -> list[Track]:
     """The operations: those of a device per stream, others per process.
 
     `closes`: columns of the arrows that end in them.
@@ -146,12 +157,12 @@ def streams(ops: Operations, closes: Sequence[Ints] = ()) -> list[Track]:
     values = [integers(ops.table[n]) for n in names]
     # Codes in the order of the values.
     place, first = combined([np.unique(v, return_inverse=True)[1] for v in values])
-    every = replace(ops.slices(), closes=closes)
-    within = apart if ops.on_device else nested
+    every = replace(ops.slices, closes=closes)
+    within, note = (apart, "") if ops.on_device else (nested, _THREADS)
     tracks = []
     for code, row in enumerate(first.tolist()):
         where = zip(names, (int(v[row]) for v in values), strict=True)
         parts = (f"{n} {'unknown' if v == NULL else v}" for n, v in where)
         rows = np.flatnonzero(place == code)
-        tracks.append(track_of(f"{ops.what}, {' '.join(parts)}", ops.note, every, rows, within))
+        tracks.append(track_of(f"{what}, {' '.join(parts)}", note, every, rows, within))
     return tracks
