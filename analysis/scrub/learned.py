@@ -7,6 +7,8 @@ value (`user1`, `host2`, `/home/user1`), so what was equal stays equal.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 
 from . import fields, patterns
 
@@ -26,7 +28,7 @@ class Learned:
         self.secrets: dict[str, str] = {}
         self.directories: dict[str, str] = {}
         self.literals: set[tuple[str, str]] = set()
-        self._numbers: dict[str, dict[str, str]] = {}
+        self._numbers: dict[str, dict[str, str]] = defaultdict(dict)
         self.seen: set[str] = set()  # texts that were learned from
 
     def from_value(self, value: str, kind: str | None) -> None:
@@ -45,17 +47,15 @@ class Learned:
         """Learn the users and the variables that a text shows."""
         if "/" in value or "\\" in value:
             for match in patterns.HOME.finditer(value):
-                user = match[1] or match[2]
-                if user:
-                    self.learn("user", user)
+                self.learn("user", match[1] or match[2] or "")
         if "=" in value:
             if patterns.is_environment(value):
                 self._environment(value)
             for match in patterns.ASSIGNMENT.finditer(value):
-                self.from_variable(match[1], match[match.lastindex or 0])
+                self.from_variable(match[1], match[3])
         if ":" in value and ('"' in value or "'" in value):
             for match in patterns.PRINTED.finditer(value):
-                self.from_variable(match[1], match[match.lastindex or 0])
+                self.from_variable(match[1], match[3])
 
     def from_variable(self, name: str, value: str) -> None:
         """Learn from an environment variable, whose value may be quoted."""
@@ -89,13 +89,10 @@ class Learned:
             self.literals.add(("token", value))
 
     def _home(self, value: str) -> None:
-        match = patterns.HOME.fullmatch(value)
-        if match is not None:
-            user = match[1] or match[2]
-            if user:
+        if match := patterns.HOME.fullmatch(value):
+            if user := match[1] or match[2]:
                 self._name("user", user)
-            return
-        if value.count("/") >= 2 and not patterns.SYSTEM.match(value):
+        elif value.count("/") >= 2 and not patterns.SYSTEM.match(value):
             user = value.rsplit("/", 1)[-1]
             self.directories[value] = f"/home/{self.number('user', user)}"
             self.literals.add(("home", value))
@@ -133,36 +130,31 @@ class Learned:
         """What stands for a value: `user1`; the same for an equal one."""
         if patterns.PLACEHOLDER.match(value):
             return value
-        numbers = self._numbers.setdefault(kind, {})
-        placeholder = numbers.get(value)
-        if placeholder is None:
-            used = set(numbers.values())
-            at = len(used) + 1
-            while f"{kind}{at}" in used:
-                at += 1
-            placeholder = numbers[value] = f"{kind}{at}"
-        return placeholder
+        numbers = self._numbers[kind]
+        if value not in numbers:
+            # Not how many there are: a host's full name has the number of its short one.
+            numbers[value] = f"{kind}{len(set(numbers.values())) + 1}"
+        return numbers[value]
 
     def finder(self) -> re.Pattern[str] | None:
         """Finds what was learned, wherever it stands; None where that is nothing."""
-        names = sorted(self.names, key=len, reverse=True)
-        secrets = sorted(self.secrets, key=len, reverse=True)
         parts = []
-        if secrets:
-            parts.append(f"(?P<secret>{'|'.join(map(re.escape, secrets))})")
-        if names:
-            # What follows a host's name with two dots or more is its domain.
-            parts.append(
-                rf"(?<![A-Za-z0-9])(?P<name>{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])"
-            )
+        if self.secrets:
+            parts.append(_any_of(self.secrets))
+        if self.names:
+            parts.append(rf"(?<![A-Za-z0-9]){_any_of(self.names)}(?![A-Za-z0-9])")
         return re.compile("|".join(parts)) if parts else None
 
     def prefixes(self) -> re.Pattern[str] | None:
         """Finds the directories that were learned; None where there are none."""
-        directories = sorted(self.directories, key=len, reverse=True)
-        if not directories:
+        if not self.directories:
             return None
-        return re.compile(rf"(?<![\w.\-/])(?:{'|'.join(map(re.escape, directories))})(?![\w.-])")
+        return re.compile(rf"(?<![\w.\-/]){_any_of(self.directories)}(?![\w.-])")
+
+
+def _any_of(texts: Iterable[str]) -> str:
+    """A pattern of the longest of these texts that fits."""
+    return f"(?:{'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})"
 
 
 def is_local(value: str) -> bool:

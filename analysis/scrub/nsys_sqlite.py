@@ -174,16 +174,14 @@ class _Copy:
         self.private = private
 
     def _add_strings(self) -> None:
+        query = f"select value from src.{_STRINGS} where id = ?"
+        into = f"insert into main.{_STRINGS} (id, value) values (?, ?)"
         for kind, ids in self.moved.items():
             for old, new in ids.items():
-                row = self.db.execute(
-                    f"select value from src.{_STRINGS} where id = ?", (old,)
-                ).fetchone()
+                row = self.db.execute(query, (old,)).fetchone()
                 text = row[0] if row and isinstance(row[0], str) else ""
                 text = self.scrubber.cell(text, f"{_STRINGS}.value", kind)
-                self.db.execute(
-                    f"insert into main.{_STRINGS} (id, value) values (?, ?)", (new, text)
-                )
+                self.db.execute(into, (new, text))
 
     # --- rows ------------------------------------------------------------------------------------
 

@@ -124,22 +124,17 @@ def _replace(target: Path, new: Path) -> None:
     old = target.with_name(f"{target.name}.{os.getpid()}.unscrubbed")
     try:
         target.rename(old)
-    except OSError as e:
-        raise _not_replaced(e, target) from None
-    try:
-        new.rename(target)
-    except BaseException as e:  # an interrupt too
         try:
-            old.rename(target)
-        except OSError as again:
-            raise InputError(
-                f"could not be replaced, nor put back ({_why(again)}); it is {old}, as it was",
-                file=target,
-                fix="rename that",
-            ) from None
-        if isinstance(e, OSError):
-            raise _not_replaced(e, target) from None
-        raise
+            new.rename(target)
+        except BaseException:  # an interrupt too
+            _put_back(old, target)
+            raise
+    except OSError as e:
+        raise InputError(
+            f"cannot be replaced ({_why(e)}) and is as it was",
+            file=target,
+            fix="name another place with -o",
+        ) from None
     try:
         shutil.rmtree(old)
     except OSError as e:
@@ -151,12 +146,15 @@ def _replace(target: Path, new: Path) -> None:
         ) from None
 
 
-def _not_replaced(error: OSError, target: Path) -> InputError:
-    return InputError(
-        f"cannot be replaced ({_why(error)}) and is as it was",
-        file=target,
-        fix="name another place with -o",
-    )
+def _put_back(old: Path, target: Path) -> None:
+    try:
+        old.rename(target)
+    except OSError as e:
+        raise InputError(
+            f"could not be replaced, nor put back ({_why(e)}); it is {old}, as it was",
+            file=target,
+            fix="rename that",
+        ) from None
 
 
 def _why(error: OSError) -> str:

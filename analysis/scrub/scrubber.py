@@ -199,7 +199,7 @@ class Scrubber:
         return self._of("ip")(match) if patterns.is_address6(match[0]) else match[0]
 
     def _variable(self, match: re.Match[str]) -> str:
-        value = match[match.lastindex or 0]
+        value = match[3]
         quote = value[0] if value[:1] in ("'", '"') else ""
         inside = value[1:-1] if quote else value
         if not inside or patterns.PLACEHOLDER.match(inside):

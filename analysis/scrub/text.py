@@ -62,9 +62,7 @@ class _Walk:
             line = _CONNECTED.sub(self._connected, line)
         if self._is_header(line):
             return line
-        if self.row is None:
-            return self.scrubber.cell(line, "text")
-        match = self.row.match(line)
+        match = self.row.match(line) if self.row is not None else None
         if match is None:
             return self.scrubber.cell(line, "text")
         parts, at = [], 0

@@ -77,18 +77,16 @@ def _torch(events: Events) -> tuple[Ints, Ints, Ints, list[About]] | None:
     rows = np.flatnonzero((events.geometry != UNKNOWN) & (events.correlation != UNKNOWN))
     if not len(rows):
         return None
-    values = [_of_torch(g) for g in events.geometries]
+    values = [_about_torch(g) for g in events.geometries]
     at, ids = events.start[rows], events.correlation[rows]
     return at, ids, events.geometry[rows].astype(np.int64), values
 
 
-def _of_torch(of: Geometry) -> About:
-    about: dict[str, Any] = {
+def _about_torch(of: Geometry) -> About:
+    about = {
         "grid": "x".join(map(str, of.grid)),
         "block": "x".join(map(str, of.block)),
+        "registers_per_thread": of.registers,
+        "shared_bytes": of.shared,
     }
-    if of.registers is not None:
-        about["registers_per_thread"] = of.registers
-    if of.shared is not None:
-        about["shared_bytes"] = of.shared
-    return about
+    return {k: v for k, v in about.items() if v is not None}

@@ -89,18 +89,14 @@ def integers(column: pa.ChunkedArray) -> Ints:
 def codes(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     """A code per row (-1 for null) and the value of each code; lists are tuples of text."""
     listed = pa.types.is_list(column.type)
-    code, values = tables.codes(_joined(column) if listed else column)
     if listed:
         # "l" before each list tells one empty text from no text.
-        values = [tuple(v[1:].split(_SEPARATOR)[1:]) for v in values]
+        joined = pc.binary_join_element_wise("l", pc.binary_join(column, _SEPARATOR), _SEPARATOR)
+        column = pc.if_else(pc.greater(pc.list_value_length(column), 0), joined, "l")
+    code, values = tables.codes(column)
+    if listed:
+        values = [tuple(v.split(_SEPARATOR)[1:]) for v in values]
     return code.astype(np.int64), values
-
-
-def _joined(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    joined = pc.binary_join(column, _SEPARATOR)
-    some = pc.greater(pc.list_value_length(column), 0)
-    text = pc.if_else(some, pc.binary_join_element_wise("l", joined, _SEPARATOR), "l")
-    return pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))
 
 
 def combined(parts: Sequence[Ints]) -> tuple[Ints, Ints]:
