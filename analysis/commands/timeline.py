@@ -92,11 +92,11 @@ def timeline(
             _require(run, captured, iteration)
         of_counters = Problems()
         counted = counters(run, of_counters)
-        skipped = [one for one in of_counters.listed(run) if one not in missing]
-        if doubtful := provenance.unlike(run, [*missing, *skipped])[1]:
+        missing += [one for one in of_counters.listed(run) if one not in missing]
+        if doubtful := provenance.unlike(run, missing)[1]:
             log(provenance.line(doubtful))
-        _say([one for one in skipped if "file" not in one])
-        unused = [one for one in [*missing, *skipped] if "file" in one and _shown(one, wanted)]
+        _say([one for one in missing if "file" not in one])
+        unused = [one for one in missing if "file" in one and _is_wanted(one["file"], wanted)]
         groups = of_run(run, captured, counted, iteration)
         if not any(group.tracks for group in groups):
             raise InputError("there is nothing to draw", file=run.path, fix="profile it again")
@@ -109,9 +109,9 @@ def timeline(
         raise error
 
 
-def _shown(one: Mapping[str, str], wanted: Sequence[str]) -> bool:
+def _is_wanted(file: str, wanted: Sequence[str]) -> bool:
     """Whether what is left out would be there: not of a precision that was not asked for."""
-    own = CaptureName.parse(one["file"])
+    own = CaptureName.parse(file)
     return not wanted or own is None or own.precision in wanted
 
 
@@ -124,10 +124,10 @@ def _require(run: Run, captured: Sequence[Captured], iteration: int) -> None:
     """InputError where a side has iterations, and not this one: it would be drawn empty."""
     from ..timeline.iteration import iterations
 
-    have = {c.sides[-1].side.label: iterations(c.ops) for c in captured}
-    lacking = [label for label, numbers in have.items() if numbers and iteration not in numbers]
+    have = {c.sides[-1].side.label: numbers for c in captured if (numbers := iterations(c.ops))}
+    lacking = [label for label, numbers in have.items() if iteration not in numbers]
     if lacking:
-        there = ", ".join(f"{label} {_ranges(n)}" for label, n in have.items() if n)
+        there = ", ".join(f"{label} {_ranges(numbers)}" for label, numbers in have.items())
         raise InputError(
             f"there is no iteration {iteration} of {', '.join(lacking)}",
             file=run.path,

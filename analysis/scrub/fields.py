@@ -56,16 +56,10 @@ def kind_of(name: str) -> str | None:
     return "token" if kind is None and _TOKEN.search(bare) else kind
 
 
-_VERSION = re.compile(
+# Names of fields in which dotted numbers are versions, not addresses.
+VERSION = re.compile(
     r"version|tensorrt|cudnn|cublas|cuda|nsys|nsight|driver|release|torch|toolkit|firmware", re.I
 )
-
-
-def is_version(name: str) -> bool:
-    """Whether dotted numbers in a field of this name are versions, not addresses."""
-    return _VERSION.search(name) is not None
-
-
 # Environment variables whose values say who, where, or are secret.
 ENVIRONMENT = re.compile(
     r"(?:HOME|USER|USERNAME|LOGNAME|HOSTNAME|HOST|COMPUTERNAME|USERPROFILE|PWD|OLDPWD|MAIL|PATH|"

@@ -193,7 +193,7 @@ def _decoded(token: str) -> str | None:
     if "\\" not in token:
         return token[1:-1]
     try:
-        value = json.loads(token, strict=False)
+        value: str = json.loads(token, strict=False)
     except ValueError:
         return None
-    return value if isinstance(value, str) else None
+    return value

@@ -107,10 +107,8 @@ def kind_of_reference(table: str, column: str) -> str | None:
         return _REFERENCES[table, column]
     if table.endswith("CALLCHAINS") and column == "module":
         return "module"
-    if column.endswith("Id") and column not in ("nameId", "textId"):
-        kind = fields.kind_of(column[:-2])
-        return kind if kind in ("host", "user", "file", "path", "process", "remove") else None
-    return None
+    kind = fields.kind_of(column[:-2]) if column.endswith("Id") else None
+    return kind if kind in ("host", "user", "file", "path", "process", "remove") else None
 
 
 def may_refer(column: str) -> bool:

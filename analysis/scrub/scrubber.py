@@ -53,7 +53,7 @@ class Scrubber:
             self.learned.from_value(value, kind)
             return value
         if kind is None:
-            return self._text(value, place, fields.is_version(field))
+            return self._text(value, place, fields.VERSION.search(field) is not None)
         return self._whole(value, place, kind)
 
     def variable(self, name: str, value: str, place: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...core.run import Run
 from ..captures.captured import Captured
@@ -60,7 +59,7 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
     notes = list(chosen.notes)
     table = chosen.measured()
     if not len(table):
-        return Group(source.key, source.label, 0, (), facts, (*notes, "nothing can be drawn"))
+        return Group(source.label, 0, (), facts, (*notes, "nothing can be drawn"))
     if chosen.kinds[0] == "kernel":
         drawn, tracks = _on_device(source, chosen, table, first_arrow, notes)
     else:
@@ -68,7 +67,7 @@ def group(source: Source, iteration: int | None = None, first_arrow: int = 1) ->
         tracks = [spans.modules(drawn), *spans.streams(drawn, _WHAT[chosen.kinds[0]])]
     facts["drawn_ns"] = int(drawn.time.sum())
     zero = int(drawn.slices.start.min())
-    return Group(source.key, source.label, zero, [t for t in tracks if t], facts, notes)
+    return Group(source.label, zero, [t for t in tracks if t], facts, notes)
 
 
 def _on_device(
@@ -116,10 +115,9 @@ def _elsewhere(ops: pa.Table, number: int | None) -> Ints:
     """Correlation ids of operations that are not in the iteration."""
     if number is None:
         return np.empty(0, np.int64)
-    other = pc.fill_null(pc.not_equal(ops["iteration"], number), True)
-    elsewhere = integers(ops["correlation"].filter(other).drop_null())
-    here = ops["correlation"].filter(pc.invert(other)).drop_null()
-    return np.setdiff1d(elsewhere, integers(here))
+    here = integers(ops["iteration"]) == number
+    ids = integers(ops["correlation"])
+    return np.setdiff1d(ids[~here], np.append(ids[here], NULL))
 
 
 def _facts(source: Source, chosen: Chosen) -> dict[str, Any]:
@@ -177,12 +175,10 @@ def lines(group: Group) -> list[str]:
     """What was written of a side, for people, one line each."""
     facts = group.facts
     which = f"iteration {facts['iteration']}" if "iteration" in facts else "the whole capture"
-    kinds = [k.removesuffix("_count") for k in facts if k.endswith("_count")]
-    drawn = ", ".join(f"{facts[f'{k}_count']} {k} ({_time(facts, k)})" for k in kinds)
-    head = f"{group.label}: {which} of {facts['iterations_in_capture']}: {drawn or 'nothing'}"
+    drawn = []
+    for kind in (k.removesuffix("_count") for k in facts if k.endswith("_count")):
+        own = " self time" if f"{kind}_inclusive_ns" in facts else ""
+        drawn.append(f"{facts[f'{kind}_count']} {kind} ({facts[f'{kind}_ns']} ns{own})")
+    what = ", ".join(drawn) or "nothing"
+    head = f"{group.label}: {which} of {facts['iterations_in_capture']}: {what}"
     return [head, *(f"{group.label}: {note}" for note in group.notes)]
-
-
-def _time(facts: Mapping[str, Any], kind: str) -> str:
-    own = " self time" if f"{kind}_inclusive_ns" in facts else ""
-    return f"{facts[f'{kind}_ns']} ns{own}"

@@ -95,20 +95,18 @@ def _torch(events: Events) -> list[HostEvents]:
     numbers = np.asarray([*places, NULL], np.int64)
     host_events = []
     for what, kind in (("CUDA calls", events_.RUNTIME), ("ranges", events_.RANGE)):
-        at = np.flatnonzero((events.kind == kind) & (events.duration != events_.UNKNOWN))
-        correlation = events.correlation[at]
-        host_events.append(
-            HostEvents(
-                what,
-                events.start[at],
-                events.end[at],
-                numbers[events.process[at]],
-                numbers[events.thread[at]],
-                np.where(correlation == events_.UNKNOWN, NULL, correlation),
-                events.name[at].astype(np.int64),
-                events.names,
-            )
+        every = HostEvents(
+            what,
+            events.start,
+            events.end,
+            numbers[events.process],
+            numbers[events.thread],
+            np.where(events.correlation == events_.UNKNOWN, NULL, events.correlation),
+            events.name.astype(np.int64),
+            events.names,
         )
+        timed = (events.kind == kind) & (events.duration != events_.UNKNOWN)
+        host_events.append(every.take(np.flatnonzero(timed)))
     return host_events
 
 

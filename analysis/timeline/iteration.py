@@ -99,9 +99,7 @@ def iterations(ops: pa.Table) -> list[int]:
 def _kinds(ops: pa.Table) -> tuple[str, ...]:
     present = set(pc.unique(ops["kind"]).to_pylist())
     device = (*DEVICE_KINDS, "graph")
-    if present & set(device):
-        return device
-    return ("node",) if "node" in present else ("op",)
+    return next((kinds for kinds in (device, ("node",)) if present & {*kinds}), ("op",))
 
 
 def _totals(ops: pa.Table) -> dict[int, int]:

@@ -85,7 +85,6 @@ class Group:
     """One side: its tracks, when its first measured operation began (`zero`), and notes on it
     (each one line; `facts` go into the file)."""
 
-    key: str
     label: str
     zero: int
     tracks: Sequence[Track]
