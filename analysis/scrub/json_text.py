@@ -168,16 +168,17 @@ class _Walk:
 
     def _name_in_args(self, value: str, place: str) -> str:
         outer, scrubber = self.levels[-2], self.scrubber
+        kind = None
         if scrubber.learning:
             if outer.about:
                 scrubber.remembered.add((outer.about, value))
             else:
                 outer.child_name = value
         elif ("process", value) in scrubber.remembered:
-            return scrubber.cell(value, place, "process")
+            kind = "process"
         elif ("thread", value) in scrubber.remembered and not _HARMLESS_THREAD.match(value):
-            return scrubber.cell(value, place, "thread")
-        return scrubber.cell(value, place)
+            kind = "thread"
+        return scrubber.cell(value, place, kind)
 
     def _frames(self, value: str, place: str) -> str:
         """Frames of Python: each path by itself, so that its directory goes."""

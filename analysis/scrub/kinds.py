@@ -25,18 +25,16 @@ Rewrite = Callable[[Path, Path | None, Scrubber], None]
 # torch's tensorboard handler names its files after the host.
 _TORCH_NAME = re.compile(r"(.{1,200}?)_\d+\.\d{10,}\.pt\.trace\.json")
 _LEFT_OUT = {
-    ".onnx": "a model",
-    ".data": "a model's weights",
-    ".safetensors": "a model's weights",
-    ".pt": "a model",
-    ".pth": "a model",
-    ".bin": "a model's weights",
-    ".engine": "an engine, which holds the model's weights",
-    ".plan": "an engine, which holds the model's weights",
-    ".npz": "tensors",
-    ".npy": "tensors",
-    ".nsys-rep": "cannot be scrubbed; its .sqlite is",
-    ".ncu-rep": "cannot be scrubbed; write its table with `layerline read`",
+    suffix: why
+    for why, suffixes in {
+        "a model": ".onnx .pt .pth",
+        "a model's weights": ".data .safetensors .bin",
+        "an engine, which holds the model's weights": ".engine .plan",
+        "tensors": ".npz .npy",
+        "cannot be scrubbed; its .sqlite is": ".nsys-rep",
+        "cannot be scrubbed; write its table with `layerline read`": ".ncu-rep",
+    }.items()
+    for suffix in suffixes.split()
 }
 _MOST_FILES = 100_000
 

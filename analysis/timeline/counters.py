@@ -64,15 +64,11 @@ def _launches(part: pa.Table, plan: Mapping[str, Any] | None) -> list[tuple[int,
     those without counters too; an engine's plan names layers without their occurrences."""
     planned = plan["launches"] if plan else []
     if any(x.get("place") for x in planned):
-        return [
-            (x["index"], (label(x) or NO_LAYER, kernel_names.function_name(x["kernel"])))
-            for x in planned
-        ]
-    return [
-        (x.launch, (x.layer, kernel_names.function_name(x.kernel)))
-        for x in launches.of_table(part)
-        if not x.iteration
-    ]
+        rows = [(x["index"], label(x) or NO_LAYER, x["kernel"]) for x in planned]
+    else:
+        own = launches.of_table(part)
+        rows = [(x.launch, x.layer, x.kernel) for x in own if not x.iteration]
+    return [(n, (layer, kernel_names.function_name(kernel))) for n, layer, kernel in rows]
 
 
 def _codes(ops: pa.Table, places: Mapping[tuple[str, str, int], int], count: Counter[_Key]) -> Ints:
@@ -161,7 +157,10 @@ def track(ops: Operations, extra: Extra) -> Track | None:
     kernels = pc.equal(ops.table["kind"], "kernel").to_numpy()
     lacking = np.flatnonzero(kernels & ~measured)
     if len(lacking):
-        below.append(_unmeasured(ops, lacking))
+        same, name = np.zeros(len(ops), np.int64), "not measured"
+        about = {"is": "ncu did not measure this kernel: the counters above say nothing here"}
+        slices = Slices(ops.slices.start, ops.slices.end, same, [name], same, [about])
+        below.append(track_of(name, "", slices, lacking, apart))
     note = f"{measured.sum()} of {kernels.sum()} kernels have counters; {HOW}"
     return Track("counters (ncu)", note, below=below)
 
@@ -177,10 +176,3 @@ def _steps(ops: Operations, value: Any, unit: str) -> Values:
     # Where one kernel ends as the next starts only the next one's value is kept.
     kept = np.append(time[1:] != time[:-1], True)
     return Values(time[kept], height[kept], unit)
-
-
-def _unmeasured(ops: Operations, rows: Ints) -> Track:
-    same = np.zeros(len(ops), np.int64)
-    about = {"is": "ncu did not measure this kernel: the counters above say nothing here"}
-    slices = Slices(ops.slices.start, ops.slices.end, same, ["not measured"], same, [about])
-    return track_of("not measured", "", slices, rows, apart)

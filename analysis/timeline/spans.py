@@ -23,6 +23,7 @@ _THREADS = (
     "The table of operations tells the process, not the thread: of several threads one's operators "
     "may be drawn upon another's. Times are what was measured."
 )
+_OF_LAYER = ("layer", "nodes", "modules", "rule", "phase")
 _REACH = [("start", "min"), ("end", "max")]
 
 
@@ -99,10 +100,7 @@ def layers(ops: Operations, name: str, arrows: Ints) -> Track | None:
     label, labels = codes(ops.table["layer"])
     if not labels:
         return None
-    new = np.ones(len(label), bool)
-    new[1:] = label[1:] != label[:-1]
-    run = np.cumsum(new) - 1
-    begins = np.flatnonzero(new)
+    begins = np.flatnonzero(np.diff(label, prepend=-2))
     kept = label[begins] >= 0
     first = begins[kept]
     ends = np.maximum.reduceat(ops.slices.end, begins)[kept]
@@ -110,7 +108,6 @@ def layers(ops: Operations, name: str, arrows: Ints) -> Track | None:
     busy = np.add.reduceat(ops.time, begins)[kept]
     counts = np.diff([*begins, len(label)])[kept]
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    ids = arrows[kept[run]]
     about, rows = combined([ops.slices.about[first], label[first]])
     part, parts = _parts(label[first])
     slices = Slices(
@@ -119,7 +116,10 @@ def layers(ops: Operations, name: str, arrows: Ints) -> Track | None:
         name=label[first],
         names=labels,
         about=about,
-        abouts=[_layer_about(ops, int(first[r])) for r in rows],
+        abouts=[
+            {**{k: about[k] for k in _OF_LAYER if k in about}, "is": LAYER_NOTE}
+            for about in (ops.slices.abouts[ops.slices.about[first[r]]] for r in rows)
+        ],
         own={
             "span_ns": ends - starts,
             "busy_ns": busy,
@@ -127,25 +127,18 @@ def layers(ops: Operations, name: str, arrows: Ints) -> Track | None:
             "part": np.where(parts > 1, part + 1, NULL),
             "parts": np.where(parts > 1, parts, NULL),
         },
-        opens=Flows(offsets, ids),
+        opens=Flows(offsets, arrows[label >= 0]),
     )
     return Track(name, LAYER_NOTE, slices, lanes(starts, ends))
-
-
-def _layer_about(ops: Operations, row: int) -> About:
-    kept = ("layer", "nodes", "modules", "rule", "phase")
-    about = ops.slices.abouts[int(ops.slices.about[row])]
-    return {**{k: about[k] for k in kept if k in about}, "is": LAYER_NOTE}
 
 
 def _parts(label: Ints) -> tuple[Ints, Ints]:
     """Per slice: which one of its label it is, and how many the label has."""
     order = np.argsort(label, kind="stable")
-    _, begins, counts = np.unique(label[order], return_index=True, return_counts=True)
-    part, parts = np.empty(len(label), np.int64), np.empty(len(label), np.int64)
-    part[order] = np.arange(len(label)) - np.repeat(begins, counts)
-    parts[order] = np.repeat(counts, counts)
-    return part, parts
+    counts = np.bincount(label)
+    part = np.empty(len(label), np.int64)
+    part[order] = np.arange(len(label)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return part, counts[label]
 
 
 def streams(ops: Operations, what: str, closes: Sequence[Ints] = ()) -> list[Track]:

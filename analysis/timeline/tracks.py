@@ -121,24 +121,21 @@ def lanes(start: Ints, end: Ints, within: Within = nested, depth: Ints | None = 
     keys = [np.arange(len(start)), -end, start]
     if depth is not None:
         keys.insert(1, depth)
-    lanes: list[list[int]] = []
-    open_: list[list[int]] = []
+    lanes: list[tuple[list[int], list[int]]] = []  # each with its slices that are open
     starts, ends = start.tolist(), end.tolist()
     for i in np.lexsort(keys).tolist():
-        begun, over = starts[i], ends[i]
-
-        def fits(stack: list[int], i: int = i, begun: int = begun, over: int = over) -> bool:
-            while stack and ends[stack[-1]] <= begun:
+        for lane in lanes:
+            stack = lane[1]
+            while stack and ends[stack[-1]] <= starts[i]:
                 stack.pop()
-            return not stack or (over <= ends[stack[-1]] and within(i, stack[-1]))
-
-        at = next((n for n, stack in enumerate(open_) if fits(stack)), len(open_))
-        if at == len(open_):
-            open_.append([])
-            lanes.append([])
-        lanes[at].append(i)
-        open_[at].append(i)
-    return [np.asarray(lane, np.int64) for lane in lanes]
+            if not stack or (ends[i] <= ends[stack[-1]] and within(i, stack[-1])):
+                break
+        else:
+            lane = ([], [])
+            lanes.append(lane)
+        for rows in lane:
+            rows.append(i)
+    return [np.asarray(lane, np.int64) for lane, _ in lanes]
 
 
 def track_of(name: str, note: str, slices: Slices, rows: Ints, within: Within = nested) -> Track:
