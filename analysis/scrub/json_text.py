@@ -153,9 +153,9 @@ class _Walk:
             if level.parent == "args":
                 return self._name_in_args(value, place)
             level.about = _METADATA.get(value)
-            if level.about and level.child_name is not None and scrubber.learning:
-                scrubber.remembered.add((level.about, level.child_name))
             if level.about:
+                if level.child_name is not None and scrubber.learning:
+                    scrubber.remembered.add((level.about, level.child_name))
                 return value
             if _FRAME.match(value):
                 return self._frames(value, place)

@@ -100,11 +100,8 @@ def learn_from_name(path: Path, scrubber: Scrubber) -> None:
 
 
 def _rewrite_run(path: Path, out: Path | None, scrubber: Scrubber) -> None:
-    """Learn from every file (`out` None), or write the copy.
-
-    What is left out is noted in `scrubber.left_out`, and logged with the reason, once, when the
-    copy is written.
-    """
+    """Learn from every file (`out` None), or write the copy. What is left out is noted in
+    `scrubber.left_out`, and logged with the reason when the copy is written."""
     for seen, (folder, folders, files) in enumerate(os.walk(path, followlinks=False)):
         if seen > _MOST_FILES:
             raise InputError("has too many directories for a run", file=path)

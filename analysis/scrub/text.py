@@ -27,7 +27,6 @@ from ..readers.bounded import MIB, open_text
 from . import fields
 from .scrubber import Scrubber
 
-Rewritten = Callable[[IO[str]], Iterator[str]]
 _MOST = 64 * MIB  # characters of one line
 _HEADER = re.compile(r'"?[A-Za-z][\w .()%/]{0,60}"?(?:,"?[^,"]{0,200}"?){1,}')
 _FIELD = r'(?:"((?:[^"]|"")*)"|([^",\n]*))'
@@ -95,7 +94,9 @@ class _Walk:
         return True
 
 
-def rewrite_text(path: Path, out: Path | None, rewritten: Rewritten) -> None:
+def rewrite_text(
+    path: Path, out: Path | None, rewritten: Callable[[IO[str]], Iterator[str]]
+) -> None:
     """Learn from the file (`out` None), or write its copy: the pieces that `rewritten` makes of its
     text. InputError for damaged compression."""
     with open_text(path) as stream:

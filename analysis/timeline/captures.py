@@ -104,10 +104,9 @@ def _host(
     launches = host.launches(events, drawn)
     if launches is None:
         return [], []
-    operators = integers(chosen.others()["start_ns"])
-    since = int(operators[0]) if len(operators) else None
+    since = next(iter(chosen.others()["start_ns"].to_pylist()), None)
     others = _elsewhere(source.ops, chosen.number)
-    arrows = np.where(launches.call >= 0, np.arange(first, first + len(drawn)), NULL)
+    arrows = np.where(launches[1] >= 0, np.arange(first, first + len(drawn)), NULL)
     return host.tracks(events, launches, drawn, others, since, first), [arrows]
 
 

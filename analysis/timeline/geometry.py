@@ -40,8 +40,7 @@ def read(path: Path, start: Ints, correlation: Ints, events: Events | None = Non
     if launches is None:
         return None
     at, ids, code, values = launches
-    row = equal_rows((at, ids), (start, correlation))
-    return Extra(np.where(row >= 0, code[row], -1), values)
+    return Extra(np.append(code, -1)[equal_rows((at, ids), (start, correlation))], values)
 
 
 def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | None:
@@ -56,8 +55,6 @@ def _nsys(path: Path, start: Ints) -> tuple[Ints, Ints, Ints, list[About]] | Non
         return None
     # Only what can be asked for: a capture has many iterations.
     rows = np.flatnonzero(np.isin(raw["start"], start))
-    if not len(rows):
-        return None
     code, first = combined([raw[c][rows].astype(np.int64) for c in sizes])
     values = [_about_nsys({c: raw.values[c][int(raw[c][rows[r]])] for c in sizes}) for r in first]
     return raw["start"][rows], raw["correlationId"][rows], code, values
@@ -75,8 +72,6 @@ def _about_nsys(of: dict[str, Any]) -> About:
 
 def _torch(events: Events) -> tuple[Ints, Ints, Ints, list[About]] | None:
     rows = np.flatnonzero((events.geometry != UNKNOWN) & (events.correlation != UNKNOWN))
-    if not len(rows):
-        return None
     values = [_about_torch(g) for g in events.geometries]
     at, ids = events.start[rows], events.correlation[rows]
     return at, ids, events.geometry[rows].astype(np.int64), values

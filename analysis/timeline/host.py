@@ -110,21 +110,14 @@ def _torch(events: Events) -> list[HostEvents]:
     return host_events
 
 
-@dataclass(frozen=True)
-class Launches:
-    """`call[i]`: the row of `calls` that launched operation i, -1 for none."""
-
-    calls: HostEvents
-    call: Ints
-
-
-def launches(events: Sequence[HostEvents], ops: Operations) -> Launches | None:
-    """Which call launched each operation, by process and correlation id; None where none did."""
+def launches(events: Sequence[HostEvents], ops: Operations) -> tuple[HostEvents, Ints] | None:
+    """The calls that launch, and for each operation the row of its call, by process and correlation
+    id, -1 for none; None where no call launched any."""
     for calls in events:
         if calls.what == "CUDA calls":
             call = _launched(calls, integers(ops.table["process"]), ops.slices.own["correlation"])
             if (call >= 0).any():
-                return Launches(calls, call)
+                return calls, call
     return None
 
 
@@ -142,7 +135,7 @@ def _launched(calls: HostEvents, process: Ints, correlation: Ints) -> Ints:
 
 def tracks(
     events: Sequence[HostEvents],
-    launches: Launches,
+    launches: tuple[HostEvents, Ints],
     ops: Operations,
     others: Ints,
     since: int | None,
@@ -150,8 +143,8 @@ def tracks(
 ) -> list[Track]:
     """Tracks of calls and ranges. `others`: correlation ids of other iterations' operations, whose
     launches are not this one's; `since`: when its first host operator began."""
-    launching = np.unique(launches.call[launches.call >= 0])
-    own = launches.calls.take(launching)
+    calls, call = launches
+    own = calls.take(np.unique(call[call >= 0]))
     low, last_launch = int(own.start.min()), int(own.end.max())
     low = low if since is None else min(low, since)
     high = max(last_launch, int(ops.slices.end.max()))
@@ -165,7 +158,7 @@ def tracks(
             shown &= (kind.start >= low) & (kind.start <= high)
             shown &= ~np.isin(kind.correlation, others)
         rows = np.flatnonzero(shown)
-        opens = _arrows(launches.call, rows, first_arrow) if kind is launches.calls else None
+        opens = _arrows(call, rows, first_arrow) if kind is calls else None
         tracks += _by_thread(kind.take(rows), low, high, opens)
     return tracks
 

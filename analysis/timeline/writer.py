@@ -64,11 +64,11 @@ class Writer:
         about = wire.integer(1, number) + wire.text(6, name)
         return self._track(wire.data(_T_PROCESS, about), name, number, description)
 
-    def track(self, track: Track, parent: int, rank: int, *, counter: str | None = None) -> int:
+    def track(self, track: Track, parent: int, rank: int) -> int:
         """Make a track (one lane of it) known under `parent`; its number."""
         extra = wire.integer(_T_PARENT, parent)
-        if counter is not None:
-            extra += wire.data(_T_COUNTER, wire.text(6, counter))
+        if track.values is not None:
+            extra += wire.data(_T_COUNTER, wire.text(6, track.values.unit))
         return self._track(extra, track.name, rank, track.description)
 
     def _track(self, extra: bytes, name: str, rank: int, description: str) -> int:
@@ -234,13 +234,10 @@ def _write_track(writer: Writer, track: Track, parent: int, rank: int, shift: in
     if track.slices is not None:
         # Lanes are tracks of the same name and parent: the interface draws them as one.
         for lane in track.lanes:
-            uuid = writer.track(track, parent, rank)
-            writer.lane(uuid, track.slices, lane, shift)
-    elif track.values is not None:
-        values = track.values
-        uuid = writer.track(track, parent, rank, counter=values.unit)
-        writer.counter(uuid, (values.time + shift).tolist(), values.value.tolist())
-    else:
-        uuid = writer.track(track, parent, rank)
-        for below, child in enumerate(track.below):
-            _write_track(writer, child, uuid, below, shift)
+            writer.lane(writer.track(track, parent, rank), track.slices, lane, shift)
+        return
+    uuid = writer.track(track, parent, rank)
+    if track.values is not None:
+        writer.counter(uuid, (track.values.time + shift).tolist(), track.values.value.tolist())
+    for below, child in enumerate(track.below):
+        _write_track(writer, child, uuid, below, shift)
