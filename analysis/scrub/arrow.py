@@ -48,8 +48,7 @@ def rewrite(
     """One file. `private`: ids of StringIds that only private columns lead to, with their kind."""
     with reading(path):
         schema = _stored_schema(_schema(path))
-        with contextlib.ExitStack() as stack:
-            writer = None if out is None else stack.enter_context(_writer(path, out, schema))
+        with contextlib.nullcontext() if out is None else _writer(path, out, schema) as writer:
             for batch in _batches(path):
                 columns = _columns(batch.cast(schema), path.stem, scrubber, private or {})
                 if writer is not None:

@@ -139,9 +139,8 @@ def is_address(match: re.Match[str]) -> bool:
         address = ipaddress.IPv4Address(match[0])
     except ValueError:
         return False
-    if address.is_loopback or address.is_unspecified or address.is_multicast:
-        return False
-    if match[0] == "255.255.255.255":
+    broadcast = match[0] == "255.255.255.255" or address.is_multicast
+    if broadcast or address.is_loopback or address.is_unspecified:
         return False
     return _BEFORE_VERSION.search(match.string[max(0, match.start() - 24) : match.start()]) is None
 
