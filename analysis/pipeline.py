@@ -1,4 +1,4 @@
-"""A run directory to its tables and the view of the report.
+"""A run directory to its tables and the comparison that the report shows.
 
 What was captured decides what is shown. What is missing and was not asked for is listed as
 skipped, with the reason that its stage left.
