@@ -33,7 +33,7 @@ class Result:
     """The comparison, the tables by name, run.json without the files still to be written, the
     captures as read, and the files that may not be the run's own."""
 
-    view: Comparison
+    comparison: Comparison
     tables: dict[str, pa.Table]
     record: dict[str, Any]
     captures: list[captured.Captured] = field(default_factory=list)
@@ -59,7 +59,7 @@ def analyse(run: Run) -> Result:
     counted = counters_.load(run, sides, table, problems)
     skipped = problems.listed(run)
     not_as_left, doubtful = provenance.unlike(run, skipped)
-    view = build(
+    comparison = build(
         sides,
         model,
         comparability=comparability.differences(known),
@@ -70,7 +70,7 @@ def analyse(run: Run) -> Result:
         counters=counted,
     )
     return Result(
-        view,
+        comparison,
         {
             "ops": pa.concat_tables([c.ops for c in read] or [tables.table("ops", [])]),
             "layers": _layers(sides),

@@ -83,7 +83,7 @@ def _write(run: Run) -> None:
     from ..timeline import captures, writer
 
     result = analyse(run)
-    sentences = headline.sentences(result.view)
+    sentences = headline.sentences(result.comparison)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
     # Only runs with an ncu capture have these; those of an earlier report would be believed.
@@ -93,15 +93,15 @@ def _write(run: Run) -> None:
     counted = result.tables.get("counters")
     if counted is not None:
         write_parquet(more[0], counted)
-    if (counters := result.view.counters) is not None and counters.sides:
-        write_text(more[1], tables_csv.counters(result.view))
+    if (counters := result.comparison.counters) is not None and counters.sides:
+        write_text(more[1], tables_csv.counters(result.comparison))
     timelines = captures.of_run(run, result.captures, counted)
     writer.write(run.file("report", TIMELINE), timelines)
-    page = html.render(result.view, sentences, TIMELINE if timelines else None)
+    page = html.render(result.comparison, sentences, TIMELINE if timelines else None)
     write_text(run.file("report", "index.html"), page)
-    write_text(run.file("report", "report.md"), markdown.render(result.view, sentences))
-    write_text(run.file("report", "layers.csv"), tables_csv.layers(result.view))
-    figures = summary(result.view, sentences, result.doubtful)
+    write_text(run.file("report", "report.md"), markdown.render(result.comparison, sentences))
+    write_text(run.file("report", "layers.csv"), tables_csv.layers(result.comparison))
+    figures = summary(result.comparison, sentences, result.doubtful)
     write_json(run.file("report", "summary.json"), figures)
     written = [*_outputs(run)[:-1], *(p for p in more if p.exists())]
     record.add_files(result.record, run, written)

@@ -1,4 +1,4 @@
-"""The view: everything the report shows, made from tables. Pure: reads no file.
+"""The comparison: everything the report shows, made from tables. Pure: reads no file.
 
 `build` takes one `MeasuredSide` per column (an engine, an eager phase) and makes the rows:
 modules at every depth, blocks, kinds, rows without a module, layers, nodes and ratios.
@@ -40,7 +40,7 @@ def build(
     sweep: comparison.Sweep | None = None,
     counters: Sequence[bound.Capture | Uncounted] = (),
 ) -> comparison.Comparison:
-    """The view of these sides. Keys of sides are unique."""
+    """The comparison of these sides. Keys of sides are unique."""
     units = sorted({u for s in sides for u in s.sums.units()})
     paths = module_paths.ordered_tree(model.paths, units) if sides else []
     layer_rows, by_unit = _layers(sides)

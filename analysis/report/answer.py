@@ -29,15 +29,15 @@ class Row(TypedDict):
     alike: bool
 
 
-def comparisons(view: Comparison) -> list[Row]:
+def comparisons(comparison: Comparison) -> list[Row]:
     """All comparisons, the one that the headline leads with first."""
-    sides = {s.key: s for s in view.sides}
-    return [row(r, sides) for r in ordered(view)]
+    sides = {s.key: s for s in comparison.sides}
+    return [row(r, sides) for r in ordered(comparison)]
 
 
-def ordered(view: Comparison) -> list[Ratio]:
+def ordered(comparison: Comparison) -> list[Ratio]:
     """The ratios, that which the headline leads with first."""
-    return sorted(view.ratios, key=lambda r: not r.lead)
+    return sorted(comparison.ratios, key=lambda r: not r.lead)
 
 
 def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

@@ -68,32 +68,34 @@ class Chart:
     small: Sequence[str]
 
 
-def charts(view: Comparison, beside: Sequence[Side]) -> list[Chart]:
+def charts(comparison: Comparison, beside: Sequence[Side]) -> list[Chart]:
     """The drawings of the sides that stand `beside` each other: inference, and the phases of
     training. Eager inference that was not measured has its forward in the first, too."""
-    rows = [m for m in view.modules if m.kind == "module"]
+    rows = [m for m in comparison.modules if m.kind == "module"]
     measured = {key for m in rows for key, c in m.costs.items() if whole(c)}
     sides = [s for s in beside if s.key in measured]
     eager = [s for s in sides if s.task != "engine"]
     training = [s for p in PHASES for s in eager if s.phase == p]
     inference = [s for s in sides if s.task == "engine"][:ENGINES]
     inference += [s for s in eager if s.phase == "inference"] or training[:1]
-    drawn = [_chart(view, "Inference", inference)] if inference else []
+    drawn = [_chart(comparison, "Inference", inference)] if inference else []
     if training:
         others = [s for p in REST for s in beside if s.task != "engine" and s.phase == p]
-        drawn.append(_chart(view, "Training step", training, others[:1]))
-    return drawn or ([_chart(view, "Time", sides[:4])] if sides else [])
+        drawn.append(_chart(comparison, "Training step", training, others[:1]))
+    return drawn or ([_chart(comparison, "Time", sides[:4])] if sides else [])
 
 
 def _chart(
-    view: Comparison, title: str, phases: Sequence[Side], others: Sequence[Side] = ()
+    comparison: Comparison, title: str, phases: Sequence[Side], others: Sequence[Side] = ()
 ) -> Chart:
     """`others`: the side that has the rows of the whole step. Of it a module has no line: its
     phases are there."""
     sides = [*phases, *others]
-    lines = [(e, phases) for e in entries(view, phases)]
+    lines = [(e, phases) for e in entries(comparison, phases)]
     lines += [
-        (e, [s for s in sides if s.key in e.costs]) for e in _rest(view, phases, others) if others
+        (e, [s for s in sides if s.key in e.costs])
+        for e in _rest(comparison, phases, others)
+        if others
     ]
     longest = max((whole(e.costs.get(s.key)) for e, of in lines for s in of), default=0)
     scale = 100 / longest if longest else 0
@@ -121,10 +123,10 @@ def _colours(sides: Sequence[Side]) -> dict[str, int]:
     return first | {key: 2 + i % 4 for i, key in enumerate(others)}
 
 
-def _rest(view: Comparison, phases: Sequence[Side], others: Sequence[Side]) -> list[Entry]:
+def _rest(comparison: Comparison, phases: Sequence[Side], others: Sequence[Side]) -> list[Entry]:
     """The costs of the step that are no module's: a phase's own where it has them."""
     rest = []
-    for m in view.modules:
+    for m in comparison.modules:
         if m.kind == "row" and m.name != OUTSIDE:
             for sides in (phases, others):
                 costs = {s.key: m.costs[s.key] for s in sides if whole(m.costs.get(s.key))}
@@ -134,10 +136,10 @@ def _rest(view: Comparison, phases: Sequence[Side], others: Sequence[Side]) -> l
     return rest
 
 
-def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
+def entries(comparison: Comparison, chosen: Sequence[Side]) -> list[Entry]:
     """The bars of these sides, in the order of the model; see the module's docstring."""
-    candidates = {k.name: Entry(k.name, k.count, k.costs) for k in view.kinds}
-    rows = [(kind_of(m.path), m) for m in view.modules if m.kind == "module"]
+    candidates = {k.name: Entry(k.name, k.count, k.costs) for k in comparison.kinds}
+    rows = [(kind_of(m.path), m) for m in comparison.modules if m.kind == "module"]
     modules = Counter(kind for kind, _ in rows)
     for kind, m in rows:
         if kind not in candidates and modules[kind] == 1:
@@ -151,7 +153,7 @@ def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
         name: max((whole(e.costs.get(k)) for k in keys), default=0)
         for name, e in candidates.items()
     }
-    own = _own_operations(view)
+    own = _own_operations(comparison)
 
     def divides(name: str) -> bool:
         """Whether nearly nothing happens in it outside of its parts."""
@@ -175,10 +177,10 @@ def entries(view: Comparison, chosen: Sequence[Side]) -> list[Entry]:
     return [candidates[name] for name in shown]
 
 
-def _own_operations(view: Comparison) -> Counter[tuple[str, str]]:
+def _own_operations(comparison: Comparison) -> Counter[tuple[str, str]]:
     """Time of operations that are a module's own and in none of its parts, by kind and side."""
     times: Counter[tuple[str, str]] = Counter()
-    for m in view.modules:
+    for m in comparison.modules:
         if m.kind == "block" and len(m.members) == 1:
             for key, c in m.costs.items():
                 times[kind_of(m.members[0]), key] += whole(c)

@@ -27,25 +27,25 @@ LOOSE = (
 )
 
 
-def of(view: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
-    """The variables that both templates use: the view, and the rows of text made from it."""
-    comparisons = answer.comparisons(view)
-    unsettled = {s.key: "; ".join(doubts.series(s)) for s in view.sides}
+def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
+    """The variables that both templates use: the comparison, and the rows of text made from it."""
+    comparisons = answer.comparisons(comparison)
+    unsettled = {s.key: "; ".join(doubts.series(s)) for s in comparison.sides}
     return {
-        "view": view,
+        "comparison": comparison,
         "headline": headline,
-        "labels": {s.key: s.label for s in view.sides},
+        "labels": {s.key: s.label for s in comparison.sides},
         "doubts": unsettled,
         "comparisons": comparisons,
         "comparison_table": answer.table(comparisons),
-        "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(view)],
+        "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(comparison)],
         "seen": panels.seen,
-        "checks": ledger.tally(view.sides),
-        "sentences": sentences.of(view),
+        "checks": ledger.tally(comparison.sides),
+        "sentences": sentences.of(comparison),
         "notes": NOTES,
         "loose": LOOSE if any(unsettled.values()) else "",
-        "layers": sorted(view.layers, key=lambda r: -(r.time.median or 0)),
-        "why": counted.section(view),
-        "sweep": sweep.section(view),
-        "names": partial(panels.names, view),
+        "layers": sorted(comparison.layers, key=lambda r: -(r.time.median or 0)),
+        "why": counted.section(comparison),
+        "sweep": sweep.section(comparison),
+        "names": partial(panels.names, comparison),
     }

@@ -27,10 +27,10 @@ ROWS_SHOWN = 40
 NAMED = 3  # kernels without counters
 
 
-def section(view: Comparison) -> dict[str, Any] | None:
-    """Text for the renderers; None where no side of the view runs kernels. Amounts that no side
-    has have no column."""
-    counters = view.counters
+def section(comparison: Comparison) -> dict[str, Any] | None:
+    """Text for the renderers; None where no side of the comparison runs kernels. Amounts that no
+    side has have no column."""
+    counters = comparison.counters
     if counters is None or not (counters.sides or counters.uncounted):
         return None
     sides = [_side(s) for s in counters.sides]

@@ -37,39 +37,39 @@ class Sentence:
     tone: str = NEUTRAL
 
 
-def sentences(view: Comparison) -> list[Sentence]:
+def sentences(comparison: Comparison) -> list[Sentence]:
     """The answer, then only what a reader must act on or know.
 
     Every comparison is in the table that stands beside them (`report.answer`).
     """
-    if view.sides or view.sweep is None:
-        found = list(_of_sides(view))
+    if comparison.sides or comparison.sweep is None:
+        found = list(_of_sides(comparison))
     else:
-        found = [Sentence(sweep.sentence(best)) for best in view.sweep.best]
-    if left := [s for s in view.skipped if s.file]:
+        found = [Sentence(sweep.sentence(best)) for best in comparison.sweep.best]
+    if left := [s for s in comparison.skipped if s.file]:
         found.insert(1, _unusable(left))
     return found
 
 
-def _of_sides(view: Comparison) -> Iterator[Sentence]:
-    sides = {s.key: s for s in view.sides}
-    first = next((r for r in view.ratios if r.lead), None)
+def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
+    sides = {s.key: s for s in comparison.sides}
+    first = next((r for r in comparison.ratios if r.lead), None)
     if first:
         over, under = mentioned = [sides[first.over], sides[first.under]]
         yield speed(first, over, under)
         yield from _savings(first, over, under)
     else:
-        mentioned = _whole(view.sides)
+        mentioned = _whole(comparison.sides)
         yield from map(_alone, mentioned)
-    yield from _not_as_asked(view, first)
-    yield from _slower(view.ratios, sides, first)
-    yield from (p for s in view.sides for p in _placement(s))
-    yield from (p for s in view.sides for p in _launches(s))
-    yield from _unsettled(view.sides, mentioned)
-    yield from _busy(view)
-    yield from (p for s in view.sides for p in _step(s))
-    yield from _parity(view.sides, sides[first.under] if first else None)
-    yield _sums(view.sides)
+    yield from _not_as_asked(comparison, first)
+    yield from _slower(comparison.ratios, sides, first)
+    yield from (p for s in comparison.sides for p in _placement(s))
+    yield from (p for s in comparison.sides for p in _launches(s))
+    yield from _unsettled(comparison.sides, mentioned)
+    yield from _busy(comparison)
+    yield from (p for s in comparison.sides for p in _step(s))
+    yield from _parity(comparison.sides, sides[first.under] if first else None)
+    yield _sums(comparison.sides)
 
 
 def _unusable(listed: Sequence[Skipped]) -> Sentence:
@@ -169,15 +169,15 @@ def _amount(place: Place) -> str:
     return time(ns) if time(low) == time(high) else f"{time(ns)}, {ends}"
 
 
-def _not_as_asked(view: Comparison, first: Ratio | None) -> Iterator[Sentence]:
+def _not_as_asked(comparison: Comparison, first: Ratio | None) -> Iterator[Sentence]:
     """A sentence for each side that ran another precision than was asked for."""
-    sides = {s.key: s for s in view.sides}
-    for side in view.sides:
+    sides = {s.key: s for s in comparison.sides}
+    for side in comparison.sides:
         audit = ledger.check_of(side, ledger.PRECISION)
         wrong = audit is not None and audit.ok is False
         leads = first is not None and first.under == side.key
         if lead.lack(side) and not leads and not wrong:
-            yield Sentence(f"{_against_all(side, view.ratios, sides)}.", BAD)
+            yield Sentence(f"{_against_all(side, comparison.ratios, sides)}.", BAD)
         elif audit is not None and wrong:
             yield Sentence(audit.text, BAD)
         elif side.task == "engine":
@@ -260,15 +260,17 @@ def _unsettled(sides: Sequence[Side], mentioned: Sequence[Side]) -> Iterator[Sen
         yield Sentence(f"Latencies that have not settled: {'; '.join(shown)}.", UNSURE)
 
 
-def _busy(view: Comparison) -> Iterator[Sentence]:
+def _busy(comparison: Comparison) -> Iterator[Sentence]:
     """That the machine had other work, where a latency has not settled."""
-    row = next((c for c in view.comparability if c.what == BUSY), None)
-    if row is None or not any(lead.faults(s) for s in view.sides if s.key in row.sides):
+    row = next((c for c in comparison.comparability if c.what == BUSY), None)
+    if row is None or not any(lead.faults(s) for s in comparison.sides if s.key in row.sides):
         return
     # The row has the load of the first side of each kind.
     loads = []
     for task, load in (("engine", row.engine), ("eager", row.eager)):
-        label = next((s.label for s in view.sides if s.task == task and s.key in row.sides), None)
+        label = next(
+            (s.label for s in comparison.sides if s.task == task and s.key in row.sides), None
+        )
         if label is not None and load != formatting.UNKNOWN:
             loads.append(f"{label}: {load}")
     yield Sentence(

@@ -35,27 +35,33 @@ POOR_COVERAGE = 0.9
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
 
-def render(view: Comparison, headline: Sequence[Sentence], timeline: str | None = None) -> str:
-    """The report as one HTML document. Every string of `view` is escaped, none is trusted."""
+def render(
+    comparison: Comparison, headline: Sequence[Sentence], timeline: str | None = None
+) -> str:
+    """The report as one HTML document. Every string of `comparison` is escaped, none is trusted."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    data = payload.build(view)
-    variables = contents.of(view, headline)
-    rows = [view.modules[i] for i in payload.visible_rows(data)]
+    data = payload.build(comparison)
+    variables = contents.of(comparison, headline)
+    rows = [comparison.modules[i] for i in payload.visible_rows(data)]
     template = compiled(_environment(), "page.html.j2")
     return template.render(
         **variables,
         timeline=timeline,
-        figures=list(_figures(view)),
-        charts={p["key"]: bars.charts(view, p["sides"]) for p in variables["panels"]},
+        figures=list(_figures(comparison)),
+        charts={p["key"]: bars.charts(comparison, p["sides"]) for p in variables["panels"]},
         rows=rows,
         first_panel=data["first"],
         smallest=bars.SMALL,
         layers_shown=LAYERS_WITHOUT_SCRIPT,
         rules=payload.RULES,
-        plots=[roofline_plot.drawing(s) for s in view.counters.sides] if view.counters else [],
-        counted=payload.counted_rows(view),
-        manifest=formatting.flatten(formatting.clean(view.manifest)) if view.manifest else [],
+        plots=[roofline_plot.drawing(s) for s in comparison.counters.sides]
+        if comparison.counters
+        else [],
+        counted=payload.counted_rows(comparison),
+        manifest=formatting.flatten(formatting.clean(comparison.manifest))
+        if comparison.manifest
+        else [],
         # The package's own files, and JSON that `embedded` left no markup in.
         css=Markup(_asset("page.css")),
         script=Markup(script),
@@ -105,23 +111,23 @@ class _Figure(NamedTuple):
     tone: str = ""
 
 
-def _figures(view: Comparison) -> Iterator[_Figure]:
-    sides = {s.key: s for s in view.sides}
-    for r in answer.ordered(view)[:RATIOS_SHOWN]:
+def _figures(comparison: Comparison) -> Iterator[_Figure]:
+    sides = {s.key: s for s in comparison.sides}
+    for r in answer.ordered(comparison)[:RATIOS_SHOWN]:
         row, alike = answer.row(r, sides), lead.alike(r)
         known = row["interval"] != formatting.UNKNOWN
         interval = f"95 %: {row['interval']}" if known else "interval unknown"
         sure = "; ".join([interval, *doubts.of_sides(sides.get(r.over), sides.get(r.under))])
         unit, like = (doubts.ALIKE, "from") if alike else ("as fast", "as")
         yield _Figure(row["ratio"], row["side"], sure, unit, f"{like} {row['against']}")
-    passed, failed, unknown = ledger.tally(view.sides)
+    passed, failed, unknown = ledger.tally(comparison.sides)
     if made := passed + failed + unknown:
         left = [f"{failed} {'does' if failed == 1 else 'do'} not add up"] if failed else []
         left += [f"{unknown} not checked"] if unknown else []
         sure = ", ".join(left) or "none left unchecked"
         tone = "bad" if failed else ""
         yield _Figure(f"{passed} of {made}", "checks add up", sure, tone=tone)
-    covered = [(s.coverage, s.label) for s in view.sides if s.coverage is not None]
+    covered = [(s.coverage, s.label) for s in comparison.sides if s.coverage is not None]
     if covered:
         share, label = min(covered, key=lambda c: c[0])
         tone = "bad" if share < POOR_COVERAGE else ""

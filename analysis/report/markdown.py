@@ -29,18 +29,18 @@ _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # not within a word
 _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 
-def render(view: Comparison, headline: Sequence[Sentence]) -> str:
-    """The report as Markdown. Unknown is "–"; every string of `view` is escaped."""
+def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
+    """The report as Markdown. Unknown is "–"; every string of `comparison` is escaped."""
     template = compiled(_environment(), "report.md.j2")
     written = template.render(
-        **contents.of(view, headline),
-        ledger_notes={g.title: g.note for g in ledger.groups(view.sides) if g.note},
-        modules=_modules(view.modules),
+        **contents.of(comparison, headline),
+        ledger_notes={g.title: g.note for g in ledger.groups(comparison.sides) if g.note},
+        modules=_modules(comparison.modules),
         layers_shown=LAYERS_SHOWN,
-        floors=any(r.floor for r in view.layers),
-        unresolved=sorted(view.unresolved, key=lambda u: -(u.ns or 0)),
+        floors=any(r.floor for r in comparison.layers),
+        unresolved=sorted(comparison.unresolved, key=lambda u: -(u.ns or 0)),
         unresolved_shown=UNRESOLVED_SHOWN,
-        manifest=manifest.short(view.manifest) if view.manifest else None,
+        manifest=manifest.short(comparison.manifest) if comparison.manifest else None,
     )
     return re.sub(r"\n{3,}", "\n\n", written).strip("\n") + "\n"
 

@@ -28,9 +28,9 @@ class Panel(TypedDict):
     note: str
 
 
-def panels(view: Comparison) -> list[Panel]:
+def panels(comparison: Comparison) -> list[Panel]:
     """The panels, fp32 first; together they hold every side."""
-    sides = view.sides
+    sides = comparison.sides
     found = dict.fromkeys(s.precision for s in sides)
     if len(found) < 2 or len(sides) <= SIDE_BY_SIDE:
         return [{"key": "all", "title": "", "sides": list(sides), "note": ""}]
@@ -53,9 +53,9 @@ def seen(panel: Panel, row: ModuleRow | Kind) -> bool:
     return not row.costs or any(s.key in row.costs for s in panel["sides"])
 
 
-def first(view: Comparison, among: Sequence[Panel]) -> int:
+def first(comparison: Comparison, among: Sequence[Panel]) -> int:
     """The panel to open with: that of the engine which the first sentence tells."""
-    lead = next((r.under for r in view.ratios if r.lead), None)
+    lead = next((r.under for r in comparison.ratios if r.lead), None)
     return next((i for i, p in enumerate(among) if any(s.key == lead for s in p["sides"])), 0)
 
 
@@ -86,20 +86,20 @@ def _eager(side: Side) -> bool:
     return side.task == "eager" and side.phase == "inference"
 
 
-def names(view: Comparison, keys: Iterable[str] | None) -> str:
+def names(comparison: Comparison, keys: Iterable[str] | None) -> str:
     """Sides in words: "every side", "every engine", else by label; "" for none."""
     given = list(dict.fromkeys(keys or ()))
-    labels = {s.key: s.label for s in view.sides}
+    labels = {s.key: s.label for s in comparison.sides}
     if len(labels) > 1 and set(given) >= set(labels):
         return "every side"
-    engines = [s for s in view.sides if s.task == "engine"]
-    training = [s for s in view.sides if s.task != "engine" and not _eager(s)]
+    engines = [s for s in comparison.sides if s.task == "engine"]
+    training = [s for s in comparison.sides if s.task != "engine" and not _eager(s)]
     groups = {
         "every engine": engines,
-        "every eager inference": [s for s in view.sides if _eager(s)],
+        "every eager inference": [s for s in comparison.sides if _eager(s)],
         "every phase of training": training,
     }
-    for p in dict.fromkeys(s.precision for s in view.sides):
+    for p in dict.fromkeys(s.precision for s in comparison.sides):
         groups[f"the {p} engines"] = [s for s in engines if s.precision == p]
         groups[f"{p} training"] = [s for s in training if s.precision == p]
     words = []

@@ -1,4 +1,4 @@
-"""The JSON that the page's script draws from: the view, joined and by index.
+"""The JSON that the page's script draws from: the comparison, joined and by index.
 
 Modules name their parent, layers their side, by position in the lists beside them; a layer
 carries its nodes. What belongs nowhere is not dropped: a node that no layer claims is listed
@@ -32,28 +32,28 @@ Counters = dict[tuple[str, str, str], dict[str, Any]]
 _FLOOR = ("flop", "bytes", "ns", "times", "limit")
 
 
-def build(view: Comparison) -> dict[str, Any]:
+def build(comparison: Comparison) -> dict[str, Any]:
     """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
-    sides = {s.key: i for i, s in enumerate(view.sides)}
-    counters = counted_rows(view)
-    layers = _layers(view, sides, counters)
-    loose = _nodes(view, layers)
-    modules = _modules(view, sides, counters)
+    sides = {s.key: i for i, s in enumerate(comparison.sides)}
+    counters = counted_rows(comparison)
+    layers = _layers(comparison, sides, counters)
+    loose = _nodes(comparison, layers)
+    modules = _modules(comparison, sides, counters)
     by_path: dict[str, int] = {}
-    for i, m in enumerate(view.modules):
+    for i, m in enumerate(comparison.modules):
         if m.kind == "module":
             by_path.setdefault(m.path, i)
     for module, node in loose:
         if modules:
             modules[by_path.get(module or "", 0)]["loose"].append(node)
-    shown = panels.panels(view)
+    shown = panels.panels(comparison)
     return {
         "sides": [
             {"label": s.label, "side": s.task, "doubt": "; ".join(doubts.series(s))}
-            for s in view.sides
+            for s in comparison.sides
         ],
         "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],
-        "first": panels.first(view, shown),
+        "first": panels.first(comparison, shown),
         "modules": modules,
         "layers": layers,
         "rules": RULES,
@@ -61,7 +61,9 @@ def build(view: Comparison) -> dict[str, Any]:
     }
 
 
-def _layers(view: Comparison, sides: Mapping[str, int], counters: Counters) -> list[dict[str, Any]]:
+def _layers(
+    comparison: Comparison, sides: Mapping[str, int], counters: Counters
+) -> list[dict[str, Any]]:
     return [
         {
             "side": sides.get(r.side),
@@ -82,18 +84,20 @@ def _layers(view: Comparison, sides: Mapping[str, int], counters: Counters) -> l
             "tactic": r.tactic,
             "nodes": [],
         }
-        for r in view.layers
+        for r in comparison.layers
     ]
 
 
 def _modules(
-    view: Comparison, sides: Mapping[str, int], counters: Counters
+    comparison: Comparison, sides: Mapping[str, int], counters: Counters
 ) -> list[dict[str, Any]]:
     ids: dict[str, int] = {}
-    for i, m in enumerate(view.modules):
+    for i, m in enumerate(comparison.modules):
         ids.setdefault(m.id, i)
     found: list[dict[str, Any]] = []
-    for i, (m, own) in enumerate(zip(view.modules, _layers_of_modules(view), strict=True)):
+    for i, (m, own) in enumerate(
+        zip(comparison.modules, _layers_of_modules(comparison), strict=True)
+    ):
         parent = ids.get(m.parent) if m.parent is not None else None
         is_module = m.kind == "module"
         found.append(
@@ -118,26 +122,26 @@ def _modules(
     return found
 
 
-def _layers_of_modules(view: Comparison) -> Iterator[list[int]]:
+def _layers_of_modules(comparison: Comparison) -> Iterator[list[int]]:
     """The layers of each row of `modules`, by position."""
-    layer_ids = {r.id: i for i, r in reversed(list(enumerate(view.layers)))}
+    layer_ids = {r.id: i for i, r in reversed(list(enumerate(comparison.layers)))}
     of_module: dict[str, list[int]] = defaultdict(list)
-    for i, r in enumerate(view.layers):
+    for i, r in enumerate(comparison.layers):
         for path in dict.fromkeys(r.modules):
             of_module[path].append(i)
     # A module with parts has its own operations in a block below it, and their layers there.
-    in_blocks = {p for m in view.modules if m.layers for p in m.members}
-    for m in view.modules:
+    in_blocks = {p for m in comparison.modules if m.layers for p in m.members}
+    for m in comparison.modules:
         own = [layer_ids[x] for x in m.layers if x in layer_ids]
         if m.kind == "module" and m.path not in in_blocks:
             own += of_module.get(m.path, [])
         yield list(dict.fromkeys(own))
 
 
-def counted_rows(view: Comparison) -> Counters:
+def counted_rows(comparison: Comparison) -> Counters:
     """Counters by side, kind (module, layer) and name, those of layers with their kernels."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
-    counters = view.counters
+    counters = comparison.counters
     for side in counters.sides if counters else ():
         by_id: dict[str, dict[str, Any]] = {}
         for r in side.rows:
@@ -178,19 +182,21 @@ def _digits(share: float | None) -> float | None:
     return float(f"{share:.9g}") if formatting.known(share) else share
 
 
-def _nodes(view: Comparison, layers: list[dict[str, Any]]) -> list[tuple[str | None, list[Any]]]:
+def _nodes(
+    comparison: Comparison, layers: list[dict[str, Any]]
+) -> list[tuple[str | None, list[Any]]]:
     """Give each layer its nodes, ``[name, op, status]``; return those that no layer has."""
-    facts = {(n.side, n.name): n for n in view.nodes}
+    facts = {(n.side, n.name): n for n in comparison.nodes}
     claimed: set[tuple[str, str]] = set()
     named: dict[tuple[str, str], int] = {}
-    for i, r in enumerate(view.layers):
+    for i, r in enumerate(comparison.layers):
         named.setdefault((r.side, r.layer), i)
         for name in r.nodes:
             n = facts.get((r.side, name))
             claimed.add((r.side, name))
             layers[i]["nodes"].append([name, n.op if n else None, n.status if n else None])
     loose = []
-    sides = {s.key: i for i, s in enumerate(view.sides)}
+    sides = {s.key: i for i, s in enumerate(comparison.sides)}
     for key, n in facts.items():
         if key in claimed:
             continue

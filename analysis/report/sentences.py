@@ -39,18 +39,18 @@ class _Sentence(NamedTuple):
     text: str
 
 
-def of(view: Comparison) -> list[Remark]:
+def of(comparison: Comparison) -> list[Remark]:
     """What the checks say: those that failed first, then those that could not be made, then the
     host side, then what adds up. What several sides have in common is said once."""
     sides: dict[_Sentence, list[str]] = {}
     wordings: dict[_Sentence, Wording] = {}
-    for side in view.sides:
+    for side in comparison.sides:
         for sentence, wording in _of_side(side):
             sides.setdefault(sentence, []).append(side.key)
             if wording is not None:
                 wordings[sentence] = wording
     remarks = [
-        Remark(_names(view, keys, s.check), s.check, s.text, s.tone, s.tabled)
+        Remark(_names(comparison, keys, s.check), s.check, s.text, s.tone, s.tabled)
         for s, keys in _joined(sides, wordings).items()
     ]
     return sorted(remarks, key=lambda s: (_ORDER.index(s.tone), s.check != "latency"))
@@ -105,12 +105,12 @@ def _range(wordings: Sequence[Wording]) -> str | None:
     return filled(wordings[0].form, figures)
 
 
-def _names(view: Comparison, keys: Sequence[str], check: str) -> str:
+def _names(comparison: Comparison, keys: Sequence[str], check: str) -> str:
     """The sides in words; of the host side only those count that were captured by nsys."""
-    hosts = [s.key for s in view.sides if s.host]
+    hosts = [s.key for s in comparison.sides if s.host]
     if check == HOST and len(hosts) > 1 and set(keys) == set(hosts):
         return "every side under nsys"
-    return panels.names(view, keys)
+    return panels.names(comparison, keys)
 
 
 _SOURCES = {

@@ -37,25 +37,27 @@ _PARITY = ("max_abs", "max_rel", "cosine", "top1", "random_weights")
 
 
 def summary(
-    view: Comparison, headline: Sequence[Sentence], not_as_left: Sequence[str] = ()
+    comparison: Comparison, headline: Sequence[Sentence], not_as_left: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The summary of a comparison; `not_as_left`: files that may not be the run's own."""
-    sides = view.sides
+    sides = comparison.sides
     document = {
         "schema_version": SCHEMA_VERSION,
-        "title": view.title,
-        "generated": view.generated,
+        "title": comparison.title,
+        "generated": comparison.generated,
         "headline": [h.text for h in headline],
         "engines": {f"{s.precision}.{s.backend}": _figures(s) for s in sides if s.task == "engine"},
         "eager": {f"{s.precision}.{s.phase}": _figures(s) for s in sides if s.task != "engine"},
-        "ratios": view.ratios,
-        "comparisons": answer.comparisons(view),
-        "facts": view.manifest.get("facts"),
-        "modules": _costs(view, ((m.path, m.costs) for m in view.modules if m.kind == "module")),
-        "kinds": _costs(view, ((k.name, k.costs) for k in view.kinds)),
-        "sweep": _sweep(view.sweep) if view.sweep is not None else None,
-        "counters": _counters(view.counters) if view.counters else {},
-        "unusable": [s for s in view.skipped if s.file],
+        "ratios": comparison.ratios,
+        "comparisons": answer.comparisons(comparison),
+        "facts": comparison.manifest.get("facts"),
+        "modules": _costs(
+            comparison, ((m.path, m.costs) for m in comparison.modules if m.kind == "module")
+        ),
+        "kinds": _costs(comparison, ((k.name, k.costs) for k in comparison.kinds)),
+        "sweep": _sweep(comparison.sweep) if comparison.sweep is not None else None,
+        "counters": _counters(comparison.counters) if comparison.counters else {},
+        "unusable": [s for s in comparison.skipped if s.file],
         "not_as_left": not_as_left,
     }
     return cast("dict[str, Any]", msgspec.to_builtins(document))
@@ -106,11 +108,11 @@ def _host(side: Side) -> dict[str, Any] | None:
 
 
 def _costs(
-    view: Comparison, rows: Iterable[tuple[str, Mapping[str, Cost]]]
+    comparison: Comparison, rows: Iterable[tuple[str, Mapping[str, Cost]]]
 ) -> dict[str, dict[str, Any]]:
     """Side key -> name -> own and shared time with the intervals of own, and of both together
     (upper)."""
-    by_side: dict[str, dict[str, Any]] = {s.key: {} for s in view.sides}
+    by_side: dict[str, dict[str, Any]] = {s.key: {} for s in comparison.sides}
     for name, costs in rows:
         for key, cost in costs.items():
             by_side[key][name] = _cost(cost)

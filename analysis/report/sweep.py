@@ -32,9 +32,9 @@ class Row(TypedDict):
     best: bool
 
 
-def section(view: Comparison) -> dict[str, Any] | None:
+def section(comparison: Comparison) -> dict[str, Any] | None:
     """Head, rows, sentences and notes as text; None where the run has no sweep."""
-    sweep = view.sweep
+    sweep = comparison.sweep
     if sweep is None:
         return None
     best = {(b.key, b.batch) for b in sweep.best}

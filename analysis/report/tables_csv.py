@@ -86,16 +86,16 @@ COUNTERS: Mapping[str, Callable[[CountedRow, CountedSide], Any]] = {
 }
 
 
-def layers(view: Comparison) -> str:
+def layers(comparison: Comparison) -> str:
     """Every engine layer."""
-    sides = {s.key: s for s in view.sides}
-    return _written(LAYERS, ((r, sides.get(r.side)) for r in view.layers))
+    sides = {s.key: s for s in comparison.sides}
+    return _written(LAYERS, ((r, sides.get(r.side)) for r in comparison.layers))
 
 
-def counters(view: Comparison) -> str:
+def counters(comparison: Comparison) -> str:
     """Every module, layer and kernel with counters; the heading alone where there are none (then
     the report has no such file)."""
-    sides = view.counters.sides if view.counters else ()
+    sides = comparison.counters.sides if comparison.counters else ()
     return _written(COUNTERS, ((r, s) for s in sides for r in s.rows))
 
 

@@ -37,7 +37,7 @@ def record(run: Run, step: str, *names: str, **more: Any) -> None:
 
 def all_used(run: Run, *sides: str) -> bool:
     """Whether these sides are all, and no file is listed as unusable."""
-    view = pipeline.analyse(run).view
+    view = pipeline.analyse(run).comparison
     left = [s for s in view.skipped if s.file]
     return [s.key for s in view.sides] == list(sides) and not left
 
@@ -73,7 +73,7 @@ def test_what_lies_beside_a_capture_and_is_of_another_is_not_used(
     (field,) = words
     assert listed["file"] == name and f'says of itself "{field}"' in listed["why"]
     assert "copy" in listed["fix"]
-    view = pipeline.analyse(made).view
+    view = pipeline.analyse(made).comparison
     if name.endswith("latency.json"):
         side = next(s for s in view.sides if s.task in name or s.backend in name)
         assert side.latency.median is None

@@ -84,7 +84,7 @@ def test_what_lies_beside_a_capture_is_unknown_where_it_cannot_be_read(
 
 def test_a_latency_that_cannot_be_read_is_null_and_the_operations_stay(made: Run) -> None:
     spoil(made.file("captures", "fp16.onnxruntime.latency.json"), "half")
-    engine = pipeline.analyse(made).view.sides[0]
+    engine = pipeline.analyse(made).comparison.sides[0]
     assert engine.latency.median is None and engine.operation_ns == 920_000
 
 
@@ -202,7 +202,7 @@ def test_counters_that_cannot_be_read_leave_those_of_other_captures(
     with pytest.raises(InputError, match=r"fp16\.tensorrt\.ncu\.csv"):
         counters.counters_of_run(counted)
     result = pipeline.analyse(counted)
-    (listed,) = [s for s in result.view.skipped if s.file]
+    (listed,) = [s for s in result.comparison.skipped if s.file]
     assert listed.what == "counters of fp16.tensorrt"
     assert listed.file == "captures/fp16.tensorrt.ncu.csv"
     sources = set(result.tables["counters"]["source"].to_pylist())
@@ -237,7 +237,7 @@ def test_a_page_of_ncu_that_lost_rows_is_unusable_and_not_of_another_plan(
     plan = {"schema_version": 1, "launches": [], "keys": 0, "replayed": 0, "reports": {}}
     write_json(page.with_name("fp16.tensorrt.ncu.plan.json"), {**plan, "chosen": []})
     result = pipeline.analyse(counted)
-    (listed,) = [s for s in result.view.skipped if s.file]
+    (listed,) = [s for s in result.comparison.skipped if s.file]
     assert listed.what == "counters of fp16.tensorrt" and "copy it again" in listed.fix.lower()
     assert listed.why.startswith(f"captures/fp16.tensorrt.ncu.csv: {why}")
     assert result.tables["counters"]["source"].unique().to_pylist() == ["fp32.tensorrt.ncu.csv"]
@@ -254,7 +254,7 @@ def test_numbers_of_mixed_locales_are_said_to_be_unknown(counted: Run) -> None:
             for i, value in enumerate(["0.25", "0,25", "1.234", "1,234"])
         )
     )
-    skipped = pipeline.analyse(counted).view.skipped
+    skipped = pipeline.analyse(counted).comparison.skipped
     (listed,) = [s for s in skipped if s.what == "some counters of fp16.tensorrt"]
     assert listed.why.startswith("2 numbers in fp16.tensorrt.ncu.csv") and listed.file is None
 
@@ -320,4 +320,4 @@ def test_engines_and_models_need_not_be_copied_with_a_run(made: Run) -> None:
 
 
 def said(made: Run) -> str:
-    return " ".join(s.why for s in pipeline.analyse(made).view.skipped)
+    return " ".join(s.why for s in pipeline.analyse(made).comparison.skipped)

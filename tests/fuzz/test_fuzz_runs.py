@@ -148,9 +148,9 @@ def _kept(function: Any) -> Any:
 def figures(run: Run) -> Any:
     """The summary of a run; the report is written as text too."""
     result = pipeline.analyse(run)
-    rendering.markdown(result.view).encode()
+    rendering.markdown(result.comparison).encode()
     json.dumps(result.record, allow_nan=False).encode()
-    made = rendering.summary(result.view)
+    made = rendering.summary(result.comparison)
     return json.loads(json.dumps(made, allow_nan=False))
 
 

@@ -104,7 +104,7 @@ def outcome(*arguments: object) -> int:
 
 def shown(run: Run) -> tuple[list[str], list[dict[str, Any]]]:
     """The keys of the sides, and what is listed of files; both reports can be written."""
-    view = pipeline.analyse(run).view
+    view = pipeline.analyse(run).comparison
     assert "Skipped" in rendering.markdown(view) and rendering.html(view)
     return [s.key for s in view.sides], [vars(s) for s in view.skipped if s.file]
 
