@@ -41,7 +41,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
             db.execute("begin")
             copy.run(write=out is not None)
             db.commit()
-    except sqlite3.Error as e:
+    except (sqlite3.Error, UnicodeDecodeError) as e:  # sqlite3 decodes its own messages
         number = _OF_WRITING.get(getattr(e, "sqlite_errorcode", 0))
         if number is not None:
             raise OSError(number, str(e)) from None

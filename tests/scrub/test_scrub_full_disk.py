@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
@@ -108,6 +109,19 @@ def test_a_damaged_capture_is_still_what_cannot_be_read(tmp_path: Path) -> None:
     path = capture(".sqlite", tmp_path)
     data = bytearray(path.read_bytes())
     data[4096 : 4096 + 2000] = bytes(2000)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=rf"^{path}: cannot be read"):
+        pipeline.scrub(path, tmp_path / "copy")
+
+
+def test_a_damaged_name_in_what_sqlite_says_is_no_traceback(tmp_path: Path) -> None:
+    """sqlite3 puts the name of a table with broken SQL into its message, and decodes that."""
+    path = tmp_path / "a.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT)")
+        database.commit()
+    name = b"CUPTI_ACTIVITY_KIND_KERNEL"
+    data = path.read_bytes().replace(b"CREATE TABLE", b"CREATE (((((").replace(name, b"\xff" * 26)
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"^{path}: cannot be read"):
         pipeline.scrub(path, tmp_path / "copy")
