@@ -24,7 +24,7 @@ from ..comparison import lead
 from ..model.comparison import Comparison, Cost
 from . import answer, bars, cells, contents, doubts, ledger, payload, roofline_plot
 from .headline import Sentence
-from .templates import FOLDER, compiled, environment
+from .templates import FOLDER, environment
 
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
@@ -44,7 +44,7 @@ def render(
     data = payload.build(comparison)
     variables = contents.of(comparison, headline)
     rows = [comparison.modules[i] for i in payload.visible_rows(data)]
-    template = compiled(_environment(), "page.html.j2")
+    template = _environment().get_template("page.html.j2")
     return template.render(
         **variables,
         timeline=timeline,

@@ -19,7 +19,7 @@ from .. import formatting
 from ..model.comparison import Comparison, ModuleRow
 from . import contents, ledger, manifest
 from .headline import Sentence
-from .templates import compiled, environment
+from .templates import environment
 
 MODULES_SHOWN = 150
 LAYERS_SHOWN = 40
@@ -31,7 +31,7 @@ _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `comparison` is escaped."""
-    template = compiled(_environment(), "report.md.j2")
+    template = _environment().get_template("report.md.j2")
     written = template.render(
         **contents.of(comparison, headline),
         ledger_notes={g.title: g.note for g in ledger.groups(comparison.sides) if g.note},

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .. import formatting
 from . import cells
@@ -42,15 +41,3 @@ def environment(**options: Any) -> Environment:
     }
     env.tests["known"] = formatting.known
     return env
-
-
-def compiled(env: Environment, name: str) -> Template:
-    """A template by its file's name. Its syntax tree is large and lives shortly: collecting
-    garbage meanwhile would walk all that was read of a run, and free nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return env.get_template(name)
-    finally:
-        if enabled:
-            gc.enable()
