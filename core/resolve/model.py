@@ -1,8 +1,11 @@
 """What goes into the resolver and what comes out; network.json.
 
 network.json is ``{"schema_version": 1, "layers": [{"index", "name", "kind", "inputs", "outputs",
-"node"}]}``: TensorRT's network as its parser left it. `index` is the number in
-``(Unnamed Layer* N)``; `node` is the ONNX node's name, or null where the writer did not know.
+"node"}], "tensors": {name: {"dtype": "float16", "shape": [1, 512, 768]}}}``: TensorRT's network as
+its parser left it. `index` is the number in ``(Unnamed Layer* N)``; `node` is the ONNX node's name,
+or null where the writer did not know. `tensors` are the network's inputs and what its layers write,
+with TensorRT's type by NumPy's name; null is unknown, a dimension that is null open; older files
+have none.
 """
 
 from __future__ import annotations
@@ -92,10 +95,19 @@ class NetworkLayer:
 
 
 @dataclass(frozen=True)
+class NetworkTensor:
+    """Type and shape of one tensor of TensorRT's network. A dimension that is None is open."""
+
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Network:
-    """network.json by layer index."""
+    """network.json: layers by index, tensors by name."""
 
     layers: Mapping[int, NetworkLayer] = field(default_factory=dict)
+    tensors: Mapping[str, NetworkTensor] = field(default_factory=dict)
 
 
 def load_network(path: Path) -> Network:
@@ -121,17 +133,19 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
             fix="build the engine again",
         )
     known = [_known(entry) for entry in document["layers"]]
-    network = forms.check({"layers": known}, _NetworkFile, file, "build the engine again")
+    read = {"layers": known, "tensors": document.get("tensors") or {}}
+    network = forms.check(read, _NetworkFile, file, "build the engine again")
     layers: dict[int, NetworkLayer] = {}
     for i, layer in enumerate(network.layers):
         if layer.index in layers:
             raise InputError(f"layers[{i}]: the index {layer.index} occurs twice", file=file)
         layers[layer.index] = layer
-    return Network(layers)
+    return Network(layers, network.tensors)
 
 
 class _NetworkFile(msgspec.Struct):
     layers: list[NetworkLayer]
+    tensors: dict[str, NetworkTensor]
 
 
 def _known(entry: Any) -> Any:

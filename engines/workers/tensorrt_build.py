@@ -5,7 +5,8 @@ through the API, so that every layer can be named and every warning counted. Run
 
 Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
 an empty one that is not kept), ``optimization_level``, ``compute_capability`` ("89"; RTX without a
-GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing can inspect).
+GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing can inspect),
+``remedy`` (what to do where the network that was parsed is not the model's).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import cuda_driver
 import gpu_memory
 import tensorrt_api as api
+import tensorrt_check
 import tensorrt_log_layers as log_layers
 import tensorrt_network as names
 from common import Job, WorkerError
@@ -99,11 +101,19 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     memory = None if options.get("compute_capability") else cuda_driver.memory()
     builder = _builder(trt, logger, memory)
     network, parser = _parse(trt, builder, logger, options["onnx"])
-    nodes = json.loads(Path(options["nodes"]).read_text(encoding="utf-8"))["nodes"]
+    document = json.loads(Path(options["nodes"]).read_text(encoding="utf-8"))
+    nodes, tensors = document["nodes"], names.tensors(network)
+    compared = tensorrt_check.require_same(
+        document,
+        tensors,
+        api.strongly_typed(trt),
+        f"{job['options'].get('backend', 'tensorrt')} {trt.__version__}",
+        options.get("remedy") or "export again with another --opset",
+    )
     layers = names.describe(network)
     names.assign_nodes(layers, nodes)
     renamed = names.rename(network, layers, nodes)
-    _write_json(options["network"], {"schema_version": 1, "layers": layers})
+    _write_json(options["network"], {"schema_version": 1, "layers": layers, "tensors": tensors})
     config = _config(trt, builder, network, job)
     started = time.perf_counter()
     with Sampler(cuda_driver.bus_id(), period=0.1) as sampler:
@@ -127,6 +137,7 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         "gpu": sampler.summary(),
         "network_layers": len(layers),
         "layers_renamed": renamed,
+        "tensors_compared": compared,
         "messages": logger.counted(),
     }
 

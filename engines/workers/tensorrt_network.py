@@ -1,4 +1,5 @@
-"""Names for TensorRT's network layers, and network.json: which layer is which ONNX node.
+"""Names for TensorRT's network layers, and network.json: which layer is which ONNX node, and the
+type and shape of every tensor.
 
 The parser names the layer that computes an ONNX node after the node, and leaves the helpers around
 it (casts, broadcasts, shape shuffles) with names of its own; TensorRT 8 also leaves Normalization
@@ -12,6 +13,8 @@ Standard library only; runs on Python 3.10.
 from __future__ import annotations
 
 from typing import Any
+
+from tensorrt_check import tensor_type
 
 
 def _tensors(layer: Any, side: str) -> list[str]:
@@ -35,6 +38,16 @@ def describe(network: Any) -> list[dict[str, Any]]:
             }
         )
     return layers
+
+
+def tensors(network: Any) -> dict[str, dict[str, Any]]:
+    """Type and shape of every input of the network and every tensor that a layer writes, by name,
+    as nodes.json has them: ``{"dtype": "float16", "shape": [1, 512, 768]}``."""
+    found = [network.get_input(i) for i in range(network.num_inputs)]
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        found += [layer.get_output(i) for i in range(layer.num_outputs)]
+    return {t.name: tensor_type(t) for t in found if t is not None}
 
 
 def assign_nodes(layers: list[dict[str, Any]], nodes: list[dict[str, Any]]) -> None:
