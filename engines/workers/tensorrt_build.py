@@ -28,7 +28,7 @@ from common import Job, WorkerError
 from nvml_sampler import Sampler
 
 
-def _parse(trt: Any, builder: Any, logger: Any, onnx: str) -> Any:
+def _parse(trt: Any, builder: Any, logger: Any, onnx: str, remedy: str) -> Any:
     flags = trt.NetworkDefinitionCreationFlag
     wanted = 0
     if hasattr(flags, "EXPLICIT_BATCH"):
@@ -39,11 +39,17 @@ def _parse(trt: Any, builder: Any, logger: Any, onnx: str) -> Any:
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(onnx):
         errors = [parser.get_error(i) for i in range(parser.num_errors)]
-        text = "; ".join(str(e.desc()) for e in errors) or "the parser gives no reason"
+        text = "; ".join(_said(e) for e in errors) or "the parser gives no reason"
         plugin = "plugin" in text.lower()
-        fix = "install or load the plugin" if plugin else "export the model again"
+        fix = "install or load the plugin" if plugin else remedy
         raise WorkerError(f"TensorRT cannot parse {onnx}: {text}", fix, 3 if plugin else 2)
     return network, parser  # the network needs its parser alive: it holds the weights
+
+
+def _said(error: Any) -> str:
+    """A parser's error, with the ONNX node where this version names it."""
+    node = error.node_name() if hasattr(error, "node_name") else ""
+    return f"{node}: {error.desc()}" if node else str(error.desc())
 
 
 def _config(trt: Any, builder: Any, network: Any, job: Job) -> Any:
@@ -100,7 +106,8 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     # A build for a named GPU needs none.
     memory = None if options.get("compute_capability") else cuda_driver.memory()
     builder = _builder(trt, logger, memory)
-    network, parser = _parse(trt, builder, logger, options["onnx"])
+    remedy = options.get("remedy") or "export again with another --opset"
+    network, parser = _parse(trt, builder, logger, options["onnx"], remedy)
     document = json.loads(Path(options["nodes"]).read_text(encoding="utf-8"))
     nodes, tensors = document["nodes"], names.tensors(network)
     compared = tensorrt_check.require_same(
@@ -108,7 +115,7 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         tensors,
         api.strongly_typed(trt),
         f"{job['options'].get('backend', 'tensorrt')} {trt.__version__}",
-        options.get("remedy") or "export again with another --opset",
+        remedy,
     )
     layers = names.describe(network)
     names.assign_nodes(layers, nodes)

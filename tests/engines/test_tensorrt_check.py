@@ -167,7 +167,8 @@ class Tensor:
     def __init__(self, name, shape): self.name, self.shape = name, tuple(shape)
 class Layer:
     num_inputs, num_outputs = 0, 1
-    def __init__(self, name, output): self.name, self.type, self.output = name, "LayerType.X", output
+    type = "LayerType.REDUCE"
+    def __init__(self, name, output): self.name, self.output = name, output
     def get_output(self, i): return self.output
 class Network:
     def __init__(self): self.layers, self.inputs = [], []
