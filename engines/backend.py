@@ -16,22 +16,17 @@ from typing import Any, ClassVar
 
 from ..core.errors import InputError, ToolMissing
 from ..core.run import Run
+from ..export import inference
+from ..export.inference import Unavailable
 
-# Name: "module:Class", imported when it is used. The order is that of preference.
+# Name: "module:Class", imported when it is used. The order is that of preference, and of
+# `export.inference.BACKENDS`, which says what of them is here.
 BACKENDS: dict[str, str] = {
     "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",
     "onnxruntime-cuda": "layerline.engines.onnxruntime_cuda_backend:OnnxRuntimeCudaBackend",
     "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
     "tensorrt-rtx": "layerline.engines.tensorrt_backend:TensorRTRTXBackend",
 }
-
-
-@dataclass(frozen=True)
-class Unavailable:
-    """Why a backend does not run here, and what to do about it."""
-
-    reason: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,9 @@ class Backend(ABC):
     builder: ClassVar[tuple[str, ...]] = ()
     threaded: ClassVar[bool] = False
 
-    @abstractmethod
     def unavailable(self) -> Unavailable | None:
         """None where this backend runs; cheap, imports no library and starts no process."""
+        return inference.unavailable(self.name)
 
     @abstractmethod
     def options(self, asked: BuildOptions) -> dict[str, Any]:
@@ -143,9 +138,7 @@ class Backend(ABC):
 
 def load(name: str) -> Backend:
     """The backend of this name; InputError for an unknown one."""
-    if name not in BACKENDS:
-        raise InputError(f"no backend {name!r}", fix=f"known are {', '.join(BACKENDS)}")
-    module, cls = BACKENDS[name].split(":")
+    module, cls = BACKENDS[inference.known(name)].split(":")
     backend: Backend = getattr(importlib.import_module(module), cls)()
     return backend
 
@@ -202,13 +195,6 @@ def nodes_path(run: Run, precision: str) -> Path:
 def inputs_path(run: Run) -> Path:
     """The inputs that every side is given."""
     return run.file("export", "inputs.npz")
-
-
-def no_gpu() -> Unavailable | None:
-    """None where a driver shows an NVIDIA GPU (Linux, WSL); needs no library and no process."""
-    if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
-        return None
-    return Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
 
 
 def gpu_models() -> list[str]:

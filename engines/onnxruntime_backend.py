@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from . import layers, onnxruntime_graph
 from .backend import (
     Backend,
     BuildOptions,
-    Unavailable,
     Worker,
     check_options,
     inputs_path,
@@ -46,13 +44,6 @@ class OnnxRuntimeBackend(Backend):
     threaded = True
     distributions: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
     providers: ClassVar[tuple[str, ...]] = (onnxruntime_graph.CPU,)
-
-    def unavailable(self) -> Unavailable | None:
-        if importlib.util.find_spec("onnxruntime") is None:
-            return Unavailable("onnxruntime is not installed", 'pip install "layerline[cpu]"')
-        if importlib.util.find_spec("onnx") is None:
-            return Unavailable("onnx is not installed", 'pip install "layerline[model]"')
-        return None
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         check_options(self, asked)

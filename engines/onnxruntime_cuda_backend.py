@@ -7,7 +7,6 @@ them: they are listed in build.json.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,13 +16,11 @@ from typing import Any
 from ..core.cli.progress import log
 from ..core.run import Run
 from . import onnxruntime_graph
-from .backend import BuildOptions, Unavailable, Worker, gpu_models, no_gpu
+from .backend import BuildOptions, Worker, gpu_models
 from .layers import EngineLayer
 from .onnxruntime_backend import WORKERS, OnnxRuntimeBackend
 
 CUDA = "CUDAExecutionProvider"
-PROVIDER = "libonnxruntime_providers_cuda.so"
-INSTALL = 'pip uninstall onnxruntime, then pip install "layerline[gpu]"'
 # Products that cuBLAS and cuDNN may compute in TF32 where the provider allows it
 # (onnxruntime/core/providers/cuda/cuda_execution_provider_info.h: use_tf32).
 _PRODUCTS = frozenset(
@@ -44,15 +41,6 @@ class OnnxRuntimeCudaBackend(OnnxRuntimeBackend):
     trace_suffix = ".trace.profile.json"
     distributions = ("onnxruntime-gpu",)
     providers = (CUDA, onnxruntime_graph.CPU)
-
-    def unavailable(self) -> Unavailable | None:
-        spec = importlib.util.find_spec("onnxruntime")
-        if spec is None:
-            return Unavailable("onnxruntime-gpu is not installed", 'pip install "layerline[gpu]"')
-        folders = spec.submodule_search_locations or ()
-        if not any(Path(folder, "capi", PROVIDER).exists() for folder in folders):
-            return Unavailable("the onnxruntime that is installed has no CUDA provider", INSTALL)
-        return super().unavailable() or no_gpu()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         options = super().options(asked)

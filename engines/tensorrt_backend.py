@@ -7,14 +7,10 @@ thing to know here is where precision comes from, which decides the ONNX file th
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,17 +21,15 @@ from ..core.machine import state
 from ..core.resolve import Network, RawLayer, load_network
 from ..core.run import Run
 from ..core.tensor_types import joined, precision_of
-from ..core.tool_commands import words
+from ..export import inference
 from . import layers
 from .backend import (
     Backend,
     BuildOptions,
-    Unavailable,
     Worker,
     check_options,
     gpu_models,
     inputs_path,
-    no_gpu,
     nodes_path,
 )
 from .launch import call, job, shell_line
@@ -55,28 +49,6 @@ class TensorRTBackend(Backend):
     traceable = True
     takes_engines = True
     builder: ClassVar[tuple[str, ...]] = ("workspace_mib", "timing_cache")
-    module = "tensorrt"
-    distribution = "tensorrt"
-
-    def _python(self) -> list[str]:
-        return words("TRT_PYTHON") or [sys.executable]
-
-    def unavailable(self) -> Unavailable | None:
-        if not words("TRT_PYTHON") and importlib.util.find_spec(self.module) is None:
-            return Unavailable(
-                f"{self.module} is not installed",
-                f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",
-            )
-        return self._no_python() or self._no_gpu()
-
-    def _no_python(self) -> Unavailable | None:
-        python = self._python()[0]
-        if shutil.which(python) is None:
-            return Unavailable(f"TRT_PYTHON={python} is not there", "name an interpreter that is")
-        return None
-
-    def _no_gpu(self) -> Unavailable | None:
-        return no_gpu()
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         check_options(self, asked)
@@ -93,13 +65,13 @@ class TensorRTBackend(Backend):
         }
 
     def _version(self) -> str:
-        if missing := self._no_python():
+        if missing := inference.no_tensorrt_python():
             raise ToolMissing(missing.reason, fix=missing.remedy)
-        version = _distribution_version(tuple(self._python()), self.distribution)
+        version = inference.tensorrt_version(self.name)
         if version is None:
             raise ToolMissing(
-                f"{shlex.join(self._python())} has no {self.distribution}",
-                fix=f"pip install {self.distribution}, or TRT_PYTHON=an interpreter that has it",
+                f"{shlex.join(inference.tensorrt_python())} has no {self.name}",
+                fix=f"pip install {self.name}, or TRT_PYTHON=an interpreter that has it",
             )
         return version
 
@@ -112,7 +84,7 @@ class TensorRTBackend(Backend):
         return run.file("export", f"{typed}.onnx")
 
     def worker(self) -> Worker:
-        return Worker((*self._python(), str(WORKERS / "tensorrt_worker.py")))
+        return Worker((*inference.tensorrt_python(), str(WORKERS / "tensorrt_worker.py")))
 
     def job_options(self, run: Run, precision: str) -> dict[str, Any]:
         return {"backend": self.name}
@@ -245,21 +217,9 @@ class TensorRTRTXBackend(TensorRTBackend):
 
     name = "tensorrt-rtx"
     builder = (*TensorRTBackend.builder, "compute_capability")
-    module = "tensorrt_rtx"
-    distribution = "tensorrt-rtx"
-
-    def _no_gpu(self) -> Unavailable | None:
-        return None  # it builds here for another machine's GPU; the worker needs one to run
 
     def strongly_typed(self) -> bool:
         return True
-
-
-@cache
-def _distribution_version(python: tuple[str, ...], distribution: str) -> str | None:
-    code = f"import importlib.metadata as m; print(m.version({distribution!r}))"
-    done = subprocess.run([*python, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def engine_layers(inspector: Mapping[str, Any]) -> list[EngineLayer]:

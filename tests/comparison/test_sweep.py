@@ -22,9 +22,8 @@ from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import Run
 from layerline.core.stats import Estimate
 from layerline.core.sweep import Sweep
-from layerline.engines import backend as backends
-from layerline.engines import onnxruntime_cuda_backend
 from layerline.engines.onnxruntime_backend import OnnxRuntimeBackend
+from layerline.export import inference
 from layerline.export.command import export
 from layerline.profile.sweep import measure
 from layerline.profile.sweep.command import _engines, sweep
@@ -266,8 +265,8 @@ def test_what_is_valid_is_not_made_again_and_stays_in_the_file(swept: Path) -> N
 def test_a_backend_that_is_missing_is_listed_and_the_others_are_measured(
     swept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = backends.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
-    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: gone)
+    gone = inference.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
+    monkeypatch.setattr(inference, "no_gpu", lambda: gone)
     result = invoke(swept, "3", backend="onnxruntime,onnxruntime-cuda")
     assert result.exit_code == 0, result.exception
     found = document(swept)

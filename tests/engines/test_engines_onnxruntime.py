@@ -20,6 +20,7 @@ from layerline.engines import backend as backends
 from layerline.engines import onnxruntime_graph
 from layerline.engines.command import engines
 from layerline.engines.onnxruntime_backend import LEVELS, OnnxRuntimeBackend
+from layerline.export import inference
 
 pytest.importorskip("onnxruntime")
 
@@ -184,7 +185,7 @@ def test_missing_library_is_exit_3_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
-    why = backends.Unavailable("onnxruntime is not installed", "pip install it")
+    why = inference.Unavailable("onnxruntime is not installed", "pip install it")
     monkeypatch.setattr(OnnxRuntimeBackend, "unavailable", lambda self: why)
     result = invoke(path, "--precision", "fp32", "--backend", "onnxruntime")
     assert isinstance(result.exception, ToolMissing)

@@ -14,6 +14,7 @@ from layerline.core.errors import InputError
 from layerline.core.files import write_json
 from layerline.core.run import Run
 from layerline.engines import command, tensorrt_backend
+from layerline.export import inference
 from layerline.profile.engine import measure, rebuild
 
 INSPECTED = {"Layers": ["m_fc/Gemm_matrix_multiply", "(Unnamed Layer* 4) [Normalization]"]}
@@ -28,7 +29,7 @@ NODES = [
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An exported run on a machine with TensorRT 8.6, whose worker is replaced by its answer."""
     monkeypatch.setenv("TRT_PYTHON", sys.executable)
-    monkeypatch.setattr(tensorrt_backend, "_distribution_version", lambda *_: "8.6.0")
+    monkeypatch.setattr(inference, "distribution_version", lambda *_: "8.6.0")
     monkeypatch.setattr(tensorrt_backend.TensorRTBackend, "unavailable", lambda _: None)
     asked: list[Any] = []
 

@@ -27,6 +27,7 @@ from layerline.engines import onnxruntime_cuda_backend
 from layerline.engines.command import engines
 from layerline.engines.layers import EngineLayer
 from layerline.engines.onnxruntime_cuda_backend import OnnxRuntimeCudaBackend
+from layerline.export import inference
 
 WORKERS = Path(launch_module.__file__).parent / "workers"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -58,8 +59,8 @@ def test_it_is_a_backend_by_its_name() -> None:
 
 def test_wheel_without_the_provider_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: None)
-    monkeypatch.setattr(onnxruntime_cuda_backend, "PROVIDER", "libnot_there.so")
+    monkeypatch.setattr(inference, "no_gpu", lambda: None)
+    monkeypatch.setattr(inference, "CUDA_PROVIDER", "libnot_there.so")
     why = OnnxRuntimeCudaBackend().unavailable()
     assert why is not None
     assert "no CUDA provider" in why.reason
@@ -69,9 +70,9 @@ def test_wheel_without_the_provider_names_the_remedy(monkeypatch: pytest.MonkeyP
 def test_machine_without_a_gpu_is_exit_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    monkeypatch.setattr(onnxruntime_cuda_backend, "PROVIDER", "_pybind_state.py")
-    gone = backends.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
-    monkeypatch.setattr(onnxruntime_cuda_backend, "no_gpu", lambda: gone)
+    monkeypatch.setattr(inference, "CUDA_PROVIDER", "_pybind_state.py")
+    gone = inference.Unavailable("no NVIDIA GPU here", "run this stage on a machine with a GPU")
+    monkeypatch.setattr(inference, "no_gpu", lambda: gone)
     path = write_run(tmp_path / "run", ("fp32",))
     command = ["--run", str(path), "--precision", "fp32", "--backend", "onnxruntime-cuda"]
     result = CliRunner().invoke(engines, command)

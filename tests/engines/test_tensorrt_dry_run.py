@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from layerline.core.cli.command import cli
 from layerline.core.files import write_json
-from layerline.engines import tensorrt_backend
+from layerline.export import inference
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run with a TensorRT 8.6 engine that says it is there, and an interpreter that has it."""
     monkeypatch.setenv("TRT_PYTHON", sys.executable)
     monkeypatch.setenv("NSYS", f"{sys.executable} nsys")
-    monkeypatch.setattr(tensorrt_backend, "_distribution_version", lambda *_: "8.6.0")
+    monkeypatch.setattr(inference, "distribution_version", lambda *_: "8.6.0")
     write_json(tmp_path / "run/manifests/version.json", {"schema_version": 1})
     write_json(tmp_path / "run/engines/fp16.tensorrt.build.json", {"options": {}})
     (tmp_path / "run/engines/fp16.tensorrt.engine").write_bytes(b"engine")
