@@ -44,7 +44,7 @@ $(STAMP): requirements.lock requirements-cuda.lock pyproject.toml
 	@touch $@
 
 export: $(STAMP) ## the model as ONNX, every node named after its module
-	$(BIN)/layerline export --run '$(RUN)' --model '$(MODEL)' --precision '$(precisions)' --batch $(BATCH) --seq $(SEQ)
+	$(BIN)/layerline export --run '$(RUN)' --model '$(MODEL)' --precision '$(precisions)' --batch $(BATCH) --seq $(SEQ) $(if $(BACKEND),--backend '$(BACKEND)')
 
 engines: export ## inference engines, with their layers resolved to nodes and modules
 	$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')

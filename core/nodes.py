@@ -1,15 +1,17 @@
 """nodes.json: every ONNX node, the module it came from, and the graph they form.
 
-``{"schema_version": 1, "model": str, "inputs": [...], "outputs": [...],
+``{"schema_version": 1, "model": str, "opset": 18, "inputs": [...], "outputs": [...],
 "aliases": {path: [other paths]}, "initializers": [...],
 "tensors": {name: {"dtype": "float16", "shape": [1, 512, 768]}},
+"attributes": {node: {"reduction": "add"}},
 "nodes": [{"name", "op", "module", "module_class", "inputs", "outputs", "source"}]}``
 
 `name` is ``module.path/OpType[_n]``; unique, also after ``.`` and ``*`` become ``_``. The root
 module's path is the empty string, its nodes are named ``/OpType``. Only `schema_version` and
 `nodes` with name, op, module, inputs and outputs are required. `module` null means that the
 writer did not know; the exporter never writes that. A tensor that is not in `tensors` has an
-unknown type or shape, a dimension that is null is open; older files have no `tensors`.
+unknown type or shape, a dimension that is null is open; older files have no `tensors`. `attributes`
+are those of nodes that are a number or text; older files have none, and no `opset`.
 """
 
 from __future__ import annotations

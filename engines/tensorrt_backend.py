@@ -22,7 +22,7 @@ from ..core.resolve import Network, RawLayer, load_network
 from ..core.run import Run
 from ..core.tensor_types import joined, precision_of
 from ..export import inference
-from . import layers
+from . import layers, opset_faults
 from .backend import (
     Backend,
     BuildOptions,
@@ -117,12 +117,15 @@ class TensorRTBackend(Backend):
         self, run: Run, precision: str, options: Mapping[str, Any], network: Path
     ) -> dict[str, Any]:
         """The worker's options for a build."""
+        nodes_file = self.nodes(run, precision)
+        document = read_json(nodes_file) if nodes_file.exists() else {}
         return {
             **options,
             **self.job_options(run, precision),
             "onnx": str(self.source(run, precision)),
             "nodes": str(self.nodes(run, precision)),
             "network": str(network),
+            "remedy": opset_faults.remedy(document, self.name, str(options["version"])),
         }
 
     def _job(
@@ -139,6 +142,8 @@ class TensorRTBackend(Backend):
     def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
         engine, network = self.engine(run, precision), self.network(run, precision)
         inspector = self.inspector(run, precision)
+        document = read_json(self.nodes(run, precision))
+        opset_faults.require_none(document, self.name, str(options["version"]))
         with (
             replacing(engine) as new_engine,
             replacing(network) as new_network,

@@ -11,7 +11,7 @@ from ..core.cli.options import FilePath, Finite, listed
 from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.run import open_run
-from . import opsets, overrides
+from . import inference, opsets, overrides
 from .models import onnx_precision
 from .source import Request, builtin_names
 from .stage import FILES, Options, Stage
@@ -38,7 +38,15 @@ DEFAULT = "fp32,fp16"
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--seq", type=click.IntRange(min=1), default=128, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--opset", type=int, default=18, show_default=True, help="17, 18 or 20.")
+@click.option(
+    "--opset",
+    type=int,
+    help="17, 18 or 20.  [default: what the backend computes as ONNX means it]",
+)
+@click.option(
+    "--backend",
+    help="What the engines will be built with, for --opset.  [default: the first that runs]",
+)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
 @click.option("--dynamic", multiple=True, metavar="batch,seq", help="Axes left open.")
 @click.option("--revision", help="Of a hub model.")
@@ -60,7 +68,8 @@ DEFAULT = "fp32,fp16"
 def export(
     run_path: Path,
     precisions: tuple[str, ...],
-    opset: int,
+    opset: int | None,
+    backend: str | None,
     settings: tuple[str, ...],
     dynamic: tuple[str, ...],
     tolerance: float,
@@ -73,17 +82,26 @@ def export(
     Writes RUN/export: an ONNX file per precision, nodes.json, model.json, inputs.npz and
     parity.json (ONNX Runtime against eager fp32 on the same tokens). What is valid is kept.
     """
-    opsets.check_offered(opset)
+    if opset is not None:
+        opsets.check_offered(opset)
+    library = _library(backend)
     request = Request(settings=overrides.split(settings), dynamic=_axes(dynamic), **asked)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
-    stage = Stage(
-        open_run(run_path, create=True),
-        request,
-        Options(opset, tolerance, external_above, verbose),
-    )
+    run = open_run(run_path, create=True)
+    choices = (opset,) if opset is not None else opsets.computed_by(*library)
+    stages = [Stage(run, request, Options(n, tolerance, external_above, verbose)) for n in choices]
+    # An export that is there already is kept where the backend computes its opset.
+    stage = next((s for s in stages if s.model_step().valid()), stages[0])
     ran = stage.export([p for p in FILES if p in wanted])
     if not ran:
         log(f"{run_path}: the export is up to date")
+
+
+def _library(backend: str | None) -> tuple[str, str | None]:
+    """The backend asked for, or the first that runs here, and its version of TensorRT."""
+    here = (name for name in inference.BACKENDS if inference.unavailable(name) is None)
+    name = inference.known(backend) if backend else next(here, "onnxruntime")
+    return name, inference.tensorrt_version(name)
 
 
 def _axes(texts: tuple[str, ...]) -> tuple[str, ...]:

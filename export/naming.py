@@ -251,6 +251,7 @@ def nodes_json(
     return {
         "schema_version": SCHEMA_VERSION,
         "model": model_name,
+        "opset": model.graph.opset_imports.get(""),
         # Before IR version 4 weights were inputs as well.
         "inputs": [v.name for v in model.graph.inputs if v.name not in weights],
         "outputs": [v.name for v in model.graph.outputs],

@@ -106,6 +106,7 @@ def export(
     naming.strip_metadata(graph)
     document = naming.document(name, graph, named, tree)
     document["tensors"] = tensors(graph)
+    document["attributes"] = attributes(graph)
     written = {t for n in document["nodes"] for t in n["outputs"] if t}
     facts["tensors_without_shape"] = len(written - document["tensors"].keys())
     return Exported(graph, document, facts)
@@ -151,6 +152,20 @@ def tensors(model: Any) -> dict[str, dict[str, Any]]:
         for v in _values(model)
         if v.shape is not None and v.dtype is not None
     }
+
+
+def attributes(model: Any) -> dict[str, dict[str, int | str]]:
+    """``{node: {"reduction": "add"}}``: the attributes of named nodes that are a number or text."""
+    kinds = {"INT": "as_int", "STRING": "as_string"}
+    found = {
+        node.name: {
+            name: getattr(attribute, kinds[attribute.type.name])()
+            for name, attribute in node.attributes.items()
+            if attribute.type.name in kinds and not attribute.is_ref()
+        }
+        for node in all_nodes(model.graph)
+    }
+    return {name: values for name, values in found.items() if values}
 
 
 def _values(model: Any) -> Iterator[Any]:

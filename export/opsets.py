@@ -1,10 +1,12 @@
-"""ONNX opsets: which are offered, and the way from 18 down to 17.
+"""ONNX opsets: which are offered, which an engine's builder computes rightly, and the way from 18
+down to 17.
 
 torch's exporter writes 18 and newer; asked for less, it converts and, where that fails, quietly
 keeps 18. ONNX's own converter has no way down for Split and leaves attributes that opset 17 does
 not know, and it drops metadata. So nodes are named at opset 18 and changed here, one by one,
 against the schemas of both opsets; what has no equal in 17 is refused.
-Source of the formulas: onnx/docs/Changelog.md, version 18 of the default domain.
+Source of the formulas: onnx/docs/Changelog.md, version 18 of the default domain. What the builders
+make of opsets: docs/opsets.md.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from ..core.errors import InputError
 from .naming import all_nodes
 
 OFFERED = (17, 18, 20)
+KNOWS_18 = 10  # the first TensorRT that reads what opset 18 changed
 _NATIVE = 18  # the lowest that torch's exporter writes
 # Changed in 18 by what was added only: without the additions the node means the same in 17.
 _EXTENDED = {"Pad", "ScatterElements", "ScatterND"}
@@ -35,6 +38,22 @@ def check_offered(opset: int) -> None:
         f"opset {opset} is not offered: {why}",
         fix=f"choose from {', '.join(map(str, OFFERED))}",
     )
+
+
+def computed_by(backend: str, version: str | None) -> tuple[int, ...]:
+    """The opsets of `OFFERED` that a backend parses as ONNX means them, the best first.
+
+    `version` of TensorRT; None is not known, and then the opset that all versions parse.
+    """
+    if backend == "tensorrt" and (version is None or major(version) < KNOWS_18):
+        return (17,)
+    return (18, 17, 20)
+
+
+def major(version: str) -> int:
+    """The first number of a version, 8 of 8.6.1; 0 where it begins with none."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 0
 
 
 def native(opset: int) -> int:
@@ -74,7 +93,8 @@ def lower_to_17(model: Any) -> int:
 
 def _refuse(node: Any, why: str) -> NoReturn:
     raise InputError(
-        f"{node.name}: opset 17 has no {node.op_type} like this ({why})", fix="use --opset 18"
+        f"{node.name}: opset 17 has no {node.op_type} like this ({why})",
+        fix="use --opset 18 with TensorRT 10 or newer, or ONNX Runtime",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from layerline.core.cli.command import cli
+from layerline.core.errors import InputError
 
 PRECISIONS = ("fp32", "tf32", "fp16")
 
@@ -68,6 +70,16 @@ def test_every_layer_of_the_network_has_its_node(built: Path, precision: str) ->
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_tensor_of_the_network_is_the_one_of_the_file(built: Path, precision: str) -> None:
+    source = "fp16" if precision == "fp16" else "fp32"
+    document = json.loads((built / f"export/{source}.nodes.json").read_text())
+    tensors = read(built, precision, "network")["tensors"]
+    written = [t for n in document["nodes"] for t in n["outputs"] if t]
+    assert {t: tensors[t] for t in written} == {t: document["tensors"][t] for t in written}
+    assert read(built, precision, "build")["tensors_compared"] > len(written) > 50
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_layer_of_the_engine_has_its_modules(built: Path, precision: str) -> None:
     layers = read(built, precision, "layers")["layers"]
     assert len(layers) > 10
@@ -105,3 +117,20 @@ def test_for_the_gpu_of_a_machine_without_one_is_a_missing_device(built: Path) -
     with pytest.raises(SystemExit) as e:
         main(["engines", "--run", str(built), "--backend", "tensorrt-rtx", "--precision", "fp32"])
     assert e.value.code == 3
+
+
+def test_a_network_that_is_not_the_files_is_not_built(built: Path, tmp_path: Path) -> None:
+    """The file's nodes.json says another shape than the parser finds: as if it had misread it."""
+    run = tmp_path / "run"
+    shutil.copytree(built, run)
+    path = run / "export/fp32.nodes.json"
+    document = json.loads(path.read_text())
+    node = next(n for n in document["nodes"] if n["op"] == "LayerNormalization")
+    document["tensors"][node["outputs"][0]]["shape"] = [1, 1, 1]
+    path.write_text(json.dumps(document))
+    arguments = ["engines", "--run", str(run), "--backend", "tensorrt-rtx", "--precision", "fp32"]
+    done = CliRunner().invoke(cli, [*arguments, "--compute-capability", "89"])
+    assert isinstance(done.exception, InputError)
+    assert f"{node['name']} (module {node['module']})" in done.exception.line()
+    assert "instead of [1, 1, 1]" in done.exception.line()
+    assert str(done.exception.fix).startswith("export again with --opset 17")
