@@ -214,14 +214,34 @@ class Ncu(Document, kw_only=True):
     planned: Count | None = None
 
 
-class Accuracy(Document, kw_only=True):
-    """How far an engine's outputs are from those of the reference."""
+class Agreement(Struct, kw_only=True):
+    """How far outputs are from those of the reference. `constant`: the one value of all entries,
+    where the reference has several; `nonfinite`, `reference_nonfinite`: how many entries are NaN
+    or infinite on one side alone, and in the reference; `positions`: of top-1."""
 
     max_abs: Amount | None = None
     max_rel: Amount | None = None
     cosine: Number | None = None
     top1: Share | None = None
+    nonfinite: Count | None = None
+    reference_nonfinite: Count | None = None
+    constant: Number | None = None
+    positions: Count | None = None
+
+
+class AccuracyLimits(Struct, kw_only=True):
+    """What agreement was asked for."""
+
+    cosine: Number | None = None
+    top1: Share | None = None
+
+
+class Accuracy(Agreement, Document, kw_only=True):
+    """How far an engine's outputs are from those of the reference: the worst of all, and each."""
+
     reference: str | None = None
+    outputs: dict[str, Agreement] = {}
+    limits: AccuracyLimits = field(default_factory=AccuracyLimits)
 
 
 class Rebuild(Document, kw_only=True):
