@@ -10,12 +10,12 @@ from typing import Any
 import click
 
 from ..core import documents
+from ..core.accuracy.limits import Asked, judge
 from ..core.capture_names import TORCH_TASKS, Task
+from ..core.cli.accuracy_limits import asked, limit_options
 from ..core.cli.options import listed, no_use
-from ..core.cli.parity import asked, limit_options
 from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, ToolMissing
-from ..core.parity import Asked, judge
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options

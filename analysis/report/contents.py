@@ -36,6 +36,7 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         "headline": headline,
         "labels": {s.key: s.label for s in comparison.sides},
         "doubts": unsettled,
+        "wrong": {s.key: doubts.outputs(s) for s in comparison.sides if s.wrong},
         "comparisons": comparisons,
         "comparison_table": answer.table(comparisons),
         "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(comparison)],

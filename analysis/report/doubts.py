@@ -30,16 +30,14 @@ def precision_in_full(side: Side) -> str:
 
 
 def outputs(side: Side) -> str:
-    """What is wrong with an engine's outputs; empty where nothing is."""
-    wrong = lead.wrong_outputs(side)
-    if wrong is None:
+    """That an engine computes something else than eager, or that it is unknown whether it does;
+    empty where it is known to compute the same, and where nothing was compared."""
+    verdict = side.outputs
+    if verdict is None or verdict.ok:
         return ""
-    measure, value = wrong
-    return {
-        "nonfinite": f"{value:,} values are NaN or infinite",
-        "cosine": f"cosine {value:.3g}",
-        "top1": f"top-1 agreement {formatting.percent(value)}",
-    }[measure]
+    if verdict.wrong:
+        return f"does not compute what eager does: {verdict.why}"
+    return f"unknown whether it computes what eager does: {verdict.why}"
 
 
 def series(side: Side) -> list[str]:
@@ -59,6 +57,7 @@ def of_sides(over: Side | None, under: Side | None) -> list[str]:
     notes = [precision(under)] if under else []
     if over and (lack := precision(over)):
         notes.append(f"{over.label}: {lack}")
+    notes += [f"{s.label}: {said}" for s in (under, over) if s and (said := outputs(s))]
     unsettled = [s.label for s in (under, over) if s and lead.faults(s)]
     if unsettled:
         notes.append(f"not settled: {', '.join(unsettled)}")

@@ -49,7 +49,12 @@ def build(comparison: Comparison) -> dict[str, Any]:
     shown = panels.panels(comparison)
     return {
         "sides": [
-            {"label": s.label, "side": s.task, "doubt": "; ".join(doubts.series(s))}
+            {
+                "label": s.label,
+                "side": s.task,
+                "doubt": "; ".join(doubts.series(s)),
+                **({"wrong": doubts.outputs(s)} if s.wrong else {}),
+            }
             for s in comparison.sides
         ],
         "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...core import documents, machine
+from ...core.accuracy.limits import Limits
 from ...core.capture_names import CaptureName
 from ...core.cli.progress import progress
 from ...core.errors import InputError
 from ...core.files import replacing, sha256, sha256_of, write_json
-from ...core.parity import Limits
 from ...core.run import Run
 from ...core.series import of_processes, sizes
 from ...engines import launch

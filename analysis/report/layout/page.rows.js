@@ -42,8 +42,8 @@ function boundOf(w) {
   const of = w.peak ? `, ${percent(w.peak[1])}${w.peak[0] === w.bound ? "" : ` of ${w.peak[0]}`}` : "";
   return el("small", { class: `b-${w.bound || "unknown"}` }, `${w.bound || "unknown"}${of}`);
 }
-function costCell(c, w) {
-  const cell = el("td", { class: "cost", role: "gridcell", title: costExact(c) + (w ? `. ${w.text}` : "") }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
+function costCell(c, w, grey) {
+  const cell = el("td", { class: grey ? "cost wrong" : "cost", role: "gridcell", title: costExact(c) + (w ? `. ${w.text}` : "") }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
   if (c && known(c[0])) {
     const all = whole(c);
     const width = known(c[4]) && all > 0 ? Math.min(100, 100 * c[4]) : 0;

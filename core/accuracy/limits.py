@@ -39,13 +39,17 @@ class Asked:
     def limits(self, precision: str, recorded: Mapping[str, Any] | None = None) -> Limits:
         """The limits of a precision: what was asked for, else what was `recorded` with the
         figures, else the default (of a precision that has none, fp32's)."""
-        default = LIMITS.get(precision, LIMITS["fp32"])._asdict() | dict(recorded or {})
+        known = {k: v for k, v in (recorded or {}).items() if v is not None}
+        default = LIMITS.get(precision, LIMITS["fp32"])._asdict() | known
         given = {"cosine": self.cosine, "top1": self.top1}
         return Limits(**{k: v.get(precision, v.get("", default[k])) for k, v in given.items()})
 
     def as_json(self) -> dict[str, Any]:
         """For a manifest; empty where nothing was asked for."""
         return {k: dict(v) for k, v in vars(self).items() if v}
+
+
+DEFAULTS = Asked()
 
 
 @dataclass(frozen=True)

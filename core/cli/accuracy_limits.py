@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from ..accuracy.limits import LIMITS, Asked
 from ..capture_names import PRECISIONS
-from ..parity import LIMITS, Asked
 from .options import listed
 
 
