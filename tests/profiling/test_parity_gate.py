@@ -13,7 +13,9 @@ from click.testing import CliRunner
 from engine_models import TOKENS, reference, weights, write_run
 from onnx import numpy_helper
 
+from layerline.analysis.commands.compare import compare as compare_runs
 from layerline.analysis.commands.report import report
+from layerline.analysis.comparison.runs import load
 from layerline.core import files
 from layerline.core.accuracy.limits import FEWEST_POSITIONS, LIMITS, Asked, Limits, judge
 from layerline.core.run import open_run
@@ -172,3 +174,22 @@ def test_limits_are_those_asked_for_then_those_recorded_then_the_defaults() -> N
     assert asked.limits("bf16") == Limits(LIMITS["bf16"].cosine, 0.25)
     assert Asked().limits("fp16", {"cosine": 0.1}) == Limits(0.1, LIMITS["fp16"].top1)
     assert Asked().limits("int8") == LIMITS["fp32"]
+
+
+def test_two_runs_are_not_compared_by_a_wrong_engine(tmp_path: Path) -> None:
+    figures = {"latency_median_ns": 100, "latency_low_ns": 99, "latency_high_ns": 101}
+    engines_ = {
+        "fp32.tensorrt": {"key": "engine/fp32.tensorrt/inference", **figures},
+        "fp16.tensorrt": {"key": "engine/fp16.tensorrt/inference", **figures},
+    }
+    for name, ok in (("a", True), ("b", False)):
+        engines_["fp16.tensorrt"]["outputs"] = {"ok": ok, "why": ""}
+        document = {"schema_version": 1, "engines": engines_}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    assert [m.name for m in load(a).measures] == [e["key"] for e in engines_.values()]
+    assert [m.name for m in load(b).measures] == ["engine/fp32.tensorrt/inference"]
+    both = [str(a), str(b), "--anyway"]
+    assert CliRunner().invoke(compare_runs, both).exit_code == 0
+    done = CliRunner().invoke(compare_runs, [*both, "--fail-above", "5"])
+    assert done.exit_code == 1 and "fp16.tensorrt" in done.exception.line()
