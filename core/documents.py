@@ -244,6 +244,39 @@ class Accuracy(Agreement, Document, kw_only=True):
     limits: AccuracyLimits = field(default_factory=AccuracyLimits)
 
 
+class ModuleError(Struct, kw_only=True):
+    """How far one module's output is from eager's. Errors are relative: the norm of the difference
+    over that of eager's; null is unknown, and where values are NaN or infinite (`nonfinite`).
+    `export`: of the ONNX file, in ONNX Runtime on the CPU; `alone`: of the module built alone, on
+    eager's inputs. `tensor`: the ONNX tensor that is its output."""
+
+    module: str
+    module_class: str | None = None
+    tensor: str | None = None
+    error_in: Amount | None = None
+    error_out: Amount | None = None
+    nonfinite: Count | None = None
+    export: Amount | None = None
+    export_nonfinite: Count | None = None
+    alone: Amount | None = None
+    alone_nonfinite: Count | None = None
+    first_wrong: bool = False
+    how: str = ""
+
+
+class ModuleErrors(Document, kw_only=True):
+    """Where an engine goes wrong. `limit`: the error above which an output is wrong; `remarks`:
+    what bends the evidence."""
+
+    FIX: ClassVar[str] = "layerline accuracy makes it again"
+
+    precision: str | None = None
+    backend: str | None = None
+    limit: Amount | None = None
+    modules: list[ModuleError] = []
+    remarks: list[str] = []
+
+
 class Rebuild(Document, kw_only=True):
     """How much two builds of one engine differ in latency."""
 

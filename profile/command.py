@@ -10,17 +10,18 @@ from typing import Any
 import click
 
 from ..core import documents
-from ..core.accuracy.limits import Asked, judge
+from ..core.accuracy.limits import Asked, Limits, judge
 from ..core.capture_names import TORCH_TASKS, Task
 from ..core.cli.accuracy_limits import asked, limit_options
 from ..core.cli.options import listed, no_use
 from ..core.cli.progress import log
-from ..core.errors import CheckFailed, InputError, ToolMissing
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options
 from . import dry_run as dry_run_
 from . import nsys, steps
+from .accuracy.command import located, sentence
 from .eager import nsys as nsys_
 from .eager import process
 from .engine import measure, rebuild, trace
@@ -96,8 +97,8 @@ def profile(
     chosen = backends.choose(backend) if {"engine", REBUILD, COUNTERS} & {*what} else None
     subjects = [] if chosen is None else _subjects(run, wanted, chosen)
     wrong: dict[str, str] = {}
+    limits_ = asked(min_cosine, min_top1)
     if "engine" in what:
-        limits_ = asked(min_cosine, min_top1)
         wrong = {s.precision: why for s in subjects if (why := _parity(s, limits_))}
     elif "eager" in what:
         _reference(run)
@@ -115,10 +116,15 @@ def profile(
             refused = step_.counters(subject, by_name=by_name, refused=refused)
         if REBUILD in what:
             _rebuild(subject, limits)
+    for subject in subjects:
+        if subject.precision in wrong:
+            _locate(subject, limits_.limits(subject.precision))
     if wrong:
         more = "" if anyway else "; nothing else was measured of it (--anyway measures it)"
         raise CheckFailed(
-            "; ".join(wrong.values()) + more, file=run.path, fix="layerline accuracy says where"
+            "; ".join(wrong.values()) + more,
+            file=run.path,
+            fix="`layerline accuracy` says in which module",
         )
 
 
@@ -244,6 +250,16 @@ def _parity(of: measure.Subject, asked_: Asked) -> str | None:
     if verdict.ok is None:
         log(f"{words}: it is unknown whether it computes what eager does: {verdict.why}")
     return f"{words} does not compute what eager does: {verdict.why}" if verdict.wrong else None
+
+
+def _locate(of: measure.Subject, limits: Limits) -> None:
+    """Say in which module a wrong engine goes wrong, where that can be told."""
+    try:
+        found = located(of, limits)
+    except LayerlineError as e:  # not asked for: that the engine is wrong is told all the same
+        log(f"where the {of.precision} engine goes wrong is not known: {e.line()}")
+        return
+    log(f"the {of.precision} engine of {of.backend.name}: {sentence(found)}")
 
 
 def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, Any]) -> None:

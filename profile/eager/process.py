@@ -83,6 +83,11 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
     return _call(run, task, precision, options, files(run, task, precision))
 
 
+def module_outputs(run: Run, values: Path, index: Path) -> dict[str, Any]:
+    """What each module of the eager model in fp32 is given and gives (`module_outputs.run`)."""
+    return _call(run, "modules", "fp32", {}, {"values": values, "index": index})
+
+
 def _call(
     run: Run, task: str, precision: str, options: dict[str, Any], left: dict[str, Path]
 ) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         from .measure_training import run as measure
     elif job["task"] == "outputs":
         from .outputs import run as measure
+    elif job["task"] == "modules":
+        from .module_outputs import run as measure
     else:
         from .measure_inference import run as measure
     return measure(job)
