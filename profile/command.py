@@ -121,11 +121,8 @@ def profile(
             _locate(subject, limits_.limits(subject.precision))
     if wrong:
         more = "" if anyway else "; nothing else was measured of it (--anyway measures it)"
-        raise CheckFailed(
-            "; ".join(wrong.values()) + more,
-            file=run.path,
-            fix="`layerline accuracy` says in which module",
-        )
+        fix = "layerline accuracy says in which module"
+        raise CheckFailed("; ".join(wrong.values()) + more, file=run.path, fix=fix)
 
 
 def _subjects(run: Run, wanted: Sequence[str], chosen: backends.Backend) -> list[measure.Subject]:

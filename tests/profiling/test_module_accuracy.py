@@ -139,7 +139,6 @@ def bert_weight_swapped(model: Any) -> None:
     ("model", "precision", "plant", "module"),
     [
         ("llama", "fp32", axes_ignored, NORM),
-        ("llama", "fp16", axes_ignored, NORM),
         ("llama", "fp32", weight_swapped, LINEAR),
         ("llama", "fp16", weight_swapped, LINEAR),
         ("llama", "fp16", overflow, NORM),
@@ -170,9 +169,11 @@ def test_a_planted_fault_is_caught_in_its_module(
     )
     (first,) = [m for m in found["modules"] if m["first_wrong"]]
     assert first["module"] == module
-    # Alone, on eager's inputs, it is as wrong; no module before it is beyond the limit.
+    # Alone, on eager's inputs, it is as wrong; no module before it is beyond the limit, but for
+    # its own parts.
     assert first["alone_nonfinite"] or first["alone"] > found["limit"]
     before = found["modules"][: found["modules"].index(first)]
+    before = [m for m in before if not m["module"].startswith(f"{module}.")]
     assert not [m for m in before if m["nonfinite"] or (m["error_out"] or 0) > found["limit"]]
 
 
