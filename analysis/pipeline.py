@@ -48,6 +48,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     exported = files.model(run, problems)
     read = inventory.read(run, exported, problems)
     sides = [s for c in read for s in c.sides] + inventory.unmeasured(run, exported, problems)
+    sides = [inventory.with_errors(run, s, problems) for s in sides]
     swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
     if not sides and swept is None:
         problems.raise_first()

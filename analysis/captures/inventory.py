@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...core import documents
@@ -55,6 +56,18 @@ def unmeasured(
         if accuracy is not None:
             sides.append(engine.unmeasured(precision, backend, path.name, accuracy, exported))
     return sides
+
+
+def with_errors(run: Run, measured: MeasuredSide, problems: Problems) -> MeasuredSide:
+    """The side with its errors by module, where they were measured."""
+    side = measured.side
+    if side.task != "engine":
+        return measured
+    name = CaptureName("engine", side.precision, side.backend, ".accuracy.modules.json")
+    found = optional(name.path(run.file("captures")), documents.ModuleErrors, problems)
+    if found is None:
+        return measured
+    return replace(measured, side=replace(side, errors={m.module: m for m in found.modules}))
 
 
 def _metas(run: Run, precision: str, backend: str) -> list[Path]:

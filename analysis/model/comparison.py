@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.accuracy.limits import Verdict
+from ...core.documents import ModuleError
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .layer import Floor
@@ -140,6 +141,8 @@ class Side(SideKey):
     parity: Mapping[str, Any] | None = None
     # Whether an engine's outputs are those of eager; None: they were not compared.
     outputs: Verdict | None = None
+    # Error by module path, where it was measured.
+    errors: Mapping[str, ModuleError] = field(default_factory=dict)
     queued: Estimate = UNMEASURED  # device engines: of inferences queued before they began
     launch_bound: float | None = None  # 1 - queued / latency
     # throughput_per_second, cuda_graph, clocks, power, ...

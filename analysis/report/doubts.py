@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.documents import ModuleError
 from .. import formatting
 from ..comparison import lead
 from ..model.comparison import Side
@@ -38,6 +39,24 @@ def outputs(side: Side) -> str:
     if verdict.wrong:
         return f"does not compute what eager does: {verdict.why}"
     return f"unknown whether it computes what eager does: {verdict.why}"
+
+
+def error(m: ModuleError) -> str:
+    """The error of a module's output, and of what it was given; empty where it is unknown."""
+    if m.nonfinite:
+        got = f"{m.nonfinite:,} values not finite"
+    elif m.error_out is not None:
+        got = f"error {m.error_out:.2g}"
+    else:
+        return ""
+    given = "" if m.error_in is None else f", in {m.error_in:.2g}"
+    return f"{got}{given}{': first wrong' if m.first_wrong else ''}"
+
+
+def where(side: Side) -> str:
+    """In which module an engine goes wrong; empty where that is not known."""
+    first = next((m for m in side.errors.values() if m.first_wrong), None)
+    return f"it goes wrong in {first.module or 'the model'} ({error(first)})" if first else ""
 
 
 def series(side: Side) -> list[str]:

@@ -85,7 +85,9 @@ def _unusable(listed: Sequence[Skipped]) -> Sentence:
 
 def _wrong(side: Side) -> Sentence:
     """That an engine's times are no result, before anything else."""
-    return Sentence(f"{side.label} {doubts.outputs(side)}. Its times are no result.", BAD)
+    where = doubts.where(side)
+    said = f"{doubts.outputs(side)}; {where}" if where else doubts.outputs(side)
+    return Sentence(f"{side.label} {said}. Its times are no result.", BAD)
 
 
 def _whole(sides: Sequence[Side]) -> list[Side]:

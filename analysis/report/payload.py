@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import formatting
-from ..model.comparison import Comparison, Cost
+from ..model.comparison import Comparison, Cost, ModuleRow
 from . import counted, doubts, panels
 
 RULES = {
@@ -122,9 +122,18 @@ def _modules(
                 else [],
                 "layers": own,
                 "loose": [],
+                **_errors(comparison, m),
             }
         )
     return found
+
+
+def _errors(comparison: Comparison, row: ModuleRow) -> dict[str, list[str]]:
+    """The error of a module on each side; nothing where it was measured of none."""
+    if row.kind != "module" or not any(s.errors for s in comparison.sides):
+        return {}
+    found = [s.errors.get(row.path) for s in comparison.sides]
+    return {"errors": ["" if m is None else doubts.error(m) for m in found]}
 
 
 def _layers_of_modules(comparison: Comparison) -> Iterator[list[int]]:

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from layerline.analysis.commands.report import report
 from layerline.core import files
 from layerline.engines.command import engines
 from layerline.export.command import export
@@ -169,6 +170,10 @@ def test_a_planted_fault_is_caught_in_its_module(
     )
     (first,) = [m for m in found["modules"] if m["first_wrong"]]
     assert first["module"] == module
+    assert invoke(report, run).exit_code == 1
+    said = json.loads((run / "report/summary.json").read_text())["headline"][0]
+    assert f"it goes wrong in {module} (" in said
+    assert ": first wrong" in (run / "report/index.html").read_text()
     # Alone, on eager's inputs, it is as wrong; no module before it is beyond the limit, but for
     # its own parts.
     assert first["alone_nonfinite"] or first["alone"] > found["limit"]

@@ -99,7 +99,7 @@ if (tree) {
     const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + 1 : null;
     tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item, needle))));
     for (const side of span ? [] : ordered()) {
-      if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side], sides[side].wrong));
+      if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side], sides[side].wrong, (modules[item.i].errors || [])[side]));
       else if (item.type === "layer" && layers[item.i].side === side) {
         const r = layers[item.i];
         tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share], r.counters, sides[side].wrong));
