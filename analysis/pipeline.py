@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core import tables
+from ..core.accuracy.limits import DEFAULTS, Asked
 from ..core.errors import InputError, ToolMissing
 from ..core.module_paths import ordered_tree
 from ..core.run import Run
@@ -40,12 +41,14 @@ class Result:
     doubtful: list[str] = field(default_factory=list)
 
 
-def analyse(run: Run) -> Result:
-    """Read every capture of the run. InputError where there is none, or none can be used."""
+def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
+    """Read every capture of the run; `limits` are those that outputs are held to. InputError where
+    there is none, or none can be used."""
     problems = Problems()
     exported = files.model(run, problems)
     read = inventory.read(run, exported, problems)
-    sides = [s for c in read for s in c.sides]
+    sides = [s for c in read for s in c.sides] + inventory.unmeasured(run, exported, problems)
+    sides = [inventory.with_errors(run, s, problems) for s in sides]
     swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
     if not sides and swept is None:
         problems.raise_first()
@@ -68,6 +71,7 @@ def analyse(run: Run) -> Result:
         generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         sweep=swept,
         counters=counted,
+        limits=limits,
     )
     return Result(
         comparison,

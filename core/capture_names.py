@@ -44,7 +44,7 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     ),
     "memory": (".memory.pickle",),
     "parameters": (".parameters.json",),
-    "accuracy": (".accuracy.json",),
+    "accuracy": (".accuracy.json", ".accuracy.modules.json"),
     "rebuild": (".rebuild.json",),
     "outputs": (".outputs.npz",),
     "meta": (".meta.json",),

@@ -9,21 +9,26 @@ from typing import Any
 
 import click
 
+from ..core import documents
+from ..core.accuracy.limits import Asked, Limits, judge
 from ..core.capture_names import TORCH_TASKS, Task
+from ..core.cli.accuracy_limits import asked, limit_options
 from ..core.cli.options import listed, no_use
 from ..core.cli.progress import log
-from ..core.errors import InputError, ToolMissing
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options
 from . import dry_run as dry_run_
 from . import nsys, steps
+from .accuracy.command import located, sentence
 from .eager import nsys as nsys_
 from .eager import process
 from .engine import measure, rebuild, trace
 from .ncu import step as step_
 from .steps import COUNTERS, REBUILD
 
+REFERENCE = "eager.fp32.outputs"
 WHAT = ("engine", "eager", "train", COUNTERS)
 
 
@@ -55,6 +60,8 @@ def _what(
     show_default=True,
     help="Inferences in a capture under nsys.",
 )
+@limit_options
+@click.option("--anyway", is_flag=True, help="Measure engines whose outputs are wrong, too.")
 @click.option("--force", is_flag=True, help="Measure again what is still valid.")
 @click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
 def profile(
@@ -63,11 +70,17 @@ def profile(
     backend: str | None,
     what: tuple[str, ...],
     trace_iterations: int,
+    min_cosine: dict[str, float],
+    min_top1: dict[str, float],
+    anyway: bool,
     force: bool,
     dry_run: bool,
     **limits: Any,
 ) -> None:
     """Measure the engines of a run, the eager model in inference, and its training.
+
+    First of all the outputs of each engine are held against those of eager fp32: an engine that
+    computes something else is not measured, and the command ends with 1 after the others.
 
     Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
     beside a build or another measurement. What is still valid is not measured again, but with
@@ -81,24 +94,42 @@ def profile(
         return
     if force:
         steps.forget(run, what, wanted, backends.choose(backend).name)
+    chosen = backends.choose(backend) if {"engine", REBUILD, COUNTERS} & {*what} else None
+    subjects = [] if chosen is None else _subjects(run, wanted, chosen)
+    wrong: dict[str, str] = {}
+    limits_ = asked(min_cosine, min_top1)
+    if "engine" in what:
+        wrong = {s.precision: why for s in subjects if (why := _parity(s, limits_))}
+    elif "eager" in what:
+        _reference(run)
     for part in TORCH_TASKS:
         if part in what:
             _torch_side(run, part, wanted, limits)
-    if {"engine", REBUILD, COUNTERS} & {*what}:
-        chosen = backends.choose(backend)
-        _check_traced(chosen)
-        refused = None
-        for precision in wanted:
-            backends.check_precision(chosen, precision)
-        for precision in wanted:
-            subject = measure.subject(run, precision, chosen)
-            if "engine" in what:
-                _engine_side(subject, limits, trace_iterations)
-            if COUNTERS in what and _counts(chosen, what):
-                by_name = not set(WHAT) <= set(what)
-                refused = step_.counters(subject, by_name=by_name, refused=refused)
-            if REBUILD in what:
-                _rebuild(subject, limits)
+    refused = None
+    for subject in subjects:
+        if subject.precision in wrong and not anyway:
+            continue
+        if "engine" in what:
+            _engine_side(subject, limits, trace_iterations)
+        if COUNTERS in what and _counts(subject.backend, what):
+            by_name = not set(WHAT) <= set(what)
+            refused = step_.counters(subject, by_name=by_name, refused=refused)
+        if REBUILD in what:
+            _rebuild(subject, limits)
+    for subject in subjects:
+        if subject.precision in wrong:
+            _locate(subject, limits_.limits(subject.precision))
+    if wrong:
+        more = "" if anyway else "; nothing else was measured of it (--anyway measures it)"
+        fix = "layerline accuracy says in which module"
+        raise CheckFailed("; ".join(wrong.values()) + more, file=run.path, fix=fix)
+
+
+def _subjects(run: Run, wanted: Sequence[str], chosen: backends.Backend) -> list[measure.Subject]:
+    _check_traced(chosen)
+    for precision in wanted:
+        backends.check_precision(chosen, precision)
+    return [measure.subject(run, precision, chosen) for precision in wanted]
 
 
 def _check_limits(what: Sequence[str], backend: str | None) -> None:
@@ -177,25 +208,55 @@ def _engine_side(of: measure.Subject, limits: dict[str, Any], traced: int) -> No
     left = [measure.PROFILE, ".profile.meta.json"]
     work = partial(measure.profile, of, profiled)
     steps.of_engine(of, "profile", profiled.as_job(), left, work)
-    steps.of_engine(of, "outputs", {}, [".outputs.npz"], partial(measure.outputs, of))
     if of.backend.traceable:
         _trace(of, traced)
-    _accuracy(of)
 
 
-def _accuracy(of: measure.Subject) -> None:
-    """Against eager fp32, whatever the engine's precision; a fact is left where it is missing."""
+def _reference(run: Run) -> Path | None:
+    """The outputs of eager fp32, made where they are not valid; None where they cannot be made and
+    none are there."""
+    path = process.reference(run)
+    model = run.file("export", "model.json")
+    if model.exists():
+        step = Step(run, f"profile/{REFERENCE}", {}, [model, backends.inputs_path(run)], [path])
+        try:
+            steps.perform(step, partial(process.outputs, run))
+        except ToolMissing as e:
+            log(f"{step.name}: {e.line()}")
+    return path if path.exists() else None
+
+
+def _parity(of: measure.Subject, asked_: Asked) -> str | None:
+    """That the engine does not compute what eager fp32 does, whatever the engine's precision; None
+    where it does or that cannot be told: then a fact is left."""
+    steps.of_engine(of, "outputs", {}, [".outputs.npz"], partial(measure.outputs, of))
     name = steps.name_of(of, "accuracy")
-    reference = of.run.file("captures", "eager.fp32.outputs.npz")
-    if not reference.exists():
-        fix = "profile with --what eager"
+    reference = _reference(of.run)
+    if reference is None:
+        fix = "profile where PyTorch is installed"
         steps.skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
-        return
+        return None
+    limits = asked_.limits(of.precision)
     inputs = [of.capture(".outputs.npz"), reference]
-    step = Step(of.run, name, {}, inputs, [of.capture(".accuracy.json")])
+    step = Step(of.run, name, {"limits": limits._asdict()}, inputs, [of.capture(".accuracy.json")])
     if not step.valid():
         with step.recording() as facts:
-            facts.update(measure.accuracy(of, reference))
+            facts.update(measure.accuracy(of, reference, limits))
+    verdict = judge(documents.checked(of.capture(".accuracy.json"), documents.Accuracy), limits)
+    words = f"the {of.precision} engine of {of.backend.name}"
+    if verdict.ok is None:
+        log(f"{words}: it is unknown whether it computes what eager does: {verdict.why}")
+    return f"{words} does not compute what eager does: {verdict.why}" if verdict.wrong else None
+
+
+def _locate(of: measure.Subject, limits: Limits) -> None:
+    """Say in which module a wrong engine goes wrong, where that can be told."""
+    try:
+        found = located(of, limits)
+    except LayerlineError as e:  # not asked for: that the engine is wrong is told all the same
+        log(f"where the {of.precision} engine goes wrong is not known: {e.line()}")
+        return
+    log(f"the {of.precision} engine of {of.backend.name}: {sentence(found)}")
 
 
 def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, Any]) -> None:
@@ -216,7 +277,7 @@ def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, A
             what = f"{process.LABELS[part]} {precision}"
             steps.skip(run, f"profile/{part}.{precision}", what, why, "use a GPU")
     if part == "eager":
-        able["fp32"] = None  # the reference that engines are compared with
+        able["fp32"] = None  # what every engine is compared with
     inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
     for precision in able:
         outputs = list(process.files(run, part, precision).values())

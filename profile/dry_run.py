@@ -18,9 +18,9 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
     raw = of.capture(measure.PROFILE)
     latency = launch.shell_line(worker, of.job("latency", None, unprofiled.as_job()))
     lines = [
+        launch.shell_line(worker, of.job("outputs", of.capture(".outputs.npz"))),
         *[latency] * unprofiled.processes,
         launch.shell_line(worker, of.job("profile", raw, profiled.as_job())),
-        launch.shell_line(worker, of.job("outputs", of.capture(".outputs.npz"))),
     ]
     if of.backend.traceable:
         why = nsys.missing()

@@ -8,15 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import structs
+from msgspec import to_builtins
 
-from ...core.documents import Measured
+from ...core import tables
+from ...core.documents import Accuracy, Measured, Model
 from ..checks import closure
 from ..checks import latency as latency_
 from ..checks import precision as precision_
 from ..checks.closure import counted, lost
 from ..costs.iterations import labels
 from ..costs.layers import of_ops
+from ..costs.measured import MeasuredSide
 from ..host import capture as capture_
 from ..model.comparison import Side
 from . import engine_ops
@@ -54,7 +56,7 @@ def engine(files: EngineFiles) -> Captured:
         source=capture.raw.name,
         precision_run=ran.share if ran and ran.known else precision_.precision_run(table),
         checks=checks,
-        parity=parity(files),
+        parity=parity(files.accuracy, files.model),
         device={**latency_.device(latency), **on_cpu(files)},
         host=capture_.block(host, ops, latency.latency_ns, latency.queued_ns),
         warned=capture_.warned(host),
@@ -74,12 +76,28 @@ def engine(files: EngineFiles) -> Captured:
     return Captured(files, [whole], ops)
 
 
-def parity(files: EngineFiles) -> dict[str, Any] | None:
+def unmeasured(
+    precision: str, backend: str, source: str, accuracy: Accuracy, model: Model | None
+) -> MeasuredSide:
+    """The side of an engine of which only the outputs are known, from the file `source`."""
+    side = Side(
+        task="engine",
+        precision=precision,
+        backend=backend,
+        phase="inference",
+        label=f"{BACKENDS.get(backend, backend)} {precision}",
+        source=source,
+        parity=parity(accuracy, model),
+    )
+    ops = tables.table("ops", [])
+    return measured(side, ops, labels(ops, "no module"), Series(), {})
+
+
+def parity(accuracy: Accuracy | None, model: Model | None) -> dict[str, Any] | None:
     """The engine's outputs against eager's; None where they were not compared."""
-    if files.accuracy is None:
+    if accuracy is None:
         return None
-    random = None if files.model is None else files.model.random_weights
-    return {**structs.asdict(files.accuracy), "random_weights": random}
+    return {**to_builtins(accuracy), "random_weights": model.random_weights if model else None}
 
 
 def on_cpu(files: EngineFiles) -> dict[str, dict[str, int]]:

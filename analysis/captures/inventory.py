@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...core import documents
 from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName
 from ...core.files import listing
 from ...core.run import Run
+from ..costs.measured import MeasuredSide
 from ..model.side import Model
 from ..rundir import record
 from ..rundir.files import optional
@@ -23,14 +25,12 @@ def read(run: Run, exported: documents.Model | None, problems: Problems) -> list
     _skipped_by_stages(run, problems)
     _lost(run, built, there, problems)
     for precision, backend in built:
-        stem = run.file("captures", f"{precision}.{backend}")
-        metas = (stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile"))
         label = f"{captured.BACKENDS.get(backend, backend)} {precision}"
-        if any(m.exists() for m in metas):
+        if any(m.exists() for m in _metas(run, precision, backend)):
             with problems.without(label):
                 own = files.of_engine(run, precision, backend, exported, problems)
                 captures.append(engine.engine(own))
-        else:
+        elif not _accuracy(run, precision, backend).exists():
             problems.skip(
                 label,
                 "the engine was built but not profiled",
@@ -41,6 +41,42 @@ def read(run: Run, exported: documents.Model | None, problems: Problems) -> list
             beside = files.of_eager(run, task, precision, exported, problems)
             captures.append(eager.eager(beside, problems))
     return captures
+
+
+def unmeasured(
+    run: Run, exported: documents.Model | None, problems: Problems
+) -> list[MeasuredSide]:
+    """Engines of which the outputs alone were compared: those that are wrong are not measured."""
+    sides = []
+    for precision, backend in engines(run):
+        if any(m.exists() for m in _metas(run, precision, backend)):
+            continue
+        path = _accuracy(run, precision, backend)
+        accuracy = optional(path, documents.Accuracy, problems)
+        if accuracy is not None:
+            sides.append(engine.unmeasured(precision, backend, path.name, accuracy, exported))
+    return sides
+
+
+def with_errors(run: Run, measured: MeasuredSide, problems: Problems) -> MeasuredSide:
+    """The side with its errors by module, where they were measured."""
+    side = measured.side
+    if side.task != "engine":
+        return measured
+    name = CaptureName("engine", side.precision, side.backend, ".accuracy.modules.json")
+    found = optional(name.path(run.file("captures")), documents.ModuleErrors, problems)
+    if found is None:
+        return measured
+    return replace(measured, side=replace(side, errors={m.module: m for m in found.modules}))
+
+
+def _metas(run: Run, precision: str, backend: str) -> list[Path]:
+    stem = run.file("captures", f"{precision}.{backend}")
+    return [stem.with_name(f"{stem.name}.{kind}.meta.json") for kind in ("trace", "profile")]
+
+
+def _accuracy(run: Run, precision: str, backend: str) -> Path:
+    return CaptureName("engine", precision, backend, ".accuracy.json").path(run.file("captures"))
 
 
 def _lost(

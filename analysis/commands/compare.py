@@ -67,6 +67,15 @@ def compare(
                 f"is a {other.kind}, {a} is a {side_a.kind}", file=other.path, fix="name two alike"
             )
         _check_facts(side_a, other, anyway)
+    for side in (side_a, side_b):
+        for key in side.wrong:
+            log(f"{side.path}: {key} does not compute what eager does: its times are no result")
+    if side_b.wrong and fail_above is not None:
+        raise CheckFailed(
+            f"{', '.join(side_b.wrong)} does not compute what eager does",
+            file=b,
+            fix="layerline accuracy says in which module",
+        )
     base = runs.with_repeats(side_a.measures, [r.measures for r in repeats])
     differences, only_a, only_b = runs.compare(base, side_b.measures)
     if not differences:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from ...core.accuracy.limits import Asked
+from ...core.cli.accuracy_limits import asked, limit_options
 from ...core.cli.options import FilePath
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
@@ -19,6 +21,7 @@ from ..rundir import problems, provenance
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
 REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
+_WHERE = "layerline accuracy says in which module"
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
 _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 
@@ -31,25 +34,30 @@ _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
     required=True,
     help="The run directory, as the other stages left it.",
 )
+@limit_options
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
-def report(run_path: Path, force: bool) -> None:
+def report(
+    run_path: Path, min_cosine: dict[str, float], min_top1: dict[str, float], force: bool
+) -> None:
     """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json,
     timeline.perfetto-trace (for ui.perfetto.dev), with hardware counters counters.csv.
 
     Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
-    on another machine is reported on this one. Ends with 1 where an engine of a backend that
-    claims a precision ran another, or a file of the run cannot be used; the report is written all
-    the same, of what can.
+    on another machine is reported on this one. Ends with 1 where the outputs of an engine are not
+    those of eager fp32 (then its times are no result), an engine of a backend that claims a
+    precision ran another, or a file of the run cannot be used; the report is written all the same,
+    of what can.
     """
     run = open_run(run_path)
     if not listing(run.file("captures")):
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
-    step = _step(run)
+    limits = asked(min_cosine, min_top1)
+    step = _step(run, limits)
     if force or not step.valid():
         with step.recording(), progress("report"):
-            _write(run)
+            _write(run, limits)
     else:
         log("analysis/report: up to date")
     summary = read_json(run.file("report", "summary.json"))
@@ -57,14 +65,14 @@ def report(run_path: Path, force: bool) -> None:
     _judge(run, summary)
 
 
-def _step(run: Run) -> Step:
+def _step(run: Run, limits: Asked) -> Step:
     inputs = sorted(
         path
         for pattern in _READ
         for path in run.path.glob(pattern)
         if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
     )
-    return Step(run, "analysis/report", {}, inputs, _outputs(run))
+    return Step(run, "analysis/report", limits.as_json(), inputs, _outputs(run))
 
 
 def _outputs(run: Run) -> list[Path]:
@@ -73,7 +81,7 @@ def _outputs(run: Run) -> list[Path]:
     return [*written, run.file("run.json")]
 
 
-def _write(run: Run) -> None:
+def _write(run: Run, limits: Asked) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ...core.tables import write_parquet
     from ..pipeline import analyse
@@ -82,7 +90,7 @@ def _write(run: Run) -> None:
     from ..rundir import record
     from ..timeline import captures, writer
 
-    result = analyse(run)
+    result = analyse(run, limits)
     sentences = headline.sentences(result.comparison)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
@@ -141,13 +149,18 @@ def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _judge(run: Run, summary: Mapping[str, Any]) -> None:
-    """CheckFailed where an engine did not run in the precision that it was built for, or the
-    report is without a file that cannot be used."""
+    """CheckFailed where an engine computes something else than eager, or did not run in the
+    precision that it was built for, or the report is without a file that cannot be used."""
     if doubtful := summary.get("not_as_left"):
         log(provenance.line(doubtful))
+    wrong = [
+        (f"{name} does not compute what eager does: {of['why']}.", _WHERE)
+        for name, e in summary["engines"].items()
+        if (of := e.get("outputs") or {}).get("ok") is False
+    ]
     checks = [e.get("closure", {}).get("precision") or {} for e in summary["engines"].values()]
     fix = "measure a larger model, or ask for the precision that ran"
-    wrong = [(str(c["text"]), fix) for c in checks if c.get("ok") is False]
+    wrong += [(str(c["text"]), fix) for c in checks if c.get("ok") is False]
     report = run.file("report", "report.md")
     if error := problems.failed(summary.get("unusable") or (), report, wrong):
         raise error

@@ -7,12 +7,14 @@ modules at every depth, blocks, kinds, rows without a module, layers, nodes and 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...core import module_paths
+from ...core.accuracy.limits import DEFAULTS, Asked, judge
 from ...core.series import in_order
 from ...core.stats import Estimate
 from ...core.tables import OUTSIDE_OPERATORS, UNRESOLVED
@@ -39,19 +41,22 @@ def build(
     generated: str = "",
     sweep: comparison.Sweep | None = None,
     counters: Sequence[bound.Capture | Uncounted] = (),
+    limits: Asked = DEFAULTS,
 ) -> comparison.Comparison:
-    """The comparison of these sides. Keys of sides are unique."""
+    """The comparison of these sides. Keys of sides are unique. An engine whose outputs are not
+    within the limits is compared with nothing."""
     units = sorted({u for s in sides for u in s.sums.units()})
     paths = module_paths.ordered_tree(model.paths, units) if sides else []
     layer_rows, by_unit = _layers(sides)
-    compared = [s.side for s in sides]
+    judged = [_judged(s.side, limits) for s in sides]
+    right = [s for s in judged if not s.wrong]
     modules = _module_rows(sides, paths, units, model, by_unit) + _other_rows(sides)
     kinds = _kinds(sides, paths, units, model)
-    marked = lead.mark_lead(ratios.ratios(compared), compared)
+    marked = lead.mark_lead(ratios.ratios(right), right)
     return comparison.Comparison(
         title=model.title,
         generated=generated,
-        sides=compared,
+        sides=judged,
         ratios=[savings.add(r, kinds) for r in marked],
         modules=modules,
         kinds=kinds,
@@ -61,9 +66,29 @@ def build(
         comparability=list(comparability),
         skipped=list(skipped),
         manifest=manifest or {},
-        sweep=sweep,
+        sweep=_without(sweep, [s for s in judged if s.wrong]),
         counters=_counted(counters, layer_rows, modules),
     )
+
+
+def _judged(side: comparison.Side, limits: Asked) -> comparison.Side:
+    """The side with the verdict on its outputs, where they were compared."""
+    if side.parity is None:
+        return side
+    held_to = limits.limits(side.precision, side.parity.get("limits"))
+    return replace(side, outputs=judge(side.parity, held_to))
+
+
+def _without(
+    sweep: comparison.Sweep | None, wrong: Sequence[comparison.Side]
+) -> comparison.Sweep | None:
+    """The sweep, with no batch of a wrong engine called the best."""
+    keys = {s.stem for s in wrong}
+    if sweep is None or not keys & {p.key for p in sweep.points}:
+        return sweep
+    remarks = [f"{s.label} does not compute what eager does: no batch of it is best" for s in wrong]
+    best = [b for b in sweep.best if b.key not in keys]
+    return replace(sweep, best=best, remarks=[*sweep.remarks, *remarks])
 
 
 def _counted(

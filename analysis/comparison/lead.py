@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from .. import formatting
 from ..model.comparison import Ratio, Side
 
-# Below these, outputs are another model's: half precision of GPT-2 has a cosine of 0.99999.
-LEAST_COSINE, LEAST_TOP1 = 0.99, 0.9
 # A smaller share of the time is not worth a word.
 LEAST_SHARE = 0.01
 UNKNOWN = "unknown"
@@ -19,16 +17,15 @@ def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
     """The comparisons, one of them marked as the one to lead with: the fastest engine against
     eager in its own precision.
 
-    Where no engine has eager's latency beside it, against another engine. An engine whose outputs
-    are wrong, or that computed nothing in its precision, leads only where there is no other.
+    Where no engine has eager's latency beside it, against another engine. An engine that computed
+    nothing in its precision leads only where there is no other.
     """
     by_key = {s.key: s for s in sides}
 
-    def rank(ratio: Ratio) -> tuple[bool, bool, bool, bool, int]:
+    def rank(ratio: Ratio) -> tuple[bool, bool, bool, int]:
         over, under = by_key[ratio.over], by_key[ratio.under]
         return (
             over.task != "eager",
-            wrong_outputs(under) is not None,
             lack(under) is not None,
             over.precision != under.precision,
             under.latency.median or 0,
@@ -36,19 +33,6 @@ def mark_lead(ratios: Sequence[Ratio], sides: Sequence[Side]) -> list[Ratio]:
 
     first = min(ratios, key=rank, default=None)
     return [replace(r, lead=r is first) for r in ratios]
-
-
-def wrong_outputs(side: Side) -> tuple[str, float] | None:
-    """By which measure an engine's outputs are not those of eager, and its value: "nonfinite" (how
-    many), "cosine" or "top1"; None where nothing is wrong with them."""
-    parity = side.parity or {}
-    if parity.get("nonfinite"):
-        return "nonfinite", parity["nonfinite"]
-    for measure, least in (("cosine", LEAST_COSINE), ("top1", LEAST_TOP1)):
-        value = parity.get(measure)
-        if value is not None and formatting.known(value) and value < least:
-            return measure, value
-    return None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,12 @@ SLOWER, FASTER = "slower", "faster"
 SAME, UNSURE = "not distinguishable", "no interval"
 
 
+class SummaryOutputs(Struct, kw_only=True):
+    """Whether an engine computes what eager does."""
+
+    ok: bool | None = None
+
+
 class SummaryFigures(Struct, kw_only=True):
     """One side of a run in its summary."""
 
@@ -34,6 +40,7 @@ class SummaryFigures(Struct, kw_only=True):
     latency_low_ns: Amount | None = None
     latency_high_ns: Amount | None = None
     rebuild_noise: Amount | None = None
+    outputs: SummaryOutputs | None = None
 
 
 class SummaryCost(Struct, kw_only=True):
@@ -146,10 +153,14 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
 
 
 def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
-    """Latencies and module costs of a summary.json (`Summary`)."""
+    """Latencies and module costs of a summary.json (`Summary`), without those of engines that
+    compute something else than eager: their times are no result."""
     measures = []
+    wrong = wrong_sides(summary)
     sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
     for figures in sides.values():
+        if figures is not None and figures["key"] in wrong:
+            continue
         if figures is not None and figures.get("latency_median_ns") is not None:
             low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
             noise = figures.get("rebuild_noise") or 0.0
@@ -158,10 +169,18 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
             name, middle = figures["key"], figures["latency_median_ns"]
             measures.append(Measure("latency", name, middle, low, high))
     for key, modules in (summary.get("modules") or {}).items():
+        if key in wrong:
+            continue
         for path, cost in (modules or {}).items():
             if cost is not None and cost.get("own_ns") is not None:
                 measures.append(_bounded(key, path, cost))
     return measures
+
+
+def wrong_sides(summary: Mapping[str, Any]) -> list[str]:
+    """The keys of sides that compute something else than eager."""
+    engines = [f for f in (summary.get("engines") or {}).values() if f is not None]
+    return [f["key"] for f in engines if (f.get("outputs") or {}).get("ok") is False]
 
 
 def from_modules(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
@@ -230,12 +249,14 @@ _NAME_LAYERS = ("nsys-sqlite", "nsys-parquet", "trt-profile", "onnxruntime-profi
 
 @dataclass(frozen=True)
 class Loaded:
-    """Measures of one side, with the facts that must agree (None where the file has none)."""
+    """Measures of one side, with the facts that must agree (None where the file has none), and the
+    engines without measures, for they compute something else than eager."""
 
     path: Path
     kind: str
     measures: list[Measure]
     facts: Mapping[str, Any] | None
+    wrong: Sequence[str] = ()
 
 
 def load(path: Path) -> Loaded:
@@ -269,7 +290,9 @@ def _summary(path: Path) -> Loaded:
             fix="make the report again",
         )
     forms.check(document, Summary, path, "make the report again")
-    return Loaded(path, "summary", from_summary(document), document.get("facts"))
+    return Loaded(
+        path, "summary", from_summary(document), document.get("facts"), wrong_sides(document)
+    )
 
 
 def _capture(path: Path) -> InputError | None:

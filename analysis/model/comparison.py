@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.accuracy.limits import Verdict
+from ...core.documents import ModuleError
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .layer import Floor
@@ -137,6 +139,10 @@ class Side(SideKey):
     checks: Sequence[Check] = ()
     # max_abs, max_rel, cosine, top1, reference, random_weights
     parity: Mapping[str, Any] | None = None
+    # Whether an engine's outputs are those of eager; None: they were not compared.
+    outputs: Verdict | None = None
+    # Error by module path, where it was measured.
+    errors: Mapping[str, ModuleError] = field(default_factory=dict)
     queued: Estimate = UNMEASURED  # device engines: of inferences queued before they began
     launch_bound: float | None = None  # 1 - queued / latency
     # throughput_per_second, cuda_graph, clocks, power, ...
@@ -150,6 +156,11 @@ class Side(SideKey):
     queued_steadiness: Steadiness | None = None
     # Of a training step: share of operation time by phase, mean of the shares in each iteration.
     phase_shares: Mapping[str, float] | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it computes something else than eager: then its times are no result."""
+        return self.outputs is not None and self.outputs.wrong
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,26 @@ class Row(TypedDict):
 
 
 def comparisons(comparison: Comparison) -> list[Row]:
-    """All comparisons, the one that the headline leads with first."""
+    """What has no result, then all comparisons, the one that the headline leads with first."""
     sides = {s.key: s for s in comparison.sides}
-    return [row(r, sides) for r in ordered(comparison)]
+    wrong = [_no_result(s) for s in comparison.sides if s.wrong]
+    return [*wrong, *(row(r, sides) for r in ordered(comparison))]
+
+
+def _no_result(side: Side) -> Row:
+    """An engine that is compared with nothing, for its outputs are wrong."""
+    return {
+        "times": "no result",
+        "ratio": formatting.UNKNOWN,
+        "side": side.label,
+        "against": formatting.UNKNOWN,
+        "interval": formatting.UNKNOWN,
+        "saves": formatting.UNKNOWN,
+        "loses": formatting.UNKNOWN,
+        "note": doubts.outputs(side),
+        "lead": False,
+        "alike": False,
+    }
 
 
 def ordered(comparison: Comparison) -> list[Ratio]:

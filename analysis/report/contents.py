@@ -36,6 +36,10 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         "headline": headline,
         "labels": {s.key: s.label for s in comparison.sides},
         "doubts": unsettled,
+        "wrong": {s.key: doubts.outputs(s) for s in comparison.sides if s.wrong},
+        "errors": {
+            (s.key, path): doubts.error(m) for s in comparison.sides for path, m in s.errors.items()
+        },
         "comparisons": comparisons,
         "comparison_table": answer.table(comparisons),
         "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(comparison)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.documents import ModuleError
 from .. import formatting
 from ..comparison import lead
 from ..model.comparison import Side
@@ -30,16 +31,32 @@ def precision_in_full(side: Side) -> str:
 
 
 def outputs(side: Side) -> str:
-    """What is wrong with an engine's outputs; empty where nothing is."""
-    wrong = lead.wrong_outputs(side)
-    if wrong is None:
+    """That an engine computes something else than eager, or that it is unknown whether it does;
+    empty where it is known to compute the same, and where nothing was compared."""
+    verdict = side.outputs
+    if verdict is None or verdict.ok:
         return ""
-    measure, value = wrong
-    return {
-        "nonfinite": f"{value:,} values are NaN or infinite",
-        "cosine": f"cosine {value:.3g}",
-        "top1": f"top-1 agreement {formatting.percent(value)}",
-    }[measure]
+    if verdict.wrong:
+        return f"does not compute what eager does: {verdict.why}"
+    return f"unknown whether it computes what eager does: {verdict.why}"
+
+
+def error(m: ModuleError) -> str:
+    """The error of a module's output, and of what it was given; empty where it is unknown."""
+    if m.nonfinite:
+        got = f"{m.nonfinite:,} values not finite"
+    elif m.error_out is not None:
+        got = f"error {m.error_out:.2g}"
+    else:
+        return ""
+    given = "" if m.error_in is None else f", in {m.error_in:.2g}"
+    return f"{got}{given}{': first wrong' if m.first_wrong else ''}"
+
+
+def where(side: Side) -> str:
+    """In which module an engine goes wrong; empty where that is not known."""
+    first = next((m for m in side.errors.values() if m.first_wrong), None)
+    return f"it goes wrong in {first.module or 'the model'} ({error(first)})" if first else ""
 
 
 def series(side: Side) -> list[str]:
@@ -59,6 +76,7 @@ def of_sides(over: Side | None, under: Side | None) -> list[str]:
     notes = [precision(under)] if under else []
     if over and (lack := precision(over)):
         notes.append(f"{over.label}: {lack}")
+    notes += [f"{s.label}: {said}" for s in (under, over) if s and (said := outputs(s))]
     unsettled = [s.label for s in (under, over) if s and lead.faults(s)]
     if unsettled:
         notes.append(f"not settled: {', '.join(unsettled)}")

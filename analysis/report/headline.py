@@ -53,22 +53,24 @@ def sentences(comparison: Comparison) -> list[Sentence]:
 
 def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
     sides = {s.key: s for s in comparison.sides}
+    right = [s for s in comparison.sides if not s.wrong]
+    yield from (_wrong(s) for s in comparison.sides if s.wrong)
     first = next((r for r in comparison.ratios if r.lead), None)
     if first:
         over, under = mentioned = [sides[first.over], sides[first.under]]
         yield speed(first, over, under)
         yield from _savings(first, over, under)
     else:
-        mentioned = _whole(comparison.sides)
+        mentioned = _whole(right)
         yield from map(_alone, mentioned)
     yield from _not_as_asked(comparison, first)
     yield from _slower(comparison.ratios, sides, first)
-    yield from (p for s in comparison.sides for p in _placement(s))
-    yield from (p for s in comparison.sides for p in _launches(s))
-    yield from _unsettled(comparison.sides, mentioned)
+    yield from (p for s in right for p in _placement(s))
+    yield from (p for s in right for p in _launches(s))
+    yield from _unsettled(right, mentioned)
     yield from _busy(comparison)
     yield from (p for s in comparison.sides for p in _step(s))
-    yield from _parity(comparison.sides, sides[first.under] if first else None)
+    yield from _parity(right, sides[first.under] if first else None)
     yield _sums(comparison.sides)
 
 
@@ -79,6 +81,13 @@ def _unusable(listed: Sequence[Skipped]) -> Sentence:
     what = "1 file" if len(files) == 1 else f"{len(files)} files"
     named = ", ".join(files[:SHOWN_FILES])
     return Sentence(f"{what} of this run cannot be used, see Skipped: {named}{more}.", BAD)
+
+
+def _wrong(side: Side) -> Sentence:
+    """That an engine's times are no result, before anything else."""
+    where = doubts.where(side)
+    said = f"{doubts.outputs(side)}; {where}" if where else doubts.outputs(side)
+    return Sentence(f"{side.label} {said}. Its times are no result.", BAD)
 
 
 def _whole(sides: Sequence[Side]) -> list[Side]:
@@ -109,7 +118,7 @@ def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
     faults = "; ".join(filter(None, map(doubts.first_fault, (over, under))))
     doubt = f"; not settled: {faults}" if faults else ""
     lack = doubts.precision_in_full(under)
-    but = f", but {lack}" if lack else ""
+    but = "".join(f", but {x}" for x in (lack, *map(doubts.outputs, (under, over))) if x)
     if low is None or high is None:
         text = (
             f"{under.label}: {faster} in the median ({times}), with too few samples to say how "
@@ -297,11 +306,12 @@ def _step(side: Side) -> Iterator[Sentence]:
 
 
 def _parity(sides: Sequence[Side], leading: Side | None) -> Iterator[Sentence]:
-    """The accuracy of the engine that leads (of all where none does), and of any that fails."""
+    """The accuracy of the engine that leads (of all where none does), and of any of which it is
+    unknown."""
     for side in sides:
         parity = side.parity or {}
-        if wrong := doubts.outputs(side):
-            yield Sentence(f"{side.label} does not compute what eager does: {wrong}.", BAD)
+        if unknown := doubts.outputs(side):
+            yield Sentence(f"{side.label}: {unknown}.", UNSURE)
         elif formatting.known(parity.get("max_abs")) and (leading is None or side is leading):
             text = f"{side.label} differs from eager by at most {parity['max_abs']:.2g}"
             if parity.get("top1") is not None:

@@ -113,6 +113,9 @@ class _Figure(NamedTuple):
 
 def _figures(comparison: Comparison) -> Iterator[_Figure]:
     sides = {s.key: s for s in comparison.sides}
+    for s in comparison.sides:
+        if s.wrong:
+            yield _Figure("wrong", s.label, doubts.outputs(s), tone="bad")
     for r in answer.ordered(comparison)[:RATIOS_SHOWN]:
         row, alike = answer.row(r, sides), lead.alike(r)
         known = row["interval"] != formatting.UNKNOWN

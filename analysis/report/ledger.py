@@ -36,11 +36,13 @@ TONES = {True: "good", False: "bad", None: "none"}
 MOSTLY = 0.5
 _VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
 _ASKED = {True: "as asked", False: "not as asked", None: "see the note"}
+_OUTPUTS = {True: "same outputs", False: "wrong outputs", None: "unknown"}
 _CAPTURE = {True: "capture agrees", False: "capture does not", None: "capture cannot tell"}
 
 
 class Cell(NamedTuple):
-    """One entry: what is shown, a second line, exact values for a tooltip, good | bad | none."""
+    """One entry: what is shown, a second line, exact values for a tooltip, good | bad | none |
+    wrong."""
 
     text: str
     sub: str = ""
@@ -92,7 +94,9 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     checks."""
 
     def row(label: str, cell: Callable[[Side], Cell], *, total: bool = False) -> Row:
-        return Row(label, [cell(s) for s in sides], total)
+        """What a wrong engine took is no result: greyed."""
+        cells = [(s, cell(s)) for s in sides]
+        return Row(label, [_grey(c) if s.wrong else c for s, c in cells], total)
 
     def fact(key: str, unit: str, scale: int = 1) -> Callable[[Side], Cell]:
         return lambda s: _amount(s.device.get(key), unit, scale)
@@ -135,8 +139,12 @@ def groups(sides: Sequence[Side]) -> list[Group]:
         *([Group("Host side", HOST_NOTE, host)] if any(s.host for s in sides) else []),
         *(_check(name, [check_of(s, name) for s in sides]) for name in names if name != PRECISION),
         Group("Precision", "by share of time", precision),
-        *_accuracy([s.parity or {} for s in sides]),
+        *_accuracy(sides),
     ]
+
+
+def _grey(cell: Cell) -> Cell:
+    return cell if cell.tone or cell.text == formatting.UNKNOWN else cell._replace(tone="wrong")
 
 
 def _time(ns: int | None) -> Cell:
@@ -269,13 +277,23 @@ _PARITY = {
 }
 
 
-def _accuracy(parity: Sequence[Mapping[str, Any]]) -> list[Group]:
+def _accuracy(sides: Sequence[Side]) -> list[Group]:
+    parity = [s.parity or {} for s in sides]
     rows = [
-        Row(_PARITY.get(key, short(key)), [_parity(key, p.get(key)) for p in parity])
-        for key in dict.fromkeys([*_PARITY, *(k for p in parity for k in p)])
+        Row(label, [_parity(key, p.get(key)) for p in parity])
+        for key, label in _PARITY.items()
         if any(p.get(key) is not None for p in parity)
     ]
+    if any(s.outputs for s in sides):
+        rows.append(Row("Verdict", [_outputs(s) for s in sides], total=True))
     return [Group("Accuracy", "on the same input", rows)] if any(parity) else []
+
+
+def _outputs(side: Side) -> Cell:
+    if side.outputs is None:
+        return Cell(formatting.UNKNOWN)
+    ok = side.outputs.ok
+    return Cell(_OUTPUTS[ok], side.outputs.why, tone=TONES[ok])
 
 
 def _parity(key: str, value: Any) -> Cell:

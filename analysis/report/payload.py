@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import formatting
-from ..model.comparison import Comparison, Cost
+from ..model.comparison import Comparison, Cost, ModuleRow
 from . import counted, doubts, panels
 
 RULES = {
@@ -49,7 +49,12 @@ def build(comparison: Comparison) -> dict[str, Any]:
     shown = panels.panels(comparison)
     return {
         "sides": [
-            {"label": s.label, "side": s.task, "doubt": "; ".join(doubts.series(s))}
+            {
+                "label": s.label,
+                "side": s.task,
+                "doubt": "; ".join(doubts.series(s)),
+                **({"wrong": doubts.outputs(s)} if s.wrong else {}),
+            }
             for s in comparison.sides
         ],
         "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],
@@ -117,9 +122,18 @@ def _modules(
                 else [],
                 "layers": own,
                 "loose": [],
+                **_errors(comparison, m),
             }
         )
     return found
+
+
+def _errors(comparison: Comparison, row: ModuleRow) -> dict[str, list[str]]:
+    """The error of a module on each side; nothing where it was measured of none."""
+    if row.kind != "module" or not any(s.errors for s in comparison.sides):
+        return {}
+    found = [s.errors.get(row.path) for s in comparison.sides]
+    return {"errors": ["" if m is None else doubts.error(m) for m in found]}
 
 
 def _layers_of_modules(comparison: Comparison) -> Iterator[list[int]]:

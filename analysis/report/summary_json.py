@@ -10,6 +10,8 @@
 `facts` is run.json's: what must agree before two runs are compared. All times are integer
 nanoseconds; unknown is null. COST: own_ns and shared_ns, medians per iteration; own_low_ns to
 own_high_ns, upper_low_ns to upper_high_ns: the 95 % intervals of own, and of own + shared.
+`outputs` of an engine: ok (null: unknown) and why, null where its outputs were not compared; one
+that is not ok is in no ratio.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ def _figures(side: Side) -> dict[str, Any]:
             }
             for c in side.checks
         },
+        "outputs": side.outputs,
         "parity": None if side.parity is None else {k: side.parity.get(k) for k in _PARITY},
     }
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "layerline.export.command:export",
     "engines": "layerline.engines.command:engines",
     "profile": "layerline.profile.command:profile",
+    "accuracy": "layerline.profile.accuracy.command:accuracy",
     "sweep": "layerline.profile.sweep.command:sweep",
     "ncu": "layerline.profile.ncu.command:ncu",
     "report": "layerline.analysis.commands.report:report",

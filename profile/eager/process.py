@@ -1,9 +1,10 @@
 """The eager model in inference or training: the worker that measures it, and what that leaves.
 
 Leaves ``captures/{task}.{precision}.trace.json.gz`` (torch.profiler, with module ranges),
-``.latency.json`` and ``.meta.json``; of inference also ``.outputs.npz`` (``{"logits": (batch,
-sequence, vocabulary) float32}``, the reference that engines are compared with). `task` is
-``eager`` or ``train``. This side loads no torch.
+``.latency.json`` and ``.meta.json``. `task` is ``eager`` or ``train``. `outputs` leaves
+``captures/eager.fp32.outputs.npz`` alone (``{"logits": (batch, sequence, vocabulary) float32}``),
+the reference that engines are compared with: one forward, so that a wrong engine is known before
+anything is measured. This side loads no torch.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ PARTS = {
     "trace": ".trace.json.gz",
     "latency": ".latency.json",
     "meta": ".meta.json",
-    "outputs": ".outputs.npz",
 }
 
 
@@ -49,12 +49,21 @@ def why_not(precision: str, options: dict[str, Any]) -> str | None:
 
 
 def files(run: Run, task: Task, precision: str) -> dict[str, Path]:
-    """The files that `capture` leaves, by part; training leaves no outputs."""
+    """The files that `capture` leaves, by part."""
     return {
         part: CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
         for part, suffix in PARTS.items()
-        if task == "eager" or part != "outputs"
     }
+
+
+def reference(run: Run) -> Path:
+    """The outputs of the eager model in fp32."""
+    return CaptureName("eager", "fp32", suffix=".outputs.npz").path(run.file("captures"))
+
+
+def outputs(run: Run) -> dict[str, Any]:
+    """Write `reference`; gives facts for the manifest. Errors as of `capture`."""
+    return _call(run, "outputs", "fp32", {}, {"outputs": reference(run)})
 
 
 def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +80,17 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
             f"{LABELS[task]} {precision} is not run on this machine: {reason}",
             fix="use fp32 or a GPU",
         )
+    return _call(run, task, precision, options, files(run, task, precision))
+
+
+def module_outputs(run: Run, values: Path, index: Path) -> dict[str, Any]:
+    """What each module of the eager model in fp32 is given and gives (`module_outputs.run`)."""
+    return _call(run, "modules", "fp32", {}, {"values": values, "index": index})
+
+
+def _call(
+    run: Run, task: str, precision: str, options: dict[str, Any], left: dict[str, Path]
+) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
         raise ToolMissing("PyTorch is not installed", fix="pip install 'layerline[model]'")
     run.file("captures").mkdir(parents=True, exist_ok=True)
@@ -79,7 +99,7 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
         "precision": precision,
         "model": str(run.file("export", "model.json")),
         "options": options,
-        "files": {k: str(v) for k, v in files(run, task, precision).items()},
+        "files": {k: str(v) for k, v in left.items()},
     }
     with progress(f"{task} {precision}"):
         facts: dict[str, Any] = launch.call(WORKER, job)["facts"]

@@ -32,9 +32,13 @@ def answer(path: Path, run: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure training or inference, as the job says; gives facts."""
+    """Measure training or inference, or only write outputs, as the job says; gives facts."""
     if job["task"] == "train":
         from .measure_training import run as measure
+    elif job["task"] == "outputs":
+        from .outputs import run as measure
+    elif job["task"] == "modules":
+        from .module_outputs import run as measure
     else:
         from .measure_inference import run as measure
     return measure(job)

@@ -24,6 +24,8 @@ def compare(
     - ``top1``: share of positions where the largest entry along the last axis is the same one
     - ``nonfinite``: entries of the engine that are NaN or infinite where the reference is not;
       the differences are over the others, and None where there are none
+    - ``reference_nonfinite``: entries of the reference that are NaN or infinite
+    - ``constant``: the value of every entry, of an output of which the reference has several
 
     Raises InputError where nothing can be compared.
     """
@@ -32,8 +34,10 @@ def compare(
     for name, choose in (("max_abs", max), ("max_rel", max), ("cosine", min), ("top1", min)):
         known = (o[name] for o in outputs.values() if o[name] is not None)
         worst[name] = choose(known, default=None)
-    nonfinite = sum(o["nonfinite"] for o in outputs.values())
-    return {**worst, "nonfinite": nonfinite, "outputs": outputs}
+    for name in ("nonfinite", "reference_nonfinite"):
+        worst[name] = sum(o[name] for o in outputs.values())
+    same = (o["constant"] for o in outputs.values() if o["constant"] is not None)
+    return {**worst, "constant": next(same, None), "outputs": outputs}
 
 
 def _pairs(
@@ -69,8 +73,13 @@ def _one(engine: Any, reference: Any) -> dict[str, Any]:
         "max_rel": None,
         "cosine": None,
         "top1": _top1(a, b),
+        "positions": a[..., 0].size if a.ndim and a.shape[-1] > 1 else None,
         "nonfinite": int(np.count_nonzero(~np.isfinite(a) & np.isfinite(b))),
+        "reference_nonfinite": int(np.count_nonzero(~np.isfinite(b))),
+        "constant": None,
     }
+    if usable.all() and x.size and np.ptp(x) == 0 and np.ptp(y) > 0:
+        result["constant"] = float(x[0])
     if x.size:
         result["max_abs"] = float(np.max(np.abs(x - y)))
         scale = float(np.max(np.abs(y)))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core import documents, machine
+from ...core.accuracy.limits import Limits
 from ...core.capture_names import CaptureName
 from ...core.cli.progress import progress
 from ...core.errors import InputError
@@ -154,8 +155,9 @@ def outputs(of: Subject) -> dict[str, Any]:
     return {"facts": answer.get("facts", {})}
 
 
-def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
-    """The engine's outputs against the eager model's, to ``.accuracy.json``."""
+def accuracy(of: Subject, reference: Path, limits: Limits) -> dict[str, Any]:
+    """The engine's outputs against the eager model's, to ``.accuracy.json``, with the limits that
+    they are held to."""
     engine = of.capture(".outputs.npz")
     with _arrays(engine) as ours, _arrays(reference) as theirs:
         compared = compare(ours, theirs, engine)
@@ -165,6 +167,7 @@ def accuracy(of: Subject, reference: Path) -> dict[str, Any]:
         "reference": reference.name,
         **identity(of),
         "random_weights": _model(of.run).random_weights,  # then agreement proves little
+        "limits": limits._asdict(),
         **compared,
     }
     write_json(of.capture(".accuracy.json"), document)

@@ -33,7 +33,7 @@ EXPLAINED = {
     "captures/fp32.tensorrt.latency.json": _SIDE
     + r"(device\.|latency_samples|steadiness\.(settled|target|n)|launch_bound|queued_|host\.)",
     "captures/fp32.tensorrt.trace.meta.json": _SIDE + r"(closure\.ii|host\.|residual_share|traced)",
-    "captures/fp32.tensorrt.accuracy.json": _SIDE + r"parity\.",
+    "captures/fp32.tensorrt.accuracy.json": rf"({_SIDE}(parity|outputs)\.|ratios\.)",
     "captures/fp32.tensorrt.rebuild.json": _SIDE + r"rebuild_noise",
     "captures/fp32.onnxruntime.latency.json": _SIDE + r"(device\.|latency_samples|steadiness\.)",
     "captures/sweep.json": r"sweep\.",

@@ -255,11 +255,14 @@ def test_an_engine_with_wrong_outputs_does_not_lead_and_is_told() -> None:
         a_side("TensorRT", "fp16", 1_000, parity={**parity, "max_abs": None, "nonfinite": 7}),
         a_side("CPU", "fp32", 5_000, parity={**parity, "cosine": 0.4}),
     )
-    assert texts(view)[0].startswith("TensorRT fp32 is 3.00×")
-    wrong = [h for h in rendering.headline(view) if "does not compute what eager does" in h.text]
-    assert [(h.text, h.tone) for h in wrong] == [
-        ("TensorRT fp16 does not compute what eager does: 7 values are NaN or infinite.", "bad"),
-        ("CPU fp32 does not compute what eager does: cosine 0.4.", "bad"),
+    wrong = "does not compute what eager does"
+    assert [(h.text, h.tone) for h in rendering.headline(view)[:2]] == [
+        (f"TensorRT fp16 {wrong}: 7 values are NaN or infinite. Its times are no result.", "bad"),
+        (f"CPU fp32 {wrong}: cosine 0.4, below 0.9999. Its times are no result.", "bad"),
+    ]
+    assert texts(view)[2].startswith("TensorRT fp32 is 3.00×")
+    assert [(r.over, r.under) for r in view.ratios] == [
+        ("eager/fp32/inference", "engine/fp32.tensorrt/inference")
     ]
     assert [t for t in texts(view) if "differs from eager" in t] == [
         "TensorRT fp32 differs from eager by at most 0.01, top-1 agreement 100 %."

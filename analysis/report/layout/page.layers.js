@@ -44,7 +44,7 @@ if (table) {
     const sub = known(low) && known(high) ? `${timeRange(low, high)}, n ${n}` : n || known(median) ? `no interval, n ${n}` : "";
     const count = (v) => el("td", { class: "right num" }, known(v) ? v.toLocaleString("en-US") : "–");
     const text = (v, limitTo) => el("td", {}, maybe(v, limitTo));
-    return el("tr", {},
+    return el("tr", { class: known(r.side) && sides[r.side].wrong ? "wrong" : null },
       el("th", { scope: "row" }, button),
       el("td", {}, el("bdi", {}, short(sideLabel(r), 60))), text(r.kind, 40),
       el("td", { title: rules.get(r.rule) || "" }, maybe(r.rule, 40)),

@@ -42,8 +42,8 @@ function boundOf(w) {
   const of = w.peak ? `, ${percent(w.peak[1])}${w.peak[0] === w.bound ? "" : ` of ${w.peak[0]}`}` : "";
   return el("small", { class: `b-${w.bound || "unknown"}` }, `${w.bound || "unknown"}${of}`);
 }
-function costCell(c, w) {
-  const cell = el("td", { class: "cost", role: "gridcell", title: costExact(c) + (w ? `. ${w.text}` : "") }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
+function costCell(c, w, grey, error) {
+  const cell = el("td", { class: grey ? "cost wrong" : "cost", role: "gridcell", title: costExact(c) + (w ? `. ${w.text}` : "") }, el("span", { class: c && known(c[0]) ? "num" : "num unknown" }, costText(c)));
   if (c && known(c[0])) {
     const all = whole(c);
     const width = known(c[4]) && all > 0 ? Math.min(100, 100 * c[4]) : 0;
@@ -52,6 +52,7 @@ function costCell(c, w) {
       el("span", { class: "meter", "aria-hidden": "true" }, el("i", { style: `width:${own.toFixed(2)}%` }), el("i", { class: "shared", style: `width:${(width - own).toFixed(2)}%` })));
   }
   if (w) cell.append(boundOf(w));
+  if (error) cell.append(el("small", {}, error));
   if (c && known(c[0])) cell.append(el("small", { class: "ci" }, tie(costInterval(c))));
   return cell;
 }

@@ -99,10 +99,10 @@ if (tree) {
     const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + 1 : null;
     tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item, needle))));
     for (const side of span ? [] : ordered()) {
-      if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side]));
+      if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side], sides[side].wrong, (modules[item.i].errors || [])[side]));
       else if (item.type === "layer" && layers[item.i].side === side) {
         const r = layers[item.i];
-        tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share], r.counters));
+        tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share], r.counters, sides[side].wrong));
       } else tr.append(el("td", { class: "cost", role: "gridcell" }));
     }
     return tr;
@@ -154,7 +154,7 @@ if (tree) {
       tr.append(th);
     };
     add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
-    for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
+    for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].wrong ? [el("span", { class: "isbad", title: sides[i].wrong }, "✗"), " "] : []), ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
     tree.tHead.replaceChildren(tr);
     tree.style.setProperty("--sides", shown.size);
   }

@@ -1,0 +1,182 @@
+"""Where an engine goes wrong: error by module, and the first module with one of its own.
+
+Leaves ``captures/{precision}.{backend}.accuracy.modules.json`` (`core.documents.ModuleErrors`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from ...core import nodes
+from ...core.accuracy.limits import Limits
+from ...core.documents import ModuleError, ModuleErrors
+from ...core.errors import LayerlineError
+from ...core.files import read_json, write_json
+from ...engines.backend import nodes_path
+from ..engine.measure import SCHEMA_VERSION, Subject, identity
+from . import errors, tensors, values
+from .errors import Error
+from .tensors import Placed
+
+SUFFIX = ".accuracy.modules.json"
+# Of modules that make an error of their own, so many are built alone.
+SUSPECTS = 4
+# Another engine's outputs are as wrong as these where their errors differ by no more than this.
+ALIKE = 4.0
+
+
+def locate(of: Subject, limits: Limits) -> ModuleErrors:
+    """Measure it and write the file. LayerlineError where eager or the engine cannot be run."""
+    path = nodes_path(of.run, of.precision)
+    graph, types = nodes.load(path), read_json(path).get("tensors") or {}
+    with tempfile.TemporaryDirectory(prefix="layerline-accuracy-") as name:
+        folder = Path(name)
+        placed = tensors.place(graph, types, values.eager(of.run, folder))
+        found = _measured(of, placed, graph.outputs, types, limits, folder)
+    document = to_builtins(found)
+    identified = {"schema_version": SCHEMA_VERSION, **identity(of)}
+    write_json(of.capture(SUFFIX), {**identified, **document})
+    return found
+
+
+def _measured(
+    of: Subject,
+    placed: Sequence[Placed],
+    ends: Sequence[str],
+    types: Mapping[str, Any],
+    limits: Limits,
+    folder: Path,
+) -> ModuleErrors:
+    references = tensors.references(placed)
+    least = errors.limit(limits)
+    exported = errors.of_tensors(values.export(of, references, folder), references, references)
+    engine, how, remarks = _engine(of, references, ends, types, folder)
+    suspects = _suspects(placed, engine, exported, least)
+    alone: dict[str, Error | None] = {}
+    for p in suspects:
+        given = {t: v for t, v in references.items() if t in p.reads}
+        try:
+            made = values.alone(of, p.output or "", given, types, folder)
+        except LayerlineError as e:
+            remarks.append(f"{p.module.path} cannot be built alone: {e.what}")
+            continue
+        alone[p.module.path] = errors.of_tensors(made, references, [p.output or ""])[p.output or ""]
+    first = errors.first(placed, engine, least)
+    rows = [_row(p, engine, exported, alone, how, first) for p in placed]
+    if first is None:
+        remarks.append("no module makes an error of its own above the limit by what is known")
+    return ModuleErrors(
+        precision=of.precision, backend=of.backend.name, limit=least, modules=rows, remarks=remarks
+    )
+
+
+def _engine(
+    of: Subject,
+    references: Mapping[str, Any],
+    ends: Sequence[str],
+    types: Mapping[str, Any],
+    folder: Path,
+) -> tuple[dict[str, Error | None], dict[str, str], list[str]]:
+    """The errors of the engine's tensors, how each was read, and remarks."""
+    remarks: list[str] = []
+    got = values.same_engine(of, references, folder)
+    how = dict.fromkeys(got, "the engine's own tensor")
+    missing = [t for t in references if t not in got]
+    if missing:
+        try:
+            second = values.second_engine(of, references, types, folder)
+        except LayerlineError as e:
+            remarks.append(f"an engine with these tensors as outputs cannot be built: {e.what}")
+            second = {}
+        if second and (hidden := _hidden(of, second, ends, references)):
+            remarks.append(hidden)
+        elif second:
+            got = {**{t: second[t] for t in missing if t in second}, **got}
+            how |= {t: "an output of a second engine, as wrong" for t in missing if t in second}
+    return errors.of_tensors(got, references, references), how, remarks
+
+
+def _hidden(
+    of: Subject, second: Mapping[str, Any], ends: Sequence[str], references: Mapping[str, Any]
+) -> str:
+    """That a second engine's outputs are not as wrong as the engine's; empty where they are."""
+    first = values.read(of.capture(".outputs.npz"))
+    for name in ends:
+        if name not in first or name not in second or name not in references:
+            continue
+        mine = errors.error(first[name], references[name])
+        other = errors.error(second[name], references[name])
+        if mine is None or other is None:
+            continue
+        if bool(mine.nonfinite) != bool(other.nonfinite):
+            return _HIDDEN
+        low, high = sorted((mine.size, other.size))
+        if high > ALIKE * low and not mine.nonfinite and high > 1e-3:
+            return _HIDDEN
+    return ""
+
+
+_HIDDEN = (
+    "an engine with these tensors as outputs is not as wrong as this one: marking them hides the "
+    "fault, and its tensors are no evidence"
+)
+
+
+def _suspects(
+    placed: Sequence[Placed],
+    engine: Mapping[str, Error | None],
+    exported: Mapping[str, Error | None],
+    least: float,
+) -> list[Placed]:
+    """Modules that make an error of their own in the engine or in its ONNX file, or that are wrong
+    and whose inputs are not known; the first ones."""
+    found = []
+    for p in placed:
+        if p.output is None:
+            continue
+        for side in (engine, exported):
+            given, got = errors.error_in(p, side), side.get(p.output)
+            unknown = given is None and got is not None and got.size > least
+            if errors.jumps(given, got, least) or unknown:
+                found.append(p)
+                break
+    return found[:SUSPECTS]
+
+
+def _row(
+    p: Placed,
+    engine: Mapping[str, Error | None],
+    exported: Mapping[str, Error | None],
+    alone: Mapping[str, Error | None],
+    how: Mapping[str, str],
+    first: Placed | None,
+) -> ModuleError:
+    got = None if p.output is None else engine.get(p.output)
+    given = errors.error_in(p, engine)
+    file = None if p.output is None else exported.get(p.output)
+    part = alone.get(p.module.path)
+    said = [p.why] if p.why else [how[p.output]] if p.output in how and p.output else []
+    unknown = [t for t in p.reads if engine.get(t) is None]
+    if given is not None and unknown:
+        said.append(f"of {len(unknown)} of {len(p.reads)} inputs the error is unknown")
+    if given is not None and given.nonfinite:
+        said.append("its input is not finite")
+    return ModuleError(
+        module=p.module.path,
+        module_class=p.module.name,
+        tensor=p.output,
+        error_in=given.relative if given else None,
+        error_out=got.relative if got else None,
+        nonfinite=got.nonfinite if got else None,
+        export=file.relative if file else None,
+        export_nonfinite=file.nonfinite if file else None,
+        alone=part.relative if part else None,
+        alone_nonfinite=part.nonfinite if part else None,
+        first_wrong=p is first,
+        how="; ".join(said),
+    )

@@ -1,0 +1,141 @@
+"""The values of module outputs: of eager, of the export, of the engine, of a module alone.
+
+The engine's are read from what is nearest to it: of an ONNX Runtime engine, itself an ONNX file,
+from the same file with more outputs; else from a second engine of the same options in which these
+tensors are outputs. That can hide a fault, for a kernel that writes a tensor is not fused across
+it: the second engine's outputs have to be as wrong as the first's, or it is no evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.files import read_json
+from ...core.run import Run
+from ...engines import launch
+from ...engines.backend import inputs_path, nodes_path, with_external_data
+from ..eager import process
+from ..engine.measure import SPARE_SECONDS, Subject
+from . import graphs
+from .tensors import Eager
+
+Arrays = dict[str, Any]
+
+
+def eager(run: Run, folder: Path) -> list[Eager]:
+    """Every module of the eager model, in the order in which they ended."""
+    values, index = folder / "eager.npz", folder / "eager.json"
+    process.module_outputs(run, values, index)
+    arrays = read(values)
+    return [
+        Eager(
+            m["path"],
+            m["class"],
+            [arrays[k] for k in m["inputs"]],
+            None if m["output"] is None else arrays[m["output"]],
+        )
+        for m in read_json(index)["modules"]
+    ]
+
+
+def export(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
+    """Tensors of the ONNX file that the engine was built from, in ONNX Runtime on the CPU with its
+    optimisations off; empty where its kernels do not cover the file."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    from ...export.parity import run_file
+
+    source = of.backend.source(of.run, of.precision)
+    file = folder / "marked.export.onnx"
+    graphs.with_outputs(source, file, set(names) & graphs.written(source))
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        return run_file(file, read(inputs_path(of.run)))
+    except (state.NotImplemented, state.Fail, state.InvalidGraph):
+        return {}
+
+
+def same_engine(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
+    """Tensors of an engine that is an ONNX file: those that its optimiser left."""
+    if of.backend.suffix != ".onnx":
+        return {}
+    file = folder / "marked.engine.onnx"
+    graphs.with_outputs(of.engine, file, set(names) & graphs.written(of.engine))
+    return _outputs(of, file, folder / "engine.npz")
+
+
+def second_engine(
+    of: Subject, names: Iterable[str], types: Mapping[str, Any], folder: Path
+) -> Arrays:
+    """Tensors of an engine built again with these as outputs."""
+    source = of.backend.source(of.run, of.precision)
+
+    def write(file: Path) -> set[str] | None:
+        graphs.with_outputs(source, file, set(names) & graphs.written(source), types)
+        return None
+
+    return _built(of, write, read(inputs_path(of.run)), folder / "second")
+
+
+def alone(
+    of: Subject, tensor: str, given: Mapping[str, Any], types: Mapping[str, Any], folder: Path
+) -> Arrays:
+    """A tensor of an engine of the part that makes it from `given`, eager's values of others."""
+    source = of.backend.source(of.run, of.precision)
+    inputs = read(inputs_path(of.run))
+    typed = {k: v.astype(types[k]["dtype"]) for k, v in given.items() if _numpy(types.get(k))}
+
+    def write(file: Path) -> set[str]:
+        return graphs.part(source, file, typed, tensor, types)
+
+    return _built(of, write, {**inputs, **typed}, folder / "alone")
+
+
+def read(path: Path) -> Arrays:
+    """An npz as arrays."""
+    with np.load(path, allow_pickle=False) as found:
+        return {k: found[k] for k in found.files}
+
+
+def _numpy(described: Any) -> bool:
+    return bool(described) and described.get("dtype") in ("float32", "float16")
+
+
+def _built(of: Subject, write: Any, inputs: Mapping[str, Any], folder: Path) -> Arrays:
+    """The outputs of an engine that is built, in `folder`, of what `write` makes of the source."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    second = Run(folder)
+    target = second.file("export") / of.backend.source(of.run, of.precision).name
+    target.parent.mkdir(parents=True)
+    needed = write(target)
+    nodes = nodes_path(of.run, of.precision)
+    (target.parent / nodes.name).symlink_to(nodes.resolve())
+    chosen = {k: v for k, v in inputs.items() if needed is None or k in needed}
+    np.savez(inputs_path(second), **chosen)
+    options = {**of.record.get("options", {}), "timing_cache": None}
+    if of.backend.suffix != ".onnx":
+        options["optimization_level"] = "1"  # seconds instead of minutes; the same arithmetic
+    of.backend.build(second, of.precision, options)
+    engine = of.backend.engine(second, of.precision)
+    return _outputs(of, engine, folder / "outputs.npz", second)
+
+
+def _outputs(of: Subject, engine: Path, raw: Path, run: Run | None = None) -> Arrays:
+    job = of.job("outputs", raw, engine=engine)
+    if run is not None:
+        job["inputs"] = str(inputs_path(run))
+    launch.call(of.backend.worker(), job, timeout=SPARE_SECONDS)
+    return read(raw)
+
+
+def reads(of: Subject) -> Sequence[Path]:
+    """The files that all of this is made from."""
+    source = of.backend.source(of.run, of.precision)
+    return [*with_external_data(source), nodes_path(of.run, of.precision)]
