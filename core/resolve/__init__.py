@@ -2,6 +2,7 @@
 
 from .model import (
     RULES,
+    Kernel,
     Network,
     NetworkLayer,
     NodeStatus,
@@ -15,6 +16,7 @@ from .status import node_status
 
 __all__ = [
     "RULES",
+    "Kernel",
     "Network",
     "NetworkLayer",
     "NodeStatus",
