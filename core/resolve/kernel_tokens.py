@@ -17,7 +17,7 @@ from .flow import Flow
 from .model import Kernel, RawLayer
 from .operator_kinds import NORMALISATION, words
 
-_MYELIN = re.compile(r"__myl_bb\d+_\d+_([A-Za-z]+)\Z")
+MYELIN = re.compile(r"__myl_bb\d+_\d+_([A-Za-z]+)\Z")
 # What reduces over an axis; an engine may run it in parts and needs a cleared sum then.
 REDUCTIONS: Mapping[str, frozenset[str]] = {
     "Mea": frozenset({"ReduceMean"}),
@@ -36,7 +36,7 @@ def tokens(kernel: Kernel) -> tuple[str, ...]:
     >>> tokens(Kernel("__myl_bb0_3_MulCasMea"))
     ('Mul', 'Cas', 'Mea')
     """
-    match = _MYELIN.fullmatch(kernel.name)
+    match = MYELIN.fullmatch(kernel.name)
     return tuple(re.findall(r"[A-Z][a-z]+", match[1])) if match else ()
 
 
