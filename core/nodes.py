@@ -50,6 +50,15 @@ class NodeGraph:
     outputs: tuple[str, ...] = ()
     initializers: frozenset[str] = frozenset()
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+
+    def shape(self, tensor: str) -> tuple[int, ...] | None:
+        """The tensor's shape; None where it is not known, or a dimension is open."""
+        about = self.tensors.get(tensor)
+        shape = about.get("shape") if isinstance(about, dict) else None
+        if not isinstance(shape, list) or not all(type(d) is int and d >= 0 for d in shape):
+            return None
+        return tuple(shape)
 
     @cached_property
     def by_name(self) -> dict[str, Node]:
@@ -107,6 +116,8 @@ def parse(document: Any, file: str | Path | None = None) -> NodeGraph:
             fix="export the model again",
         )
     known = {k: v for k, v in document.items() if v is not None}
+    if not isinstance(known.get("tensors"), dict):
+        known.pop("tensors", None)
     graph = forms.check(known, NodeGraph, file, "export the model again")
     seen: set[str] = set()
     for i, node in enumerate(graph.nodes):

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from ...core import tables
 from ...core.nodes import NodeGraph
-from ...core.resolve import Network, RawLayer, Resolution, resolve
+from ...core.resolve import Kernel, Network, RawLayer, Resolution, resolve
 from ..readers.nsys import ops as ops_
 from ..readers.nsys.attribution import Attribution
+from ..readers.nsys.capture import Capture
+from ..readers.nsys.source import NULL
+from .executions import joined
 from .layer_info import LayerInfo
 from .resolution import of_rows
-from .tensorrt_ranges import Runs, joined
+from .tensorrt_ranges import Layer, Runs
 
 
 def layers_in_info(capture: Runs, info: LayerInfo) -> list[int | None]:
@@ -25,8 +28,14 @@ def layers_in_info(capture: Runs, info: LayerInfo) -> list[int | None]:
     return [
         m
         for engine in range(len(capture.engines))
-        for m in info.matches([x.name for x in capture.layers if x.engine == engine])
+        for m in _matches([x for x in capture.layers if x.engine == engine], info)
     ]
+
+
+def _matches(layers: Sequence[Layer], info: LayerInfo) -> list[int | None]:
+    """As `LayerInfo.matches`; what runs in a layer under no name of its own is none of them."""
+    own = iter(info.matches([x.name for x in layers if not x.nameless]))
+    return [None if x.nameless else next(own) for x in layers]
 
 
 def info_notes(capture: Runs, info: LayerInfo | None) -> list[str]:
@@ -43,19 +52,24 @@ def resolutions(
     capture: Runs,
     graph: NodeGraph | None,
     network: Network | None,
-    names: Sequence[str] = (),
+    recorded: Capture | None = None,
     info: LayerInfo | None = None,
 ) -> list[Resolution | None]:
     """What each layer is, in step with `capture.layers`; all None without a graph.
 
-    `names`: the capture's, by the codes of its operations. `info`: the engine's own description
-    of its layers.
+    `recorded`: the capture, while its export is open. `info`: the engine's own description of its
+    layers.
     """
     if graph is None:
         return [None] * len(capture.layers)
-    kernels = _kernels(capture, names)
+    kernels = {} if recorded is None else _kernels(capture, recorded)
     raw = [
-        RawLayer(name=x.name, occurrence=x.occurrence, kernels=kernels.get(i, ()))
+        RawLayer(
+            name=x.name,
+            occurrence=x.occurrence,
+            kernels=kernels.get(i, ()),
+            nameless=x.nameless,
+        )
         for i, x in enumerate(capture.layers)
     ]
     if info is not None:
@@ -71,16 +85,20 @@ def resolutions(
     return resolved
 
 
-def _kernels(capture: Runs, names: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """The names of the kernels in each layer."""
-    kernels: dict[int, tuple[str, ...]] = {}
-    if not names:
-        return kernels
+def _kernels(capture: Runs, recorded: Capture) -> dict[int, tuple[Kernel, ...]]:
+    """The distinct kernels of each layer by name, each as it was first launched."""
     layer, name = capture.layer, joined([o.name for o in capture.operations], np.int32)
-    known = capture.kernel & (layer >= 0) & (name >= 0)
-    for pair in np.unique(layer[known].astype(np.int64) * len(names) + name[known]).tolist():
-        of, text = divmod(pair, len(names))
-        kernels[of] = (*kernels.get(of, ()), names[text])
+    start, count = joined([o.start for o in capture.operations], np.int64), len(recorded.names)
+    known = np.flatnonzero(capture.kernel & (layer >= 0) & (name >= 0))
+    pairs = layer[known].astype(np.int64) * count + name[known]
+    distinct, first = np.unique(pairs, return_index=True)
+    starts = start[known[first]].tolist()
+    sizes = {} if recorded.sizes is None else recorded.sizes([s for s in starts if s != NULL])
+    kernels: dict[int, tuple[Kernel, ...]] = {}
+    for pair, at in zip(distinct.tolist(), starts, strict=True):
+        of, text = divmod(pair, count)
+        kernel = Kernel(recorded.names[text], *sizes.get(at, (None, None)))
+        kernels[of] = (*kernels.get(of, ()), kernel)
     return kernels
 
 

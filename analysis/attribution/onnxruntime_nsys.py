@@ -31,8 +31,8 @@ from ..readers.nsys.attribution import attribute
 from ..readers.nsys.load import load
 from ..readers.nsys.source import NULL
 from ..readers.onnxruntime import profile as profile_
+from .executions import joined
 from .onnxruntime import join
-from .tensorrt_ranges import joined
 
 RECORD = "cuEventRecord"
 # Starts and durations in ONNX Runtime's profile are whole microseconds, rounded down.

@@ -8,9 +8,11 @@ In an eager capture of this project the ranges of modules are the layers; in any
 innermost ranges, without the numbers that PyTorch gives every call (``aten::mm, op_id = 34``).
 
 The layer of an operation is the innermost such range around its launch (of a CUDA graph's node:
-around its capture). An iteration is the outermost range of the iteration's name around the
-launch; a CUDA graph launched outside every one is an iteration of its own. Of several engines
-in a capture each has its own iterations (`engines`) and its own layers.
+around its capture). What runs in a ForeignNode outside of Myelin's ranges, where it has such, is
+without a name: each such operation is a layer of its own (`executions`). An iteration is the
+outermost range of the iteration's name around the launch; a CUDA graph launched outside every one
+is an iteration of its own. Of several engines in a capture each has its own iterations (`engines`)
+and its own layers.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.own_ranges import ITERATION, MODULE, NO_LAYER
+from ...core.resolve.spelling import is_region
 from ...core.torch_ranges import split
 from ..readers.nsys import schema
 from ..readers.nsys.attribution import Attribution
@@ -32,6 +35,7 @@ from ..readers.nsys.capture import KERNEL, Operations
 from ..readers.nsys.range_forest import Flags, Indices
 from ..readers.nsys.source import NULL, Integers
 from .engines import Engines, engines, one
+from .executions import Nameless, joined, moments, picked
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
@@ -45,6 +49,7 @@ class Layer:
     occurrence: int
     label: str  # unique: the name, with " #2" where an iteration has several
     engine: int = 0  # number of its engine, which the label has where several have the name
+    nameless: bool = False  # one operation inside the ForeignNode of that name
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,6 @@ def _duration(operations: Operations) -> Integers:
     return np.where((start == NULL) | (end == NULL), NULL, end - start)
 
 
-def joined(parts: list[npt.NDArray[Any]], kind: Any) -> npt.NDArray[Any]:
-    """One column of several; empty, of type `kind`, of none."""
-    return np.concatenate(parts) if parts else np.empty(0, kind)
-
-
 def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
     """Find iterations and layers.
 
@@ -105,17 +105,17 @@ def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
     layer_piece = attribution.forest.nearest(is_layer)
     launched = attribution.launched
     piece = joined([x.piece for x in launched], np.int32)
-    outer_piece, inside = _at(around, piece), _at(layer_piece, piece)
+    outer_piece, inside = picked(around, piece), picked(layer_piece, piece)
     # A range around the iteration is no layer of it; what is inside has the higher index.
     inside[inside < outer_piece] = -1
-    outer = _at(attribution.forest.owner, outer_piece)
+    outer = picked(attribution.forest.owner, outer_piece)
     call_start = None
     if whole:
         outer = np.zeros(len(outer), np.int32)
     if any(x.origin is not None for x in launched):
         origins = [np.full(len(x.piece), -1) if x.origin is None else x.origin for x in launched]
         origin = joined(origins, np.int32)
-        inside = np.where(origin >= 0, _at(layer_piece, origin), inside)
+        inside = np.where(origin >= 0, picked(layer_piece, origin), inside)
         if not whole and iteration is None:
             call = joined([x.call for x in launched], np.int32)
             call_start = joined([x.call_start for x in launched], np.int64)
@@ -128,11 +128,12 @@ def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
         home = np.full(count, -1, np.int32)
         home[number[number >= 0]] = outer_piece[number >= 0]
         # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
-        outermost = is_layer & (_at(layer_piece, attribution.forest.parent) < around)
+        outermost = is_layer & (picked(layer_piece, attribution.forest.parent) < around)
         whose = engines(attribution, home, around, outermost)
-    layers, layer, calls = _layers(
-        attribution, _at(_first_piece(attribution), inside), number, count, whose
-    )
+    divided = kinds.divided(is_layer, layer_piece)
+    own = picked(_first_piece(attribution), inside)
+    nameless = Nameless(len(divided), own, divided, moments(launched))
+    layers, layer, calls = _layers(attribution, number, count, whose, nameless)
     engine = "tensorrt" if kinds.tensorrt else None
     operations = [x.operations for x in launched]
     capture = Runs(operations, layer, number, layers, calls, count, engine, notes, whose)
@@ -202,6 +203,15 @@ class _Kinds:
         notes.append("no range marks an iteration; the whole capture is taken as one")
         return own, True
 
+    def divided(self, is_layer: Flags, layer_piece: Indices) -> Flags:
+        """Which pieces are ForeignNodes whose name has layers inside in the capture."""
+        regions = is_layer & self._named(is_region)
+        around = picked(layer_piece, self._attribution.forest.parent)[is_layer]
+        inside = np.zeros(len(self._name), np.bool_)
+        inside[around[around >= 0]] = True
+        pieces: Flags = regions & np.isin(self._name, self._name[regions & inside])
+        return pieces
+
     def layers(self, is_iteration: Flags) -> Flags:
         """Which pieces are layers."""
         named = self._name >= 0
@@ -211,15 +221,6 @@ class _Kinds:
             named &= modules
         chosen: Flags = named & ~is_iteration
         return chosen
-
-
-def _at(values: npt.NDArray[Any], index: Indices) -> npt.NDArray[Any]:
-    """values[index], -1 where the index is -1."""
-    if not len(values):
-        return np.full(len(index), -1, values.dtype)
-    picked = values[index]
-    picked[index < 0] = -1
-    return picked
 
 
 def _first_piece(attribution: Attribution) -> Indices:
@@ -252,15 +253,21 @@ def _ranked(
 
 
 def _layers(
-    attribution: Attribution, piece: Indices, number: Indices, count: int, whose: Engines
+    attribution: Attribution,
+    number: Indices,
+    count: int,
+    whose: Engines,
+    nameless: Nameless,
 ) -> tuple[list[Layer], Indices, Integers]:
     """The layers in execution order, the layer of every operation, executions per layer."""
-    runs_of = _executions(piece, number, len(attribution.forest.start), count)
+    runs_of = nameless.executions(number, count)
     ranges = attribution.capture.ranges
     names, name_of = _layer_names(attribution.capture.names)
     name = np.full(len(runs_of.piece), -1, np.int32)
     layered = runs_of.piece >= 0
-    name[layered] = name_of[ranges.name[attribution.forest.owner[runs_of.piece[layered]]]]
+    home = nameless.home(runs_of.piece[layered])
+    name[layered] = name_of[ranges.name[attribution.forest.owner[home]]]
+    alone = {int(n) for n in np.unique(name[runs_of.piece >= nameless.pieces])}
     width = len(names) + 1
     occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
     engine = whose.of[runs_of.iteration] if len(whose) > 1 else np.int32(0)
@@ -271,7 +278,7 @@ def _layers(
     moved[by_place] = np.arange(len(distinct), dtype=np.int32)
     layer = moved[layer]
     calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
-    layers = _labelled(distinct[by_place].tolist(), width, names, len(whose))
+    layers = _labelled(distinct[by_place].tolist(), width, names, len(whose), alone)
     return layers, np.append(layer, np.int32(-1))[runs_of.of], calls
 
 
@@ -288,7 +295,9 @@ def _layer_names(texts: list[str]) -> tuple[list[str], Indices]:
     return list(known), np.asarray([*codes, -1], np.int32)
 
 
-def _labelled(codes: list[int], width: int, texts: list[str], engines: int) -> list[Layer]:
+def _labelled(
+    codes: list[int], width: int, texts: list[str], engines: int, nameless: set[int]
+) -> list[Layer]:
     repeated = {code % (width * engines) for code in codes if code >= width * engines}
     owners = Counter(name for _, name in {divmod(c % (width * engines), width) for c in codes})
     layers = []
@@ -299,43 +308,8 @@ def _labelled(codes: list[int], width: int, texts: list[str], engines: int) -> l
         label = f"{text} #{which + 1}" if own in repeated else text
         if owners[name] > 1:
             label += f" (engine {engine + 1})"
-        layers.append(Layer(text, which, label, engine))
+        layers.append(Layer(text, which, label, engine, name - 1 in nameless))
     return layers
-
-
-@dataclass(frozen=True)
-class _Runs:
-    """Executions: a layer's range in an iteration, sorted by start within each iteration.
-
-    `piece` is -1 for what an iteration does outside every layer; `of` gives per operation its
-    execution, -1 for none.
-    """
-
-    piece: Indices
-    iteration: Indices
-    of: Indices
-
-
-def _executions(piece: Indices, iteration: Indices, pieces: int, iterations: int) -> _Runs:
-    """The executions that operations belong to."""
-    # A slot per piece, one per iteration for what is outside its layers, one for neither.
-    slot = np.where(piece >= 0, piece, pieces + iteration)
-    slot[iteration < 0] = pieces + iterations
-    owner = np.full(pieces + iterations + 1, -1, np.int32)
-    owner[slot] = iteration
-    if (owner[slot] == iteration).all():
-        used = np.flatnonzero(owner >= 0).astype(np.int32)
-        rank = np.full(len(owner), -1, np.int32)
-        rank[used] = np.arange(len(used), dtype=np.int32)
-        return _Runs(np.where(used < pieces, used, -1), owner[used], rank[slot])
-    # A range in several iterations (nodes of CUDA graphs): each is an execution.
-    key = iteration * np.int64(pieces + 1) + piece + 1
-    key[iteration < 0] = -1
-    distinct, of = np.unique(key, return_inverse=True)
-    if distinct[0] < 0:
-        distinct, of = distinct[1:], of - 1
-    number, of_piece = np.divmod(distinct, pieces + 1)
-    return _Runs((of_piece - 1).astype(np.int32), number.astype(np.int32), of.astype(np.int32))
 
 
 def _occurrences(group: Integers, size: int) -> Indices:

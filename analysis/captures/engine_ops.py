@@ -95,8 +95,8 @@ def _nsys(files: EngineFiles) -> EngineCapture:
     graph = files.exported.graph
     with sqlite.source(files.raw) as source:
         attribution = attribute(load(source))
-    captured = runs(attribution)
-    resolved = nsys.resolutions(captured, graph, files.network, attribution.capture.names)
+        captured = runs(attribution)
+        resolved = nsys.resolutions(captured, graph, files.network, attribution.capture)
     ops = nsys.operations(attribution, captured, resolved, files.raw, files.precision)
     fates = node_status([r for r in resolved if r is not None], graph)
     nodes = [

@@ -316,7 +316,7 @@ def of_nsys(
             file=source.path,
             fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
         )
-    resolved = resolutions(capture, graph, network, attribution.capture.names, info)
+    resolved = resolutions(capture, graph, network, attribution.capture, info)
     own = [capture.engines.of == i for i in range(len(capture.engines))]
     of_layers = [own[x.engine] for x in capture.layers]
     ops = Operations(

@@ -4,6 +4,8 @@ Every launch carries the NVTX ranges that were open; its `layer` is the innermos
 A capture holds no ids of ranges, so what nsys tells by identity is found here by order:
 
 - launches one after the other in one range are one execution of a layer (split-K: two kernels);
+  but where Myelin marks its operations, what it launches outside of them in a ForeignNode is
+  without a name, and each launch a layer of its own;
 - a capture that repeats itself at least twice is that many iterations (the smallest period of
   layer and kernel names), else it is one;
 - equal names within an iteration are told apart by their occurrence (label ``name #2``), the
@@ -29,7 +31,9 @@ import pyarrow as pa
 
 from ...core.nodes import NodeGraph
 from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
-from ...core.resolve import Network, RawLayer, resolve
+from ...core.resolve import Kernel, Network, RawLayer, resolve
+from ...core.resolve.kernel_tokens import MYELIN
+from ...core.resolve.spelling import foreign_range, is_region
 from ...core.tables import SCHEMAS, with_columns
 from ..attribution.resolution import columns_of
 
@@ -128,6 +132,7 @@ def _label(
 ) -> tuple[list[Launch], dict[str, RawLayer]]:
     """The launches, and by label the layers in execution order."""
     own = {r for r in ranges if r.startswith(PREFIX) or r == NO_LAYER}
+    nameless = _nameless(ranges, kernels)
     seen: Counter[str] = Counter()
     occurrences: list[int] = []
     before: str | None = None
@@ -135,19 +140,32 @@ def _label(
         if i % period == 0:
             seen.clear()
             before = None
-        if name != before and name not in own:
+        if (name != before or name in nameless) and name not in own:
             seen[name] += 1
         occurrences.append(max(0, seen[name] - 1))
         before = name
     several = {name for name, n in zip(ranges, occurrences, strict=True) if n}
     labelled = []
     executions: dict[str, RawLayer] = {}
+    ran: dict[str, dict[str, Kernel]] = {}
     for i, (name, occurrence) in enumerate(zip(ranges, occurrences, strict=True)):
         label = f"{name} #{occurrence + 1}" if name in several else name
         labelled.append(Launch(ids[i], kernels[i], label, i // period))
         if name not in own:
-            executions.setdefault(label, RawLayer(name=name, occurrence=occurrence))
+            raw = RawLayer(name=name, occurrence=occurrence, nameless=name in nameless)
+            executions.setdefault(label, raw)
+            ran.setdefault(label, {})[kernels[i]] = Kernel(kernels[i])
+    for label, raw in executions.items():
+        executions[label] = replace(raw, kernels=tuple(ran[label].values()))
     return labelled, executions
+
+
+def _nameless(ranges: list[str], kernels: list[str]) -> set[str]:
+    """ForeignNodes in which Myelin marks operations: its own kernels lie in ranges inside."""
+    pairs = zip(ranges, kernels, strict=True)
+    if not any(MYELIN.match(k) and foreign_range(r) is None and r != NO_LAYER for r, k in pairs):
+        return set()
+    return {r for r in ranges if is_region(r)}
 
 
 def _eager(launch: Launch) -> Launch:

@@ -2,6 +2,7 @@
 
 from .model import (
     RULES,
+    Kernel,
     Network,
     NetworkLayer,
     NetworkTensor,
@@ -16,6 +17,7 @@ from .status import node_status
 
 __all__ = [
     "RULES",
+    "Kernel",
     "Network",
     "NetworkLayer",
     "NetworkTensor",

@@ -70,11 +70,7 @@ class Tensors:
         name = self.model_name(tensor)
         if name is None:
             return tensor not in self.writer
-        i = self._flow.writer.get(name)
-        if i is not None:
-            return self._flow.constant[i]
-        graph = self._flow.graph
-        return name in graph.initializers or (bool(graph.inputs) and name not in graph.inputs)
+        return self._flow.fixed(name)
 
     def model_name(self, tensor: str) -> str | None:
         """The model's tensor that `tensor` is or was made from by moving it; None if unknown."""

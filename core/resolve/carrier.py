@@ -46,6 +46,7 @@ class Carriers:
         speller: Speller,
         tensors: Tensors,
         claims: Claims,
+        moving: Sequence[int],
     ) -> None:
         self._layers = layers
         self._flow = flow
@@ -53,6 +54,9 @@ class Carriers:
         self._tensors = tensors
         self._claims = claims
         self._taken: set[int] = set()
+        self._open = [
+            p for p, own in enumerate(claims.of_layer) if not own and p not in set(moving)
+        ]
 
     def find(self, p: int) -> Carried:
         """Whom the movement layer at position p belongs to."""
@@ -70,7 +74,8 @@ class Carriers:
             if nodes:
                 why = f"moves an input or a constant for {self._names(nodes)}"
                 return Carried(nodes, "carrier", why)
-        if not nodes and not layer.inputs and reformat is None:
+        alive = not nodes and not layer.inputs and reformat is None
+        if alive:
             nodes = self._by_liveness(p)
         if not nodes:
             return Carried((), "unresolved", "it moves data, but not whose")
@@ -80,6 +85,9 @@ class Carriers:
             self._taken.add(own)
             why = f"only {self._names((own,))} moves what {self._names(nodes)} made"
             return Carried((own,), "elimination", why)
+        if alive and self._between(nodes, p):
+            why = "a layer before it is unresolved: what that made may be what is moved"
+            return Carried((), "unresolved", why)
         return Carried(nodes, "carrier", f"moves what {self._names(nodes)} made")
 
     def _own(self, p: int, producers: tuple[int, ...]) -> int | None:
@@ -196,6 +204,12 @@ class Carriers:
         if earlier is None or later is None or self._feeding(later) != {earlier}:
             return ()
         return self._escaping(earlier, p)
+
+    def _between(self, nodes: tuple[int, ...], p: int) -> bool:
+        """Whether a layer at work of which nothing is known ran since the nodes did."""
+        ran = (self._claims.last[i] for i in nodes)
+        made = max((q for q in ran if q is not None), default=-1)
+        return any(made < q < p for q in self._open)
 
     def _escaping(self, q: int, p: int) -> tuple[int, ...]:
         """The nodes of layer q whose results are read by others after p."""

@@ -42,9 +42,31 @@ class Claims:
         if _WEIGHT[rule] >= weakest:
             self.why[layer] = why
 
+    def release(self, layer: int, nodes: Iterable[int]) -> None:
+        """Take `nodes` from a layer again."""
+        for node in nodes:
+            del self.of_layer[layer][node]
+            places = [p for p, own in enumerate(self.of_layer) if node in own]
+            self.first[node] = min(places, default=None)
+            self.last[node] = max(places, default=None)
+
     def windows(self) -> tuple[list[int], list[int]]:
         """`Flow.windows` of what is claimed so far."""
         return self._flow.windows(self.first, self.last, len(self.of_layer))
+
+    def beside(self, layer: int, kinds: frozenset[str]) -> list[int]:
+        """Unclaimed working nodes of these operators that read what the layer's nodes make or are
+        read by them, and can have run with them."""
+        after, before = self.windows()
+        return [
+            i
+            for i, node in enumerate(self._flow.nodes)
+            if node.op in kinds
+            and self._flow.alive[i]
+            and not self.claimed(i)
+            and after[i] <= layer <= before[i]
+            and layer in (after[i], before[i])
+        ]
 
     def claimed(self, node: int) -> bool:
         """Whether any layer claims the node."""

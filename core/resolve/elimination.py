@@ -14,14 +14,12 @@ from .claims import Claims, working_units
 from .flow import Flow, open_at
 from .model import RawLayer
 from .operator_kinds import CONVOLUTION, MATRIX
+from .products import PRODUCT
 from .spelling import base, parts
 
 # What an engine's own word cannot be. It only vetoes: it never makes one candidate of two.
 _WORDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
-    (
-        re.compile(r"fc|gemm|matmul|matrix_multiply", re.IGNORECASE),
-        MATRIX | CONVOLUTION,
-    ),
+    (PRODUCT, MATRIX | CONVOLUTION),
     (
         re.compile(r"conv(?:olution)?", re.IGNORECASE),
         CONVOLUTION | MATRIX,

@@ -54,6 +54,14 @@ class Flow:
         """Whether node i only moves, views or converts data."""
         return self.nodes[i].op in MOVEMENT
 
+    def fixed(self, tensor: str) -> bool:
+        """Whether the tensor is the same in every run: a weight, or made of such alone."""
+        i = self.writer.get(tensor)
+        if i is not None:
+            return self.constant[i]
+        graph = self.graph
+        return tensor in graph.initializers or (bool(graph.inputs) and tensor not in graph.inputs)
+
     def leads_to(self, source: int, target: int) -> bool:
         """Whether values flow from node `source` to node `target`: it must run before."""
         return target in met([source], self.consumers, lambda i: i < target)

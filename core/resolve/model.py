@@ -28,13 +28,24 @@ NETWORK_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """A GPU kernel that a capture shows: its name, and the blocks and threads that it was launched
+    with (x, y, z), None where they are not known."""
+
+    name: str
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
 class RawLayer:
     """One engine layer as a tool wrote it. Lists of layers are in execution order.
 
     `inputs` and `outputs` are tensor names where the engine tells them, else None. `metadata` is
     TensorRT's Metadata (``[ONNX Layer: ...]``). `occurrence` counts the runs of the same name
-    within one iteration, from 0. `kernels` are the names of the GPU kernels that a capture shows in
-    it, empty where there is none.
+    within one iteration, from 0. `kernels` are the GPU kernels that a capture shows in it, empty
+    where there is none. `nameless`: one operation that ran inside the ForeignNode called `name`,
+    where other operations have names of their own; the name then says nothing of it.
     """
 
     name: str
@@ -43,7 +54,8 @@ class RawLayer:
     outputs: tuple[str, ...] | None = None
     metadata: str | None = None
     occurrence: int = 0
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    nameless: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,38 @@ A wrong answer is worse than none: whenever two answers are possible, there is n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ..nodes import NodeGraph
-from . import boundary, companions, elimination, expansion, order, words
+from . import (
+    boundary,
+    companions,
+    copies,
+    elimination,
+    expansion,
+    kernel_tokens,
+    nameless,
+    order,
+    own_words,
+    products,
+    views,
+    words,
+)
 from .boundary import Tensors
 from .carrier import Carried, Carriers
 from .claims import Claims
 from .flow import Flow
 from .model import Network, RawLayer, Resolution
-from .spelling import Speller, foreign_range, metadata_names, parts, reformat_of, unnamed_layer
+from .spelling import (
+    Speller,
+    foreign_range,
+    is_region,
+    metadata_names,
+    parts,
+    reformat_of,
+    unnamed_layer,
+)
 
 
 def resolve(
@@ -49,29 +70,67 @@ class _Resolver:
         self.by_index()
         self.by_boundary()
         companions.companions(self.layers, self.flow, self.speller, self.claims)
-        unclaimed = [p for p, own in enumerate(self.claims.of_layer) if not own]
-        moving = [p for p in unclaimed if self.tensors.moving[p]]
-        working = [
-            p
-            for p in unclaimed
-            if not self.tensors.moving[p] and foreign_range(self.layers[p].name) is None
-        ]
-        while True:
-            before = len(working)
-            words.spelled_out(self.layers, self.flow, self.claims)
-            order.by_order(self.layers, self.flow, self.claims, working)
-            self.enclosed()
-            working = [p for p in working if not self.claims.of_layer[p]]
-            reasons = elimination.eliminate(self.layers, self.flow, self.claims, working)
-            working = [p for p in working if not self.claims.of_layer[p]]
-            if not working or len(working) == before:
-                break
-        for p in working:
-            self.note(p, reasons.get(p))
-        words.spelled_out(self.layers, self.flow, self.claims)
-        carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims)
-        carried = {p: carriers.find(p) for p in moving if not self.claims.of_layer[p]}
+        unclaimed = self.open(range(len(self.layers)))
+        moving = [p for p in unclaimed if self.moves(p)]
+        named = [p for p in unclaimed if not self.moves(p) and not self.is_region(p)]
+        self.working(named)
+        copies.placed(self.layers, self.flow, self.claims, self.open(moving))
+        carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims, moving)
+        views.release(self.flow, self.claims)
+        carried = {p: self.carried(p, carriers) for p in self.open(moving)}
         return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
+
+    def working(self, layers: Sequence[int]) -> None:
+        """What the layers at work compute, by all rules until none finds more."""
+        waiting = list(layers)
+        while True:
+            before = len(waiting)
+            self.said()
+            order.by_order(self.layers, self.flow, self.claims, self.named(waiting))
+            self.enclosed()
+            waiting = self.open(waiting)
+            reasons = products.fused(self.layers, self.flow, self.claims, waiting)
+            waiting = self.open(waiting)
+            own = self.named(waiting)
+            reasons = elimination.eliminate(self.layers, self.flow, self.claims, own) | reasons
+            nameless.eliminate(self.layers, self.flow, self.claims, self.open(waiting))
+            waiting = self.open(waiting)
+            if not waiting or len(waiting) == before:
+                break
+        for p in waiting:
+            self.note(p, reasons.get(p))
+        self.said()
+
+    def said(self) -> None:
+        """What layers that are known in part say besides, in words and in names of kernels."""
+        words.spelled_out(self.layers, self.flow, self.claims)
+        own_words.spoken(self.layers, self.flow, self.speller, self.claims)
+        kernel_tokens.explained(self.layers, self.flow, self.claims)
+
+    def carried(self, p: int, carriers: Carriers) -> Carried:
+        """Whom a layer that only moves data belongs to."""
+        if self.layers[p].nameless:
+            return nameless.carried(p, self.layers, self.flow, self.claims)
+        if copies.is_copy(self.layers[p]):
+            return Carried((), "unresolved", "it moves data, but not whose")
+        return carriers.find(p)
+
+    def open(self, layers: Iterable[int]) -> list[int]:
+        """Those of the layers that have no nodes yet."""
+        return [p for p in layers if not self.claims.of_layer[p]]
+
+    def named(self, layers: Iterable[int]) -> list[int]:
+        """Those of the layers that have a name of their own."""
+        return [p for p in layers if not self.layers[p].nameless]
+
+    def moves(self, p: int) -> bool:
+        """Whether a layer only moves data."""
+        layer = self.layers[p]
+        return self.tensors.moving[p] or nameless.moves(layer) or copies.is_copy(layer)
+
+    def is_region(self, p: int) -> bool:
+        """Whether a layer is a whole ForeignNode."""
+        return not self.layers[p].nameless and is_region(self.layers[p].name)
 
     def note(self, p: int, reason: str | None) -> None:
         """Add a reason why a layer stays unresolved."""
@@ -141,7 +200,7 @@ class _Resolver:
         """Rule 3: unnamed layers first, then what lies between the tensors of named ones."""
         named = [p for p in range(len(self.layers)) if self.claims.of_layer[p]]
         for p, layer in enumerate(self.layers):
-            if self.claims.of_layer[p]:
+            if self.claims.of_layer[p] or layer.nameless:
                 continue
             ends = foreign_range(layer.name)
             region = boundary.Region((), "")
@@ -205,7 +264,9 @@ class _Resolver:
         else:
             numbers, rules, rule = (), (), "unresolved"
             why = carried.why if carried is not None else self.why_not.get(p, "")
-            if not why.startswith("the name fits"):
+            if layer.nameless:
+                why = why or "a kernel without a name of its own"
+            elif not why.startswith("the name fits"):
                 why = "no node of the model has this name" + (f"; {why}" if why else "")
             kind = "movement" if carried is not None else "unknown"
         nodes = tuple(self.flow.nodes[i].name for i in numbers)

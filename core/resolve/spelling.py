@@ -82,6 +82,11 @@ def foreign_range(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
+def is_region(name: str) -> bool:
+    """Whether a layer's name is a ForeignNode's own, and not that of a reformat for one."""
+    return foreign_range(name) is not None and reformat_of(name) is None
+
+
 def unnamed_layer(part: str) -> tuple[int, str | None] | None:
     """(index, kind) of ``(Unnamed Layer* N) [Kind]``; Myelin writes ``_`` for ``*``."""
     match = _UNNAMED.search(part)

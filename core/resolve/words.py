@@ -19,25 +19,16 @@ from .model import RawLayer
 from .operator_kinds import MATRIX
 from .spelling import base, parts
 
-_SOFTMAX = frozenset({"maxred", "exp", "sum"})
+SOFTMAX = frozenset({"maxred", "exp", "sum"})
 _GELU_EPILOGUE = re.compile(r"_gemm_\w*_gelu_")
 
 
 def spelled_out(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
     """Claim the softmax of layers whose own words are its steps, and the GELU of products whose
     kernel applies one."""
-    after, before = claims.windows()
     for p, layer in enumerate(layers):
-        if claims.of_layer[p] and {base(w) for w in parts(layer.name)} >= _SOFTMAX:
-            softmaxes = [
-                i
-                for i, node in enumerate(flow.nodes)
-                if node.op == "Softmax"
-                and flow.alive[i]
-                and not claims.claimed(i)
-                and after[i] <= p <= before[i]
-                and p in (after[i], before[i])
-            ]
+        if claims.of_layer[p] and {base(w) for w in parts(layer.name)} >= SOFTMAX:
+            softmaxes = claims.beside(p, frozenset({"Softmax"}))
             if len(softmaxes) == 1:
                 why = f"its own words take {flow.nodes[softmaxes[0]].name} apart"
                 claims.add(p, softmaxes, "boundary", why)
@@ -50,7 +41,7 @@ def _epilogues(layers: Sequence[RawLayer], flow: Flow, claims: Claims) -> None:
     products = [
         p
         for p, layer in enumerate(layers)
-        if any(_GELU_EPILOGUE.search(k) for k in layer.kernels)
+        if any(_GELU_EPILOGUE.search(k.name) for k in layer.kernels)
         and any(flow.nodes[i].op in MATRIX for i in claims.of_layer[p])
     ]
     if not products:

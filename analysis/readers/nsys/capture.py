@@ -6,7 +6,7 @@ of ten million kernels fit in memory. `load` reads them, `ops` makes the table f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,9 +87,15 @@ class GraphNodes:
     thread: Integers
 
 
+Size = tuple[int, int, int]  # x, y, z
+Sizes = dict[int, tuple[Size, Size]]
+
+
 @dataclass
 class Capture:
-    """What one export holds. `names` are shared by operations and ranges."""
+    """What one export holds. `names` are shared by operations and ranges. `sizes` reads, while the
+    export is open, the blocks and the threads of the kernels that start at the moments given, by
+    the moment; without those that are not known."""
 
     operations: list[Operations]
     calls: Calls
@@ -100,3 +106,4 @@ class Capture:
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     more_calls: Callable[[], Calls] | None = None  # those that have no launch's name
+    sizes: Callable[[Sequence[int]], Sizes] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from . import schema
-from .capture import COPY, GRAPH, KERNEL, KINDS, SET, Calls, Capture, GraphNodes, Operations, Ranges
+from .capture import (
+    COPY,
+    GRAPH,
+    KERNEL,
+    KINDS,
+    SET,
+    Calls,
+    Capture,
+    GraphNodes,
+    Operations,
+    Ranges,
+    Sizes,
+)
 from .source import (
     NULL,
     Codes,
@@ -74,6 +87,7 @@ def load(source: Source, *, described: bool = True) -> Capture:
         facts=_facts(source),
         notes=notes,
         more_calls=lambda: _calls(source, exclude=True),
+        sizes=lambda starts: _sizes(source, starts),
     )
 
 
@@ -144,6 +158,20 @@ def _labels(source: Source, kind: int, raw: Columns, names: Names) -> Codes:
     else:
         texts = ["[CUDA graph]" if g == NULL else f"[CUDA graph {g}]" for g in values]
     return _name_codes(names, texts, raw[column])
+
+
+def _sizes(source: Source, starts: Sequence[int]) -> Sizes:
+    """`Capture.sizes`. Moments at which kernels of several sizes start are left out."""
+    columns = ("start", *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"))
+    table = source.find(schema.KERNELS, columns)
+    if table is None or not starts:
+        return {}
+    raw = source.read(Query(table, columns, where=Filter("start", tuple(starts))))
+    every = {tuple(row) for row in zip(*(raw[c].tolist() for c in columns), strict=True)}
+    several = Counter(row[0] for row in every)
+    return {
+        row[0]: (row[1:4], row[4:7]) for row in every if several[row[0]] == 1 and NULL not in row
+    }
 
 
 # --- calls, graph nodes and versions ------------------------------------------------------------

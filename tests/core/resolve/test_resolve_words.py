@@ -3,7 +3,7 @@
 import resolve_graphs
 
 from layerline.core.nodes import NodeGraph
-from layerline.core.resolve import RawLayer, Resolution, node_status, resolve
+from layerline.core.resolve import Kernel, RawLayer, Resolution, node_status, resolve
 
 EPILOGUE = "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x128x64_gelu_beta0_execute_kernel_trt"
 PLAIN = "sm90_xmma_gemm_f16f16_f16f16_f16_tn_n_tilesize64x64x64_beta0_execute_kernel_trt"
@@ -79,7 +79,7 @@ MLP = graph(
 
 
 def mlp(kernel: str, *between: str) -> list[Resolution]:
-    first = RawLayer("mlp_fc/Gemm_matrix_multiply", kernels=(kernel,))
+    first = RawLayer("mlp_fc/Gemm_matrix_multiply", kernels=(Kernel(kernel),))
     return run(MLP, first, *between, "mlp_proj/Gemm_matrix_multiply", "mlp/Add")
 
 
@@ -112,8 +112,8 @@ def test_a_gelu_that_two_layers_feed_is_not_one_products() -> None:
         ("proj/Gemm", "t w", "y"),
     )
     layers = (
-        RawLayer("fc/Gemm", kernels=(PLAIN,)),
-        RawLayer("gate/Gemm", kernels=(EPILOGUE,)),
+        RawLayer("fc/Gemm", kernels=(Kernel(PLAIN),)),
+        RawLayer("gate/Gemm", kernels=(Kernel(EPILOGUE),)),
         RawLayer("proj/Gemm"),
     )
     assert [r.modules for r in run(two, *layers)] == [("fc",), ("gate",), ("proj",)]

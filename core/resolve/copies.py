@@ -1,0 +1,56 @@
+"""Rule 5, `elimination`, for strided copies that Myelin calls by a word of its own.
+
+``xpos`` and ``post_xpos`` rotate positions (rotary embeddings) and, where their kernel lists moves
+alone, are copies: the halves exchanged, a tensor laid out anew. Seen in captures of TensorRT 8.6.
+Such a layer is a movement node if that is the only one not yet placed that can have run there, and
+no other such layer can be that node. It is never given to whoever made what it moves: the one
+result still to be read may be a part of a product that other modules share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .claims import Claims
+from .flow import Flow
+from .kernel_tokens import only_moves
+from .model import RawLayer
+from .operator_kinds import VIEW
+from .spelling import base, parts
+
+_WORD = re.compile(r"(?:post_)?xpos")
+
+
+def is_copy(layer: RawLayer) -> bool:
+    """Whether all words of a layer are such, and its kernels do nothing but move data."""
+    said = [] if layer.nameless else parts(layer.name)
+    spoken = bool(said) and all(_WORD.fullmatch(base(word)) for word in said)
+    return spoken and only_moves(layer.kernels)
+
+
+def placed(
+    layers: Sequence[RawLayer], flow: Flow, claims: Claims, open_layers: Sequence[int]
+) -> None:
+    """Claim for the open copies the movement that each alone can be."""
+    waiting = [p for p in open_layers if is_copy(layers[p])]
+    while waiting:
+        after, before = claims.windows()
+        moves = [
+            i
+            for i in range(len(flow.nodes))
+            if flow.is_movement(i)
+            and flow.nodes[i].op not in VIEW
+            and flow.alive[i]
+            and not claims.claimed(i)
+        ]
+        fits = {p: [i for i in moves if after[i] < p < before[i]] for p in waiting}
+        sole = {p: nodes[0] for p, nodes in fits.items() if len(nodes) == 1}
+        settled = [p for p, i in sole.items() if list(sole.values()).count(i) == 1]
+        for p in settled:
+            name = flow.nodes[sole[p]].name
+            why = f"{name} is the only movement not yet placed that can have run here"
+            claims.add(p, (sole[p],), "elimination", why)
+        waiting = [p for p in waiting if p not in settled]
+        if not settled:
+            break
