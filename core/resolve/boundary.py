@@ -205,6 +205,18 @@ def within(first: str, last: str, flow: Flow) -> tuple[int, ...]:
     return tuple(sorted((down & up) | {start, end}))
 
 
+def release_views(flow: Flow, claims: Claims) -> None:
+    """Take from layers the views of modules that do no work in them: beside work that other
+    evidence than names found, a reshape that the layer names is only where the graph was cut."""
+    for p, own in enumerate(claims.of_layer):
+        working = {i: rule for i, rule in own.items() if not flow.is_movement(i)}
+        if all(rule == "name" for rule in working.values()):
+            continue
+        modules = {flow.nodes[i].module for i in working}
+        views = (i for i in own if flow.nodes[i].op in VIEW)
+        claims.release(p, [i for i in views if flow.nodes[i].module not in modules])
+
+
 def _some(names: Sequence[str] | None) -> str:
     """A few names for a sentence."""
     known = [n for n in names or () if n]

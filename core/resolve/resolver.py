@@ -22,7 +22,6 @@ from . import (
     order,
     own_words,
     products,
-    views,
     words,
 )
 from .boundary import Tensors
@@ -76,7 +75,7 @@ class _Resolver:
         self.working(named)
         copies.placed(self.layers, self.flow, self.claims, self.open(moving))
         carriers = Carriers(self.layers, self.flow, self.speller, self.tensors, self.claims, moving)
-        views.release(self.flow, self.claims)
+        boundary.release_views(self.flow, self.claims)
         carried = {p: self.carried(p, carriers) for p in self.open(moving)}
         return [self.resolution(p, carried.get(p)) for p in range(len(self.layers))]
 
