@@ -9,22 +9,19 @@ from typing import Any
 _ELEMENTS = {"float32": "FLOAT", "float16": "FLOAT16", "bfloat16": "BFLOAT16"}
 
 
-def written(file: Path) -> set[str]:
-    """The tensors that the nodes of a file write."""
-    return {t for n in _load(file).graph.node for t in n.output if t}
-
-
 def with_outputs(
     file: Path, to: Path, names: Iterable[str], types: Mapping[str, Any] | None = None
-) -> None:
-    """Write a copy of `file` that has these tensors as outputs too. `types` as of nodes.json, for
-    a library that does not infer them."""
+) -> set[str]:
+    """Write a copy of `file` that has as outputs too those of `names` that its nodes write; gives
+    the names of its inputs. `types` as of nodes.json, for a library that does not infer them."""
     model = _load(file)
+    written = {t for n in model.graph.node for t in n.output if t}
     have = {o.name for o in model.graph.output}
-    for name in names:
-        if name not in have:
+    for name in dict.fromkeys(names):
+        if name in written and name not in have:
             model.graph.output.append(_info(name, types.get(name) if types else None))
     _save(model, file, to)
+    return {i.name for i in model.graph.input}
 
 
 def part(
@@ -34,35 +31,30 @@ def part(
     inputs; gives the names of the inputs that it has, those of the model among them."""
     model = _load(file)
     graph = model.graph
-    writers = {t: n for n in graph.node for t in n.output if t}
+    writers = {t: k for k, n in enumerate(graph.node) for t in n.output if t}
     inputs = {i.name: i for i in graph.input}
-    needed, used, wait = set(), set(), [wanted]
+    needed: set[int] = set()
+    used, wait = {wanted}, [wanted]
     while wait:
-        tensor = wait.pop()
-        if tensor in used or (tensor in given and tensor != wanted):
-            used.add(tensor)
+        k = writers.get(wait.pop())
+        if k is None or k in needed:
             continue
-        used.add(tensor)
-        node = writers.get(tensor)
-        if node is not None and id(node) not in needed:
-            needed.add(id(node))
-            wait += [t for t in [*node.input, *_captured(node)] if t]
-    nodes = [n for n in graph.node if id(n) in needed]
+        needed.add(k)
+        reads = {t for t in [*graph.node[k].input, *_captured(graph.node[k])] if t}
+        wait += reads - used - given.keys()
+        used |= reads
+    nodes = [graph.node[k] for k in sorted(needed)]
     made = {t for n in nodes for t in n.output}
     entering = [t for t in given if t in used and t not in made] + [t for t in inputs if t in used]
-    stored = [i for i in graph.initializer if i.name in used]
     infos = [inputs[t] if t in inputs else _info(t, types.get(t)) for t in dict.fromkeys(entering)]
-    copies = [type(n).FromString(n.SerializeToString()) for n in nodes]
-    kept = [type(i).FromString(i.SerializeToString()) for i in stored]
-    kinds = [type(i).FromString(i.SerializeToString()) for i in infos]
+    stored = [i for i in graph.initializer if i.name in used]
+    kept = type(graph)(node=nodes, initializer=stored, input=infos)
+    kept.output.append(_info(wanted, types.get(wanted)))
     for field in ("node", "initializer", "input", "output", "value_info"):
         graph.ClearField(field)
-    graph.node.extend(copies)
-    graph.initializer.extend(kept)
-    graph.input.extend(kinds)
-    graph.output.append(_info(wanted, types.get(wanted)))
+    graph.MergeFrom(kept)
     _save(model, file, to)
-    return {i.name for i in kinds}
+    return {i.name for i in graph.input}
 
 
 def _captured(node: Any) -> list[str]:

@@ -8,7 +8,8 @@ it: the second engine's outputs have to be as wrong as the first's, or it is no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def export(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
 
     source = of.backend.source(of.run, of.precision)
     file = folder / "marked.export.onnx"
-    graphs.with_outputs(source, file, set(names) & graphs.written(source))
+    graphs.with_outputs(source, file, names)
     onnxruntime.set_default_logger_severity(4)
     try:
         return run_file(file, read(inputs_path(of.run)))
@@ -65,7 +66,7 @@ def same_engine(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
     if of.backend.suffix != ".onnx":
         return {}
     file = folder / "marked.engine.onnx"
-    graphs.with_outputs(of.engine, file, set(names) & graphs.written(of.engine))
+    graphs.with_outputs(of.engine, file, names)
     return _outputs(of, file, folder / "engine.npz")
 
 
@@ -75,9 +76,8 @@ def second_engine(
     """Tensors of an engine built again with these as outputs."""
     source = of.backend.source(of.run, of.precision)
 
-    def write(file: Path) -> set[str] | None:
-        graphs.with_outputs(source, file, set(names) & graphs.written(source), types)
-        return None
+    def write(file: Path) -> set[str]:
+        return graphs.with_outputs(source, file, names, types)
 
     return _built(of, write, read(inputs_path(of.run)), folder / "second")
 
@@ -106,10 +106,11 @@ def _numpy(described: Any) -> bool:
     return bool(described) and described.get("dtype") in ("float32", "float16")
 
 
-def _built(of: Subject, write: Any, inputs: Mapping[str, Any], folder: Path) -> Arrays:
-    """The outputs of an engine that is built, in `folder`, of what `write` makes of the source."""
-    import shutil
-
+def _built(
+    of: Subject, write: Callable[[Path], set[str]], inputs: Mapping[str, Any], folder: Path
+) -> Arrays:
+    """The outputs of an engine that is built, in `folder`, of the file that `write` makes of the
+    source; `write` gives the names of its inputs."""
     shutil.rmtree(folder, ignore_errors=True)
     second = Run(folder)
     target = second.file("export") / of.backend.source(of.run, of.precision).name
@@ -117,8 +118,7 @@ def _built(of: Subject, write: Any, inputs: Mapping[str, Any], folder: Path) -> 
     needed = write(target)
     nodes = nodes_path(of.run, of.precision)
     (target.parent / nodes.name).symlink_to(nodes.resolve())
-    chosen = {k: v for k, v in inputs.items() if needed is None or k in needed}
-    np.savez(inputs_path(second), **chosen)
+    np.savez(inputs_path(second), **{k: v for k, v in inputs.items() if k in needed})
     options = {**of.record.get("options", {}), "timing_cache": None}
     if of.backend.suffix != ".onnx":
         options["optimization_level"] = "1"  # seconds instead of minutes; the same arithmetic
