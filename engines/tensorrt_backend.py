@@ -21,7 +21,7 @@ from ..core.machine import state
 from ..core.resolve import Network, RawLayer, load_network
 from ..core.run import Run
 from ..core.tensor_types import joined, precision_of
-from ..export import inference
+from ..export import inference, opsets
 from . import layers, opset_faults
 from .backend import (
     Backend,
@@ -77,7 +77,7 @@ class TensorRTBackend(Backend):
 
     def strongly_typed(self) -> bool:
         """Whether engines get their precision from the types in the ONNX file."""
-        return int(self._version().split(".")[0]) >= STRONGLY_TYPED_SINCE
+        return opsets.major(self._version()) >= STRONGLY_TYPED_SINCE
 
     def source(self, run: Run, precision: str) -> Path:
         typed = precision if self.strongly_typed() and precision != "tf32" else "fp32"
