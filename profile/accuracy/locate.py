@@ -18,7 +18,7 @@ from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import LayerlineError
 from ...core.files import read_json, write_json
 from ...engines.backend import nodes_path
-from ..engine.measure import SCHEMA_VERSION, Subject, identity
+from ..engine.measure import SCHEMA_VERSION, Subject, arrays, identity
 from . import errors, tensors, values
 from .errors import Error
 from .tensors import Placed
@@ -105,7 +105,7 @@ def _hidden(
     of: Subject, second: Mapping[str, Any], ends: Sequence[str], references: Mapping[str, Any]
 ) -> str:
     """That a second engine's outputs are not as wrong as the engine's; empty where they are."""
-    first = values.read(of.capture(".outputs.npz"))
+    first = arrays(of.capture(".outputs.npz"))
     for name in ends:
         if name not in first or name not in second or name not in references:
             continue

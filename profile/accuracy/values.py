@@ -20,7 +20,7 @@ from ...core.run import Run
 from ...engines import launch
 from ...engines.backend import inputs_path, nodes_path, with_external_data
 from ..eager import process
-from ..engine.measure import SPARE_SECONDS, Subject
+from ..engine.measure import SPARE_SECONDS, Subject, arrays
 from . import graphs
 from .tensors import Eager
 
@@ -31,13 +31,13 @@ def eager(run: Run, folder: Path) -> list[Eager]:
     """Every module of the eager model, in the order in which they ended."""
     values, index = folder / "eager.npz", folder / "eager.json"
     process.module_outputs(run, values, index)
-    arrays = read(values)
+    kept = arrays(values)
     return [
         Eager(
             m["path"],
             m["class"],
-            [arrays[k] for k in m["inputs"]],
-            None if m["output"] is None else arrays[m["output"]],
+            [kept[k] for k in m["inputs"]],
+            None if m["output"] is None else kept[m["output"]],
         )
         for m in read_json(index)["modules"]
     ]
@@ -56,7 +56,7 @@ def export(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
     graphs.with_outputs(source, file, names)
     onnxruntime.set_default_logger_severity(4)
     try:
-        return run_file(file, read(inputs_path(of.run)))
+        return run_file(file, arrays(inputs_path(of.run)))
     except (state.NotImplemented, state.Fail, state.InvalidGraph):
         return {}
 
@@ -79,7 +79,7 @@ def second_engine(
     def write(file: Path) -> set[str]:
         return graphs.with_outputs(source, file, names, types)
 
-    return _built(of, write, read(inputs_path(of.run)), folder / "second")
+    return _built(of, write, arrays(inputs_path(of.run)), folder / "second")
 
 
 def alone(
@@ -87,19 +87,13 @@ def alone(
 ) -> Arrays:
     """A tensor of an engine of the part that makes it from `given`, eager's values of others."""
     source = of.backend.source(of.run, of.precision)
-    inputs = read(inputs_path(of.run))
+    inputs = arrays(inputs_path(of.run))
     typed = {k: v.astype(types[k]["dtype"]) for k, v in given.items() if _numpy(types.get(k))}
 
     def write(file: Path) -> set[str]:
         return graphs.part(source, file, typed, tensor, types)
 
     return _built(of, write, {**inputs, **typed}, folder / "alone")
-
-
-def read(path: Path) -> Arrays:
-    """An npz as arrays."""
-    with np.load(path, allow_pickle=False) as found:
-        return {k: found[k] for k in found.files}
 
 
 def _numpy(described: Any) -> bool:
@@ -132,7 +126,7 @@ def _outputs(of: Subject, engine: Path, raw: Path, run: Run | None = None) -> Ar
     if run is not None:
         job["inputs"] = str(inputs_path(run))
     launch.call(of.backend.worker(), job, timeout=SPARE_SECONDS)
-    return read(raw)
+    return arrays(raw)
 
 
 def reads(of: Subject) -> Sequence[Path]:

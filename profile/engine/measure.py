@@ -159,8 +159,7 @@ def accuracy(of: Subject, reference: Path, limits: Limits) -> dict[str, Any]:
     """The engine's outputs against the eager model's, to ``.accuracy.json``, with the limits that
     they are held to."""
     engine = of.capture(".outputs.npz")
-    with _arrays(engine) as ours, _arrays(reference) as theirs:
-        compared = compare(ours, theirs, engine)
+    compared = compare(arrays(engine), arrays(reference), engine)
     document = {
         "schema_version": SCHEMA_VERSION,
         "source": engine.name,
@@ -194,9 +193,11 @@ def _model(run: Run) -> documents.Model:
         return documents.Model()
 
 
-def _arrays(path: Path) -> Any:
+def arrays(path: Path) -> dict[str, Any]:
+    """An npz file by name. InputError where it is none."""
     try:
-        return np.load(path, allow_pickle=False)
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
     except (OSError, ValueError, EOFError) as e:
         raise InputError(f"is no npz file ({e})", file=path, fix="remove it") from None
 
