@@ -12,7 +12,7 @@ import click
 from ..core import documents
 from ..core.accuracy.limits import Asked, Limits, judge
 from ..core.capture_names import TORCH_TASKS, Task
-from ..core.cli.accuracy_limits import asked, limit_options
+from ..core.cli.accuracy_limits import limit_options
 from ..core.cli.options import listed, no_use
 from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
@@ -97,7 +97,7 @@ def profile(
     chosen = backends.choose(backend) if {"engine", REBUILD, COUNTERS} & {*what} else None
     subjects = [] if chosen is None else _subjects(run, wanted, chosen)
     wrong: dict[str, str] = {}
-    limits_ = asked(min_cosine, min_top1)
+    limits_ = Asked(min_cosine, min_top1)
     if "engine" in what:
         wrong = {s.precision: why for s in subjects if (why := _parity(s, limits_))}
     elif "eager" in what:
@@ -226,7 +226,7 @@ def _reference(run: Run) -> Path | None:
     return path if path.exists() else None
 
 
-def _parity(of: measure.Subject, asked_: Asked) -> str | None:
+def _parity(of: measure.Subject, asked: Asked) -> str | None:
     """That the engine does not compute what eager fp32 does, whatever the engine's precision; None
     where it does or that cannot be told: then a fact is left."""
     steps.of_engine(of, "outputs", {}, [".outputs.npz"], partial(measure.outputs, of))
@@ -236,7 +236,7 @@ def _parity(of: measure.Subject, asked_: Asked) -> str | None:
         fix = "profile where PyTorch is installed"
         steps.skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
         return None
-    limits = asked_.limits(of.precision)
+    limits = asked.limits(of.precision)
     inputs = [of.capture(".outputs.npz"), reference]
     step = Step(of.run, name, {"limits": limits._asdict()}, inputs, [of.capture(".accuracy.json")])
     if not step.valid():

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...core.accuracy.limits import Asked
-from ...core.cli.accuracy_limits import asked, limit_options
+from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.options import FilePath
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
@@ -53,7 +53,7 @@ def report(
         raise InputError(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
-    limits = asked(min_cosine, min_top1)
+    limits = Asked(min_cosine, min_top1)
     step = _step(run, limits)
     if force or not step.valid():
         with step.recording(), progress("report"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..accuracy.limits import LIMITS, Asked
+from ..accuracy.limits import LIMITS
 from ..capture_names import PRECISIONS
 from .options import listed
 
@@ -33,7 +33,7 @@ def _limits(
 
 
 def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds both options; `asked` makes one value of the two."""
+    """Adds both options; their values are those of `Asked`."""
     for name, what in (
         ("top1", "share of positions whose largest entry is the same"),
         ("cosine", "cosine of an engine's outputs with eager fp32's"),
@@ -47,8 +47,3 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help=f"The least {what}; below it an engine is wrong.  [default: {default}]",
         )(command)
     return command
-
-
-def asked(min_cosine: dict[str, float], min_top1: dict[str, float]) -> Asked:
-    """What the options say."""
-    return Asked(min_cosine, min_top1)

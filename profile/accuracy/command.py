@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from ...core import documents
-from ...core.accuracy.limits import Limits
-from ...core.cli.accuracy_limits import asked, limit_options
+from ...core.accuracy.limits import Asked, Limits
+from ...core.cli.accuracy_limits import limit_options
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import one_line
 from ...core.run import Step, open_run
@@ -45,7 +45,7 @@ def accuracy(
     Leaves captures/PRECISION.BACKEND.accuracy.modules.json, which the report shows.
     """
     run, chosen = open_run(path), backends.choose(backend)
-    limits = asked(min_cosine, min_top1)
+    limits = Asked(min_cosine, min_top1)
     for precision in wanted:
         subject = measure.subject(run, precision, chosen)
         found = located(subject, limits.limits(precision))
