@@ -67,7 +67,7 @@ lint: $(STAMP) ## ruff: lint and format
 
 typecheck: $(STAMP) ## mypy --strict
 	@mkdir -p .types/layerline
-	@for d in core export engines profile analysis; do ln -sfn ../../$$d .types/layerline/$$d; done
+	@for d in core export engines workloads profile analysis; do ln -sfn ../../$$d .types/layerline/$$d; done
 	$(BIN)/mypy
 
 bench: $(STAMP) ## readers beside other tools, both sides in one run

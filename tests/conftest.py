@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import h100_tiny
 import pytest
 from run_by_hand import write_run
 
+from layerline.core.cli import progress
 from layerline.core.run import Run
 
 
@@ -22,3 +24,10 @@ def made(tmp_path: Path) -> Run:
     """One engine of ONNX Runtime by its own profile, and one eager capture."""
     write_run(tmp_path / "run")
     return Run(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """A command with ``--quiet`` silences the process: later tests hear it again."""
+    yield
+    progress.set_quiet(False)

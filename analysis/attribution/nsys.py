@@ -62,6 +62,19 @@ def resolutions(
     """
     if graph is None:
         return [None] * len(capture.layers)
+    raw = raw_layers(capture, recorded, info)
+    # Each engine by itself: a node that one runs may be in another one too.
+    resolved: list[Resolution | None] = []
+    for engine in range(len(capture.engines)):
+        own = [r for r, x in zip(raw, capture.layers, strict=True) if x.engine == engine]
+        resolved += resolve(own, graph, network)
+    return resolved
+
+
+def raw_layers(
+    capture: Runs, recorded: Capture | None = None, info: LayerInfo | None = None
+) -> list[RawLayer]:
+    """What the resolver is given of each layer, in step with `capture.layers`."""
     kernels = {} if recorded is None else _kernels(capture, recorded)
     raw = [
         RawLayer(
@@ -72,17 +85,12 @@ def resolutions(
         )
         for i, x in enumerate(capture.layers)
     ]
-    if info is not None:
-        raw = [
-            layer if i is None else replace(info.raw[i], kernels=layer.kernels)
-            for layer, i in zip(raw, layers_in_info(capture, info), strict=True)
-        ]
-    # Each engine by itself: a node that one runs may be in another one too.
-    resolved: list[Resolution | None] = []
-    for engine in range(len(capture.engines)):
-        own = [r for r, x in zip(raw, capture.layers, strict=True) if x.engine == engine]
-        resolved += resolve(own, graph, network)
-    return resolved
+    if info is None:
+        return raw
+    return [
+        layer if i is None else replace(info.raw[i], kernels=layer.kernels)
+        for layer, i in zip(raw, layers_in_info(capture, info), strict=True)
+    ]
 
 
 def _kernels(capture: Runs, recorded: Capture) -> dict[int, tuple[Kernel, ...]]:

@@ -52,12 +52,13 @@ def build(
     right = [s for s in judged if not s.wrong]
     modules = _module_rows(sides, paths, units, model, by_unit) + _other_rows(sides)
     kinds = _kinds(sides, paths, units, model)
+    lost = {s.key: s.unresolved_ns or 0 for s in judged}
     marked = lead.mark_lead(ratios.ratios(right), right)
     return comparison.Comparison(
         title=model.title,
         generated=generated,
         sides=judged,
-        ratios=[savings.add(r, kinds) for r in marked],
+        ratios=[savings.add(r, kinds, lost) for r in marked],
         modules=modules,
         kinds=kinds,
         layers=layer_rows,

@@ -4,13 +4,14 @@ A kind of module costs between own and own + shared on each side, and each of th
 median with an interval. The difference between two sides lies between the least that one can cost
 less the most that the other can, each end of an interval at its worst, as the interval of a ratio
 of latencies does (`core.stats.ratio`): conservative, so that it covers the difference of the
-medians with at least the confidence of both intervals together. A kind whose difference may be
+medians with at least the confidence of both intervals together. What a side has not resolved may
+be any kind's there, so it counts as shared by all. A kind whose difference may be
 zero is in neither list; how many there are is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..model.comparison import Cost, Kind, Place, Ratio
@@ -33,13 +34,16 @@ def disjoint(kinds: Sequence[Kind]) -> list[Kind]:
     return chosen
 
 
-def add(found: Ratio, kinds: Sequence[Kind]) -> Ratio:
-    """The comparison with the kinds that its `under` saves and loses for sure, the most first."""
+def add(found: Ratio, kinds: Sequence[Kind], unresolved: Mapping[str, int]) -> Ratio:
+    """The comparison with the kinds that its `under` saves and loses for sure, the most first.
+    `unresolved`: ns per iteration that no module has, by the key of the side."""
     saves, loses, undecided = [], [], 0
     for kind in disjoint(kinds):
         over, under = kind.costs.get(found.over), kind.costs.get(found.under)
         if over is None or under is None or over.own.median is None or under.own.median is None:
             continue
+        over = _with(over, unresolved.get(found.over, 0))
+        under = _with(under, unresolved.get(found.under, 0))
         less, more = between(kind.name, over, under), between(kind.name, under, over)
         if sure(less) > 0:
             saves.append(less)
@@ -53,6 +57,15 @@ def add(found: Ratio, kinds: Sequence[Kind]) -> Ratio:
         loses=sorted(loses, key=sure, reverse=True),
         undecided=undecided,
     )
+
+
+def _with(cost: Cost, ns: int) -> Cost:
+    """The cost where `ns` more may be its."""
+    upper = cost.upper
+    median, low, high = (
+        None if x is None else x + ns for x in (upper.median, upper.low, upper.high)
+    )
+    return replace(cost, upper=replace(upper, median=median, low=low, high=high))
 
 
 def between(name: str, a: Cost, b: Cost) -> Place:

@@ -67,7 +67,8 @@ def launches(
     labelled, executions = _label([r["launch"] for r in rows], ranges, kernels, period)
     if graph is None:
         return [_eager(x) if modules_of_range(x.layer) else x for x in labelled]
-    resolutions = resolve(list(executions.values()), graph, network)
+    # Of alike launches a capture may hold one, so others may have run between.
+    resolutions = resolve(list(executions.values()), graph, network, whole=False)
     known = {k: _tuples(columns_of(r)) for k, r in zip(executions, resolutions, strict=True)}
     return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in labelled]
 

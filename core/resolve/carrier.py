@@ -76,7 +76,7 @@ class Carriers:
                 return Carried(nodes, "carrier", why)
         alive = not nodes and not layer.inputs and reformat is None
         if alive:
-            nodes = self._by_liveness(p)
+            nodes = self._one_module(set(self._by_liveness(p)))
         if not nodes:
             return Carried((), "unresolved", "it moves data, but not whose")
         # A model tensor by name: were the layer a node, its output would be the model's too.

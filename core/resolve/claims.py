@@ -27,15 +27,20 @@ class Claims:
         self.last: list[int | None] = [None] * len(flow.nodes)
         self.why: dict[int, str] = {}
 
-    def add(self, layer: int, nodes: Iterable[int], rule: str, why: str) -> None:
+    def add(
+        self, layer: int, nodes: Iterable[int], rule: str, why: str, *, runs: bool = True
+    ) -> None:
         """Give `nodes` to a layer; what it already has keeps its rule. The weakest rule's
-        sentence is kept as the layer's."""
+        sentence is kept as the layer's. `runs` False: it only moves data for them, and another
+        layer runs them."""
         own = self.of_layer[layer]
         weakest = max((_WEIGHT[r] for r in own.values()), default=-1)
         for node in nodes:
             if node in own:
                 continue
             own[node] = rule
+            if not runs:
+                continue
             first, last = self.first[node], self.last[node]
             self.first[node] = layer if first is None else min(first, layer)
             self.last[node] = layer if last is None else max(last, layer)

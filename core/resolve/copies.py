@@ -1,10 +1,11 @@
 """Rule 5, `elimination`, for strided copies that Myelin calls by a word of its own.
 
 ``xpos`` and ``post_xpos`` rotate positions (rotary embeddings) and, where their kernel lists moves
-alone, are copies: the halves exchanged, a tensor laid out anew. Seen in captures of TensorRT 8.6.
-Such a layer is a movement node if that is the only one not yet placed that can have run there, and
-no other such layer can be that node. It is never given to whoever made what it moves: the one
-result still to be read may be a part of a product that other modules share.
+alone (``__myl_bb0_46_Mov``), are copies: the halves exchanged, a tensor laid out anew. Seen in
+captures of TensorRT 8.6. Such a layer is a movement node if that is the only one not yet placed
+that can have run there, and no other such layer can be that node. Where several can be it, all of
+one module, it is that module's. It is never given to whoever made what it moves: the one result
+still to be read may be a part of a product that other modules share.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .carrier import Carried
 from .claims import Claims
 from .flow import Flow
-from .kernel_tokens import only_moves
+from .kernel_tokens import only_moves, tokens
 from .model import RawLayer
 from .operator_kinds import VIEW
 from .spelling import base, parts
@@ -26,7 +28,7 @@ def is_copy(layer: RawLayer) -> bool:
     """Whether all words of a layer are such, and its kernels do nothing but move data."""
     said = [] if layer.nameless else parts(layer.name)
     spoken = bool(said) and all(_WORD.fullmatch(base(word)) for word in said)
-    return spoken and only_moves(layer.kernels)
+    return spoken and only_moves(layer.kernels) and all("Mov" in tokens(k) for k in layer.kernels)
 
 
 def placed(
@@ -35,16 +37,7 @@ def placed(
     """Claim for the open copies the movement that each alone can be."""
     waiting = [p for p in open_layers if is_copy(layers[p])]
     while waiting:
-        after, before = claims.windows()
-        moves = [
-            i
-            for i in range(len(flow.nodes))
-            if flow.is_movement(i)
-            and flow.nodes[i].op not in VIEW
-            and flow.alive[i]
-            and not claims.claimed(i)
-        ]
-        fits = {p: [i for i in moves if after[i] < p < before[i]] for p in waiting}
+        fits = _fits(waiting, flow, claims)
         sole = {p: nodes[0] for p, nodes in fits.items() if len(nodes) == 1}
         settled = [p for p, i in sole.items() if list(sole.values()).count(i) == 1]
         for p in settled:
@@ -54,3 +47,27 @@ def placed(
         waiting = [p for p in waiting if p not in settled]
         if not settled:
             break
+
+
+def carried(p: int, flow: Flow, claims: Claims) -> Carried:
+    """Whom a copy belongs to that several movements can be."""
+    nodes = _fits([p], flow, claims)[p]
+    modules = {flow.nodes[i].module for i in nodes}
+    if len(modules) != 1:
+        return Carried((), "unresolved", "it moves data, but not whose")
+    names = " or ".join(flow.nodes[i].name for i in nodes[:3])
+    return Carried(tuple(nodes), "carrier", f"it is {names}, the movements that can have run here")
+
+
+def _fits(layers: Sequence[int], flow: Flow, claims: Claims) -> dict[int, list[int]]:
+    """For each layer the movements not yet placed that can have run there."""
+    after, before = claims.windows()
+    moves = [
+        i
+        for i in range(len(flow.nodes))
+        if flow.is_movement(i)
+        and flow.nodes[i].op not in VIEW
+        and flow.alive[i]
+        and not claims.claimed(i)
+    ]
+    return {p: [i for i in moves if after[i] < p < before[i]] for p in layers}

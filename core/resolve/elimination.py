@@ -12,14 +12,16 @@ from collections.abc import Sequence
 
 from .claims import Claims, working_units
 from .flow import Flow, open_at
+from .kernel_tokens import allows, is_product, works
 from .model import RawLayer
-from .operator_kinds import CONVOLUTION, MATRIX
+from .operator_kinds import CONVOLUTION, ELEMENTWISE, MATRIX, VIEW
 from .products import PRODUCT
 from .spelling import base, parts
 
 # What an engine's own word cannot be. It only vetoes: it never makes one candidate of two.
 _WORDS: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
     (PRODUCT, MATRIX | CONVOLUTION),
+    (re.compile(r"(?:post_)?xpos"), ELEMENTWISE),
     (
         re.compile(r"conv(?:olution)?", re.IGNORECASE),
         CONVOLUTION | MATRIX,
@@ -51,8 +53,12 @@ def eliminate(
             if len(rivals) > 1:
                 for p in rivals:
                     why[p] = f"{len(rivals)} layers could be {node.name}"
-            elif not _can_be(layers[rivals[0]].name, node.op):
+            elif not _can_be(layers[rivals[0]], node.op):
                 why[rivals[0]] = f"the only node that ran here, {node.name}, is no such operation"
+            elif (moved := _movement(rivals[0], layers, flow, claims, after, before)) is not None:
+                why[rivals[0]] = (
+                    f"{flow.nodes[moved].name} can have run here as well as {node.name}"
+                )
             else:
                 claims.add(
                     rivals[0],
@@ -74,8 +80,37 @@ def eliminate(
     return {p: why[p] for p in waiting if p in why}
 
 
-def _can_be(name: str, op: str) -> bool:
-    words = [base(p) for p in parts(name)]
+def _movement(
+    p: int,
+    layers: Sequence[RawLayer],
+    flow: Flow,
+    claims: Claims,
+    after: Sequence[int],
+    before: Sequence[int],
+) -> int | None:
+    """A movement that layer p can be as well: only where nothing says that the layer computes."""
+    layer = layers[p]
+    if layer.op is not None or layer.outputs is not None or works(layer.kernels):
+        return None
+    if any(word.fullmatch(base(part)) for part in parts(layer.name) for word, _ in _WORDS):
+        return None
+    moves = (
+        i
+        for i in range(len(flow.nodes))
+        if flow.is_movement(i)
+        and flow.nodes[i].op not in VIEW
+        and flow.alive[i]
+        and not claims.claimed(i)
+        and after[i] < p < before[i]
+    )
+    return next(moves, None)
+
+
+def _can_be(layer: RawLayer, op: str) -> bool:
+    multiplies = bool(layer.kernels) and all(is_product(k) for k in layer.kernels)
+    if not allows(layer.kernels, op) or (multiplies and op not in MATRIX | CONVOLUTION):
+        return False
+    words = [base(p) for p in parts(layer.name)]
     if len(words) != 1:
         return True
     return all(op in allowed for word, allowed in _WORDS if word.fullmatch(words[0]))

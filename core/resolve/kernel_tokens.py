@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from .claims import Claims
 from .flow import Flow
 from .model import Kernel, RawLayer
-from .operator_kinds import NORMALISATION, words
+from .operator_kinds import CONVOLUTION, MATRIX, NORMALISATION, words
 
 MYELIN = re.compile(r"__myl_bb\d+_\d+_([A-Za-z]+)\Z")
 # What reduces over an axis; an engine may run it in parts and needs a cleared sum then.
@@ -25,6 +25,31 @@ REDUCTIONS: Mapping[str, frozenset[str]] = {
     "Max": frozenset({"ReduceMax", "Max"}),
     "Min": frozenset({"ReduceMin", "Min"}),
     "Pro": frozenset({"ReduceProd"}),
+}
+# What a product's kernel applies to what it writes, without being named a fused one.
+APPLIED = words("Add Relu LeakyRelu Clip Gelu")
+# The tokens by which an operator is listed, any one of them: a quotient by a constant is a product.
+_LISTED: Mapping[str, frozenset[str]] = {
+    **{op: words("Mea") for op in NORMALISATION},
+    **{op: frozenset({token}) for token, ops in REDUCTIONS.items() for op in ops},
+    "Add": words("Add Sub"),
+    "And": words("And"),
+    "Div": words("Div Mul"),
+    "Equal": words("Eql"),
+    "Erf": words("Erf"),
+    "Exp": words("Exp"),
+    "Gather": words("Gat"),
+    "IsNaN": words("Eql Not"),
+    "Mul": words("Mul Div"),
+    "Neg": words("Neg Sub Mul"),
+    "Not": words("Not"),
+    "Pow": words("Mul Pow"),
+    "Reciprocal": words("Div"),
+    "Softmax": words("Exp"),
+    "Sqrt": words("Sqr"),
+    "Sub": words("Sub Add"),
+    "Tanh": words("Tan"),
+    "Where": words("Sel"),
 }
 _SOFTMAX = words("Max Exp Sum")
 _MOVING = words("Mov Cas Res Tra Sli Con Rep Cop")
@@ -38,6 +63,33 @@ def tokens(kernel: Kernel) -> tuple[str, ...]:
     """
     match = MYELIN.fullmatch(kernel.name)
     return tuple(re.findall(r"[A-Z][a-z]+", match[1])) if match else ()
+
+
+def allows(kernels: Sequence[Kernel], op: str) -> bool:
+    """Whether the kernels can have run an operator, by their names: a veto. A product's kernel
+    applies little unless it is a fused one, and Myelin's own list all that they compute."""
+    listed = [tokens(k) for k in kernels]
+    products = [k.name for k in kernels if is_product(k)]
+    if not kernels or not all(t or is_product(k) for t, k in zip(listed, kernels, strict=True)):
+        return True
+    if op in MATRIX | CONVOLUTION:
+        return bool(products)
+    if any(re.search(r"_fused\d*\Z|_gelu_", name) for name in products):
+        return True
+    if op in APPLIED and products:
+        return True
+    said = {t for each in listed for t in each}
+    return not said.isdisjoint(_LISTED[op]) if op in _LISTED else not said <= _MOVING
+
+
+def is_product(kernel: Kernel) -> bool:
+    """Whether the kernel is one of TensorRT's products."""
+    return "_gemm_" in kernel.name
+
+
+def works(kernels: Sequence[Kernel]) -> bool:
+    """Whether the names of all kernels say that they compute something."""
+    return bool(kernels) and all(is_product(k) or computes([k]) for k in kernels)
 
 
 def only_moves(kernels: Sequence[Kernel]) -> bool:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from .claims import Claims, working_units
 from .flow import NEVER, Flow, connected
+from .kernel_tokens import allows
 from .model import Network, RawLayer
 from .operator_kinds import ELEMENTWISE, NORMALISATION
 from .spelling import base, network_node, parts, unnamed_layer
@@ -90,6 +91,12 @@ def by_order(
                 if any(_fits(u, after, before, p) for p in places)
             ]
         if len(groups) != len(places):
+            continue
+        if not all(
+            allows(layers[p].kernels, flow.nodes[i].op)
+            for p, g in zip(places, groups, strict=True)
+            for i in g
+        ):
             continue
         if all(_fits(g, after, before, p) for p, g in zip(places, groups, strict=True)) and all(
             flow.leads_to(a[0], b[-1]) for a, b in pairwise(groups)

@@ -60,7 +60,9 @@ def fused(
             and not claims.claimed(i)
             and after[i] < p < before[i]
         ]
-        crowd = [q for q in open_layers if q != p and group.low < q < group.high]
+        crowd = [
+            q for q in open_layers if q != p and any(after[i] < q < before[i] for i in group.nodes)
+        ]
         agrees = _sizes_agree(layers[p], group, flow)
         names = [flow.nodes[i].name for i in group.nodes]
         if rivals:

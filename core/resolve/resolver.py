@@ -16,11 +16,11 @@ from . import (
     companions,
     copies,
     elimination,
+    epilogues,
     expansion,
     kernel_tokens,
     nameless,
     order,
-    own_words,
     products,
     words,
 )
@@ -29,6 +29,7 @@ from .carrier import Carried, Carriers
 from .claims import Claims
 from .flow import Flow
 from .model import Network, RawLayer, Resolution
+from .operator_kinds import HEAVY
 from .spelling import (
     Speller,
     foreign_range,
@@ -41,21 +42,32 @@ from .spelling import (
 
 
 def resolve(
-    layers: Sequence[RawLayer], graph: NodeGraph, network: Network | None = None
+    layers: Sequence[RawLayer],
+    graph: NodeGraph,
+    network: Network | None = None,
+    *,
+    whole: bool = True,
 ) -> list[Resolution]:
     """What each layer is, one Resolution per layer in the same order.
 
     `layers` are one iteration in execution order (the rules order, elimination and carrier rest
-    on it). Pure: nothing is read or written, and equal input gives equal output.
+    on it). `whole` False: others may have run between them. Pure: nothing is read or written, and
+    equal input gives equal output.
     """
-    return _Resolver(layers, graph, network).run()
+    return _Resolver(layers, graph, network, whole=whole).run()
 
 
 class _Resolver:
     def __init__(
-        self, layers: Sequence[RawLayer], graph: NodeGraph, network: Network | None
+        self,
+        layers: Sequence[RawLayer],
+        graph: NodeGraph,
+        network: Network | None,
+        *,
+        whole: bool,
     ) -> None:
         self.layers = layers
+        self.whole = whole
         self.graph = graph
         self.network = network
         self.flow = Flow(graph)
@@ -99,11 +111,14 @@ class _Resolver:
         for p in waiting:
             self.note(p, reasons.get(p))
         self.said()
+        if self.whole:
+            epilogues.unnamed(self.layers, self.flow, self.speller, self.claims)
 
     def said(self) -> None:
         """What layers that are known in part say besides, in words and in names of kernels."""
         words.spelled_out(self.layers, self.flow, self.claims)
-        own_words.spoken(self.layers, self.flow, self.speller, self.claims)
+        epilogues.gelus(self.layers, self.flow, self.claims)
+        words.spoken(self.layers, self.flow, self.speller, self.claims)
         kernel_tokens.explained(self.layers, self.flow, self.claims)
 
     def carried(self, p: int, carriers: Carriers) -> Carried:
@@ -111,7 +126,7 @@ class _Resolver:
         if self.layers[p].nameless:
             return nameless.carried(p, self.layers, self.flow, self.claims)
         if copies.is_copy(self.layers[p]):
-            return Carried((), "unresolved", "it moves data, but not whose")
+            return copies.carried(p, self.flow, self.claims)
         return carriers.find(p)
 
     def open(self, layers: Iterable[int]) -> list[int]:
@@ -125,7 +140,8 @@ class _Resolver:
     def moves(self, p: int) -> bool:
         """Whether a layer only moves data."""
         layer = self.layers[p]
-        return self.tensors.moving[p] or nameless.moves(layer) or copies.is_copy(layer)
+        said = self.tensors.moving[p] and not kernel_tokens.works(layer.kernels)
+        return said or nameless.moves(layer) or copies.is_copy(layer)
 
     def is_region(self, p: int) -> bool:
         """Whether a layer is a whole ForeignNode."""
@@ -157,7 +173,15 @@ class _Resolver:
             if named:
                 source = "its name" if layer.name.startswith(texts[0]) else "its metadata"
                 why = _named(source, named, strange)
-                self.claims.add(p, (self.graph.position[n] for n in named), "name", why)
+                numbers = [self.graph.position[n] for n in named]
+                # A reshape around a product is called after it.
+                moved = [
+                    i
+                    for i in numbers
+                    if self.flow.nodes[i].op in HEAVY and kernel_tokens.only_moves(layer.kernels)
+                ]
+                self.claims.add(p, moved, "name", why, runs=False)
+                self.claims.add(p, numbers, "name", why)
         for names, places in equal.items():
             numbers = [self.graph.position[n] for n in names]
             free = [i for i in numbers if not self.claims.claimed(i)]
@@ -235,18 +259,20 @@ class _Resolver:
         return boundary.Region(free, f"the nodes on paths from {first[0]} to {last[0]}")
 
     def enclosed(self) -> None:
-        """A working node fed by a layer and read by the same layer ran in it (boundary)."""
+        """A working node fed by a layer and read by the same layer ran in it (boundary), unless the
+        layer's kernels cannot have run one of them: then what it is known by is doubtful."""
         after, before = self.claims.windows()
+        inside: dict[int, list[int]] = {}
         for i in range(len(self.flow.nodes)):
-            if (
-                after[i] == before[i]
-                and self.flow.alive[i]
-                and not self.claims.claimed(i)
-                and not self.flow.is_movement(i)
-            ):
-                name = self.flow.nodes[i].name
-                why = f"{name} lies between nodes that the layer names"
-                self.claims.add(after[i], (i,), "boundary", why)
+            free = self.flow.alive[i] and not self.claims.claimed(i)
+            if after[i] == before[i] and free and not self.flow.is_movement(i):
+                inside.setdefault(after[i], []).append(i)
+        for p, nodes in inside.items():
+            kernels = self.layers[p].kernels
+            if all(kernel_tokens.allows(kernels, self.flow.nodes[i].op) for i in nodes):
+                for i in nodes:
+                    why = f"{self.flow.nodes[i].name} lies between nodes that the layer names"
+                    self.claims.add(p, (i,), "boundary", why)
 
     def resolution(self, p: int, carried: Carried | None) -> Resolution:
         layer = self.layers[p]

@@ -65,6 +65,41 @@ def named(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {r["layer"]: r for r in rows}
 
 
+def test_what_a_foreign_node_runs_under_no_name_is_a_layer_each(layers: Layers) -> None:
+    """In order of execution among the operations that have names, in every inference."""
+    nodes = [
+        {"name": "a/Relu", "op": "Relu", "module": "a", "inputs": ["x"], "outputs": ["y"]},
+        {"name": "b/ReduceMean", "op": "ReduceMean", "module": "b", "inputs": ["y"],
+         "outputs": ["m"]},
+        {"name": "z/Sub", "op": "Sub", "module": "z", "inputs": ["y", "m"], "outputs": ["o"]},
+    ]  # fmt: skip
+    graph = parse({"schema_version": 1, "nodes": nodes, "inputs": ["x"], "outputs": ["o"]})
+    export = engine()
+    for at in (1000, 3000):
+        inference(export, at, **{"a/Relu": 5, "z/Sub": 7})
+        # Between the two ranges, and after them.
+        export.launch(at + 142, 11, name="__myl_bb0_1_Mea")
+        export.launch(at + 400, 13, name="mha1")
+    found = named(layers(export, graph))
+    assert {k: (r["calls"], r["total_ns"], r["modules"]) for k, r in found.items()} == {
+        "a/Relu": (2, 10, ["a"]),
+        f"{FOREIGN} #1": (2, 22, ["b"]),
+        "z/Sub": (2, 14, ["z"]),
+        f"{FOREIGN} #2": (2, 26, None),
+        "Reformatting": (2, 6, None),
+    }
+
+
+def test_a_foreign_node_in_which_nothing_has_a_name_stays_whole(layers: Layers) -> None:
+    export = engine()
+    export.range(ENQUEUE, 1000, 2000, domain=TRT)
+    export.range(FOREIGN, 1010, 1900, domain=TRT)
+    for at in (1100, 1200):
+        export.launch(at, 5)
+    (row,) = layers(export)
+    assert (row["layer"], row["kernels"], row["total_ns"]) == (FOREIGN, 2, 10)
+
+
 def test_operations_inside_a_foreign_node_are_layers_of_their_own(layers: Layers) -> None:
     export = engine()
     inference(export, 1000, a=5, b=7)

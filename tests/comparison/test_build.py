@@ -183,8 +183,8 @@ def test_the_noise_of_building_is_in_the_interval_of_a_ratio() -> None:
 def test_headline_says_how_much_where_and_how_sure(view: Comparison) -> None:
     first, second, *_, last = (h.text for h in rendering.headline(view))
     assert first.startswith("ort fp16 is 2.97× as fast as eager fp32 (152 ns against 452 ns; 95 %")
-    # a: 40 - 25; b.c: 300 - 105.
-    assert "saves most in b.c (at least 195 ns), a (at least 15 ns)" in second
+    # a: 40 - 25 - 7; b.c: 300 - 105 - 7: what is unresolved (7 ns) may be either's.
+    assert "saves most in b.c (at least 188 ns), a (at least 8 ns)" in second
     assert "was not checked" in last
 
 

@@ -15,7 +15,7 @@ from layerline.core import nodes
 from layerline.core.cli.command import COMMANDS
 from layerline.core.errors import InputError
 
-STAGES = ("core", "export", "engines", "profile", "analysis")
+STAGES = ("core", "export", "engines", "workloads", "profile", "analysis")
 
 
 def layerline(*arguments, **options):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-STAGES = ("core", "export", "engines", "profile", "analysis")
+STAGES = ("core", "export", "engines", "workloads", "profile", "analysis")
 # A folder of analysis/ imports from those before its own line, and from itself.
 FLOORS = (
     {"readers", "model", "formatting"},

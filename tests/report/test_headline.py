@@ -387,3 +387,17 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     quiet = [a_side("eager", "fp32", 9_000), sides[1]]
     view = build(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
     assert not any(said in t for t in texts(view))
+
+
+def test_what_an_engine_has_not_resolved_may_be_any_modules() -> None:
+    """A kind is not said to be saved because its kernel has no module."""
+    eager = a_side("eager", "fp32", 9_000, costs={"attn": 500, "mlp": 300})
+    engine = a_side("TensorRT", "fp32", 4_000, costs={"attn": 200, "mlp": 290})
+    (found,) = made(eager, engine).ratios
+    kinds = made(eager, engine).kinds
+    lost = {found.under: 100 * US}
+    (saved,) = savings.add(replace(found, saves=[], loses=[], undecided=0), kinds, lost).saves
+    # 490 - (204 + 100) and 510 - 196.
+    assert (saved.low_ns, saved.high_ns, saved.ns) == (186 * US, 314 * US, None)
+    none = savings.add(found, kinds, {found.under: 290 * US})
+    assert (none.saves, none.undecided) == ([], 2)

@@ -1,0 +1,43 @@
+"""One training step, and the loop that repeats it, inside whatever watches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+
+from .plugin import NOTHING, Plugin, around, opened
+from .training import Training
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step gives; the tensors stay on the device, so that nothing waits for them."""
+
+    number: int
+    loss: torch.Tensor
+    gradient_norm: torch.Tensor | None
+
+
+def step(training: Training, number: int, plugins: Sequence[Plugin] = ()) -> Step:
+    """One training step inside the contexts of all plug-ins."""
+
+    def phase(name: str) -> AbstractContextManager[None]:
+        return around(plugins, lambda plugin: plugin.phase(name)) if plugins else NOTHING
+
+    with around(plugins, lambda plugin: plugin.step(number)):
+        loss = training.gradients(phase)
+        with phase("optimizer"):
+            norm = training.update()
+    return Step(number, loss, norm)
+
+
+def train(
+    training: Training, steps: int, plugins: Sequence[Plugin] = (), first: int = 0
+) -> Iterator[Step]:
+    """Steps number `first` to `steps` - 1, with the plug-ins open."""
+    with opened(plugins, training):
+        for number in range(first, steps):
+            yield step(training, number, plugins)

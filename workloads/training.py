@@ -1,0 +1,89 @@
+"""What is trained and how: the parts of one step, which every workload shares.
+
+Precisions: ``fp32`` (TF32 off), ``tf32``, and ``fp16`` and ``bf16`` with float32 weights under
+autocast; gradients are scaled in fp16. Whoever makes the `Training` sets the TF32 switches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+Batch = Mapping[str, torch.Tensor]
+# The context of a phase, by its name.
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass
+class Training:
+    """A model, what it is trained on and how.
+
+    `batches` gives micro-batches on the device, keyword arguments of the model (and what `loss`
+    needs besides); `loss` takes what the model returned and the batch, and gives a scalar in
+    float32. `accumulate` micro-batches make a step. `clip` bounds the norm of all gradients.
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    batches: Iterator[Batch]
+    loss: Callable[[Any, Batch], torch.Tensor]
+    device: torch.device
+    precision: str = "fp32"
+    accumulate: int = 1
+    clip: float | None = None
+    rank: int = 0
+    ranks: int = 1
+    scaler: torch.amp.GradScaler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Autocast in fp16 and bf16, nothing otherwise."""
+        if self.precision in LOW:
+            cast: AbstractContextManager[Any]
+            cast = torch.autocast(self.device.type, dtype=LOW[self.precision])
+            return cast
+        return contextlib.nullcontext()
+
+    def forward(self, batch: Batch) -> Any:
+        """What the model returns for a micro-batch."""
+        with self.autocast():
+            return self.model(**batch)
+
+    def gradients(self, phase: Phase) -> torch.Tensor:
+        """Forward, loss and backward of one step's micro-batches; the mean loss, detached.
+
+        A workload whose schedule mixes forward and backward (a pipeline) replaces this."""
+        total: torch.Tensor | None = None
+        for _ in range(self.accumulate):
+            with phase("data"):
+                batch = next(self.batches)
+            with phase("forward"):
+                output = self.forward(batch)
+            with phase("loss"):
+                loss = self.loss(output, batch) / self.accumulate
+            with phase("backward"):
+                self.scaler.scale(loss).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        assert total is not None
+        return total
+
+    def update(self) -> torch.Tensor | None:
+        """The optimizer's step, and gradients set to None; the norm of all gradients where they
+        are clipped."""
+        norm = None
+        if self.clip is not None:
+            self.scaler.unscale_(self.optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
