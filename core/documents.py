@@ -290,10 +290,18 @@ class Refused(Document, kw_only=True):
     fix: str | None = None
 
 
+class PlannedModules(Struct, kw_only=True):
+    """The precision plan that an engine was built with."""
+
+    file: str | None = None
+    modules_fp32: list[str] = []
+
+
 class BuildOptions(Struct, kw_only=True):
     """What an engine was built with."""
 
     threads: Count | None = None
+    precision_plan: PlannedModules = field(default_factory=PlannedModules)
 
 
 class Build(Document, kw_only=True):

@@ -184,6 +184,7 @@ def sha256_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+_holding: list[str] = []
 LOCK_PATH = Path(tempfile.gettempdir()) / "layerline-machine.lock"
 
 
@@ -192,10 +193,14 @@ def machine_lock(why: str) -> Iterator[None]:
     """Hold the machine's one lock: nothing is built or measured beside a measurement.
 
     `why` is written into the lock file, so that a waiting process can say what it waits for.
-    The lock is the kernel's (flock): it goes when the process dies, also by kill -9.
+    The lock is the kernel's (flock): it goes when the process dies, also by kill -9. Who holds it
+    may take it again.
     """
     from .cli.progress import log
 
+    if _holding:
+        yield
+        return
     descriptor = os.open(LOCK_PATH, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with contextlib.suppress(PermissionError):
@@ -208,6 +213,8 @@ def machine_lock(why: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{why}, process {os.getpid()}\n".encode(), 0)
+        _holding.append(why)
         yield
     finally:
+        _holding.clear()
         os.close(descriptor)

@@ -34,7 +34,8 @@ class BuildOptions:
     """What the user may ask of a build. A backend refuses what it has no meaning for.
 
     `threads` None: as many as this process may use CPUs. `build` is what only some builders have:
-    workspace_mib, timing_cache, compute_capability (TensorRT).
+    workspace_mib, timing_cache, compute_capability (TensorRT), and precision_plan:
+    ``{"file": name, "modules_fp32": [path, ...]}``.
     """
 
     optimization_level: str | None = None
@@ -190,6 +191,11 @@ def nodes_path(run: Run, precision: str) -> Path:
     """The nodes of the precision's own graph where the export wrote them, else nodes.json."""
     own = run.file("export", f"{precision}.nodes.json")
     return own if own.exists() else run.file("export", "nodes.json")
+
+
+def planned_modules(options: Mapping[str, Any]) -> list[str]:
+    """The modules that a build of these options keeps in fp32."""
+    return list((options.get("precision_plan") or {}).get("modules_fp32", ()))
 
 
 def inputs_path(run: Run) -> Path:

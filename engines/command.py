@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..core.cli.progress import log, progress
 from ..core.errors import InputError
 from ..core.files import machine_lock
 from ..core.run import Run, Step, open_run
+from . import plans
 from .backend import (
     Backend,
     BuildOptions,
@@ -88,6 +90,11 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
 )
 @click.option(
+    "--precision-plan",
+    type=FilePath(dir_okay=False),
+    help="Keep the modules that this file names in fp32; layerline accuracy --plan writes one.",
+)
+@click.option(
     "--engine",
     type=FilePath(dir_okay=False),
     help="TensorRT: take this engine, built elsewhere from the run's ONNX file, instead of "
@@ -103,6 +110,7 @@ def engines(
     threads: int | None,
     dry_run: bool,
     engine: Path | None,
+    precision_plan: Path | None,
     **builder: Any,
 ) -> None:
     """Build one engine per precision from the exported ONNX files.
@@ -117,7 +125,8 @@ def engines(
                 "--engine is one engine of one precision, and is copied, not built",
                 fix="give one --precision and no --dry-run",
             )
-        no_use(("optimization_level", "threads", *builder), "with --engine, which is built already")
+        decided = ("optimization_level", "threads", "precision_plan", *builder)
+        no_use(decided, "with --engine, which is built already")
         take(run, wanted[0], choose(backend or "tensorrt"), engine)
         return
     chosen = choose(backend)
@@ -126,8 +135,12 @@ def engines(
     check_options(chosen, asked)
     for precision in wanted:
         check_precision(chosen, precision)
+    planned = {} if precision_plan is None else plans.asked(run, precision_plan, wanted, chosen)
     for precision in wanted:
-        (show if dry_run else build)(run, precision, chosen, asked)
+        more = planned.get(precision, {})
+        (show if dry_run else build)(
+            run, precision, chosen, replace(asked, build={**asked.build, **more})
+        )
 
 
 def show(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:
@@ -149,7 +162,7 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
         run,
         f"engines/{precision}.{backend.name}",
         options,
-        backend.inputs(run, precision),
+        [*backend.inputs(run, precision), *plans.more_inputs(run, precision, backend, options)],
         backend.outputs(run, precision),
     )
     _perform(step, backend, f"building {step.name}", lambda: backend.build(run, precision, options))

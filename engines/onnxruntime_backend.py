@@ -16,7 +16,7 @@ from ..core import machine, nodes
 from ..core.errors import CheckFailed, InputError
 from ..core.files import workspace, write_json
 from ..core.run import Run
-from . import layers, onnxruntime_graph
+from . import kept_fp32, layers, onnxruntime_graph
 from .backend import (
     Backend,
     BuildOptions,
@@ -24,6 +24,7 @@ from .backend import (
     check_options,
     inputs_path,
     nodes_path,
+    planned_modules,
     with_external_data,
 )
 from .launch import call, job
@@ -42,6 +43,7 @@ class OnnxRuntimeBackend(Backend):
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "fp16")
     suffix = ".onnx"
     threaded = True
+    builder: ClassVar[tuple[str, ...]] = ("precision_plan",)
     distributions: ClassVar[tuple[str, ...]] = ("onnxruntime", "onnxruntime-gpu")
     providers: ClassVar[tuple[str, ...]] = (onnxruntime_graph.CPU,)
 
@@ -61,6 +63,7 @@ class OnnxRuntimeBackend(Backend):
             "version": self._version(),
             # Kernels and layouts are chosen for this processor when the graph is optimised.
             "cpu": machine.state()["cpu"],
+            **asked.build,
         }
 
     def _version(self) -> str | None:
@@ -98,10 +101,16 @@ class OnnxRuntimeBackend(Backend):
         graph = nodes.load(nodes_path(run, precision))
         engine, external = self.engine(run, precision), self._external(run, precision)
         with workspace(engine) as folder:
+            planned, more = source, {}
+            if modules := planned_modules(options):
+                kept = kept_fp32.kept(nodes_path(run, precision), modules)
+                planned = folder / "planned.onnx"
+                kept_fp32.write(source, kept, planned)
+                more = {"nodes_fp32": len(kept)}
             new = folder / engine.name
             reference, reloaded = folder / "reference.npz", folder / "reloaded.npz"
             built = self._call("build", run, precision, options, new, {
-                "source": str(source),
+                "source": str(planned),
                 "external": None if external is None else external.name,
                 "outputs": str(reference),
             })  # fmt: skip
@@ -128,6 +137,7 @@ class OnnxRuntimeBackend(Backend):
                 "nodes_renamed": renamed,
                 "hardware_specific": onnxruntime_graph.NCHWC_DOMAIN in domains,
                 "reload_max_abs": difference,
+                **more,
                 **self._facts(probed["nodes"], precision),
             }
             if external is not None:

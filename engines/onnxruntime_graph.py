@@ -35,6 +35,8 @@ _FLOAT_INSIDE = frozenset(
 )  # fmt: skip
 CPU = "CPUExecutionProvider"
 _CAST_PREFIX = "InsertedPrecisionFreeCast_"
+# Of a tensor's copy in fp32, beside a module that a precision plan keeps there.
+FP32 = "/fp32"
 NCHWC_DOMAIN = "com.microsoft.nchwc"
 
 
@@ -172,7 +174,8 @@ class _Bounds:
         return list(between.values())
 
     def _is_known(self, tensor: str) -> bool:
-        return tensor.removeprefix(_CAST_PREFIX) in self._known
+        name = tensor.removeprefix(_CAST_PREFIX)
+        return name in self._known or name.removesuffix(FP32) in self._known
 
     def _reach(self, tensors: Iterable[str], *, back: bool) -> tuple[str, ...]:
         known: dict[str, None] = {}

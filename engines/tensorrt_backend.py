@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from ..core import nodes
 from ..core.errors import InputError, ToolMissing
-from ..core.files import read_json, replacing, write_json
+from ..core.files import read_json, replacing, workspace, write_json
 from ..core.machine import state
 from ..core.resolve import Network, RawLayer, load_network
 from ..core.run import Run
 from ..core.tensor_types import joined, precision_of
 from ..export import inference, opsets
-from . import layers, opset_faults
+from . import kept_fp32, layers, opset_faults
 from .backend import (
     Backend,
     BuildOptions,
@@ -31,6 +31,7 @@ from .backend import (
     gpu_models,
     inputs_path,
     nodes_path,
+    planned_modules,
 )
 from .launch import call, job, shell_line
 from .layers import EngineLayer
@@ -48,7 +49,7 @@ class TensorRTBackend(Backend):
     suffix = ".engine"
     traceable = True
     takes_engines = True
-    builder: ClassVar[tuple[str, ...]] = ("workspace_mib", "timing_cache")
+    builder: ClassVar[tuple[str, ...]] = ("workspace_mib", "timing_cache", "precision_plan")
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         check_options(self, asked)
@@ -111,7 +112,11 @@ class TensorRTBackend(Backend):
         jobs = [self._job("build", run, precision, engine, given)]
         if not options.get("compute_capability"):
             jobs.append(self._job("inspect", run, precision, engine, given, inspector))
-        return [shell_line(self.worker().command, j) for j in jobs]
+        lines = [shell_line(self.worker().command, j) for j in jobs]
+        if given.get("fp32_nodes") and self.strongly_typed():
+            count = len(given["fp32_nodes"])
+            lines.insert(0, f"# from a copy of the ONNX file, with casts around {count} nodes")
+        return lines
 
     def _build_options(
         self, run: Run, precision: str, options: Mapping[str, Any], network: Path
@@ -119,7 +124,7 @@ class TensorRTBackend(Backend):
         """The worker's options for a build."""
         nodes_file = self.nodes(run, precision)
         document = read_json(nodes_file) if nodes_file.exists() else {}
-        return {
+        given = {
             **options,
             **self.job_options(run, precision),
             "onnx": str(self.source(run, precision)),
@@ -127,6 +132,9 @@ class TensorRTBackend(Backend):
             "network": str(network),
             "remedy": opset_faults.remedy(document, self.name, str(options["version"])),
         }
+        if modules := planned_modules(options):
+            given["fp32_nodes"] = kept_fp32.kept(self.nodes(run, precision), modules)
+        return given
 
     def _job(
         self,
@@ -148,8 +156,13 @@ class TensorRTBackend(Backend):
             replacing(engine) as new_engine,
             replacing(network) as new_network,
             replacing(inspector) as inspected,
+            workspace(engine.with_suffix(".planned")) as folder,
         ):
             given = self._build_options(run, precision, options, new_network)
+            if given.get("fp32_nodes") and self.strongly_typed():
+                planned = folder / "planned.onnx"
+                kept_fp32.write(self.source(run, precision), given["fp32_nodes"], planned)
+                given["onnx"] = str(planned)
             elsewhere = options.get("compute_capability") is not None
             if elsewhere:
                 # Built for a GPU that is not here: nothing can load it, so nothing can inspect it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,24 +12,24 @@ import click
 
 from ..core import documents
 from ..core.accuracy.limits import Asked, Limits, judge
-from ..core.capture_names import TORCH_TASKS, Task
+from ..core.capture_names import TORCH_TASKS
 from ..core.cli.accuracy_limits import limit_options
 from ..core.cli.options import listed, no_use
 from ..core.cli.progress import log
-from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
+from ..core.errors import CheckFailed, InputError, LayerlineError
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options
 from . import dry_run as dry_run_
-from . import nsys, steps
+from . import steps
 from .accuracy.command import located, sentence
-from .eager import nsys as nsys_
-from .eager import process
+from .beside import Beside
+from .eager.stage import Eager, reference_step, sides
 from .engine import measure, rebuild, trace
+from .engine.stage import Engine
 from .ncu import step as step_
 from .steps import COUNTERS, REBUILD
 
-REFERENCE = "eager.fp32.outputs"
 WHAT = ("engine", "eager", "train", COUNTERS)
 
 
@@ -56,9 +57,9 @@ def _what(
 @click.option(
     "--trace-iterations",
     type=click.IntRange(min=1),
-    default=1,
+    default=trace.ITERATIONS,
     show_default=True,
-    help="Inferences in a capture under nsys.",
+    help="Inferences in a capture of an engine under nsys.",
 )
 @limit_options
 @click.option("--anyway", is_flag=True, help="Measure engines whose outputs are wrong, too.")
@@ -98,19 +99,30 @@ def profile(
     subjects = [] if chosen is None else _subjects(run, wanted, chosen)
     wrong: dict[str, str] = {}
     limits_ = Asked(min_cosine, min_top1)
-    if "engine" in what:
-        wrong = {s.precision: why for s in subjects if (why := _parity(s, limits_))}
-    elif "eager" in what:
-        _reference(run)
-    for part in TORCH_TASKS:
-        if part in what:
-            _torch_side(run, part, wanted, limits)
-    refused = None
-    for subject in subjects:
-        if subject.precision in wrong and not anyway:
-            continue
+    with contextlib.ExitStack() as stack:
+        beside = stack.enter_context(Beside())  # left last: what it waits for has ended then
+        eager = stack.enter_context(Eager(run, sides(run, what, wanted, limits)))
+        if "engine" in what or "eager" in what:
+            eager.start([reference_step(run)])
+        else:
+            eager.start()
         if "engine" in what:
-            _engine_side(subject, limits, trace_iterations)
+            wrong = {s.precision: why for s in subjects if (why := _parity(s, eager, limits_))}
+        elif "eager" in what:
+            eager.reference()
+        eager.measure()
+        right = [s for s in subjects if anyway or s.precision not in wrong]
+        engines = []
+        for subject in right if "engine" in what else ():
+            engines.append(stack.enter_context(Engine(subject, limits, trace_iterations)))
+            engines[-1].measure()
+        eager.capture(beside)
+        for engine in engines:
+            engine.capture(beside)
+        beside.wait()
+        eager.finish()
+    refused = None
+    for subject in right:
         if COUNTERS in what and _counts(subject.backend, what):
             by_name = not set(WHAT) <= set(what)
             refused = step_.counters(subject, by_name=by_name, refused=refused)
@@ -187,51 +199,17 @@ def _show(
 
 def _rebuild(of: measure.Subject, limits: dict[str, Any]) -> None:
     plan = steps.unprofiled(limits, of.backend)
+    step = steps.of_engine(of, REBUILD, plan.as_json(), [".rebuild.json"])
     work = partial(rebuild.rebuild, of, plan)
-    steps.of_engine(of, REBUILD, plan.as_json(), [".rebuild.json"], work)
+    steps.perform(step, work, lambda: backends.require(of.backend))
 
 
-def _trace(of: measure.Subject, iterations: int) -> None:
-    """Under nsys where it is installed; otherwise a fact is left."""
-    why = nsys.missing()
-    if why is not None:
-        what = f"kernels of {of.precision} {of.backend.name}"
-        steps.skip(of.run, steps.name_of(of, "trace"), what, why, nsys.INSTALL)
-        return
-    work = partial(trace.trace, of, iterations)
-    steps.of_engine(of, "trace", {"iterations": iterations}, trace.suffixes(of), work)
-
-
-def _engine_side(of: measure.Subject, limits: dict[str, Any], traced: int) -> None:
-    profiled = steps.plan(limits, most=60, seconds=10.0)
-    steps.latency(of, steps.unprofiled(limits, of.backend))
-    left = [measure.PROFILE, ".profile.meta.json"]
-    work = partial(measure.profile, of, profiled)
-    steps.of_engine(of, "profile", profiled.as_job(), left, work)
-    if of.backend.traceable:
-        _trace(of, traced)
-
-
-def _reference(run: Run) -> Path | None:
-    """The outputs of eager fp32, made where they are not valid; None where they cannot be made and
-    none are there."""
-    path = process.reference(run)
-    model = run.file("export", "model.json")
-    if model.exists():
-        step = Step(run, f"profile/{REFERENCE}", {}, [model, backends.inputs_path(run)], [path])
-        try:
-            steps.perform(step, partial(process.outputs, run))
-        except ToolMissing as e:
-            log(f"{step.name}: {e.line()}")
-    return path if path.exists() else None
-
-
-def _parity(of: measure.Subject, asked: Asked) -> str | None:
+def _parity(of: measure.Subject, eager: Eager, asked: Asked) -> str | None:
     """That the engine does not compute what eager fp32 does, whatever the engine's precision; None
     where it does or that cannot be told: then a fact is left."""
-    steps.of_engine(of, "outputs", {}, [".outputs.npz"], partial(measure.outputs, of))
+    steps.outputs(of)
     name = steps.name_of(of, "accuracy")
-    reference = _reference(of.run)
+    reference = eager.reference()
     if reference is None:
         fix = "profile where PyTorch is installed"
         steps.skip(of.run, name, f"accuracy of {of.precision}", "no eager fp32 outputs", fix)
@@ -240,8 +218,7 @@ def _parity(of: measure.Subject, asked: Asked) -> str | None:
     inputs = [of.capture(".outputs.npz"), reference]
     step = Step(of.run, name, {"limits": limits._asdict()}, inputs, [of.capture(".accuracy.json")])
     if not step.valid():
-        with step.recording() as facts:
-            facts.update(measure.accuracy(of, reference, limits))
+        steps.record(step, partial(measure.accuracy, of, reference, limits))
     verdict = judge(documents.checked(of.capture(".accuracy.json"), documents.Accuracy), limits)
     words = f"the {of.precision} engine of {of.backend.name}"
     if verdict.ok is None:
@@ -257,45 +234,3 @@ def _locate(of: measure.Subject, limits: Limits) -> None:
         log(f"where the {of.precision} engine goes wrong is not known: {e.line()}")
         return
     log(f"the {of.precision} engine of {of.backend.name}: {sentence(found)}")
-
-
-def _torch_side(run: Run, part: Task, wanted: Sequence[str], limits: dict[str, Any]) -> None:
-    """The eager model in the precisions that this machine runs; fp32 stands in for the others."""
-    options: dict[str, Any] = {"target": limits["target"]}
-    if limits["seconds"]:
-        options["seconds"] = limits["seconds"]
-    if limits["iterations"]:
-        most = limits["iterations"]
-        options["iterations"] = {"min": min(6, most), "max": most}
-    able: dict[str, None] = {}
-    for precision in wanted:
-        why = process.why_not(precision, options)
-        if why is None:
-            able[precision] = None
-        else:
-            able["fp32"] = None
-            what = f"{process.LABELS[part]} {precision}"
-            steps.skip(run, f"profile/{part}.{precision}", what, why, "use a GPU")
-    if part == "eager":
-        able["fp32"] = None  # what every engine is compared with
-    inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
-    for precision in able:
-        outputs = list(process.files(run, part, precision).values())
-        step = Step(run, f"profile/{part}.{precision}", options, inputs, outputs)
-        steps.perform(step, partial(process.capture, run, part, precision, options))
-        _torch_trace(run, part, precision, inputs)
-
-
-def _torch_trace(run: Run, part: Task, precision: str, inputs: list[Path]) -> None:
-    """The same under nsys where there is a GPU and nsys; otherwise a fact is left."""
-    name = f"profile/{part}.{precision}.nsys"
-    why = nsys_.why_not(precision, {})
-    if why is not None:
-        steps.skip(run, name, f"{part} {precision} under nsys", *why)
-        return
-    step = Step(run, name, {}, inputs, nsys_.outputs(run, precision, part))
-    try:
-        steps.perform(step, lambda: nsys_.capture(run, precision, part, {}))
-    except (InputError, ToolMissing) as e:  # a second source, not asked for: the rest goes on
-        log(f"{name}: {e.line()}")
-        steps.skip(run, name, f"{part} {precision} under nsys", e.what, e.fix or "see nsys status")

@@ -33,14 +33,15 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
     return lines
 
 
-def torch_side(part: str, precision: str) -> str:
-    """The command for the eager model or its training."""
+def torch_side(task: str, precision: str) -> str:
+    """The jobs of the eager model or its training, with the worker that does them with others."""
     why = process.why_not(precision, {})
     if why is not None:
-        return f"# {part} {precision} is not measured here: {why}"
-    job = {"task": part, "precision": precision}
-    line = launch.shell_line(process.WORKER.command, job)
+        return f"# {task} {precision} is not measured here: {why}"
+    job = {"task": task, "precision": precision}
+    worker = process.WORKER.command
+    lines = [launch.shell_line(worker, {**job, "part": part}) for part in process.PARTS]
     if nsys_.why_not(precision, {}) is None:
-        under = nsys.prefix(Path(f"{part}.{precision}"))
-        line += "\n" + launch.shell_line([*under, *nsys_.WORKER.command], job)
-    return line
+        under = nsys.prefix(Path(f"{task}.{precision}"))
+        lines.append(launch.shell_line([*under, *nsys_.WORKER.command], job))
+    return "\n".join(lines)

@@ -1,10 +1,14 @@
-"""nsys around a worker: one capture of a few iterations, exported by nsys itself.
+"""nsys around a worker: captures of a few iterations each, exported by nsys itself.
 
 Leaves ``NAME.nsys-rep`` and ``NAME.sqlite`` in captures/, untouched. The command is
 
     nsys profile --trace=cuda,cudnn,cublas,osrt,nvtx --sample=none --cpuctxsw=none
-        --capture-range=cudaProfilerApi --capture-range-end=stop --output=NAME WORKER JOB
+        --capture-range=cudaProfilerApi --capture-range-end=stop --output=NAME WORKER JOBS
     nsys export --type=sqlite --output=NAME.sqlite NAME.nsys-rep
+
+Where one worker does several captures, the end of a range is ``repeat:N``: nsys then writes
+NAME.1, NAME.2, … in their order, all of them when the worker has ended (nsys 2025: the default
+``defer``).
 
 CPU sampling and context switches are off: they swell a capture and nothing here reads them. The
 worker warms up before it starts the capture, so the capture holds the measured iterations only.
@@ -14,11 +18,14 @@ root then owns are copied, so that they belong to the user.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +34,14 @@ from ..core import machine
 from ..core.cli.progress import progress
 from ..core.errors import InputError, ToolMissing, one_line
 from ..core.files import replacing
+from ..core.own_ranges import PREFIX
 from ..core.tool_commands import words
-from ..engines import launch
 from ..engines.backend import Worker
+from ..engines.launch import Serving
 
 # Libraries and the system too, for the host side: they slow the host down, not the kernels.
 TRACES = "cuda,cudnn,cublas,osrt,nvtx"
+MARK = f"{PREFIX}capture/"  # an NVTX mark: what a capture of several is of
 INSTALL = "install Nsight Systems, or name it with NSYS=…"
 # What nsys says when the machine does not let it trace, and what to do about it.
 REFUSALS = {
@@ -59,8 +68,8 @@ def missing() -> str | None:
     return None
 
 
-def prefix(output: Path) -> list[str]:
-    """What goes before the worker's command. `output` without a suffix."""
+def prefix(output: Path, count: int = 1) -> list[str]:
+    """What goes before the worker's command. `output` without a suffix; of `count` captures."""
     return [
         *command(),
         "profile",
@@ -68,7 +77,7 @@ def prefix(output: Path) -> list[str]:
         "--sample=none",
         "--cpuctxsw=none",
         "--capture-range=cudaProfilerApi",
-        "--capture-range-end=stop",
+        f"--capture-range-end={'stop' if count == 1 else f'repeat:{count}'}",
         "--force-overwrite=true",
         f"--output={output}",
     ]
@@ -82,36 +91,63 @@ def export_command(report: Path, sqlite: Path) -> list[str]:
     ]
 
 
-def capture(
-    worker: Worker,
-    job: Mapping[str, Any],
-    report: Path,
-    sqlite: Path,
-    *,
-    what: str,
-    timeout: float,
-) -> dict[str, Any]:
-    """Run a worker's job under nsys and export the report; gives the worker's answer, with the
-    `command` and the `machine` before and after.
+class Captures:
+    """One nsys around a worker that stays (`launch.Serving`) and does `count` captures, a job each.
 
-    `what` is shown while it runs. LayerlineError where nsys or the worker fails; no report is left
-    then.
+    What it printed is in the error where nsys or the worker fails; no report is left then.
     """
-    before = machine.state()
-    with replacing(report) as temporary, tempfile.TemporaryDirectory(prefix="layerline-") as folder:
-        stem = Path(folder, "capture")
+
+    def __init__(self, worker: Worker, count: int = 1) -> None:
+        self._stack = contextlib.ExitStack()
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="layerline-"))
+        self._stem = Path(folder, "capture")
+        self.count = count
+        self.worker = self._stack.enter_context(Serving(worker, prefix(self._stem, count)))
+
+    def __enter__(self) -> Captures:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def call(self, job: Mapping[str, Any], what: str, timeout: float) -> dict[str, Any]:
+        """Do one capture; gives the worker's answer, with the `command`, the `machine` before and
+        after, and the `seconds` it took. `what` is shown while it runs."""
+        before, clock = machine.state(), time.perf_counter()
         with progress(f"{what} under nsys"):
-            answer = launch.call(worker, job, prefix=prefix(stem), timeout=timeout)
-        written = stem.with_suffix(".nsys-rep")
-        check(written, answer["printed"])
-        temporary.write_bytes(written.read_bytes())
-    export(report, sqlite)
-    states = {"before": before, "after": machine.state()}
-    return {**answer, "command": prefix(Path("NAME")), "machine": states}
+            answer = self.worker.call(job, timeout)
+        states = {"before": before, "after": machine.state()}
+        seconds = round(time.perf_counter() - clock, 3)
+        how = prefix(Path("NAME"), self.count)
+        return {**answer, "command": how, "machine": states, "seconds": seconds}
+
+    def reports(self, timeout: float) -> list[Path]:
+        """Let the worker end and nsys write; the reports in the order of the captures, as many as
+        jobs were done. They go when the block ends. ToolMissing where nsys wrote others."""
+        printed = self.worker.finish(timeout)
+        found = sorted(self._stem.parent.glob("capture*.nsys-rep"), key=_number)
+        if len(found) != self.count:
+            raise _unwritten(printed, f"{len(found)} of {self.count} reports")
+        for report in found:
+            own(report)
+        return found
 
 
-def export(report: Path, sqlite: Path) -> None:
-    """Export a report. InputError with what nsys printed, where it fails."""
+def _number(report: Path) -> int:
+    """The number that nsys gave a report of several, NAME.2.nsys-rep; 0 without one."""
+    number = report.name.split(".")[-2]
+    return int(number) if number.isdecimal() else 0
+
+
+def keep(report: Path, to: Path) -> None:
+    """Copy a report to where it stays."""
+    with replacing(to) as temporary:
+        shutil.copyfile(report, temporary)
+
+
+def export(report: Path, sqlite: Path, mark: str | None = None) -> None:
+    """Export a report. InputError with what nsys printed, where it fails, and where the capture has
+    marks of Layerline's and `mark` is not among them: it is another one then."""
     with replacing(sqlite) as temporary:
         done = subprocess.run(
             export_command(report, temporary), capture_output=True, text=True, check=False
@@ -121,18 +157,34 @@ def export(report: Path, sqlite: Path) -> None:
                 f"nsys cannot export it: {_last_line(done.stdout + done.stderr)}", file=report
             )
         own(temporary)
+        marks = set() if mark is None else _marks(temporary)
+        if marks and mark not in marks:
+            raise InputError(
+                f"holds {', '.join(sorted(marks))}, not {mark}", file=report, fix="profile again"
+            )
 
 
-def check(report: Path, printed: str) -> None:
-    """Check that nsys wrote the report. ToolMissing with the remedy where tracing is forbidden."""
-    if report.exists():
-        own(report)
-        return
+def _marks(sqlite: Path) -> set[str]:
+    """Marks of captures in an export; none where it has no table of NVTX events."""
+    with contextlib.closing(sqlite3.connect(f"file:{sqlite}?mode=ro", uri=True)) as database:
+        try:
+            rows = database.execute(
+                "SELECT text FROM NVTX_EVENTS WHERE text LIKE ?1 UNION SELECT value FROM StringIds "
+                "WHERE id IN (SELECT textId FROM NVTX_EVENTS) AND value LIKE ?1",
+                (f"{MARK}%",),
+            )
+            return {text for (text,) in rows}
+        except sqlite3.DatabaseError:
+            return set()
+
+
+def _unwritten(printed: str, found: str) -> ToolMissing:
+    """Why reports are missing, with the remedy where tracing is forbidden."""
     for pattern, fix in REFUSALS.items():
         if re.search(pattern, printed):
-            raise ToolMissing(f"nsys may not trace here: {_last_line(printed)}", fix=fix)
-    raise ToolMissing(
-        f"nsys wrote no report: {_last_line(printed)}",
+            return ToolMissing(f"nsys may not trace here: {_last_line(printed)}", fix=fix)
+    return ToolMissing(
+        f"nsys wrote {found}: {_last_line(printed)}",
         fix="run `nsys status --environment` to see what it lacks",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -79,8 +80,14 @@ def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> measure.Pla
 
 def latency(of: measure.Subject, wanted: measure.Plan) -> None:
     """Measure an engine's latency where it is not valid. Raises LayerlineError."""
-    options = wanted.as_json()
-    of_engine(of, "latency", options, [".latency.json"], lambda: measure.latency(of, wanted))
+    step = of_engine(of, "latency", wanted.as_json(), [".latency.json"])
+    perform(step, lambda: measure.latency(of, wanted), lambda: backends.require(of.backend))
+
+
+def outputs(of: measure.Subject) -> None:
+    """Take an engine's outputs where they are not valid. Raises LayerlineError."""
+    step = of_engine(of, "outputs", {}, [".outputs.npz"])
+    perform(step, lambda: measure.outputs(of), lambda: backends.require(of.backend))
 
 
 def name_of(of: measure.Subject, kind: str) -> str:
@@ -89,16 +96,17 @@ def name_of(of: measure.Subject, kind: str) -> str:
 
 
 def of_engine(
-    of: measure.Subject,
-    kind: str,
-    options: dict[str, Any],
-    suffixes: Sequence[str],
-    work: Callable[[], dict[str, Any]],
-) -> None:
+    of: measure.Subject, kind: str, options: dict[str, Any], suffixes: Sequence[str]
+) -> Step:
     """A step of an engine's worker, which leaves the captures of these suffixes."""
     given = {"worker": of.worker_key(), **options}
-    step = Step(of.run, name_of(of, kind), given, of.inputs(), [of.capture(s) for s in suffixes])
-    perform(step, work, lambda: backends.require(of.backend))
+    return Step(of.run, name_of(of, kind), given, of.inputs(), [of.capture(s) for s in suffixes])
+
+
+def exported(capture: Step, report: Path, sqlite: Path) -> Step:
+    """The step that exports the report of a capture: of its own, so that one that was interrupted
+    is not captured again, and from the same inputs, so that it is stale when they change."""
+    return Step(capture.run, f"{capture.name}.export", {}, [report, *capture.inputs], [sqlite])
 
 
 def perform(
@@ -109,7 +117,13 @@ def perform(
         log(f"{step.name}: up to date")
         return
     check()
-    with machine_lock(f"measuring {step.name}"), step.recording() as facts:
+    with machine_lock(f"measuring {step.name}"):
+        record(step, work)
+
+
+def record(step: Step, work: Callable[[], dict[str, Any]]) -> None:
+    """Run a step that measures nothing, or whose caller has the machine's lock."""
+    with step.recording() as facts:
         facts.update(work())
 
 

@@ -57,7 +57,7 @@ def engine(files: EngineFiles) -> Captured:
         precision_run=ran.share if ran and ran.known else precision_.precision_run(table),
         checks=checks,
         parity=parity(files.accuracy, files.model),
-        device={**latency_.device(latency), **on_cpu(files)},
+        device={**latency_.device(latency), **on_cpu(files), **kept_fp32(files)},
         host=capture_.block(host, ops, latency.latency_ns, latency.queued_ns),
         warned=capture_.warned(host),
         rebuild_noise=None if files.rebuild is None else files.rebuild.relative_difference,
@@ -104,6 +104,12 @@ def on_cpu(files: EngineFiles) -> dict[str, dict[str, int]]:
     """``{"on_cpu": {operator: nodes}}`` of a GPU engine with nodes on the CPU; else empty."""
     operators = {} if files.build is None else files.build.on_cpu
     return {"on_cpu": dict(Counter(operators.values()))} if operators else {}
+
+
+def kept_fp32(files: EngineFiles) -> dict[str, list[str]]:
+    """``{"kept_fp32": [module, ...]}`` of an engine built with a precision plan; else empty."""
+    kept = [] if files.build is None else files.build.options.precision_plan.modules_fp32
+    return {"kept_fp32": kept} if kept else {}
 
 
 def by_iteration(ops: pa.Table, samples: Sequence[int]) -> dict[int, int]:

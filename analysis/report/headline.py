@@ -65,6 +65,7 @@ def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
         yield from map(_alone, mentioned)
     yield from _not_as_asked(comparison, first)
     yield from _slower(comparison.ratios, sides, first)
+    yield from (k for s in comparison.sides for k in _kept(s))
     yield from (p for s in right for p in _placement(s))
     yield from (p for s in right for p in _launches(s))
     yield from _unsettled(right, mentioned)
@@ -235,6 +236,17 @@ def _slower(
         yield speed(r, sides[r.over], sides[r.under])
     if more := len(slower[SHOWN_SLOWER:]):
         yield Sentence(f"{more} more comparisons are below 1×: see the table.", BAD)
+
+
+def _kept(side: Side) -> Iterator[Sentence]:
+    """A sentence where a precision plan keeps modules of an engine in fp32."""
+    kept = side.device.get("kept_fp32")
+    if kept:
+        some = kept if len(kept) <= 3 else [*kept[:2], f"and {len(kept) - 2} more"]
+        count = "1 module" if len(kept) == 1 else f"{len(kept)} modules"
+        yield Sentence(
+            f"{side.label} keeps {count} in fp32 by its precision plan: {', '.join(some)}."
+        )
 
 
 def _placement(side: Side) -> Iterator[Sentence]:

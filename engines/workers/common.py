@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,8 @@ def write_result(path: str, result: dict[str, Any]) -> None:
 
 
 def main(tasks: Mapping[str, Task], arguments: Sequence[str]) -> int:
-    """Run the job named on the command line; 0 when a result was written, error results included.
+    """Do the job named on the command line, or, given a FIFO, those whose paths are read there;
+    0 when results were written, error results included.
 
     Anything that is not a WorkerError is a defect: its traceback goes to stderr, no result is
     written, and the parent reports it.
@@ -111,10 +112,27 @@ def main(tasks: Mapping[str, Task], arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python WORKER job.json\n")
         return 2
-    with Path(arguments[0]).open(encoding="utf-8") as f:
+    for path in jobs(Path(arguments[0])):
+        _do(tasks, path)
+    return 0
+
+
+def jobs(path: Path) -> Iterator[str]:
+    """The job at `path`; or, where that is a FIFO, the jobs whose paths are read there, one a line,
+    until it is closed or a line is empty. It sleeps between two."""
+    if not path.is_fifo():
+        yield str(path)
+        return
+    with path.open(encoding="utf-8") as lines:
+        while line := lines.readline().strip():
+            yield line
+
+
+def _do(tasks: Mapping[str, Task], path: str) -> None:
+    with Path(path).open(encoding="utf-8") as f:
         result_path = json.load(f)["result"]
     try:
-        job = read_job(arguments[0])
+        job = read_job(path)
         if job["task"] not in tasks:
             raise WorkerError(
                 f"this worker has no task {job['task']!r}, it has {', '.join(sorted(tasks))}"
@@ -126,7 +144,6 @@ def main(tasks: Mapping[str, Task], arguments: Sequence[str]) -> int:
     except MemoryError:
         error = {"exit_code": 2, "what": "out of memory", "fix": "use a smaller batch or sequence"}
         write_result(result_path, {"ok": False, "error": error})
-    return 0
 
 
 def _die_with_parent() -> None:

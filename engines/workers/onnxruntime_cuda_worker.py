@@ -1,9 +1,10 @@
 """The worker of ONNX Runtime's CUDA provider.
 
-Tasks: build, probe, outputs as on the CPU; latency (device events around each run, host clock
-beside them); profile (ONNX Runtime's own, with every launch waiting for its kernel); trace (a few
-runs between cudaProfilerStart and Stop, for nsys and ncu around this process, with ONNX Runtime's
-profile of the same runs to `raw`, and the clock readings that join the two).
+Tasks: build, probe, outputs as on the CPU; ready (load the libraries); latency (device events
+around each run, host clock beside them); profile (ONNX Runtime's own, with every launch waiting for
+its kernel); trace (a few runs between cudaProfilerStart and Stop, for nsys and ncu around this
+process, with ONNX Runtime's profile of the same runs to `raw`, and the clock readings that join the
+two).
 
 The provider is given this worker's own stream (``user_compute_stream``), so that events around a
 run time what the device does, as the TensorRT worker's do. Runs do not wait for the stream
@@ -244,7 +245,20 @@ def _read(clock: DeviceClock, now: Callable[[], int], readings: list[list[int]])
         readings.append([before, now()])
 
 
-TASKS = {**shared.tasks_at(Gpu), "latency": latency, "profile": profile, "trace": trace}
+def ready(_job: Job) -> dict[str, Any]:
+    """The libraries are loaded; nothing is on the GPU, and its driver is not used yet."""
+    ort = sessions.load(INSTALL)
+    preload(ort)
+    return {"facts": {"onnxruntime": ort.__version__}}
+
+
+TASKS = {
+    **shared.tasks_at(Gpu),
+    "ready": ready,
+    "latency": latency,
+    "profile": profile,
+    "trace": trace,
+}
 
 if __name__ == "__main__":
     on_gpu = {name: gpu_memory.reported()(task) for name, task in TASKS.items()}

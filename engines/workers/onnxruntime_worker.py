@@ -1,8 +1,8 @@
 """The ONNX Runtime worker on the CPU, and the tasks that the CUDA provider's worker shares.
 
-Tasks: build (optimise a model and save the optimised graph), probe (run a saved engine once and
-say what ONNX Runtime records of each node), latency, profile, outputs. Each shared one takes a job
-and the place (`onnxruntime_session.Host`, or the GPU).
+Tasks: ready (import the library), build (optimise a model and save the optimised graph), probe (run
+a saved engine once and say what ONNX Runtime records of each node), latency, profile, outputs. Each
+shared one takes a job and the place (`onnxruntime_session.Host`, or the GPU).
 """
 
 from __future__ import annotations
@@ -121,7 +121,12 @@ def latency(job: Job) -> dict[str, Any]:
     return measured
 
 
-TASKS = {**tasks_at(lambda: Host(sessions.load())), "latency": latency}
+def ready(_job: Job) -> dict[str, Any]:
+    """The library is imported."""
+    return {"facts": {"onnxruntime": sessions.load().__version__}}
+
+
+TASKS = {**tasks_at(lambda: Host(sessions.load())), "ready": ready, "latency": latency}
 
 if __name__ == "__main__":
     sys.exit(common.main(TASKS, sys.argv[1:]))

@@ -5,8 +5,8 @@ through the API, so that every layer can be named and every warning counted. Run
 
 Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
 an empty one that is not kept), ``optimization_level``, ``compute_capability`` ("89"; RTX without a
-GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing can inspect),
-``remedy`` (what to do where the network that was parsed is not the model's).
+        "tensors_compared": compared,
+        **constrained,
 """
 
 from __future__ import annotations
@@ -122,6 +122,15 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
     renamed = names.rename(network, layers, nodes)
     _write_json(options["network"], {"schema_version": 1, "layers": layers, "tensors": tensors})
     config = _config(trt, builder, network, job)
+    constrained = {}
+    if options.get("fp32_nodes"):
+        # Of a strongly typed file the casts are in the file.
+        constrained["fp32_nodes"] = len(options["fp32_nodes"])
+        if not api.strongly_typed(trt):
+            config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
+            constrained["fp32_layers"] = names.keep_fp32(
+                trt, network, layers, options["fp32_nodes"]
+            )
     started = time.perf_counter()
     with Sampler(cuda_driver.bus_id(), period=0.1) as sampler:
         plan = builder.build_serialized_network(network, config)
@@ -145,6 +154,7 @@ def build(trt: Any, job: Job) -> dict[str, Any]:
         "network_layers": len(layers),
         "layers_renamed": renamed,
         "tensors_compared": compared,
+        **constrained,
         "messages": logger.counted(),
     }
 

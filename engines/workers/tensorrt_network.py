@@ -95,3 +95,28 @@ def rename(network: Any, layers: list[dict[str, Any]], nodes: list[dict[str, Any
         network.get_layer(layer["index"]).name = name
         renamed += 1
     return renamed
+
+
+def keep_fp32(trt: Any, network: Any, layers: list[dict[str, Any]], nodes: list[str]) -> int:
+    """Constrain the layers of these ONNX nodes to compute in fp32 and to write it; gives how many.
+
+    `layers` is what `assign_nodes` left. Constants have no precision, a cast's type is its own, and
+    layers without a floating tensor (shapes, indices, comparisons of integers) are left alone.
+    """
+    wanted, floats = set(nodes), (trt.DataType.FLOAT, trt.DataType.HALF)
+    floats += (trt.DataType.BF16,) if hasattr(trt.DataType, "BF16") else ()
+    constrained = 0
+    for described in layers:
+        if described["node"] not in wanted or described["kind"] in ("CONSTANT", "CAST", "SHAPE"):
+            continue
+        layer = network.get_layer(described["index"])
+        read = [layer.get_input(i) for i in range(layer.num_inputs)]
+        written = [layer.get_output(i) for i in range(layer.num_outputs)]
+        if not any(t is not None and t.dtype in floats for t in (*read, *written)):
+            continue
+        layer.precision = trt.DataType.FLOAT
+        for i, tensor in enumerate(written):
+            if tensor is not None and tensor.dtype in floats:
+                layer.set_output_type(i, trt.DataType.FLOAT)
+        constrained += 1
+    return constrained

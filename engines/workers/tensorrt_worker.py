@@ -1,8 +1,9 @@
 """The TensorRT worker: builds an engine, or loads one once and measures it.
 
-Tasks: build; inspect (the inspector's JSON); latency (device events around each enqueue, host
-clock beside them); profile (IProfiler, per layer and iteration); outputs; trace (warm up, then a
-few iterations between cudaProfilerStart and Stop, for nsys and ncu around this process).
+Tasks: ready (import the library: a process that is started before it is needed); build; inspect
+(the inspector's JSON); latency (device events around each enqueue, host clock beside them); profile
+(IProfiler, per layer and iteration); outputs; trace (warm up, then a few iterations between
+cudaProfilerStart and Stop, for nsys and ncu around this process).
 
 ``options.backend``: tensorrt or tensorrt-rtx.
 Runs on Python 3.10 with TensorRT, numpy, polygraphy and, for clocks, nvidia-ml-py.
@@ -265,7 +266,13 @@ def build(job: Job) -> dict[str, Any]:
     return {"facts": tensorrt_build.build(trt, job)}
 
 
+def ready(job: Job) -> dict[str, Any]:
+    """The library is imported; nothing is on the GPU yet."""
+    return {"facts": api.facts(_library(job))}
+
+
 TASKS = {
+    "ready": ready,
     "build": build,
     "inspect": inspect,
     "latency": latency,

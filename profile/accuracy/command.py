@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,8 +10,10 @@ import click
 from ...core import documents
 from ...core.accuracy.limits import Asked, Limits
 from ...core.cli.accuracy_limits import limit_options
+from ...core.cli.options import FilePath, no_use
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import one_line
+from ...core.files import machine_lock
 from ...core.run import Step, open_run
 from ...engines import backend as backends
 from ...engines.command import engine_options
@@ -20,6 +21,7 @@ from .. import steps
 from ..engine import measure
 from . import locate as locate_
 from . import values
+from .search import MOST_TRIES
 
 HEAD = ("module", "class", "error in", "error out", "ONNX file", "alone", "")
 # Rows around the first wrong one that are printed; the file has all.
@@ -30,6 +32,25 @@ BEFORE, AFTER = 6, 4
 @engine_options
 @limit_options
 @click.option("--all", "every", is_flag=True, help="Print every module.")
+@click.option(
+    "--plan",
+    "planned",
+    is_flag=True,
+    help="Find the least set of modules to keep in fp32; each try is an engine that is measured.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(dir_okay=False),
+    help="Where to write the plan.  [default: RUN/PRECISION.BACKEND.plan.json]",
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(min=1),
+    default=MOST_TRIES,
+    show_default=True,
+    help="With --plan: at most so many engines.",
+)
 def accuracy(
     path: Path,
     wanted: tuple[str, ...],
@@ -37,6 +58,9 @@ def accuracy(
     min_cosine: dict[str, float],
     min_top1: dict[str, float],
     every: bool,
+    planned: bool,
+    output: Path | None,
+    tries: int,
 ) -> None:
     """Where an engine goes wrong: the error of each module's output against eager's.
 
@@ -46,7 +70,15 @@ def accuracy(
     """
     run, chosen = open_run(path), backends.choose(backend)
     limits = Asked(min_cosine, min_top1)
+    if not planned:
+        no_use(("output", "tries"), "without --plan")
+    elif output is not None and len(wanted) != 1:
+        raise click.UsageError("-o is one plan, of one --precision")
     for precision in wanted:
+        if planned:
+            of = measure.subject(run, precision, chosen)
+            _plan(of, limits.limits(precision), tries, output)
+            continue
         subject = measure.subject(run, precision, chosen)
         found = located(subject, limits.limits(precision))
         click.echo(f"{precision} {chosen.name}: {one_line(sentence(found))}")
@@ -54,10 +86,28 @@ def accuracy(
             click.echo(f"  {line}")
 
 
+def _plan(of: measure.Subject, limits: Limits, tries: int, output: Path | None) -> None:
+    """Search for a precision plan, print what it costs, write it where one is needed."""
+    from . import planning
+
+    repeat = steps.unprofiled({"iterations": None, "target": 0.02, "seconds": 5.0}, of.backend)
+    backends.require(of.backend)
+    with machine_lock(f"planning {of.precision} {of.backend.name}"):
+        found = planning.plan(of, limits, repeat, tries)
+    click.echo(f"{of.precision} {of.backend.name}")
+    for line in planning.sentences(found):
+        click.echo(f"  {one_line(line)}")
+    if found.after is found.before:
+        click.echo("  its outputs are right without a plan: none is written")
+        return
+    file = output or of.run.file(f"{of.precision}.{of.backend.name}.plan.json")
+    planning.write(found, of, limits, file)
+    click.echo(f"  {file}")
+
+
 def located(of: measure.Subject, limits: Limits) -> ModuleErrors:
     """The errors by module, measured where they are not valid."""
-    outputs = partial(measure.outputs, of)
-    steps.of_engine(of, "outputs", {}, [".outputs.npz"], outputs)
+    steps.outputs(of)
     model = of.run.file("export", "model.json")
     inputs = [*of.inputs(), *values.reads(of), of.capture(".outputs.npz"), model]
     file = of.capture(locate_.SUFFIX)

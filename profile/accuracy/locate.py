@@ -180,3 +180,15 @@ def _row(
         first_wrong=p is first,
         how="; ".join(said),
     )
+
+
+def of_engine(
+    of: Subject,
+    placed: Sequence[Placed],
+    ends: Sequence[str],
+    types: Mapping[str, Any],
+    folder: Path,
+) -> list[ModuleError]:
+    """The errors by module of an engine alone, whose outputs were measured."""
+    engine, how, _ = _engine(of, tensors.references(placed), ends, types, folder)
+    return [_row(p, engine, {}, {}, how, None) for p in placed]

@@ -1,4 +1,4 @@
-"""Eager inference: unprofiled latency first, then profiled iterations."""
+"""Eager inference: its unprofiled latency, and profiled iterations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,22 @@ import torch
 from ...core.files import replacing
 from ...engines.workers.cuda_driver import Cuda, CudaError, NoDriver, StreamClock
 from . import hooks
-from .setup import Repeats, Subject, float_outputs, prepare, profile, repeat, watched, write_results
+from .setup import (
+    Repeats,
+    Subject,
+    float_outputs,
+    prepare,
+    profile,
+    repeat,
+    warm_up,
+    watched,
+    write_latency,
+    write_meta,
+)
 
 DEFAULTS = Repeats(warmup=2, least=6, most=200, target=0.02, seconds=8.0, settle=1.0)
+# Before a trace: what was imported and compiled before, and the clocks, must come back.
+WARMED = replace(DEFAULTS, settle=0.5)
 # Milliseconds each, and the host's noise comes in bursts: a few alike in a row prove little.
 FEWEST_ON_DEVICE = 50
 PROFILED = 7
@@ -23,20 +36,28 @@ QUEUED = 30
 WAITS = "the model waits for the device, or launches more than the queue holds"
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure, profile and write the files of `job["files"]`; gives facts."""
+def latency(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure without a profiler, to ``job["files"]["latency"]``; gives facts."""
     subject = prepare(job, training=False)
-    files = {k: Path(v) for k, v in job["files"].items()}
     on_device = subject.device.type == "cuda"
     defaults = replace(DEFAULTS, least=FEWEST_ON_DEVICE) if on_device else DEFAULTS
+    with torch.inference_mode(), watched(subject) as gpu:
+        measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], defaults))
+        if on_device:
+            batch = subject.batch()
+            times, why = queued(lambda: subject.model(**batch))
+            measured |= {"queued_ns": times} if times else {"queued_missing": why}
+    return write_latency(subject, gpu, Path(job["files"]["latency"]), measured)
+
+
+def trace(job: dict[str, Any]) -> dict[str, Any]:
+    """Warm up and profile, to the files of the trace and of how it was taken; gives facts."""
+    subject = prepare(job, training=False)
+    files = {k: Path(v) for k, v in job["files"].items()}
+    iterations = int(job["options"].get("profiled", PROFILED))
     with torch.inference_mode():
         with watched(subject) as gpu:
-            measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], defaults))
-            if on_device:
-                batch = subject.batch()
-                times, why = queued(lambda: subject.model(**batch))
-                measured |= {"queued_ns": times} if times else {"queued_missing": why}
-        iterations = int(job["options"].get("profiled", PROFILED))
+            warm_up(lambda: _timed(subject), Repeats.of(job["options"], WARMED))
         with replacing(files["trace"]) as path:
             classes = profile(subject, iterations, path, lambda: forward(subject))
         tensors = float_outputs(subject.model(**subject.batch()))
@@ -48,7 +69,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "outputs": {k: list(v.shape) for k, v in tensors.items()},
         "finite": finite,
     }
-    return write_results(subject, gpu, files, measured, profiled)
+    return write_meta(subject, gpu, files, profiled)
 
 
 def forward(subject: Subject, range_of: hooks.RangeOf = hooks.record_function) -> None:

@@ -11,6 +11,7 @@ The loss depends on what the model is for, and the meta file says which it was:
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,22 @@ from ...core.errors import CheckFailed
 from ...core.files import replacing
 from ...core.stats import summarise
 from . import hooks
-from .setup import Repeats, Subject, float_outputs, prepare, profile, repeat, watched, write_results
+from .setup import (
+    Repeats,
+    Subject,
+    float_outputs,
+    prepare,
+    profile,
+    repeat,
+    warm_up,
+    watched,
+    write_latency,
+    write_meta,
+)
 
 PHASES = ("data", "forward", "loss", "backward", "optimizer")
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
+WARMED = replace(DEFAULTS, settle=0.5)  # before a trace
 PROFILED = 6
 MASKED_SHARE = 0.15
 IGNORED = -100  # of torch.nn.functional.cross_entropy
@@ -157,23 +170,32 @@ class Trainer:
         return total
 
 
-def run(job: dict[str, Any]) -> dict[str, Any]:
-    """Measure, profile and write the files of `job["files"]`; gives facts."""
+def latency(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure steps without a profiler, to ``job["files"]["latency"]``; gives facts."""
+    subject = prepare(job, training=True)
+    trainer = Trainer(subject, job["options"])
+    with watched(subject) as gpu:
+        measured = repeat(trainer.timed, Repeats.of(job["options"], DEFAULTS))
+    warmed = len(measured["warmup_ns"])
+    phases = {name: ns[warmed:] for name, ns in trainer.phase_ns.items()}
+    measured |= {
+        "phases_ns": phases,
+        "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
+    }
+    return write_latency(subject, gpu, Path(job["files"]["latency"]), measured)
+
+
+def trace(job: dict[str, Any]) -> dict[str, Any]:
+    """Warm up and profile steps, to the files of the trace and of how it was taken; gives facts."""
     options = job["options"]
     subject = prepare(job, training=True)
     files = {k: Path(v) for k, v in job["files"].items()}
     trainer = Trainer(subject, options)
     with watched(subject) as gpu:
-        measured = repeat(trainer.timed, Repeats.of(options, DEFAULTS))
-    warmed = len(measured["warmup_ns"])
-    phases = {name: ns[warmed:] for name, ns in trainer.phase_ns.items()}
+        warm_up(trainer.timed, Repeats.of(options, WARMED))
     iterations = int(options.get("profiled", PROFILED))
     with replacing(files["trace"]) as path:
         classes, traced = _profiled(trainer, iterations, path)
-    measured |= {
-        "phases_ns": phases,
-        "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
-    }
     losses = [float(x) for x in trainer.losses]
     finite = all(x == x and abs(x) != float("inf") for x in losses)
     profiled = {
@@ -188,7 +210,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "optimizer_implementation": "foreach" if subject.device.type == "cuda" else "for-loop",
         "gradients_scaled": trainer.scaler.is_enabled(),
     }
-    return write_results(subject, gpu, files, measured, profiled)
+    return write_meta(subject, gpu, files, profiled)
 
 
 def _profiled(

@@ -8,6 +8,7 @@ own ranges carry sequence numbers, so that the same rules apply (``attribution/e
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from . import process
 WORKER = Worker((sys.executable, "-P", "-m", "layerline.profile.eager.nsys_worker"))
 WARMUP = 3
 ITERATIONS = 6
-SECONDS = 600.0  # of the whole run, loading the model included
-SUFFIXES = (".nsys-rep", ".sqlite", ".nsys.meta.json")
+SECONDS = 600.0  # of one capture, loading the model included
+REPORT, META, SQLITE = ".nsys-rep", ".nsys.meta.json", ".sqlite"
 
 
 def why_not(precision: str, options: dict[str, Any]) -> tuple[str, str] | None:
@@ -36,38 +37,57 @@ def why_not(precision: str, options: dict[str, Any]) -> tuple[str, str] | None:
     return None if reason is None else (reason, "use fp32")
 
 
-def outputs(run: Run, precision: str, task: Task) -> list[Path]:
-    """The files that `capture` leaves."""
-    names = [CaptureName(task, precision, suffix=suffix) for suffix in SUFFIXES]
-    return [name.path(run.file("captures")) for name in names]
+def output(run: Run, precision: str, task: Task, suffix: str) -> Path:
+    """A file of a capture."""
+    return CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
 
 
-def capture(run: Run, precision: str, task: Task, options: dict[str, Any]) -> dict[str, Any]:
-    """Capture a few iterations under nsys and export them; gives facts for the manifest.
+def capture(
+    captures: nsys.Captures, run: Run, precision: str, task: Task, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Capture a few iterations; gives the worker's answer, for `keep`.
 
     `options` (all optional): device, threads, seed, learning_rate, warmup, traced (iterations).
-    The caller holds the machine's lock. LayerlineError where nsys or the worker fails; no report
-    is left then.
+    The caller holds the machine's lock. LayerlineError where nsys or the worker fails.
     """
-    report, sqlite, meta = outputs(run, precision, task)
     iterations = int(options.get("traced", ITERATIONS))
     job = {
         "task": task,
         "precision": precision,
         "model": str(run.file("export", "model.json")),
+        "mark": _mark(precision, task),
         "options": {**options, "warmup": options.get("warmup", WARMUP), "traced": iterations},
     }
-    what = f"{task} {precision}"
-    answer = nsys.capture(WORKER, job, report, sqlite, what=what, timeout=SECONDS)
+    answer = captures.call(job, f"{task} {precision}", SECONDS)
+    return {**answer, "iterations": iterations}
+
+
+def keep(
+    run: Run, precision: str, task: Task, answer: Mapping[str, Any], report: Path
+) -> dict[str, Any]:
+    """Write the report of a capture, and how it was taken; gives facts for the manifest."""
+    nsys.keep(report, output(run, precision, task, REPORT))
     document = {
         **answer["facts"],
         "schema_version": 1,
-        "source": sqlite.name,
+        "source": output(run, precision, task, SQLITE).name,
         "task": task,
         "precision": precision,
-        "iterations": iterations,
+        "iterations": answer["iterations"],
         "command": answer["command"],
         "machine": answer["machine"],
     }
-    write_json(meta, document)
-    return {"iterations": iterations}
+    write_json(output(run, precision, task, META), document)
+    return {"iterations": answer["iterations"], "capture_seconds": answer["seconds"]}
+
+
+def export(run: Run, precision: str, task: Task) -> dict[str, Any]:
+    """Export the report. InputError also where it holds another capture of the same nsys."""
+    report = output(run, precision, task, REPORT)
+    nsys.export(report, output(run, precision, task, SQLITE), _mark(precision, task))
+    return {}
+
+
+def _mark(precision: str, task: Task) -> str:
+    """What a capture holds, as an NVTX mark in it."""
+    return f"{nsys.MARK}{task}.{precision}"

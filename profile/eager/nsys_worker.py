@@ -1,8 +1,8 @@
 """The eager worker under nsys: warm up outside of the capture, then iterations with NVTX ranges.
 
-``python -m layerline.profile.eager.nsys_worker JOB.json``, in a worker's protocol. Operators have
-PyTorch's own NVTX ranges (`torch.autograd.profiler.emit_nvtx`), on backward's thread too. No other
-profiler runs here.
+``python -m layerline.profile.eager.nsys_worker JOBS``, in the eager worker's protocol: each job is
+a capture. Operators have PyTorch's own NVTX ranges (`torch.autograd.profiler.emit_nvtx`), on
+backward's thread too. No other profiler runs here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from . import hooks
-    from .setup import prepare
+    from .setup import prepare, ready
 
+    if job["task"] == "ready":
+        return ready(job)
     options = job["options"]
     subject = prepare(job, training=job["task"] == "train")
     if subject.device.type != "cuda":
@@ -37,6 +39,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             step()
         subject.synchronize()
         cuda.cudaProfilerStart()
+        torch.cuda.nvtx.mark(job["mark"])
         for number in range(int(options["traced"])):
             with hooks.iteration(number, hooks.nvtx):
                 step()

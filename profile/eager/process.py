@@ -12,24 +12,25 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...core.capture_names import CaptureName, Task
 from ...core.cli.progress import progress
 from ...core.errors import ToolMissing
 from ...core.run import Run
-from ...engines import launch
 from ...engines.backend import Worker
+from ...engines.launch import Serving
 
 WORKER = Worker(
     (sys.executable, "-P", "-m", "layerline.profile.eager.worker"), {"KINETO_LOG_LEVEL": "4"}
 )
 # What a message calls the tasks, before the precision.
 LABELS = {"eager": "eager", "train": "training in"}
-PARTS = {
-    "trace": ".trace.json.gz",
-    "latency": ".latency.json",
-    "meta": ".meta.json",
+Part = Literal["latency", "trace"]
+# What each part leaves: two steps, so that either is measured again alone.
+PARTS: dict[Part, dict[str, str]] = {
+    "latency": {"latency": ".latency.json"},
+    "trace": {"trace": ".trace.json.gz", "meta": ".meta.json"},
 }
 
 
@@ -48,11 +49,11 @@ def why_not(precision: str, options: dict[str, Any]) -> str | None:
     return None
 
 
-def files(run: Run, task: Task, precision: str) -> dict[str, Path]:
-    """The files that `capture` leaves, by part."""
+def files(run: Run, task: Task, precision: str, part: Part) -> dict[str, Path]:
+    """The files that a part leaves, by what they are."""
     return {
-        part: CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
-        for part, suffix in PARTS.items()
+        name: CaptureName(task, precision, suffix=suffix).path(run.file("captures"))
+        for name, suffix in PARTS[part].items()
     }
 
 
@@ -61,18 +62,21 @@ def reference(run: Run) -> Path:
     return CaptureName("eager", "fp32", suffix=".outputs.npz").path(run.file("captures"))
 
 
-def outputs(run: Run) -> dict[str, Any]:
-    """Write `reference`; gives facts for the manifest. Errors as of `capture`."""
-    return _call(run, "outputs", "fp32", {}, {"outputs": reference(run)})
+def outputs(worker: Serving, run: Run) -> dict[str, Any]:
+    """Write `reference`; gives facts for the manifest. Errors as of `measure`."""
+    return _call(worker, run, "outputs", "fp32", {"outputs": reference(run)})
 
 
-def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Measure and profile the model of ``export/model.json``; gives facts for the manifest.
+def measure(
+    worker: Serving, run: Run, task: Task, precision: str, part: Part, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Measure or profile the model of ``export/model.json``; gives facts for the manifest.
 
-    `options` (all optional): device, threads, seed, warmup, iterations {min, max}, target, seconds,
-    profiled; of training also learning_rate. The caller holds the machine's lock. ToolMissing
-    where it cannot run (`why_not` says so beforehand), LayerlineError where the worker failed
-    (`launch.call`), which leaves no file behind.
+    `worker` is of `WORKER`; one that has profiled is given no latency to measure: what torch's
+    profiler leaves in a process may slow launches down. `options` (all optional): device, threads,
+    seed, warmup, iterations {min, max}, target, seconds, profiled; of training also learning_rate.
+    The caller holds the machine's lock. ToolMissing where it cannot run (`why_not` says so
+    beforehand), LayerlineError where the worker failed (`launch.call`): no file is left then.
     """
     reason = why_not(precision, options)
     if reason:
@@ -80,27 +84,40 @@ def capture(run: Run, task: Task, precision: str, options: dict[str, Any]) -> di
             f"{LABELS[task]} {precision} is not run on this machine: {reason}",
             fix="use fp32 or a GPU",
         )
-    return _call(run, task, precision, options, files(run, task, precision))
+    left = files(run, task, precision, part)
+    return _call(worker, run, task, precision, left, part=part, options=options)
+
+
+def ready(run: Run) -> dict[str, Any]:
+    """The job of a worker that has nothing to do yet."""
+    return {"task": "ready", "model": str(run.file("export", "model.json"))}
+
+
+def installed() -> bool:
+    """Whether PyTorch is; it is not imported."""
+    return importlib.util.find_spec("torch") is not None
 
 
 def module_outputs(run: Run, values: Path, index: Path) -> dict[str, Any]:
     """What each module of the eager model in fp32 is given and gives (`module_outputs.run`)."""
-    return _call(run, "modules", "fp32", {}, {"values": values, "index": index})
+    with Serving(WORKER) as worker:
+        return _call(worker, run, "modules", "fp32", {"values": values, "index": index})
 
 
 def _call(
-    run: Run, task: str, precision: str, options: dict[str, Any], left: dict[str, Path]
+    worker: Serving, run: Run, task: str, precision: str, left: dict[str, Path], **more: Any
 ) -> dict[str, Any]:
-    if importlib.util.find_spec("torch") is None:
+    if not installed():
         raise ToolMissing("PyTorch is not installed", fix="pip install 'layerline[model]'")
     run.file("captures").mkdir(parents=True, exist_ok=True)
     job = {
         "task": task,
         "precision": precision,
         "model": str(run.file("export", "model.json")),
-        "options": options,
+        "options": {},
         "files": {k: str(v) for k, v in left.items()},
+        **more,
     }
-    with progress(f"{task} {precision}"):
-        facts: dict[str, Any] = launch.call(WORKER, job)["facts"]
+    with progress(f"{task} {precision} {more.get('part', '')}"):
+        facts: dict[str, Any] = worker.call(job)["facts"]
     return facts

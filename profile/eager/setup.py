@@ -16,6 +16,7 @@ bf16      bfloat16 weights                                   float32 weights, au
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -32,6 +33,7 @@ from ...core.files import write_json
 from ...core.series import in_order
 from ...engines.workers.cuda_driver import bus_id, driver_version
 from ...engines.workers.nvml_sampler import Sampler
+from ...export.models import ModelSpec, cast, load_spec
 from ...export.naming import ModuleTree
 from . import hooks
 
@@ -78,10 +80,24 @@ def choose_device(asked: str | None) -> torch.device:
     return device
 
 
-def prepare(job: dict[str, Any], training: bool) -> Subject:
-    """Build the model of the run as the exporter describes it, in the precision asked for."""
-    from ...export.models import load_spec
+_built: list[tuple[ModelSpec, torch.nn.Module]] = []
 
+
+def built(spec: ModelSpec) -> torch.nn.Module:
+    """The model in fp32 on the CPU, made once for all jobs of a process; not to be changed."""
+    if not _built or _built[0][0] != spec:
+        _built[:] = [(spec, spec.build())]
+    return _built[0][1]
+
+
+def ready(job: dict[str, Any]) -> dict[str, Any]:
+    """Have the model built, with all that must be imported for it. The GPU is not touched."""
+    built(load_spec(Path(job["model"])))
+    return {}
+
+
+def prepare(job: dict[str, Any], training: bool) -> Subject:
+    """The model of the run as the exporter describes it, in the precision asked for."""
     precision = job["precision"]
     device = choose_device(job["options"].get("device"))
     if job["options"].get("threads"):
@@ -92,8 +108,9 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     spec = load_spec(Path(job["model"]))
     weights = precision if precision in LOW and not training else "fp32"
-    model = spec.build(precision=weights, training=training).to(device)
-    model.train(training)
+    model = cast(copy.deepcopy(built(spec)), weights)
+    model.requires_grad_(training)
+    model = model.to(device).train(training)
     subject = Subject(model, spec.inputs(), device, precision, training)
     subject.facts = {**_facts(subject, seed), "machine": {"before": machine.state()}}
     return subject
@@ -173,16 +190,22 @@ class Repeats:
         )
 
 
+def warm_up(step: Callable[[], int], plan: Repeats) -> list[int]:
+    """Call `step` as often and as long as the plan says, and give what it gave."""
+    warmup = [step() for _ in range(plan.warmup)]
+    clock = time.perf_counter()  # the first call can take longer than all of settling
+    while time.perf_counter() - clock < plan.settle:
+        warmup.append(step())
+    return warmup
+
+
 def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
     """Call `step` (gives its nanoseconds) until it is precise enough; say what ended it.
 
     Gives ``latency_ns``, ``warmup_ns``, ``ended_by`` (interval, iterations, seconds), ``target``
     and ``summary`` (`core.stats.Stat`).
     """
-    warmup = [step() for _ in range(plan.warmup)]
-    clock = time.perf_counter()  # the first call can take longer than all of settling
-    while time.perf_counter() - clock < plan.settle:
-        warmup.append(step())
+    warmup = warm_up(step, plan)
     samples: list[int] = []
     clock = time.perf_counter()
     ended = "iterations"
@@ -256,24 +279,28 @@ def profile(
     return classes
 
 
-def write_results(
-    subject: Subject,
-    gpu: Sampler | None,
-    files: Mapping[str, Path],
-    measured: Mapping[str, Any],
-    profiled: Mapping[str, Any],
+def write_latency(
+    subject: Subject, gpu: Sampler | None, path: Path, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write latency.json of what was `measured`, and meta.json, which says how the trace was taken,
-    with medians of what the GPU did; gives facts for the manifest."""
+    """Write latency.json of what was `measured`; gives facts for the manifest."""
     summary = {} if gpu is None else gpu.summary()
     latency = {
         **measured,
         "schema_version": 1,
-        "source": files["latency"].name,
+        "source": path.name,
         **{k: subject.facts[k] for k in IDENTITY},
         **({"facts": {"gpu": summary}} if summary else {}),
     }
-    write_json(files["latency"], latency)
+    write_json(path, latency)
+    return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
+
+
+def write_meta(
+    subject: Subject, gpu: Sampler | None, files: Mapping[str, Path], profiled: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write meta.json, which says how the trace was taken, with medians of what the GPU did just
+    before; gives facts for the manifest."""
+    summary = {} if gpu is None else gpu.summary()
     driver = None if gpu is None else driver_version()
     clocks = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
     medians = {k: (summary.get(k) or {}).get("median") for k in clocks}
@@ -287,4 +314,4 @@ def write_results(
         "machine": {**subject.facts["machine"], "after": machine.state()},
     }
     write_json(files["meta"], meta)
-    return {"ended_by": measured["ended_by"], "summary": measured["summary"]}
+    return {"iterations": profiled["iterations"]}

@@ -7,6 +7,7 @@ is there, ``.accuracy.json``. The caller holds the machine's lock.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from ...engines import launch
 from ...engines.backend import Backend, inputs_path
 from . import processes
 from .accuracy import compare
+from .loads import Loads
 
 SCHEMA_VERSION = 1
 PROFILE = ".profile.json"
@@ -126,22 +128,28 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
     return Subject(run, precision, backend, documents.checked(path, documents.Build))
 
 
-def latency(of: Subject, plan: Plan) -> dict[str, Any]:
-    """Unprofiled latency to ``.latency.json``; gives facts for the manifest."""
-    measured = _measure(of, "latency", plan, None)
+def loads(of: Subject, count: int) -> Loads:
+    """So many processes for measurements of this engine, a job each."""
+    return Loads(of.backend.worker(), of.job("ready"), count)
+
+
+def latency(of: Subject, plan: Plan, among: Loads | None = None) -> dict[str, Any]:
+    """Unprofiled latency to ``.latency.json``; gives facts for the manifest. `among`: processes
+    that wait for the engines of this stage."""
+    measured = _measure(of, "latency", plan, None, among)
     document = _document(of, plan, measured)
     write_json(of.capture(".latency.json"), document)
     return {"ended_by": document["ended_by"], "summary": document["summary"]}
 
 
-def profile(of: Subject, plan: Plan) -> dict[str, Any]:
+def profile(of: Subject, plan: Plan, among: Loads | None = None) -> dict[str, Any]:
     """The backend's own profile, raw, and ``.profile.meta.json`` that says how it was taken."""
     nodes = len(documents.read(of.backend.layers(of.run, of.precision), documents.Layers).layers)
     most = max(1, MAX_EVENTS // (nodes + 2) - plan.warmup - 1)
     plan = replace(plan, most=min(plan.most, most))
     raw = of.capture(PROFILE)
     with replacing(raw) as temporary:
-        measured = _measure(of, "profile", plan, temporary)
+        measured = _measure(of, "profile", plan, temporary, among)
     document = _document(of, plan, measured)
     document["profile"] = raw.name
     write_json(of.capture(".profile.meta.json"), document)
@@ -202,18 +210,26 @@ def arrays(path: Path) -> dict[str, Any]:
         raise InputError(f"is no npz file ({e})", file=path, fix="remove it") from None
 
 
-def _measure(of: Subject, task: str, plan: Plan, raw: Path | None) -> dict[str, Any]:
-    before = machine.state()
-    answers = [_call(of, task, raw, plan) for _ in range(plan.processes)]
-    after = machine.state()
+def _measure(
+    of: Subject, task: str, plan: Plan, raw: Path | None, among: Loads | None
+) -> dict[str, Any]:
+    with loads(of, plan.processes) if among is None else contextlib.nullcontext(among) as given:
+        given.ready()
+        before = machine.state()
+        answers = [_call(of, task, raw, plan, given) for _ in range(plan.processes)]
+        after = machine.state()
     return {**processes.combine(answers), "machine": {"before": before, "after": after}}
 
 
-def _call(of: Subject, task: str, raw: Path | None, plan: Plan | None) -> dict[str, Any]:
+def _call(
+    of: Subject, task: str, raw: Path | None, plan: Plan | None, among: Loads | None = None
+) -> dict[str, Any]:
     job = of.job(task, raw, None if plan is None else plan.as_job())
     of.run.file("captures").mkdir(parents=True, exist_ok=True)
     limit = SPARE_SECONDS + (0 if plan is None else 3 * plan.seconds)
     with progress(f"{of.precision} {of.backend.name} {task}"):
+        if among is not None:
+            return among.call(job, limit)
         return launch.call(of.backend.worker(), job, timeout=limit)
 
 

@@ -18,10 +18,8 @@ from layerline.analysis.checks import tracer_agreement
 from layerline.analysis.commands.layers import read_layers
 from layerline.analysis.rundir.problems import Problems
 from layerline.core import tables
-from layerline.core.errors import InputError, ToolMissing
+from layerline.core.errors import InputError
 from layerline.core.run import Run
-from layerline.profile import command
-from layerline.profile.eager import nsys
 
 DATA = paths.DATA / "h100_eager"
 MODULE = "layerline/module/"
@@ -221,32 +219,6 @@ def test_a_source_without_kernels_is_not_checked() -> None:
     assert "nsys" in check.text
 
 
-def test_without_a_gpu_it_is_skipped_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nsys.process, "cuda_usable", lambda: False)
-    why = nsys.why_not("fp32", {})
-    assert why is not None
-    assert "GPU" in why[0]
-    run = Run(tmp_path)
-    command._torch_trace(run, "eager", "fp32", [])
-    kept = json.loads((tmp_path / "manifests/profile/eager.fp32.nsys.json").read_text())
-    assert kept["facts"]["skipped"]["what"] == "eager fp32 under nsys"
-
-
-def test_nsys_that_may_not_trace_is_a_fact_and_the_rest_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any) -> dict[str, Any]:
-        raise ToolMissing("nsys may not trace here", fix="ask")
-
-    monkeypatch.setattr(nsys, "why_not", lambda *_: None)
-    monkeypatch.setattr(nsys, "capture", refused)
-    command._torch_trace(Run(tmp_path), "train", "fp16", [])
-    kept = json.loads((tmp_path / "manifests/profile/train.fp16.nsys.json").read_text())
-    assert kept["facts"]["skipped"]["why"] == "nsys may not trace here"
-
-
 def test_a_database_that_is_no_export_is_refused(tmp_path: Path) -> None:
     import sqlite3
 
@@ -257,42 +229,6 @@ def test_a_database_that_is_no_export_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(InputError, match="no export of nsys"):
         eager_nsys.read(path, {})
-
-
-FAKE = """#!/usr/bin/env python3
-import sys, subprocess
-a = sys.argv[1:]
-if a[0] == "profile":
-    out = next(x for x in a if x.startswith("--output=")).split("=")[1]
-    worker = a[[i for i, x in enumerate(a) if x.startswith("--output=")][0] + 1:]
-    import json
-    job = json.load(open(worker[-1]))
-    json.dump({"protocol": 1, "ok": True, "facts": {"seen": job["options"], "w": worker[3]}},
-              open(job["result"], "w"))
-    open(out + ".nsys-rep", "w").write("report of " + job["task"])
-else:
-    out = next(x for x in a if x.startswith("--output=")).split("=")[1]
-    open(out, "w").write("sqlite of " + open(a[-1]).read())
-"""
-
-
-def test_a_capture_leaves_report_export_and_how_it_was_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake = tmp_path / "nsys"
-    fake.write_text(FAKE)
-    fake.chmod(0o755)
-    monkeypatch.setenv("NSYS", str(fake))
-    run = Run(tmp_path / "run")
-    nsys.capture(run, "fp16", "train", {"traced": 2})
-    report, sqlite, meta = nsys.outputs(run, "fp16", "train")
-    assert report.read_text() == "report of train"
-    assert sqlite.read_text() == "sqlite of report of train"
-    kept = json.loads(meta.read_text())
-    assert kept["seen"] == {"traced": 2, "warmup": nsys.WARMUP}
-    assert kept["w"] == "layerline.profile.eager.nsys_worker"
-    assert (kept["iterations"], kept["source"]) == (2, "train.fp16.sqlite")
-    assert "--capture-range=cudaProfilerApi" in kept["command"]
 
 
 def test_layers_of_an_eager_capture_are_its_modules(tmp_path: Path) -> None:

@@ -254,11 +254,11 @@ from pathlib import Path
 from layerline.core import files
 from layerline.core.cli import command
 from layerline.engines import launch
+from layerline.engines.backend import Worker
 command._end_orderly()
 with files.replacing(Path("half.txt")) as temporary:
     temporary.write_text("half")
-    command = ["sh", "-c", "echo $$ > worker; exec sleep 60"]
-    launch._run(command, os.environ, subprocess.DEVNULL, None)
+    launch.call(Worker(("sh", "-c", "echo $$ > worker; exec sleep 60")), {})
 """
 
 

@@ -55,8 +55,10 @@ def written(run: Run) -> list[Path]:
     paths = []
     for task in capture_names.TORCH_TASKS:
         for precision in PRECISIONS:
-            paths += process.files(run, task, precision).values()
-            paths += nsys.outputs(run, precision, task)
+            for part in process.PARTS:
+                paths += process.files(run, task, precision, part).values()
+            for suffix in (nsys.REPORT, nsys.META, nsys.SQLITE):
+                paths.append(nsys.output(run, precision, task, suffix))
     for name in backends.BACKENDS:
         backend = backends.load(name)
         for precision in PRECISIONS:
@@ -67,7 +69,7 @@ def written(run: Run) -> list[Path]:
                 of.capture,
                 [
                     ".profile.json", ".latency.json", ".profile.meta.json", ".outputs.npz",
-                    ".accuracy.json", ".rebuild.json",
+                    ".accuracy.json", ".rebuild.json", ".sqlite",
                 ],
             )  # fmt: skip
     counted = target.torch_target(run, "train", "bf16")

@@ -150,6 +150,17 @@ print("in")
         other.wait()
 
 
+def test_who_holds_the_machine_lock_may_take_it_again_and_keeps_it_until_the_outer_end():
+    code = "from layerline.core.files import machine_lock\nwith machine_lock('it'): print(1)"
+    other = [sys.executable, "-c", code]
+    with files.machine_lock("outer"):
+        with files.machine_lock("inner"):
+            pass
+        with pytest.raises(subprocess.TimeoutExpired):
+            subprocess.run(other, check=True, timeout=3)
+    subprocess.run(other, check=True, timeout=300)
+
+
 def test_the_machine_lock_ends_with_its_process():
     code = """
 import os, signal

@@ -134,3 +134,28 @@ def test_a_network_that_is_not_the_files_is_not_built(built: Path, tmp_path: Pat
     assert f"{node['name']} (module {node['module']})" in done.exception.line()
     assert "instead of [1, 1, 1]" in done.exception.line()
     assert str(done.exception.fix).startswith("export again with --opset 17")
+
+
+def test_a_precision_plan_builds_with_casts_and_every_layer_has_its_modules(
+    built: Path, tmp_path: Path
+) -> None:
+    kept = "transformer.h.0.ln_2"
+    plan = {"schema_version": 1, "precision": "fp16", "backend": "tensorrt-rtx"}
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, "modules_fp32": [{"module": kept}]}))
+    run = tmp_path / "run"
+    shutil.copytree(built, run)
+    arguments = ["--run", str(run), "--backend", "tensorrt-rtx", "--compute-capability", "89"]
+    done = CliRunner().invoke(
+        cli,
+        ["engines", *arguments, "--precision", "fp16",
+         "--precision-plan", str(tmp_path / "plan.json")],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    record, layers = read(run, "fp16", "build"), read(run, "fp16", "layers")["layers"]
+    assert record["options"]["precision_plan"]["modules_fp32"] == [kept]
+    assert record["fp32_nodes"] >= 1
+    assert [e["name"] for e in layers if e["rule"] == "unresolved" or not e["modules"]] == []
+    network = read(run, "fp16", "network")["layers"]
+    casts = [e for e in network if e["kind"] == "CAST" and "/fp32" in "".join(e["outputs"])]
+    assert casts
+    assert {e["node"].rpartition("/")[0] for e in casts} == {kept}

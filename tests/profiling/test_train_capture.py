@@ -14,10 +14,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from layerline.analysis.attribution.eager import eager as eager_table  # noqa: E402
+from layerline.core.capture_names import TORCH_TASKS  # noqa: E402
 from layerline.core.errors import InputError, ToolMissing  # noqa: E402
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, open_run  # noqa: E402
 from layerline.engines.backend import Worker  # noqa: E402
+from layerline.engines.launch import Serving  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
 from layerline.profile.eager import process, setup  # noqa: E402
 from layerline.profile.eager.measure_training import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
@@ -72,15 +74,22 @@ def new_run(path: Path) -> Run:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run with both captures."""
     run = new_run(tmp_path_factory.mktemp("captures"))
-    for task in ("eager", "train"):
-        process.capture(run, task, "fp32", OPTIONS)
-    process.outputs(run)
+    with Serving(process.WORKER) as worker:
+        process.outputs(worker, run)
+        for part in process.PARTS:
+            for task in TORCH_TASKS:
+                process.measure(worker, run, task, "fp32", part, OPTIONS)
     return run
 
 
 @pytest.mark.slow
 def test_the_captures_leave_what_they_say_and_nothing_else(captured: Run) -> None:
-    expected = {p for t in ("eager", "train") for p in process.files(captured, t, "fp32").values()}
+    expected = {
+        path
+        for task in ("eager", "train")
+        for part in process.PARTS
+        for path in process.files(captured, task, "fp32", part).values()
+    }
     assert set(captured.file("captures").iterdir()) == {*expected, process.reference(captured)}
     assert len(expected) == 6
 
@@ -95,6 +104,16 @@ def test_the_outputs_are_those_of_the_model(captured: Run) -> None:
     assert found.files == ["logits"]
     assert found["logits"].dtype == np.float32
     np.testing.assert_allclose(found["logits"], logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_training_in_a_process_leaves_the_model_of_its_next_job_as_it_was(captured: Run) -> None:
+    """Each job has a copy of the model that was built once."""
+    before = np.load(process.reference(captured))["logits"]
+    with Serving(process.WORKER) as worker:
+        process.measure(worker, captured, "train", "fp32", "trace", OPTIONS)
+        process.outputs(worker, captured)
+    np.testing.assert_array_equal(np.load(process.reference(captured))["logits"], before)
 
 
 @pytest.mark.slow
@@ -180,7 +199,7 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_file(
     run = new_run(tmp_path)
     monkeypatch.setattr(process, "WORKER", Worker((sys.executable, "-c", end)))
     with pytest.raises(InputError) as caught:
-        process.capture(run, "eager", "fp32", {})
+        process.measure(Serving(process.WORKER), run, "eager", "fp32", "latency", {})
     assert how in caught.value.line()
     assert "\n" not in caught.value.line()
     assert ("use a smaller model" in caught.value.line()) == fix
@@ -192,7 +211,8 @@ def test_fp16_and_tf32_are_refused_on_the_cpu_with_a_reason(tmp_path: Path) -> N
     for precision in ("fp16", "tf32"):
         assert process.why_not(precision, {"device": "cpu"})
         with pytest.raises(ToolMissing, match=precision):
-            process.capture(run, "train", precision, {"device": "cpu"})
+            worker = Serving(process.WORKER)
+            process.measure(worker, run, "train", precision, "latency", {"device": "cpu"})
     assert process.why_not("fp32", {"device": "cpu"}) is None
 
 
@@ -203,12 +223,12 @@ def test_errors_of_the_worker_keep_their_kind(
 
     refuses = (
         "import json, sys; error = {'exit_code': 2, 'what': 'bad', 'file': 'f', 'fix': 'do'}; "
-        "result = json.load(open(sys.argv[1]))['result']; "
+        "path = open(sys.argv[1]).readline().strip(); result = json.load(open(path))['result']; "
         "json.dump({'protocol': 1, 'ok': False, 'error': error}, open(result, 'w'))"
     )
     monkeypatch.setattr(process, "WORKER", Worker((sys.executable, "-c", refuses)))
     with pytest.raises(InputError, match="f: bad; do"):
-        process.capture(run, "eager", "fp32", {})
+        process.measure(Serving(process.WORKER), run, "eager", "fp32", "latency", {})
 
 
 def test_repeat_stops_when_the_interval_is_narrow_or_says_why_not() -> None:

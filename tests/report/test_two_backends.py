@@ -78,3 +78,11 @@ def test_nodes_on_the_cpu_are_said() -> None:
         "ONNX Runtime CUDA fp16: 3 nodes run on the CPU (NonZero ×2, Shape)" in t for t in texts
     )
     assert not any("on the CPU" in h.text for h in rendering.headline(both()))
+
+
+def test_modules_that_a_plan_keeps_in_fp32_are_said() -> None:
+    kept = ["h.0.norm", "h.1.norm", "h.2.norm", "norm"]
+    texts = [h.text for h in rendering.headline(both(device={"kept_fp32": kept}))]
+    said = "keeps 4 modules in fp32 by its precision plan: h.0.norm, h.1.norm, and 2 more."
+    assert any(said in t for t in texts)
+    assert not any("in fp32 by" in h.text for h in rendering.headline(both()))
