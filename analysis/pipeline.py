@@ -81,6 +81,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
             "latency": _latency(sides),
             "modules": _modules(sides, model),
             **({} if table is None else {"counters": table}),
+            **_accuracy(sides),
         },
         document,
         read,
@@ -129,3 +130,21 @@ def _modules(sides: list[MeasuredSide], model: Model) -> pa.Table:
         paths = ordered_tree(model.paths, measured.sums.units())
         rows += modules.rows(about, measured.sums, paths, model.classes)
     return tables.table("modules", rows)
+
+
+def _accuracy(sides: list[MeasuredSide]) -> dict[str, pa.Table]:
+    """The error of each module's output, `source` being the engine's key; none where it was
+    measured of no engine."""
+    rows = [
+        {
+            "source": s.key,
+            "precision": s.side.precision,
+            "module": e.module,
+            **{c: getattr(e, c) for c in ("tensor", "error_in", "error_out", "nonfinite")},
+            "first_wrong": e.first_wrong,
+            "how": e.how,
+        }
+        for s in sides
+        for e in s.side.errors.values()
+    ]
+    return {"accuracy": tables.table("accuracy", rows)} if rows else {}

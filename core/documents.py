@@ -266,13 +266,14 @@ class ModuleError(Struct, kw_only=True):
 
 class ModuleErrors(Document, kw_only=True):
     """Where an engine goes wrong. `limit`: the error above which an output is wrong; `remarks`:
-    what bends the evidence."""
+    what bends the evidence. `whole`: the ONNX file's errors were measured too."""
 
     FIX: ClassVar[str] = "layerline accuracy makes it again"
 
     precision: str | None = None
     backend: str | None = None
     limit: Amount | None = None
+    whole: bool = True
     modules: list[ModuleError] = []
     remarks: list[str] = []
 

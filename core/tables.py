@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 SCHEMA_VERSION = 1
 
-_text, _int, _real = pa.string(), pa.int64(), pa.float64()
+_text, _int, _real, _bool = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _list = pa.list_(pa.string())
 
 PHASES = ("inference", "forward", "loss", "backward", "recompute", "optimizer", "data", "other")
@@ -131,6 +131,21 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("latency_ns", _int),
         ]
     ),
+    # One row per engine and module. Errors are relative; null is unknown, and where values are not
+    # finite (`nonfinite`: how many).
+    "accuracy": pa.schema(
+        [
+            ("source", _text),
+            ("precision", _text),
+            ("module", _text),
+            ("tensor", _text),
+            ("error_in", _real),
+            ("error_out", _real),
+            ("nonfinite", _int),
+            ("first_wrong", _bool),
+            ("how", _text),
+        ]
+    ),
     # One row per side, phase and module: the cost lies in [own_ns, own_ns + shared_ns].
     "modules": pa.schema(
         [
@@ -228,6 +243,7 @@ def frame(data: pa.Table) -> pd.DataFrame:
     import pandas as pd  # here, because reading a capture does without and it takes a second
 
     kinds = {_int: pd.Int64Dtype(), _real: pd.Float64Dtype(), _text: pd.StringDtype()}
+    kinds[_bool] = pd.BooleanDtype()
     return data.to_pandas(types_mapper=kinds.get)
 
 

@@ -1,8 +1,8 @@
-"""What a backend is: the interface that the stages use, and the list of backends.
+"""What a backend is: the interface that the stages use, and the class of each.
 
 A backend knows one inference library. It builds an engine from an ONNX file, says which layers
 the engine has, and names the worker that loads it. Callers know nothing else of it, so another
-library is one class here, one worker and one line in `BACKENDS`.
+library is one class here, one worker, one line in `_CLASSES` and one in `export.inference`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from ..core.run import Run
 from ..export import inference
 from ..export.inference import Unavailable
 
-# Name: "module:Class", imported when it is used. The order is that of preference, and of
-# `export.inference.BACKENDS`, which says what of them is here.
-BACKENDS: dict[str, str] = {
+# "module:Class" of each of `BACKENDS`, imported when it is used.
+_CLASSES: dict[str, str] = {
     "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",
     "onnxruntime-cuda": "layerline.engines.onnxruntime_cuda_backend:OnnxRuntimeCudaBackend",
     "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
@@ -139,7 +138,7 @@ class Backend(ABC):
 
 def load(name: str) -> Backend:
     """The backend of this name; InputError for an unknown one."""
-    module, cls = BACKENDS[inference.known(name)].split(":")
+    module, cls = _CLASSES[inference.known(name)].split(":")
     backend: Backend = getattr(importlib.import_module(module), cls)()
     return backend
 
@@ -149,7 +148,7 @@ def choose(name: str | None) -> Backend:
     if name is not None:
         return load(name)
     missing = []
-    for candidate in BACKENDS:
+    for candidate in inference.BACKENDS:
         backend = load(candidate)
         why = backend.unavailable()
         if why is None:

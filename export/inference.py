@@ -1,7 +1,7 @@
 """Which inference libraries are here, and in which version. Imports none of them.
 
-A backend's name is that of `engines.backend.BACKENDS`, where the class that builds with it is. The
-export needs to know what the engine will be built with, and imports no engines.
+The names of backends are here (`BACKENDS`): the export needs to know what the engine will be built
+with, and imports no engines. The class that builds with one is in `engines.backend`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,53 +15,22 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 TOLERANCE = 1e-4  # of max_abs, fp32 only: lower precisions are reported, not judged
-_BLOCK = 256  # positions at a time: bounds the memory of the double precision copies
 
 
 def compare(reference: Array, got: Array) -> dict[str, Any]:
     """How far `got` is from `reference`: arrays of one shape, [..., features].
 
-    max_abs: the largest absolute difference. max_rel: that over the largest absolute value of
-    the reference (an element-wise ratio would blow up at zeros). cosine: of all values as one
-    vector. top1: the share of positions whose largest feature is the same. n: values compared.
-    All but n are None when a value is NaN or infinite (`finite` says how many are not).
+    max_abs, max_rel, cosine, top1, n: see `core.accuracy.figures`; all but n are None when a value
+    is NaN or infinite (`non_finite`: how many of `got` are where the reference is not).
     """
-    import numpy as np
+    from ..core.accuracy.figures import of_output
 
     if reference.shape != got.shape:
         raise CheckFailed(f"the output has shape {got.shape}, eager {reference.shape}")
-    features = reference.shape[-1] if reference.ndim else 1
-    left, right = reference.reshape(-1, features), got.reshape(-1, features)
-    non_finite = int(np.size(got) - np.isfinite(got).sum())
-    result: dict[str, Any] = {
-        "max_abs": None,
-        "max_rel": None,
-        "cosine": None,
-        "top1": None,
-        "n": int(got.size),
-        "non_finite": non_finite,
-    }
-    if non_finite or not np.isfinite(reference).all() or not got.size:
-        return result
-    largest = scale = dot = left_square = right_square = 0.0
-    agree = 0
-    for start in range(0, len(left), _BLOCK):
-        a = left[start : start + _BLOCK].astype(np.float64)
-        b = right[start : start + _BLOCK].astype(np.float64)
-        largest = max(largest, float(np.abs(a - b).max()))
-        scale = max(scale, float(np.abs(a).max()))
-        dot += float((a * b).sum())
-        left_square += float((a * a).sum())
-        right_square += float((b * b).sum())
-        agree += int((a.argmax(-1) == b.argmax(-1)).sum())
-    norm = math.sqrt(left_square) * math.sqrt(right_square)
-    result |= {
-        "max_abs": largest,
-        "max_rel": largest / scale if scale else None,
-        "cosine": dot / norm if norm else None,
-        "top1": agree / len(left),
-    }
-    return result
+    found = of_output(got, reference)
+    non_finite = found["nonfinite"] + found["reference_nonfinite"]
+    known = {k: None if non_finite else found[k] for k in ("max_abs", "max_rel", "cosine", "top1")}
+    return {**known, "n": found["n"], "non_finite": found["nonfinite"]}
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -22,7 +22,10 @@ from ..engines import backend as backends
 from ..engines.command import engine_options
 from . import dry_run as dry_run_
 from . import steps
-from .accuracy.command import located, sentence
+from .accuracy import gate
+from .accuracy.command import sentence
+from .accuracy.located import located
+from .accuracy.values import Reference
 from .beside import Beside
 from .eager.stage import Eager, reference_step, sides
 from .engine import measure, rebuild, trace
@@ -107,7 +110,7 @@ def profile(
         else:
             eager.start()
         if "engine" in what:
-            wrong = {s.precision: why for s in subjects if (why := _parity(s, eager, limits_))}
+            wrong = _wrong(subjects, eager, limits_)
         elif "eager" in what:
             eager.reference()
         eager.measure()
@@ -204,7 +207,14 @@ def _rebuild(of: measure.Subject, limits: dict[str, Any]) -> None:
     steps.perform(step, work, lambda: backends.require(of.backend))
 
 
-def _parity(of: measure.Subject, eager: Eager, asked: Asked) -> str | None:
+def _wrong(subjects: Sequence[measure.Subject], eager: Eager, asked: Asked) -> dict[str, str]:
+    """By precision, what is wrong with engines that do not compute what eager does."""
+    modules = Reference(eager.run, eager.worker)
+    found = {s.precision: _parity(s, eager, modules, asked) for s in subjects}
+    return {precision: why for precision, why in found.items() if why}
+
+
+def _parity(of: measure.Subject, eager: Eager, modules: Reference, asked: Asked) -> str | None:
     """That the engine does not compute what eager fp32 does, whatever the engine's precision; None
     where it does or that cannot be told: then a fact is left."""
     steps.outputs(of)
@@ -219,7 +229,8 @@ def _parity(of: measure.Subject, eager: Eager, asked: Asked) -> str | None:
     step = Step(of.run, name, {"limits": limits._asdict()}, inputs, [of.capture(".accuracy.json")])
     if not step.valid():
         steps.record(step, partial(measure.accuracy, of, reference, limits))
-    verdict = judge(documents.checked(of.capture(".accuracy.json"), documents.Accuracy), limits)
+    figures = documents.checked(of.capture(".accuracy.json"), documents.Accuracy)
+    verdict = gate.judge(of, judge(figures, limits), figures, limits, modules)
     words = f"the {of.precision} engine of {of.backend.name}"
     if verdict.ok is None:
         log(f"{words}: it is unknown whether it computes what eager does: {verdict.why}")

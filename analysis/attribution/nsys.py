@@ -101,11 +101,11 @@ def _kernels(capture: Runs, recorded: Capture) -> dict[int, tuple[Kernel, ...]]:
     pairs = layer[known].astype(np.int64) * count + name[known]
     distinct, first = np.unique(pairs, return_index=True)
     starts = start[known[first]].tolist()
-    sizes = {} if recorded.sizes is None else recorded.sizes([s for s in starts if s != NULL])
+    grids = {} if recorded.grids is None else recorded.grids([s for s in starts if s != NULL])
     kernels: dict[int, tuple[Kernel, ...]] = {}
     for pair, at in zip(distinct.tolist(), starts, strict=True):
         of, text = divmod(pair, count)
-        kernel = Kernel(recorded.names[text], *sizes.get(at, (None, None)))
+        kernel = Kernel(recorded.names[text], grids.get(at))
         kernels[of] = (*kernels.get(of, ()), kernel)
     return kernels
 

@@ -95,7 +95,7 @@ def compare(
         }
         click.echo(json.dumps(document, indent=1))
     else:
-        _show(differences, noise_measured=bool(repeats))
+        _show(differences, noise_measured=bool(repeats), table=side_a.kind != "summary")
     if fail_above is None:
         return
     if not gated:
@@ -140,14 +140,15 @@ def _word(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _show(differences: list[Difference], *, noise_measured: bool) -> None:
+def _show(differences: list[Difference], *, noise_measured: bool, table: bool) -> None:
     from ..comparison.runs import SAME, UNSURE
 
     groups: dict[str, list[Difference]] = {}
     for d in differences:
         groups.setdefault(d.a.group, []).append(d)
     for group, members in groups.items():
-        click.echo(f"{one_line(group)}:")
+        left = " (outputs not checked)" if group != "latency" and members[0].unchecked else ""
+        click.echo(f"{one_line(group)}{left}:")
         clear = [d for d in members if d.verdict not in (SAME, UNSURE)]
         clear.sort(key=lambda d: -abs(d.b.median - d.a.median))
         for d in members if group == "latency" else clear[:SHOWN]:
@@ -164,6 +165,8 @@ def _show(differences: list[Difference], *, noise_measured: bool) -> None:
             click.echo(f"  (of {sure} with 95 % intervals, up to {chance} differ by chance)")
         if unsure:
             click.echo(f"  {unsure} without an interval")
+    if table:
+        click.echo("These tables do not tell whether an engine's outputs were checked.")
     if not noise_measured:
         click.echo(
             "Intervals hold within a run; noise from run to run was not measured (--again RUN)."
@@ -178,4 +181,5 @@ def _line(d: Difference) -> str:
         text += f", {d.change:+.1%}"
     if d.low is not None and d.high is not None:
         text += f" ({d.low:+.1%} to {d.high:+.1%})"
-    return f"{text}: {d.verdict}"
+    unchecked = ", outputs not checked" if d.unchecked and d.a.group == "latency" else ""
+    return f"{text}: {d.verdict}{unchecked}"

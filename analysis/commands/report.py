@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 
 from ...core.accuracy.limits import Asked
 from ...core.cli.accuracy_limits import limit_options
+from ...core.cli.columns import aligned
 from ...core.cli.options import FilePath
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
@@ -20,6 +21,8 @@ from ..rundir import problems, provenance
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
+# Those of what not every run has measured.
+SOME_TABLES = ("counters", "accuracy")
 REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
 _WHERE = "layerline accuracy says in which module"
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
@@ -94,16 +97,17 @@ def _write(run: Run, limits: Asked) -> None:
     sentences = headline.sentences(result.comparison)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
-    # Only runs with an ncu capture have these; those of an earlier report would be believed.
-    more = [run.file("tables", "counters.parquet"), run.file("report", "counters.csv")]
+    # Those of an earlier report would be believed.
+    some = {name: run.file("tables", f"{name}.parquet") for name in SOME_TABLES}
+    counters_csv = run.file("report", "counters.csv")
+    more = [*some.values(), counters_csv]
     for path in more:
         path.unlink(missing_ok=True)
-    counted = result.tables.get("counters")
-    if counted is not None:
-        write_parquet(more[0], counted)
+    for name in some.keys() & result.tables.keys():
+        write_parquet(some[name], result.tables[name])
     if (counters := result.comparison.counters) is not None and counters.sides:
-        write_text(more[1], tables_csv.counters(result.comparison))
-    timelines = captures.of_run(run, result.captures, counted)
+        write_text(counters_csv, tables_csv.counters(result.comparison))
+    timelines = captures.of_run(run, result.captures, result.tables.get("counters"))
     writer.write(run.file("report", TIMELINE), timelines)
     page = html.render(result.comparison, sentences, TIMELINE if timelines else None)
     write_text(run.file("report", "index.html"), page)
@@ -128,7 +132,7 @@ def _show(run: Run, summary: Mapping[str, Any]) -> None:
     click.echo(run.file("report", "index.html"))
 
 
-def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """All comparisons as lines; where time is saved only in a terminal that is wide enough, it
     stands in the report."""
     columns = {
@@ -140,12 +144,15 @@ def _comparisons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         "loses": "loses most in",
         "note": "note",
     }
-    every = [columns, *({c: one_line(str(r.get(c, ""))) for c in columns} for r in rows)]
-    widest = {c: max(len(row[c]) for row in every) for c in columns}
-    if sum(widest.values()) + 2 * len(columns) > shutil.get_terminal_size().columns:
-        widest = {c: n for c, n in widest.items() if c not in ("saves", "loses")}
-    for row in every:
-        yield "  ".join(row[c].ljust(width) for c, width in widest.items()).rstrip()
+    lines = _aligned(columns, rows)
+    if max(map(len, lines)) <= shutil.get_terminal_size().columns:
+        return lines
+    return _aligned({c: h for c, h in columns.items() if c not in ("saves", "loses")}, rows)
+
+
+def _aligned(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [[one_line(str(r.get(c, ""))) for c in columns] for r in rows]
+    return list(aligned([*columns.values()], cells))
 
 
 def _judge(run: Run, summary: Mapping[str, Any]) -> None:

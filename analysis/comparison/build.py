@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import module_paths
+from ...core.accuracy import by_module
 from ...core.accuracy.limits import DEFAULTS, Asked, judge
 from ...core.series import in_order
 from ...core.stats import Estimate
@@ -77,7 +78,9 @@ def _judged(side: comparison.Side, limits: Asked) -> comparison.Side:
     if side.parity is None:
         return side
     held_to = limits.limits(side.precision, side.parity.get("limits"))
-    return replace(side, outputs=judge(side.parity, held_to))
+    verdict = judge(side.parity, held_to)
+    of = side.parity, held_to, side.precision, list(side.errors.values())
+    return replace(side, outputs=by_module.judge(verdict, *of))
 
 
 def _without(

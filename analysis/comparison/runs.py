@@ -66,7 +66,8 @@ class Measure:
     """One measured time, in ns. `low` and `high` bound it; None where they are not known.
 
     `group` is what was measured ("latency", or a side's key for a module or layer); `exact` is
-    false where shared layers make the bounds wider than the noise does.
+    false where shared layers make the bounds wider than the noise does; `unchecked`: it is of an
+    engine whose outputs were not held against eager's.
     """
 
     group: str
@@ -75,6 +76,7 @@ class Measure:
     low: int | None
     high: int | None
     exact: bool = True
+    unchecked: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -93,6 +95,11 @@ class Difference:
     high: float | None
     verdict: str
 
+    @property
+    def unchecked(self) -> bool:
+        """Whether outputs were not checked on one side: then faster is not known to be better."""
+        return self.a.unchecked or self.b.unchecked
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -104,6 +111,7 @@ class Difference:
             "low": self.low,
             "high": self.high,
             "verdict": self.verdict,
+            "unchecked": self.unchecked,
         }
 
 
@@ -156,7 +164,7 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
     """Latencies and module costs of a summary.json (`Summary`), without those of engines that
     compute something else than eager: their times are no result."""
     measures = []
-    wrong = wrong_sides(summary)
+    wrong, unchecked = wrong_sides(summary), _unchecked(summary)
     sides = {**(summary.get("engines") or {}), **(summary.get("eager") or {})}
     for figures in sides.values():
         if figures is not None and figures["key"] in wrong:
@@ -167,13 +175,14 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
             low = None if low is None else max(0, round(low * (1 - noise)))
             high = None if high is None else round(high * (1 + noise))
             name, middle = figures["key"], figures["latency_median_ns"]
-            measures.append(Measure("latency", name, middle, low, high))
+            left = name in unchecked
+            measures.append(Measure("latency", name, middle, low, high, unchecked=left))
     for key, modules in (summary.get("modules") or {}).items():
         if key in wrong:
             continue
         for path, cost in (modules or {}).items():
             if cost is not None and cost.get("own_ns") is not None:
-                measures.append(_bounded(key, path, cost))
+                measures.append(_bounded(key, path, cost, unchecked=key in unchecked))
     return measures
 
 
@@ -181,6 +190,12 @@ def wrong_sides(summary: Mapping[str, Any]) -> list[str]:
     """The keys of sides that compute something else than eager."""
     engines = [f for f in (summary.get("engines") or {}).values() if f is not None]
     return [f["key"] for f in engines if (f.get("outputs") or {}).get("ok") is False]
+
+
+def _unchecked(summary: Mapping[str, Any]) -> set[str]:
+    """The keys of engines whose outputs were not held against eager's."""
+    engines = (summary.get("engines") or {}).values()
+    return {f["key"] for f in engines if f is not None and not f.get("outputs")}
 
 
 def from_modules(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
@@ -203,14 +218,14 @@ def from_layers(rows: Iterable[Mapping[str, Any]]) -> list[Measure]:
     return measures
 
 
-def _bounded(group: str, module: str, cost: Mapping[str, Any]) -> Measure:
+def _bounded(group: str, module: str, cost: Mapping[str, Any], unchecked: bool = False) -> Measure:
     """A module's cost lies in [own, own + shared], each end with its own noise."""
     name = module or "(model)"
     low, high, shared = cost.get("own_low_ns"), cost.get("own_high_ns"), cost.get("shared_ns") or 0
     if high is not None:
         more = cost.get("shared_high_ns")
         high += shared if more is None else more
-    return Measure(group, name, cost["own_ns"], low, high, exact=shared == 0)
+    return Measure(group, name, cost["own_ns"], low, high, shared == 0, unchecked)
 
 
 def exceeding(differences: Iterable[Difference], percent: float) -> list[Difference]:

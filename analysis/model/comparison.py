@@ -162,6 +162,11 @@ class Side(SideKey):
         """Whether it computes something else than eager: then its times are no result."""
         return self.outputs is not None and self.outputs.wrong
 
+    @property
+    def unchecked(self) -> bool:
+        """Whether this is an engine whose outputs were not held against eager's."""
+        return self.task == "engine" and self.outputs is None
+
 
 @dataclass(frozen=True)
 class Cost:

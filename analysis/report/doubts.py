@@ -8,6 +8,7 @@ from ..comparison import lead
 from ..model.comparison import Side
 
 ALIKE = "not distinguishable"
+UNCHECKED = "outputs not checked"
 
 
 def precision(side: Side) -> str:
@@ -32,8 +33,10 @@ def precision_in_full(side: Side) -> str:
 
 def outputs(side: Side) -> str:
     """That an engine computes something else than eager, or that it is unknown whether it does;
-    empty where it is known to compute the same, and where nothing was compared."""
+    empty where it is known to compute the same."""
     verdict = side.outputs
+    if side.unchecked:
+        return UNCHECKED
     if verdict is None or verdict.ok:
         return ""
     if verdict.wrong:

@@ -71,6 +71,9 @@ def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
     yield from _unsettled(right, mentioned)
     yield from _busy(comparison)
     yield from (p for s in comparison.sides for p in _step(s))
+    compared = dict.fromkeys(k for r in comparison.ratios for k in (r.under, r.over))
+    if left := _unchecked([sides[k] for k in compared if sides[k] not in mentioned]):
+        yield Sentence(f"Beside these, {left}.", UNSURE)
     yield from _parity(right, sides[first.under] if first else None)
     yield _sums(comparison.sides)
 
@@ -119,13 +122,15 @@ def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
     faults = "; ".join(filter(None, map(doubts.first_fault, (over, under))))
     doubt = f"; not settled: {faults}" if faults else ""
     lack = doubts.precision_in_full(under)
-    but = "".join(f", but {x}" for x in (lack, *map(doubts.outputs, (under, over))) if x)
+    unchecked = _unchecked([under, over])
+    unknown = [doubts.outputs(s) for s in (under, over) if not s.unchecked]
+    but = "".join(f", but {x}" for x in (lack, *unknown, unchecked) if x)
     if low is None or high is None:
         text = (
             f"{under.label}: {faster} in the median ({times}), with too few samples to say how "
             f"sure that is{doubt}{but}."
         )
-        return Sentence(text, UNSURE if doubt else NEUTRAL)
+        return Sentence(text, UNSURE if doubt or unchecked else NEUTRAL)
     tone = NEUTRAL
     if low > 1:
         text, tone = f"is {faster} ({times}; {_sure(low, high)}", NEUTRAL if but else GOOD
@@ -136,7 +141,13 @@ def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
     else:
         same = f"is {doubts.ALIKE} from {over.label}"
         text = f"{same} ({times}; ratio {formatting.ratio(value)}, {_sure(low, high)}"
-    return Sentence(f"{under.label} {text}{doubt}){but}.", UNSURE if doubt else tone)
+    tone = UNSURE if doubt or (unchecked and tone != BAD) else tone
+    return Sentence(f"{under.label} {text}{doubt}){but}.", tone)
+
+
+def _unchecked(sides: Sequence[Side]) -> str:
+    of = " and ".join(s.label for s in sides if s.unchecked)
+    return f"the outputs of {of} were not checked" if of else ""
 
 
 def _sure(low: float | None, high: float | None) -> str:
@@ -164,7 +175,8 @@ def _savings(ratio: Ratio, over: Side, under: Side) -> Iterator[Sentence]:
     if any(c.ok is False for side in (over, under) for c in side.checks):
         yield Sentence(f"As profiled, with checks that failed: {text}")
     else:
-        tone = (GOOD if saves else BAD) if known else NEUTRAL
+        sure = known and not (over.unchecked or under.unchecked)
+        tone = (GOOD if saves else BAD) if sure else NEUTRAL
         yield Sentence(f"Operation time per iteration: {text}", tone)
 
 
@@ -204,6 +216,8 @@ def _against_all(side: Side, ratios: Sequence[Ratio], sides: Mapping[str, Side])
             against.append(f"{doubts.ALIKE} from {over.label} {sure}")
         elif r.under == side.key:
             against.append(f"{value} as fast as {over.label}")
+    if against and side.unchecked:
+        against[-1] += f" ({doubts.UNCHECKED})"
     text = f"{side.label}: {doubts.precision_in_full(side)}"
     return f"{text}; it is {' and '.join(against)}" if against else text
 
@@ -322,7 +336,7 @@ def _parity(sides: Sequence[Side], leading: Side | None) -> Iterator[Sentence]:
     unknown."""
     for side in sides:
         parity = side.parity or {}
-        if unknown := doubts.outputs(side):
+        if (unknown := doubts.outputs(side)) and not side.unchecked:
             yield Sentence(f"{side.label}: {unknown}.", UNSURE)
         elif formatting.known(parity.get("max_abs")) and (leading is None or side is leading):
             text = f"{side.label} differs from eager by at most {parity['max_abs']:.2g}"

@@ -7,6 +7,7 @@ nsys capture splits them. See docs/foreign-node.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...core.cli.columns import aligned
 from ...core.errors import one_line
 from ...core.resolve.spelling import reformat_of
 from ...core.stats import Stat
 from ...core.tables import RULES
-from .. import formatting
 from ..attribution.resolution import ENOUGH, FITS
 from ..formatting import percent
 from ..model.layer import Times
@@ -31,6 +32,12 @@ MAX_UNRESOLVED = 50
 MAX_FEWER = 5
 _NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
 _FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
+# TensorRT 10 and newer, RTX: ``__myl_FcAdd_myl0_6``, ``_gemm_mha_v2_myl0_5``.
+_MYELIN = re.compile(r"_myl\d+_\d+\Z")
+_LAYER_INFO = (
+    "--layer-info layerinfo.json (trtexec --exportLayerInfo of an engine built with "
+    "--profilingVerbosity=detailed)"
+)
 
 
 def _whole(row: Row) -> bool:
@@ -39,13 +46,33 @@ def _whole(row: Row) -> bool:
 
 
 def _undescribed(row: Row) -> bool:
-    """Whether a row is a ForeignNode, or a copy around one, that nothing but its name describes
-    and that has no module: no nodes.json alone resolves it."""
-    return _foreign(row) and row["kind"] is None and (row["rule"] or "unresolved") == "unresolved"
+    """Whether a row is a ForeignNode, a copy around one, or one of Myelin's own, that nothing but
+    its name describes and that has no module: no nodes.json alone resolves it."""
+    bare = row["kind"] is None and (row["rule"] or "unresolved") == "unresolved"
+    return bare and (_foreign(row) or _made_up(row))
 
 
 def _foreign(row: Row) -> bool:
     return "ForeignNode[" in (row["layer"] or "") and row["kernels"] is None
+
+
+def _made_up(row: Row) -> bool:
+    """Whether Myelin made up the name of a row, of which no kernels are known."""
+    return _MYELIN.search(row["layer"] or "") is not None and row["kernels"] is None
+
+
+def _myelin_hint(rows: Sequence[Row]) -> Iterator[str]:
+    """What would tell the nodes of layers that carry no name of one."""
+    rows_of = [r for r in rows if _made_up(r) and _undescribed(r)]
+    if rows_of:
+        total = _total(rows)
+        share = f" ({percent(_total(rows_of) / total)} of the time)" if total else ""
+        one = len(rows_of) == 1
+        which, have = ("layer", "has a name") if one else ("layers", "have names")
+        yield (
+            f"{len(rows_of)} {which}{share} {have} that TensorRT made up: "
+            f"{_LAYER_INFO} tells the nodes"
+        )
 
 
 def hint(rows: Sequence[Row]) -> str | None:
@@ -60,10 +87,7 @@ def hint(rows: Sequence[Row]) -> str | None:
         text += f" ({percent(_total(foreign) / total)} of the time)"
     text += ", compiled whole: "
     if any(map(_undescribed, foreign)):
-        text += (
-            "--layer-info layerinfo.json (trtexec --exportLayerInfo of an engine built with "
-            "--profilingVerbosity=detailed) tells its modules by the tensors around it; "
-        )
+        text += f"{_LAYER_INFO} tells its modules by the tensors around it; "
     where = "it" if one else "them"
     text += f"an nsys capture in place of this file splits {where} into operations and kernels"
     return text + "; see docs/foreign-node.md"
@@ -123,7 +147,7 @@ def _lines(rows: list[Row], resolved: bool) -> Iterator[str]:
     for row, figures in zip(rows, _figures(rows), strict=True):
         named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
         cells.append([*figures, *(one_line(c) for c in (*named, row["layer"]))])
-    return formatting.lines(head, cells, range(len(_FIGURES)))
+    return aligned(head, cells, range(len(_FIGURES)))
 
 
 def _figures(rows: list[Row]) -> list[list[str]]:
@@ -209,6 +233,7 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
         yield f"resolved to modules: {len(everything) - len(missing)} of {len(everything)} layers"
     if foreign is not None:
         yield foreign
+    yield from _myelin_hint(rows)
     for row in missing[:MAX_UNRESOLVED]:
         has_share = timed and row["total_ns"] and id(row) in ids
         share = f" ({percent(row['total_ns'] / total)})" if has_share else ""

@@ -29,6 +29,11 @@ LIMITS = {
 FEWEST_POSITIONS = 20
 
 
+def default(precision: str) -> Limits:
+    """The limits of a precision where nothing was asked for; fp32's, of one that has none."""
+    return LIMITS.get(precision, LIMITS["fp32"])
+
+
 @dataclass(frozen=True)
 class Asked:
     """Limits that a user set, by precision; "" is every precision."""
@@ -38,11 +43,11 @@ class Asked:
 
     def limits(self, precision: str, recorded: Mapping[str, Any] | None = None) -> Limits:
         """The limits of a precision: what was asked for, else what was `recorded` with the
-        figures, else the default (of a precision that has none, fp32's)."""
+        figures, else the default."""
         known = {k: v for k, v in (recorded or {}).items() if v is not None}
-        default = LIMITS.get(precision, LIMITS["fp32"])._asdict() | known
+        else_ = default(precision)._asdict() | known
         given = {"cosine": self.cosine, "top1": self.top1}
-        return Limits(**{k: v.get(precision, v.get("", default[k])) for k, v in given.items()})
+        return Limits(**{k: v.get(precision, v.get("", else_[k])) for k, v in given.items()})
 
     def as_json(self) -> dict[str, Any]:
         """For a manifest; empty where nothing was asked for."""

@@ -175,7 +175,7 @@ class Carriers:
                     pending.extend(self._layers[p].outputs or ())
         if not readers and reformat is not None and reformat[0] == "Input":
             nodes = self._nodes_named(reformat[2])
-            if not any(self._flow.producers[i] for i in nodes):
+            if not any(q not in nodes for i in nodes for q in self._flow.producers[i]):
                 readers = nodes
         return tuple(sorted(readers))
 

@@ -29,12 +29,11 @@ NETWORK_SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Kernel:
-    """A GPU kernel that a capture shows: its name, and the blocks and threads that it was launched
-    with (x, y, z), None where they are not known."""
+    """A GPU kernel that a capture shows: its name, and the blocks that it was launched with (x, y,
+    z), None where they are not known."""
 
     name: str
     grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -107,19 +106,10 @@ class NetworkLayer:
 
 
 @dataclass(frozen=True)
-class NetworkTensor:
-    """Type and shape of one tensor of TensorRT's network. A dimension that is None is open."""
-
-    dtype: str | None = None
-    shape: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True)
 class Network:
-    """network.json: layers by index, tensors by name."""
+    """The layers of network.json, by index."""
 
     layers: Mapping[int, NetworkLayer] = field(default_factory=dict)
-    tensors: Mapping[str, NetworkTensor] = field(default_factory=dict)
 
 
 def load_network(path: Path) -> Network:
@@ -145,19 +135,17 @@ def parse_network(document: Any, file: str | Path | None = None) -> Network:
             fix="build the engine again",
         )
     known = [_known(entry) for entry in document["layers"]]
-    read = {"layers": known, "tensors": document.get("tensors") or {}}
-    network = forms.check(read, _NetworkFile, file, "build the engine again")
+    network = forms.check({"layers": known}, _NetworkFile, file, "build the engine again")
     layers: dict[int, NetworkLayer] = {}
     for i, layer in enumerate(network.layers):
         if layer.index in layers:
             raise InputError(f"layers[{i}]: the index {layer.index} occurs twice", file=file)
         layers[layer.index] = layer
-    return Network(layers, network.tensors)
+    return Network(layers)
 
 
 class _NetworkFile(msgspec.Struct):
     layers: list[NetworkLayer]
-    tensors: dict[str, NetworkTensor]
 
 
 def _known(entry: Any) -> Any:

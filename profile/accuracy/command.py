@@ -7,20 +7,19 @@ from pathlib import Path
 
 import click
 
-from ...core import documents
 from ...core.accuracy.limits import Asked, Limits
 from ...core.cli.accuracy_limits import limit_options
+from ...core.cli.columns import aligned
 from ...core.cli.options import FilePath, no_use
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import one_line
 from ...core.files import machine_lock
-from ...core.run import Step, open_run
+from ...core.run import open_run
 from ...engines import backend as backends
 from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
-from . import locate as locate_
-from . import values
+from .located import located
 from .search import MOST_TRIES
 
 HEAD = ("module", "class", "error in", "error out", "ONNX file", "alone", "")
@@ -105,22 +104,6 @@ def _plan(of: measure.Subject, limits: Limits, tries: int, output: Path | None) 
     click.echo(f"  {file}")
 
 
-def located(of: measure.Subject, limits: Limits) -> ModuleErrors:
-    """The errors by module, measured where they are not valid."""
-    steps.outputs(of)
-    model = of.run.file("export", "model.json")
-    inputs = [*of.inputs(), *values.reads(of), of.capture(".outputs.npz"), model]
-    file = of.capture(locate_.SUFFIX)
-    given = {"worker": of.worker_key(), "limits": limits._asdict()}
-    step = Step(of.run, steps.name_of(of, "accuracy.modules"), given, inputs, [file])
-
-    def work() -> dict[str, int]:
-        return {"modules": len(locate_.locate(of, limits).modules)}
-
-    steps.perform(step, work, lambda: backends.require(of.backend))
-    return documents.read(file, ModuleErrors)
-
-
 def sentence(found: ModuleErrors) -> str:
     """The first wrong module, and what the evidence is."""
     first = next((m for m in found.modules if m.first_wrong), None)
@@ -142,10 +125,7 @@ def _table(rows: Sequence[ModuleError], every: bool) -> Iterator[str]:
     first = next((i for i, m in enumerate(rows) if m.first_wrong), None)
     if not every and first is not None:
         rows = rows[max(0, first - BEFORE) : first + AFTER + 1]
-    cells = [HEAD, *map(_cells, rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(HEAD))]
-    for row in cells:
-        yield "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+    return aligned(HEAD, [_cells(m) for m in rows])
 
 
 def _cells(m: ModuleError) -> tuple[str, ...]:

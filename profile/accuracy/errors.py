@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.accuracy.limits import Limits
 from .tensors import Placed
 
 # A module's own error is this many times what it was given.
@@ -42,11 +41,6 @@ def error(value: Any, reference: Any) -> Error | None:
     x, y = np.where(finite & ~masked, a, 0), np.where(finite & ~masked, b, 0)
     scale = float(np.linalg.norm(y))
     return Error(float(np.linalg.norm(x - y)) / scale if scale else None, 0)
-
-
-def limit(limits: Limits) -> float:
-    """The relative error that the least cosine stands for: 1 - cos is half of its square."""
-    return math.sqrt(2 * max(0.0, 1 - limits.cosine))
 
 
 def error_in(placed: Placed, found: Mapping[str, Error | None]) -> Error | None:

@@ -13,12 +13,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from ...core import nodes
+from ...core.accuracy import by_module
 from ...core.accuracy.limits import Limits
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import LayerlineError
 from ...core.files import read_json, write_json
 from ...engines.backend import nodes_path
-from ..engine.measure import SCHEMA_VERSION, Subject, arrays, identity
+from ..engine.measure import SCHEMA_VERSION, Subject, arrays, identity, model
 from . import errors, tensors, values
 from .errors import Error
 from .tensors import Placed
@@ -30,14 +31,17 @@ SUSPECTS = 4
 ALIKE = 4.0
 
 
-def locate(of: Subject, limits: Limits) -> ModuleErrors:
-    """Measure it and write the file. LayerlineError where eager or the engine cannot be run."""
+def locate(
+    of: Subject, limits: Limits, reference: values.Reference | None = None, *, whole: bool = True
+) -> ModuleErrors:
+    """Measure it and write the file. Without `whole` the ONNX file is left out where no module of
+    the engine makes an error of its own. LayerlineError where eager or the engine cannot be run."""
     path = nodes_path(of.run, of.precision)
     graph, types = nodes.load(path), read_json(path).get("tensors") or {}
+    eager = (reference or values.Reference(of.run)).modules
     with tempfile.TemporaryDirectory(prefix="layerline-accuracy-") as name:
-        folder = Path(name)
-        placed = tensors.place(graph, types, values.eager(of.run, folder))
-        found = _measured(of, placed, graph.outputs, types, limits, folder)
+        placed = tensors.place(graph, types, eager)
+        found = _measured(of, placed, graph.outputs, types, limits, Path(name), whole)
     document = to_builtins(found)
     identified = {"schema_version": SCHEMA_VERSION, **identity(of)}
     write_json(of.capture(SUFFIX), {**identified, **document})
@@ -51,11 +55,15 @@ def _measured(
     types: Mapping[str, Any],
     limits: Limits,
     folder: Path,
+    whole: bool,
 ) -> ModuleErrors:
     references = tensors.references(placed)
-    least = errors.limit(limits)
-    exported = errors.of_tensors(values.export(of, references, folder), references, references)
+    random = bool(model(of.run).random_weights)
+    least = by_module.module_limit(limits, of.precision, random=random)
     engine, how, remarks = _engine(of, references, ends, types, folder)
+    whole = whole or bool(_suspects(placed, engine, {}, least))
+    file = values.export(of, references, folder) if whole else {}
+    exported = errors.of_tensors(file, references, references)
     suspects = _suspects(placed, engine, exported, least)
     alone: dict[str, Error | None] = {}
     for p in suspects:
@@ -71,7 +79,12 @@ def _measured(
     if first is None:
         remarks.append("no module makes an error of its own above the limit by what is known")
     return ModuleErrors(
-        precision=of.precision, backend=of.backend.name, limit=least, modules=rows, remarks=remarks
+        precision=of.precision,
+        backend=of.backend.name,
+        limit=least,
+        whole=whole,
+        modules=rows,
+        remarks=remarks,
     )
 
 

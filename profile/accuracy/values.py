@@ -9,7 +9,9 @@ it: the second engine's outputs have to be as wrong as the first's, or it is no 
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,24 @@ from .tensors import Eager
 Arrays = dict[str, Any]
 
 
-def eager(run: Run, folder: Path) -> list[Eager]:
+class Reference:
+    """The modules of a run's eager model, run once, when they are first asked for. `worker`: one
+    that has the model already, of `process.WORKER`."""
+
+    def __init__(self, run: Run, worker: launch.Serving | None = None) -> None:
+        self._run, self._worker = run, worker
+
+    @cached_property
+    def modules(self) -> list[Eager]:
+        """As of `eager`."""
+        with tempfile.TemporaryDirectory(prefix="layerline-eager-") as name:
+            return eager(self._run, Path(name), self._worker)
+
+
+def eager(run: Run, folder: Path, worker: launch.Serving | None = None) -> list[Eager]:
     """Every module of the eager model, in the order in which they ended."""
     values, index = folder / "eager.npz", folder / "eager.json"
-    process.module_outputs(run, values, index)
+    process.module_outputs(run, values, index, worker)
     kept = arrays(values)
     return [
         Eager(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,10 +99,13 @@ def installed() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def module_outputs(run: Run, values: Path, index: Path) -> dict[str, Any]:
-    """What each module of the eager model in fp32 is given and gives (`module_outputs.run`)."""
-    with Serving(WORKER) as worker:
-        return _call(worker, run, "modules", "fp32", {"values": values, "index": index})
+def module_outputs(
+    run: Run, values: Path, index: Path, worker: Serving | None = None
+) -> dict[str, Any]:
+    """What each module of the eager model in fp32 is given and gives (`module_outputs.run`).
+    Without a `worker` one starts and ends for it."""
+    with Serving(WORKER) if worker is None else nullcontext(worker) as given:
+        return _call(given, run, "modules", "fp32", {"values": values, "index": index})
 
 
 def _call(

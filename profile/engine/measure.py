@@ -173,7 +173,7 @@ def accuracy(of: Subject, reference: Path, limits: Limits) -> dict[str, Any]:
         "source": engine.name,
         "reference": reference.name,
         **identity(of),
-        "random_weights": _model(of.run).random_weights,  # then agreement proves little
+        "random_weights": model(of.run).random_weights,  # then agreement proves little
         "limits": limits._asdict(),
         **compared,
     }
@@ -184,17 +184,18 @@ def accuracy(of: Subject, reference: Path, limits: Limits) -> dict[str, Any]:
 def identity(of: Subject) -> dict[str, Any]:
     """What a capture is of: a file has its precision and backend in its name only until it is
     copied. The model's values are None where no model.json has them."""
-    model = _model(of.run)
+    exported = model(of.run)
     return {
         "precision": of.precision,
         "backend": of.backend.name,
-        "parameters": model.parameters,
-        "batch": model.batch,
-        "sequence": model.seq,
+        "parameters": exported.parameters,
+        "batch": exported.batch,
+        "sequence": exported.seq,
     }
 
 
-def _model(run: Run) -> documents.Model:
+def model(run: Run) -> documents.Model:
+    """What model.json says; nothing where there is none."""
     try:
         return documents.read(run.file("export", "model.json"), documents.Model)
     except InputError:

@@ -31,6 +31,7 @@ from ...core.sweep import remark
 from ...engines import backend as backends
 from ...engines.backend import Backend, BuildOptions
 from ...engines.command import build
+from ...export import inference
 from ...export.source import Request
 from ...export.stage import FILES, Options, Stage
 from .. import steps
@@ -88,7 +89,7 @@ def built(run: Run) -> list[tuple[str, str]]:
     for name in run.manifests():
         stage, _, engine_name = name.partition("/")
         precision, _, backend = engine_name.partition(".")
-        if stage == "engines" and precision in PRECISIONS and backend in backends.BACKENDS:
+        if stage == "engines" and precision in PRECISIONS and backend in inference.BACKENDS:
             engines.append((precision, backend))
     return sorted(engines, key=lambda e: (PRECISIONS.index(e[0]), e[1]))
 

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from layerline.analysis.attribution.resolution import FITS
 from layerline.analysis.commands.layers import layers, read_layers
 from layerline.analysis.comparison import runs as runs_
 from layerline.analysis.report.layers_text import show
@@ -296,3 +297,19 @@ def test_compare_of_a_capture_names_its_kind_and_the_way_to_a_table(tmp_path: Pa
     made = tmp_path / "made.parquet"
     assert run(CAPTURE, "-o", made).exit_code == 0
     assert len(runs_.load(made).measures) == 21
+
+
+def test_names_that_tensorrt_10_made_up_ask_for_the_layer_information(tmp_path: Path) -> None:
+    names = ["fc/MatMul_myl0_0", "__myl_SiluMul_myl0_1", "_gemm_mha_v2_myl0_2"]
+    profile, nodes = tmp_path / "profile.json", tmp_path / "nodes.json"
+    rows = [{"name": n, "timeMs": 1.0, "averageMs": 0.1, "medianMs": 0.1} for n in names]
+    profile.write_text(json.dumps([{"count": 10}, *rows]))
+    listed = [
+        {"name": "fc/MatMul", "op": "MatMul", "module": "fc", "inputs": ["x"], "outputs": ["y"]},
+        {"name": "act/Mul", "op": "Mul", "module": "act", "inputs": ["y", "y"], "outputs": ["z"]},
+    ]
+    graph = {"schema_version": 1, "inputs": ["x"], "outputs": ["z"], "initializers": []}
+    nodes.write_text(json.dumps({**graph, "nodes": listed}))
+    said = run(profile, "--nodes", nodes).stdout
+    assert "2 layers (66.7 % of the time) have names that TensorRT made up: --layer-info" in said
+    assert FITS not in said

@@ -217,3 +217,28 @@ def test_how_many_modules_differ_by_chance_is_told_where_some_differ(
     assert "(of 40 with 95 % intervals, up to 2 differ by chance)" in capsys.readouterr().out
     assert outcome(a, same) == 0
     assert "by chance" not in capsys.readouterr().out
+
+
+def test_an_engine_is_not_called_faster_without_saying_that_its_outputs_were_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, latency, outputs in (("a", 200, {"ok": True}), ("b", 100, None)):
+        figures = {
+            "key": "engine/fp16.tensorrt/inference",
+            "latency_median_ns": latency,
+            "latency_low_ns": latency,
+            "latency_high_ns": latency,
+            "outputs": outputs,
+        }
+        eager = {**figures, "key": "eager/fp16/inference"}
+        document = {"schema_version": 1, "engines": {"e": figures}, "eager": {"fp16": eager}}
+        document["modules"] = {figures["key"]: {"attn": {"own_ns": latency}}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    assert outcome(tmp_path / "a.json", tmp_path / "b.json") == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [x for x in lines if "inference: 200 ns" in x] == [
+        "engine/fp16.tensorrt/inference: 200 ns -> 100 ns, -50.0% (-50.0% to -50.0%): faster, "
+        "outputs not checked",
+        "eager/fp16/inference: 200 ns -> 100 ns, -50.0% (-50.0% to -50.0%): faster",
+    ]
+    assert "engine/fp16.tensorrt/inference (outputs not checked):" in lines

@@ -10,6 +10,7 @@ from layerline.core import capture_names
 from layerline.core.capture_names import EVERY, PRECISIONS, RANGE, CaptureName
 from layerline.core.run import Run
 from layerline.engines import backend as backends
+from layerline.export import inference
 from layerline.profile.eager import nsys, process
 from layerline.profile.engine import trace
 from layerline.profile.engine.measure import Subject
@@ -59,7 +60,7 @@ def written(run: Run) -> list[Path]:
                 paths += process.files(run, task, precision, part).values()
             for suffix in (nsys.REPORT, nsys.META, nsys.SQLITE):
                 paths.append(nsys.output(run, precision, task, suffix))
-    for name in backends.BACKENDS:
+    for name in inference.BACKENDS:
         backend = backends.load(name)
         for precision in PRECISIONS:
             of = Subject(run, precision, backend, {})

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerline.core.accuracy import figures
 from layerline.core.errors import CheckFailed
 from layerline.export import parity
 
@@ -40,7 +41,7 @@ def test_blocks_do_not_change_the_figures(monkeypatch: pytest.MonkeyPatch) -> No
     a = generator.normal(size=(2, 7, 5)).astype(np.float32)
     b = a + generator.normal(size=a.shape).astype(np.float32) / 100
     whole = parity.compare(a, b)
-    monkeypatch.setattr(parity, "_BLOCK", 3)
+    monkeypatch.setattr(figures, "_BLOCK", 3)
     assert parity.compare(a, b) == pytest.approx(whole, rel=1e-12)
 
 

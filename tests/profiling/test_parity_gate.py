@@ -19,6 +19,7 @@ from layerline.analysis.comparison.runs import load
 from layerline.core import files
 from layerline.core.accuracy.limits import FEWEST_POSITIONS, LIMITS, Asked, Limits, judge
 from layerline.core.run import open_run
+from layerline.core.tables import read_parquet
 from layerline.engines.command import engines
 from layerline.profile.command import profile
 from layerline.profile.engine.accuracy import compare
@@ -111,6 +112,27 @@ def test_the_limits_can_be_set_and_the_report_takes_those_of_the_measurement(
     assert invoke(report, run).exit_code == 0
     assert invoke(report, run, "--min-top1", "int8=0.5").exit_code == 2
     assert invoke(report, run, "--min-cosine", "nan").exit_code == 2
+
+
+def test_errors_by_module_are_a_table_as_long_as_they_were_measured(tmp_path: Path) -> None:
+    run = planted(tmp_path / "run", "fp16", "head.weight", np.nan)
+    assert invoke(profile, run, "--backend", "onnxruntime", *QUICK).exit_code == 1
+    file = run / "captures/fp16.onnxruntime.accuracy.modules.json"
+    rows = [
+        {"module": "fc", "tensor": "f", "error_in": 0.001, "error_out": 0.002},
+        {"module": "head", "tensor": "logits", "error_in": 0.002, "nonfinite": 7,
+         "first_wrong": True, "how": "the engine's own tensor"},
+    ]  # fmt: skip
+    document = {"schema_version": 1, "precision": "fp16", "backend": "onnxruntime"}
+    file.write_text(json.dumps({**document, "modules": rows}))
+    assert invoke(report, run).exit_code == 1
+    table = run / "tables/accuracy.parquet"
+    of = {"source": "engine/fp16.onnxruntime/inference", "precision": "fp16"}
+    empty = {"error_out": None, "nonfinite": None, "first_wrong": False, "how": ""}
+    assert read_parquet(table, "accuracy").to_pylist() == [of | empty | row for row in rows]
+    file.unlink()
+    assert invoke(report, run).exit_code == 1
+    assert not table.exists()
 
 
 RIGHT = np.random.default_rng(0).normal(size=(1, 40, 8)).astype(np.float32)

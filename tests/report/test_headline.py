@@ -269,6 +269,26 @@ def test_an_engine_with_wrong_outputs_does_not_lead_and_is_told() -> None:
     ]
 
 
+def test_an_engine_whose_outputs_were_not_checked_is_in_doubt_wherever_it_is_called_fast() -> None:
+    view = made(
+        a_side("eager", "fp32", 9_000),
+        a_side("CPU", "fp32", 5_000, parity=None),
+        a_side("TensorRT", "fp32", 3_000, parity=None),
+    )
+    first, *others = rendering.headline(view)
+    assert first.text.endswith(", but the outputs of TensorRT fp32 were not checked.")
+    assert first.tone == "unsure"
+    assert "good" not in [h.tone for h in others if "saves" in h.text]
+    assert "Beside these, the outputs of CPU fp32 were not checked." in texts(view)
+    notes = {r["side"]: r["note"] for r in answer.comparisons(view)}
+    assert notes == {x: f"{x}: outputs not checked" for x in ("CPU fp32", "TensorRT fp32")}
+    # Slower stays bad news, and an eager side needs no check.
+    slower = made(a_side("eager", "fp32", 2_000), a_side("TensorRT", "fp32", 3_000, parity=None))
+    assert rendering.headline(slower)[0].tone == "bad"
+    right = made(a_side("eager", "fp32", 9_000), a_side("TensorRT", "fp32", 3_000))
+    assert not [t for t in texts(right) if "utputs not" in t or "not checked." in t]
+
+
 def step(*phases: tuple[str, list[int]]) -> pa.Table:
     return ops(*(node(p, [p], times, kind="op", phase=p, self_ns=0) for p, times in phases))
 

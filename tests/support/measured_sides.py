@@ -26,7 +26,9 @@ def measured_side(
     **known: Any,
 ) -> MeasuredSide:
     """The side of these operations; `known`: what else `Side` has. Without labels no operation
-    without a module is known."""
+    without a module is known. An engine's outputs are right where nothing is said of them."""
+    if known.get("task") == "engine":
+        known.setdefault("parity", {"cosine": 1.0})
     side = Side(**{"precision_run": precision_run(layers), **known})
     names = pa.array(["unresolved"] * len(ops)) if labels is None else labels
     more = {"layers": layers, "nodes": nodes, "outside_ns": outside_ns or {}}

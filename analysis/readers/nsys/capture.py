@@ -87,15 +87,14 @@ class GraphNodes:
     thread: Integers
 
 
-Size = tuple[int, int, int]  # x, y, z
-Sizes = dict[int, tuple[Size, Size]]
+Grids = dict[int, tuple[int, int, int]]  # x, y, z
 
 
 @dataclass
 class Capture:
-    """What one export holds. `names` are shared by operations and ranges. `sizes` reads, while the
-    export is open, the blocks and the threads of the kernels that start at the moments given, by
-    the moment; without those that are not known."""
+    """What one export holds. `names` are shared by operations and ranges. `grids` reads, while the
+    export is open, the blocks of the kernels that start at the moments given, by the moment;
+    without those that are not known."""
 
     operations: list[Operations]
     calls: Calls
@@ -106,4 +105,4 @@ class Capture:
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     more_calls: Callable[[], Calls] | None = None  # those that have no launch's name
-    sizes: Callable[[Sequence[int]], Sizes] | None = None
+    grids: Callable[[Sequence[int]], Grids] | None = None

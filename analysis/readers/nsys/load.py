@@ -19,9 +19,9 @@ from .capture import (
     Calls,
     Capture,
     GraphNodes,
+    Grids,
     Operations,
     Ranges,
-    Sizes,
 )
 from .source import (
     NULL,
@@ -87,7 +87,7 @@ def load(source: Source, *, described: bool = True) -> Capture:
         facts=_facts(source),
         notes=notes,
         more_calls=lambda: _calls(source, exclude=True),
-        sizes=lambda starts: _sizes(source, starts),
+        grids=lambda starts: _grids(source, starts),
     )
 
 
@@ -160,18 +160,16 @@ def _labels(source: Source, kind: int, raw: Columns, names: Names) -> Codes:
     return _name_codes(names, texts, raw[column])
 
 
-def _sizes(source: Source, starts: Sequence[int]) -> Sizes:
-    """`Capture.sizes`. Moments at which kernels of several sizes start are left out."""
-    columns = ("start", *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"))
+def _grids(source: Source, starts: Sequence[int]) -> Grids:
+    """`Capture.grids`. Moments at which kernels of several grids start are left out."""
+    columns = ("start", "gridX", "gridY", "gridZ")
     table = source.find(schema.KERNELS, columns)
     if table is None or not starts:
         return {}
     raw = source.read(Query(table, columns, where=Filter("start", tuple(starts))))
     every = {tuple(row) for row in zip(*(raw[c].tolist() for c in columns), strict=True)}
     several = Counter(row[0] for row in every)
-    return {
-        row[0]: (row[1:4], row[4:7]) for row in every if several[row[0]] == 1 and NULL not in row
-    }
+    return {row[0]: row[1:] for row in every if several[row[0]] == 1 and NULL not in row}
 
 
 # --- calls, graph nodes and versions ------------------------------------------------------------

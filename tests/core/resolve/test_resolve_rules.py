@@ -410,6 +410,18 @@ def test_a_reformat_is_never_taken_for_the_layer_it_names():
     assert (r.nodes, r.rule, r.kind) == (("h.0.fc/Add",), "carrier", "movement")
 
 
+def test_a_reformat_of_the_models_input_belongs_to_the_fused_layer_that_it_names():
+    layers = [
+        RawLayer("Reformatting CopyNode for Input Tensor 0 to h.0.fc/MatMul + h.0.fc/Add"),
+        RawLayer("h.0.fc/MatMul + h.0.fc/Add"),
+        # Another layer's input is what the layer before it made.
+        RawLayer("Reformatting CopyNode for Input Tensor 0 to h.0.act/Relu + h.0.proj/MatMul"),
+    ]
+    first, _, other = resolve(layers, MLP)
+    assert (first.nodes, first.rule) == (("h.0.fc/MatMul", "h.0.fc/Add"), "carrier")
+    assert first.kind == "movement" and other.nodes == ("h.0.fc/Add",)
+
+
 def test_a_moved_model_input_is_carried_by_its_reader():
     layers = [
         RawLayer("ReorderInput", "ReorderInput", ("x",), ("blocked",)),

@@ -1,0 +1,120 @@
+"""Random weights: an engine is right only if its modules are, as far as that takes seconds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from layerline.core.accuracy import by_module
+from layerline.core.accuracy.limits import LIMITS, Limits, Verdict
+from layerline.core.documents import ModuleError
+from layerline.core.errors import ToolMissing
+from layerline.profile.accuracy import gate
+
+RIGHT, FP16 = Verdict(True), LIMITS["fp16"]
+GOOD = [ModuleError(module="a", error_in=1e-4, error_out=2e-4)]
+BAD = [*GOOD, ModuleError(module="b", error_in=2e-4, error_out=1.0, first_wrong=True)]
+UNKNOWN = [ModuleError(module="a")]
+
+
+def of_error(error: float, *, random: bool = True) -> dict[str, Any]:
+    return {"cosine": 1 - error**2 / 2, "random_weights": random}
+
+
+def verdict(error: float, modules: list[ModuleError], limits: Limits = FP16) -> bool | None:
+    return by_module.judge(RIGHT, of_error(error), limits, "fp16", modules).ok
+
+
+def test_a_wrong_module_of_random_weights_is_a_wrong_engine_however_right_its_outputs() -> None:
+    assert verdict(1e-4, BAD) is False
+    assert verdict(1e-4, GOOD) is True
+    # Of trained weights the outputs decide, and where a lower limit was asked for.
+    trained = of_error(1e-4, random=False)
+    assert by_module.judge(RIGHT, trained, FP16, "fp16", BAD).ok is True
+    assert verdict(1e-4, BAD, Limits(0.9, 0.9)) is True
+    # What is wrong or unknown by its outputs stays so.
+    for first in (Verdict(False, "x"), Verdict(None, "x")):
+        assert by_module.judge(first, of_error(1e-4), FP16, "fp16", GOOD) is first
+
+
+def test_more_than_rounding_makes_is_unknown_until_the_modules_were_followed() -> None:
+    assert verdict(0.02, []) is None and verdict(0.02, UNKNOWN) is None
+    assert verdict(0.02, GOOD) is True
+    assert verdict(0.001, []) is True
+    # Three bits less of mantissa: what is much in fp16 is rounding in bf16.
+    assert by_module.judge(RIGHT, of_error(0.02), LIMITS["bf16"], "bf16", []).ok is True
+    assert by_module.judge(RIGHT, of_error(0.001), LIMITS["fp32"], "fp32", []).ok is None
+
+
+@pytest.mark.parametrize("precision", LIMITS)
+def test_a_module_is_held_to_more_than_rounding_and_to_no_more_than_asked(precision: str) -> None:
+    limits = LIMITS[precision]
+    least = by_module.module_limit(limits, precision, random=True)
+    assert by_module.ROUNDING[precision] < least <= math.sqrt(2 * (1 - limits.cosine))
+    trained = by_module.module_limit(limits, precision, random=False)
+    assert trained == pytest.approx(math.sqrt(2 * (1 - limits.cosine)))
+
+
+def subject(path: Path, suffix: str, elements: int = 8) -> Any:
+    node = {"name": "a/Relu", "op": "Relu", "module": "a", "inputs": ["x"], "outputs": ["t"]}
+    tensors = {"t": {"dtype": "float16", "shape": [elements]}}
+    graph = {"inputs": ["x"], "outputs": ["t"], "nodes": [node], "tensors": tensors}
+    (path / "nodes.json").write_text(json.dumps({"schema_version": 1, "initializers": [], **graph}))
+    run = SimpleNamespace(file=lambda *parts: path / parts[-1])
+    return SimpleNamespace(precision="fp16", run=run, backend=SimpleNamespace(suffix=suffix))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "error", "elements", "measured"),
+    [
+        (".onnx", 1e-4, 8, True),
+        (".engine", 1e-4, 8, False),  # a second engine is a build
+        (".engine", 0.02, 8, True),
+        (".onnx", 1e-4, gate.MOST_BYTES, False),
+    ],
+)
+def test_modules_are_measured_where_it_takes_seconds_or_the_outputs_ask_for_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    error: float,
+    elements: int,
+    measured: bool,
+) -> None:
+    asked: list[bool] = []
+
+    def located(*_: Any, whole: bool) -> Any:
+        asked.append(whole)
+        return SimpleNamespace(modules=BAD)
+
+    monkeypatch.setattr(gate, "located", located)
+    monkeypatch.setattr(gate, "known", lambda *_: [])
+    of = subject(tmp_path, suffix, elements)
+    given = (of_error(error), FP16, SimpleNamespace())
+    assert gate.judge(of, RIGHT, *given).ok is not measured
+    assert asked == [False] * measured
+    trained = of_error(error, random=False)
+    assert gate.judge(of, RIGHT, trained, FP16, SimpleNamespace()).ok is True
+    assert len(asked) == measured
+    # Those that `layerline accuracy` left are believed without measuring.
+    monkeypatch.setattr(gate, "known", lambda *_: BAD)
+    assert gate.judge(of, RIGHT, *given).ok is False and len(asked) == measured
+
+
+def test_modules_that_cannot_be_measured_leave_the_verdict_of_the_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def located(*_: Any, **__: Any) -> Any:
+        raise ToolMissing("PyTorch is not installed")
+
+    monkeypatch.setattr(gate, "located", located)
+    monkeypatch.setattr(gate, "known", lambda *_: [])
+    of = subject(tmp_path, ".onnx")
+    assert gate.judge(of, RIGHT, of_error(1e-4), FP16, SimpleNamespace()).ok is True
+    assert gate.judge(of, RIGHT, of_error(0.02), FP16, SimpleNamespace()).ok is None
+    assert "were not checked: PyTorch is not installed" in capsys.readouterr().err
