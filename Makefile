@@ -16,6 +16,11 @@ PIP_ARGS  ?=
 VENV := .venv
 BIN  := $(VENV)/bin
 STAMP := $(VENV)/.locked
+# Of `make train`: what is trained, and, where they are not named, a model of seconds in fp32.
+WORKLOAD ?= gpt2
+of_train = $(if $(filter file,$(origin $1)),$2,$($1))
+TRAINED := $(call of_train,MODEL,tiny)
+TRAIN_RUN := $(call of_train,RUN,runs/train-$(WORKLOAD)-$(notdir $(TRAINED)))
 comma := ,
 space := $(subst ,, )
 precisions := $(subst $(space),$(comma),$(strip $(PRECISION)))
@@ -28,7 +33,7 @@ unexport PYTHONPATH
 .DEFAULT_GOAL := help
 # Nothing is built or measured beside anything else, also under -j.
 .NOTPARALLEL:
-.PHONY: help export engines profile report doctor test lint typecheck bench lock clean
+.PHONY: help export engines profile train report doctor test lint typecheck bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -51,6 +56,10 @@ engines: export ## inference engines, with their layers resolved to nodes and mo
 
 profile: engines ## measure the engines, eager inference and eager training
 	$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
+
+train: $(STAMP) ## train WORKLOAD on text and explain a step: RUN/report/index.html (MODEL=tiny)
+	$(BIN)/layerline train '$(WORKLOAD)' --run '$(TRAIN_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64)
+	$(BIN)/layerline report --run '$(TRAIN_RUN)'
 
 report: profile ## the comparison: RUN/report/index.html (everything this machine can do)
 	$(BIN)/layerline report --run '$(RUN)'

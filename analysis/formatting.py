@@ -98,6 +98,16 @@ def percent(share: float | None) -> str:
     return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"
 
 
+def size(count: float) -> str:
+    """``1536`` → ``1.5 KiB``."""
+    value, unit = count, "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+
+
 def filled(form: str, figures: Sequence[float | str]) -> str:
     """A sentence with its figures, a share or a name for each {}."""
     return form.format(*(f if isinstance(f, str) else percent(f) for f in figures))

@@ -17,7 +17,7 @@ from ..core.accuracy.limits import DEFAULTS, Asked
 from ..core.errors import InputError, ToolMissing
 from ..core.module_paths import ordered_tree
 from ..core.run import Run
-from .captures import captured, files, inventory, settings, sweep
+from .captures import captured, columns, files, inventory, settings, sweep
 from .captures import counters as counters_
 from .comparison import comparability
 from .comparison.build import build
@@ -60,6 +60,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     document = record.assemble(run, exported, known, problems)
     table = counters(run, problems)
     counted = counters_.load(run, sides, table, problems)
+    beside = columns.of_run(run, sides, exported, problems)
     skipped = problems.listed(run)
     not_as_left, doubtful = provenance.unlike(run, skipped)
     comparison = build(
@@ -72,6 +73,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
         sweep=swept,
         counters=counted,
         limits=limits,
+        columns=beside,
     )
     return Result(
         comparison,

@@ -21,7 +21,7 @@ from typing import Literal
 Task = Literal["engine", "eager", "train"]
 Kind = Literal[
     "latency", "trace", "profile", "nsys", "ncu", "memory", "parameters",
-    "accuracy", "rebuild", "outputs", "meta", "engine", "other",
+    "accuracy", "rebuild", "outputs", "graph", "waits", "meta", "engine", "other",
 ]  # fmt: skip
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -47,6 +47,8 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "accuracy": (".accuracy.json", ".accuracy.modules.json"),
     "rebuild": (".rebuild.json",),
     "outputs": (".outputs.npz",),
+    "graph": (".graph.json",),
+    "waits": (".waits.json",),
     "meta": (".meta.json",),
     "engine": (
         ".engine", ".onnx", ".layers.json", ".build.json", ".network.json", ".inspector.json",

@@ -9,12 +9,12 @@ sample.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from .files import read_json
-from .forms import Amount, Count, Number, Share, check
+from .forms import LARGEST, Amount, Count, Number, Share, check
 
 
 class Document(Struct, kw_only=True):
@@ -165,6 +165,14 @@ class Trace(Measured, kw_only=True):
             raise ValueError("facts.runs_before is missing: which run is which is not known")
 
 
+class OptimizerBytes(Struct, kw_only=True):
+    """What an optimizer reads and writes of the parameters of one module: with their gradients and
+    its state. Several modules: a parameter that they share."""
+
+    modules: list[str]
+    bytes: Annotated[int, Meta(gt=0, le=LARGEST)]
+
+
 class Eager(Document, kw_only=True):
     """The meta file of a capture of the model in PyTorch, by its profiler or by nsys."""
 
@@ -187,6 +195,9 @@ class Eager(Document, kw_only=True):
     weights: list[str] | None = None
     modules: dict[str, str | None] = {}
     traced_phases_ns: dict[str, list[Count]] = {}
+    optimizer: str | None = None
+    optimizer_implementation: str | None = None
+    optimizer_bytes: list[OptimizerBytes] = []
     machine: Machine | None = None
 
 
@@ -278,6 +289,34 @@ class ModuleErrors(Document, kw_only=True):
     remarks: list[str] = []
 
 
+class Frame(Struct, kw_only=True):
+    """A function of Python on a stack: where it begins, and the line that was running."""
+
+    file: str
+    begins: Count
+    function: str
+    line: Count
+
+
+class SynchronisingCalls(Struct, kw_only=True):
+    """An operator that makes the host wait, called from one place; the innermost frame first."""
+
+    operator: str
+    phase: str
+    module: str | None = None
+    count: Count
+    stack: list[Frame] = []
+
+
+class Synchronising(Document, kw_only=True):
+    """From which lines of Python one training step makes the host wait."""
+
+    FIX: ClassVar[str] = "train again with --stacks"
+
+    step: Count | None = None
+    rows: list[SynchronisingCalls] = []
+
+
 class Rebuild(Document, kw_only=True):
     """How much two builds of one engine differ in latency."""
 
@@ -354,6 +393,7 @@ class Module(Struct, kw_only=True):
 
     path: str
     class_: str | None = field(name="class", default=None)
+    parameters: Count | None = None  # with those of the modules in it
 
 
 class Model(Document, kw_only=True):

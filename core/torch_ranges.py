@@ -1,7 +1,8 @@
 """The NVTX ranges that PyTorch opens around operators: a name, and numbers of the single call.
 
 ``aten::mm, seq = 12, op_id = 34, sizes = [[2, 2], []]``; each number may be missing.
-Source: `getNvtxStr` in torch/csrc/profiler/util.cpp.
+Source: `getNvtxStr` in torch/csrc/profiler/util.cpp. And which operators make the host wait for a
+device.
 """
 
 from __future__ import annotations
@@ -13,6 +14,17 @@ EVALUATE = "autograd::engine::evaluate_function: "
 # Right inside it, beside the node's own range: the gradients of a value that was used more than
 # once meet (a residual connection, a weight that two modules share). They are no module's.
 SUMS = ("aten::add", "aten::add_")
+
+# Each hands a value to the host, or makes a tensor whose size depends on values.
+WOULD_WAIT = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
+        *("_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "bincount"),
+    )
+)
+# These do where they bring values from a device to the host.
+COPIES = frozenset({"aten::_to_copy", "aten::copy_"})
 
 _NUMBERS = re.compile(r"(?:, seq = (?P<seq>\d+))?(?:, op_id = \d+)?(?:, sizes = .*)?", re.S)
 

@@ -62,11 +62,14 @@ class ModelSpec:
     seq: int
     dynamic: tuple[str, ...] = ()
 
-    def build(self, precision: str = "fp32", training: bool = False) -> nn.Module:
+    def build(
+        self, precision: str = "fp32", training: bool = False, pristine: bool = False
+    ) -> nn.Module:
         """The eager model on the CPU, in eval mode unless `training`, without a cache.
 
-        Weights are made or loaded in fp32 and then cast, as `cast` says. Raises InputError for a
-        configuration that the model refuses or weights that do not fit.
+        Weights are made or loaded in fp32 and then cast, as `cast` says. Random ones are as
+        transformers initialises them where they are to be `pristine`, else as `_unfold` says.
+        Raises InputError for a configuration that the model refuses or weights that do not fit.
         """
         import torch
         import transformers
@@ -83,7 +86,8 @@ class ModelSpec:
             try:
                 if self.weights == "random":
                     model = model_class._from_config(config, **chosen)
-                    _unfold(model)
+                    if not pristine:
+                        _unfold(model)
                 else:
                     model = model_class.from_pretrained(
                         self.location, revision=self.revision or "main", config=config, **chosen

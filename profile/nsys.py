@@ -68,12 +68,12 @@ def missing() -> str | None:
     return None
 
 
-def prefix(output: Path, count: int = 1) -> list[str]:
+def prefix(output: Path, count: int = 1, traces: str = TRACES) -> list[str]:
     """What goes before the worker's command. `output` without a suffix; of `count` captures."""
     return [
         *command(),
         "profile",
-        f"--trace={TRACES}",
+        f"--trace={traces}",
         "--sample=none",
         "--cpuctxsw=none",
         "--capture-range=cudaProfilerApi",
@@ -97,12 +97,13 @@ class Captures:
     What it printed is in the error where nsys or the worker fails; no report is left then.
     """
 
-    def __init__(self, worker: Worker, count: int = 1) -> None:
+    def __init__(self, worker: Worker, count: int = 1, traces: str = TRACES) -> None:
         self._stack = contextlib.ExitStack()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="layerline-"))
         self._stem = Path(folder, "capture")
-        self.count = count
-        self.worker = self._stack.enter_context(Serving(worker, prefix(self._stem, count)))
+        self.count, self.traces = count, traces
+        under = prefix(self._stem, count, traces)
+        self.worker = self._stack.enter_context(Serving(worker, under))
 
     def __enter__(self) -> Captures:
         return self
@@ -118,7 +119,7 @@ class Captures:
             answer = self.worker.call(job, timeout)
         states = {"before": before, "after": machine.state()}
         seconds = round(time.perf_counter() - clock, 3)
-        how = prefix(Path("NAME"), self.count)
+        how = prefix(Path("NAME"), self.count, self.traces)
         return {**answer, "command": how, "machine": states, "seconds": seconds}
 
     def reports(self, timeout: float) -> list[Path]:

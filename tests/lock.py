@@ -20,7 +20,7 @@ def main() -> None:
     command = [
         *(Path(sys.executable).parent / "uv", "pip", "compile", "pyproject.toml"),
         *("--extra", "model", "--extra", "cpu", "--extra", "ncu", "--extra", "plots"),
-        *("--extra", "dev", "--universal"),
+        *("--extra", "graph", "--extra", "tensorboard", "--extra", "dev", "--universal"),
         *("--python-version", "3.11", "--no-annotate", "--no-header", "--quiet", "--upgrade"),
         *("--constraint", "-"),
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 
-from .plugin import NOTHING, Plugin, around, opened
-from .training import Training
+from .plugin import Plugin, around, opened
+from .training import Training, unwatched
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,10 @@ class Step:
 def step(training: Training, number: int, plugins: Sequence[Plugin] = ()) -> Step:
     """One training step inside the contexts of all plug-ins."""
 
-    def phase(name: str) -> AbstractContextManager[None]:
-        return around(plugins, lambda plugin: plugin.phase(name)) if plugins else NOTHING
+    def watched(name: str) -> AbstractContextManager[None]:
+        return around(plugins, lambda plugin: plugin.phase(name))
 
+    phase = training.phase = watched if plugins else unwatched
     with around(plugins, lambda plugin: plugin.step(number)):
         loss = training.gradients(phase)
         with phase("optimizer"):
@@ -36,7 +37,7 @@ def step(training: Training, number: int, plugins: Sequence[Plugin] = ()) -> Ste
 
 def train(
     training: Training, steps: int, plugins: Sequence[Plugin] = (), first: int = 0
-) -> Iterator[Step]:
+) -> Generator[Step]:
     """Steps number `first` to `steps` - 1, with the plug-ins open."""
     with opened(plugins, training):
         for number in range(first, steps):

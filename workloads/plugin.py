@@ -6,11 +6,13 @@ The loop (`loop.step`) calls, for each plug-in, in this order::
     step(number):                       around each step, counted from 0
         phase("data"), phase("forward"), phase("loss"), phase("backward")
                                         around these parts, once for each micro-batch
+            phase("recompute")          inside backward, around a checkpointed block's forward
         phase("optimizer")              around the update; gradients are there when it is entered,
                                         and gone when it is left
     close()                             once, also after an exception
 
-With several plug-ins the first is the outermost. Without any, the loop opens no range at all.
+Backward may run on a thread of its own, and then so does recompute. With several plug-ins the
+first is the outermost. Without any, the loop opens no range at all.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .training import Training
@@ -27,7 +29,13 @@ NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 
 
 class Plugin:
-    """Each method does nothing until a plug-in replaces it."""
+    """Each method does nothing until a plug-in replaces it.
+
+    `own_steps`: how many steps it needs for itself, while nothing else watches, because it costs
+    time; None where it watches the whole training.
+    """
+
+    own_steps: int | None = None
 
     def open(self, training: Training) -> None:
         """Take what is needed of the run, register hooks, start recording."""
@@ -42,6 +50,10 @@ class Plugin:
 
     def close(self) -> None:
         """Remove hooks, stop recording, leave the files."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the capture's meta file is to say of it, once it is closed."""
+        return {}
 
 
 @contextlib.contextmanager

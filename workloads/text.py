@@ -81,7 +81,7 @@ def tokens(text: Path | None, tokenizer: Path | None, vocabulary: int, cache: Pa
     is none or has numbers that the model does not know.
     """
     source = _Bundled() if text is None else _Files(text)
-    given = None if tokenizer is None else _tokenizer_file(tokenizer)
+    given = None if tokenizer is None else tokenizer_file(tokenizer)
     if given is None and vocabulary < FEWEST:
         raise InputError(
             f"a vocabulary of {vocabulary}: bytes and the marks between them need {FEWEST}",
@@ -131,8 +131,13 @@ class Sequences(Iterator[Ids]):
         self._position = 0  # sequences of all ranks
         self._order: tuple[int, Ids] | None = None
 
+    @property
+    def first(self) -> int:
+        """The number of this rank's next sequence, counted over all ranks and passes."""
+        return self._position + self._rank * self._batch
+
     def __next__(self) -> Ids:
-        first = self._position + self._rank * self._batch
+        first = self.first
         self._position += self._ranks * self._batch
         return np.stack([self._sequence(first + at) for at in range(self._batch)])
 
@@ -167,6 +172,28 @@ class Sequences(Iterator[Ids]):
         self._position = int(state["sequences"])
 
 
+def files_of(text: Path) -> list[Path]:
+    """A text file, or the text files of a folder, by name. InputError where there is none."""
+    if not text.is_dir():
+        if not text.is_file():
+            raise InputError("no such text", file=text, fix="name a file or a folder (--text)")
+        return [text]
+    found = sorted(p for p in text.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    if not found:
+        raise InputError(f"no file here is {', '.join(SUFFIXES)}", file=text)
+    return found
+
+
+def tokenizer_file(path: Path) -> Path:
+    """The ``tokenizer.json`` of a folder, or the file itself. InputError where there is none."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(
+            "there is no tokenizer.json", file=path, fix="name a Hugging Face tokenizer's folder"
+        )
+    return file
+
+
 class _Bundled:
     """The docstrings of PyTorch, a document each, in the order of their files."""
 
@@ -195,14 +222,7 @@ class _Files:
     """A text file of the user's, or all those of a folder."""
 
     def __init__(self, path: Path) -> None:
-        self.name, self._files = str(path), [path]
-        if path.is_dir():
-            inside = sorted(path.rglob("*"))
-            self._files = [p for p in inside if p.suffix.lower() in SUFFIXES and p.is_file()]
-            if not self._files:
-                raise InputError(f"no file here is {', '.join(SUFFIXES)}", file=path)
-        elif not path.is_file():
-            raise InputError("no such text", file=path, fix="name a file or a folder (--text)")
+        self.name, self._files = str(path), files_of(path)
 
     def key(self) -> str:
         return _hash(self._files)
@@ -232,15 +252,6 @@ class _Files:
 
 def _hash(files: list[Path]) -> str:
     return hashlib.sha256("".join(sha256(path) for path in files).encode()).hexdigest()
-
-
-def _tokenizer_file(path: Path) -> Path:
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise InputError(
-            "there is no tokenizer.json", file=path, fix="name a Hugging Face tokenizer's folder"
-        )
-    return file
 
 
 def _write(folder: Path, source: _Bundled | _Files, given: Path | None, vocabulary: int) -> None:

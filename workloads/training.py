@@ -1,7 +1,8 @@
 """What is trained and how: the parts of one step, which every workload shares.
 
 Precisions: ``fp32`` (TF32 off), ``tf32``, and ``fp16`` and ``bf16`` with float32 weights under
-autocast; gradients are scaled in fp16. Whoever makes the `Training` sets the TF32 switches.
+autocast; gradients are scaled in fp16. Whoever makes the `Training` sets the TF32 switches
+(`request.set_up`).
 """
 
 from __future__ import annotations
@@ -19,28 +20,41 @@ LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 Batch = Mapping[str, torch.Tensor]
 # The context of a phase, by its name.
 Phase = Callable[[str], AbstractContextManager[None]]
+Loss = Callable[[Any, Batch], torch.Tensor]
+
+
+def unwatched(_name: str) -> AbstractContextManager[None]:
+    """The context of a phase that nothing watches."""
+    return contextlib.nullcontext()
 
 
 @dataclass
 class Training:
     """A model, what it is trained on and how.
 
-    `batches` gives micro-batches on the device, keyword arguments of the model (and what `loss`
-    needs besides); `loss` takes what the model returned and the batch, and gives a scalar in
-    float32. `accumulate` micro-batches make a step. `clip` bounds the norm of all gradients.
+    `batches` gives micro-batches on the device: keyword arguments of the model, and what `loss`
+    needs besides, whose names `forward` leaves out (`beside`). `loss` takes what the model returned
+    and the batch, and gives a scalar in float32. `accumulate` micro-batches make a step. `clip`
+    bounds the norm of all gradients. `compiled` is called in the model's place where there is one.
+    `facts` go into the captures' meta files.
     """
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     batches: Iterator[Batch]
-    loss: Callable[[Any, Batch], torch.Tensor]
+    loss: Loss
     device: torch.device
     precision: str = "fp32"
     accumulate: int = 1
     clip: float | None = None
     rank: int = 0
     ranks: int = 1
+    beside: frozenset[str] = frozenset()
+    compiled: Callable[..., Any] | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler = field(init=False)
+    # Of the step that runs: for what begins a phase inside another one (recomputation).
+    phase: Phase = field(init=False, default_factory=lambda: unwatched)
 
     def __post_init__(self) -> None:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
@@ -55,8 +69,14 @@ class Training:
 
     def forward(self, batch: Batch) -> Any:
         """What the model returns for a micro-batch."""
+        model = self.model if self.compiled is None else self.compiled
         with self.autocast():
-            return self.model(**batch)
+            return model(**{k: v for k, v in batch.items() if k not in self.beside})
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def gradients(self, phase: Phase) -> torch.Tensor:
         """Forward, loss and backward of one step's micro-batches; the mean loss, detached.
@@ -70,9 +90,9 @@ class Training:
                 output = self.forward(batch)
             with phase("loss"):
                 loss = self.loss(output, batch) / self.accumulate
+                total = loss.detach() if total is None else total + loss.detach()
             with phase("backward"):
                 self.scaler.scale(loss).backward()
-            total = loss.detach() if total is None else total + loss.detach()
         assert total is not None
         return total
 

@@ -8,6 +8,8 @@ innermost of the two decides (see docs/eager.md):
   number on the node's forward thread (rule "sequence"). AccumulateGrad, and the engine's sums of
   gradients that meet, are rows of their own.
 * neither: the phase's own row (loss, optimizer, data, …).
+
+A graph of ``torch.compile`` counts as a module: what is inside of it cannot be told apart.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from ...core.torch_ranges import EVALUATE, SUMS
 from ..readers.torch.events import OP, RANGE, UNKNOWN, Events, Ints
 from ..readers.torch.nesting import Flags, Nesting, innermost, windows
 
+# The operator that `torch.compile` puts around each call of a graph, with the graph's number.
+COMPILED = "Torch-Compiled Region: "
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this
 # distance the operator that made the node was not traced.
@@ -78,6 +82,18 @@ def backward_nodes(events: Events) -> Flags:
     numbered = (events.sequence >= 0) & (events.forward_thread > 0) & (events.kind == OP)
     flags: Flags = numbered | named(events, EVALUATE, OP)
     return flags
+
+
+def path_of(name: str) -> str:
+    """The module of a range's name; of a compiled graph its number in words."""
+    if name.startswith(COMPILED):
+        return f"compiled graph {name.removeprefix(COMPILED)}"
+    return name.removeprefix(MODULE)
+
+
+def recomputing(events: Events) -> Flags:
+    """Ranges of the phase in which a checkpointed forward runs again."""
+    return named(events, f"{PHASE}recompute", RANGE)
 
 
 def forward_of(events: Events, nodes: Flags) -> Ints:
@@ -156,7 +172,8 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     depth = np.full(n + 1, -1, dtype=np.int64)  # place on the thread: the inner event is later
     depth[nesting.order] = np.arange(len(nesting.order))
     nodes = backward_nodes(events)
-    module_at = innermost(named(events, MODULE, RANGE), nesting.parent)
+    charged = named(events, MODULE, RANGE) | named(events, COMPILED, OP)
+    module_at = innermost(charged, nesting.parent)
     node_at = innermost(nodes, nesting.parent)
     in_module = depth[module_at] > depth[node_at]
     in_node = depth[node_at] > depth[module_at]
@@ -164,6 +181,7 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     # node, but in no module's range, is recomputed by a function that is no module.
     repeats = in_node & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
     again = in_node & (depth[innermost(repeats, nesting.parent)] > depth[node_at])
+    again |= in_node & (depth[innermost(recomputing(events), nesting.parent)] > depth[node_at])
     in_node &= ~again
     neither = ~(in_module | in_node | again)
     marked, iteration = windows(events, nesting)

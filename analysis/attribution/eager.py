@@ -20,9 +20,21 @@ from ...core.own_ranges import ITERATION, MODULE, PHASE
 from ...core.tables import OUTSIDE_OPERATORS
 from ..readers.base import Artefact
 from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
-from ..readers.torch.nesting import Nesting, iteration_number, nest
+from ..readers.torch.nesting import Nesting, innermost, iteration_number, nest
 from ..readers.torch.trace import coded, columns, constant, facts, launches, masked
-from .autograd import ROWS, RULES, UNRESOLVED, Credit, backward_nodes, credit, named
+from .autograd import (
+    RANGE_RULE,
+    RECOMPUTATION,
+    ROWS,
+    RULES,
+    UNRESOLVED,
+    Credit,
+    backward_nodes,
+    credit,
+    named,
+    path_of,
+    recomputing,
+)
 
 KIND = "eager"
 LAUNCH_MISSING = "launch not traced"
@@ -39,29 +51,38 @@ def eager(path: Path, meta: Mapping[str, Any]) -> Artefact:
     not known who should be charged.
 
     facts["phases"]: [{"iteration", "phase", "start_ns", "duration_ns", "operators_ns",
-    "outside_ns", "before_launch_ns"}] for every phase range; operators_ns is the time in which some
-    operator of the process ran, outside_ns the rest, before_launch_ns the time until the first call
-    in it that launched a device operation (None where none did). facts["steps"]: [{"iteration",
-    "start_ns", "duration_ns"}]. Raises InputError as `readers.torch.trace.read` does.
+    "outside_ns", "before_launch_ns", "pieces"}] for every phase range; operators_ns is the time in
+    which some operator of the process ran, outside_ns the rest, before_launch_ns the time until the
+    first call in it that launched a device operation (None where none did); duration_ns is without
+    phase ranges inside of it, which leave its `pieces` [(start, end)]. facts["steps"]:
+    [{"iteration", "start_ns", "duration_ns"}]. facts["launched_ns"]: as of `launched`. Raises
+    InputError as `readers.torch.trace.read` does.
     """
     return of_events(read_events(path), meta)
 
 
-def of_events(events: Events, meta: Mapping[str, Any], nesting: Nesting | None = None) -> Artefact:
-    """`eager` for events that were read already; `nesting` where they were nested, too."""
+def of_events(
+    events: Events,
+    meta: Mapping[str, Any],
+    nesting: Nesting | None = None,
+    credited: Credit | None = None,
+) -> Artefact:
+    """`eager` for events that were read already; `nesting` and `credited` where that is known."""
     nesting = nesting or nest(events)
     launch, notes = launches(events)
-    credited = credit(events, nesting)
+    credited = credited or credit(events, nesting)
     rows = np.flatnonzero((events.kind == OP) | np.isin(events.kind, DEVICE))
     data = columns(events, nesting, launch, rows)
     data |= _charged(events, launch, rows, credited, data["layer"])
     ops = tables.table("ops", data)
+    ops = _apart(ops, events, nesting, credited, rows)
     phases = phase_times(events, credited, launch)
     ops = pa.concat_tables([ops, _outside(events, phases)])
     precision = meta.get("precision")
     ops = tables.with_columns(ops, {"precision": constant(precision, len(ops))})
     about = facts(events)
     about["phases"] = phases
+    about["launched_ns"] = launched(events, launch)
     about["steps"] = _steps(events)
     return Artefact(KIND, {"ops": ops}, about, [*events.notes, *notes, *_notes(events)])
 
@@ -80,7 +101,7 @@ def _charged(
     own_row = coded(np.where(module < 0, row, UNKNOWN), [*ROWS, LAUNCH_MISSING])
     layer = pc.coalesce(own_row, operator)
     other = tables.PHASES.index("other")
-    paths = [[name.removeprefix(MODULE)] for name in events.names]
+    paths = [[path_of(name)] for name in events.names]
     modules = pa.array(paths, pa.list_(pa.string())).take(
         pa.array(np.where(module < 0, 0, module), mask=np.asarray(module < 0))
     )
@@ -91,6 +112,42 @@ def _charged(
         "modules": modules,
         "rule": coded(np.where(linked, credited.rule[at], UNRESOLVED), list(RULES)),
     }
+
+
+def _apart(
+    ops: pa.Table, events: Events, nesting: Nesting, credited: Credit, rows: Ints
+) -> pa.Table:
+    """The operations, those of backward without what a checkpointed forward takes inside of them
+    beside its own operators (Python, dispatch): that is a row of recomputation for each."""
+    again = np.flatnonzero(recomputing(events) & (events.duration != UNKNOWN))
+    around = nesting.parent[again]
+    around = np.where(around >= 0, nesting.operator[around], UNKNOWN)
+    again, around = again[around >= 0], around[around >= 0]
+    if not len(again):
+        return ops
+    of_range = innermost(recomputing(events), nesting.parent)
+    own = np.flatnonzero((events.kind == OP) & (of_range >= 0))
+    inside = np.zeros(len(events), dtype=np.int64)
+    np.add.at(inside, of_range[own], nesting.self_ns[own])
+    apart = np.maximum(events.duration[again] - inside[again], 0)
+    less = np.zeros(len(events), dtype=np.int64)
+    np.add.at(less, around, apart)
+    ops = tables.with_columns(ops, {"self_ns": pc.subtract(ops["self_ns"], pa.array(less[rows]))})
+    made = tables.table(
+        "ops",
+        {
+            "source": constant(events.path.name, len(again)),
+            "phase": constant("recompute", len(again)),
+            "iteration": masked(credited.iteration[again]),
+            "kind": constant("op", len(again)),
+            "name": coded(events.name[around], events.names),
+            "start_ns": pa.array(events.start[again]),
+            "self_ns": pa.array(apart),
+            "layer": constant(ROWS[RECOMPUTATION], len(again)),
+            "rule": constant(RULES[RANGE_RULE], len(again)),
+        },
+    )
+    return pa.concat_tables([ops, made])
 
 
 def _steps(events: Events) -> list[dict[str, Any]]:
@@ -109,21 +166,26 @@ def _steps(events: Events) -> list[dict[str, Any]]:
 
 
 def phase_times(events: Events, credited: Credit, launch: Ints) -> list[dict[str, Any]]:
-    """Every phase range with how much of it operators of its process filled, on any thread."""
+    """Every phase range with how much of it operators of its process filled, on any thread. What a
+    range inside it takes (recompute, in backward) is that one's alone."""
     calls = np.unique(launch[launch != UNKNOWN])
     calls = calls[np.argsort(events.start[calls], kind="stable")]
     busy: dict[int, tuple[Ints, Ints]] = {}
     times = []
-    for i in np.flatnonzero(named(events, PHASE, RANGE)).tolist():
-        name = events.names[events.name[i]].removeprefix(PHASE)
-        if name not in tables.PHASES or events.duration[i] == UNKNOWN:
-            continue
+    ranges = [
+        i
+        for i in np.flatnonzero(named(events, PHASE, RANGE)).tolist()
+        if _phase(events, i) in tables.PHASES and events.duration[i] != UNKNOWN
+    ]
+    pieces = _pieces(events, ranges)
+    for i in ranges:
         process = int(events.process[i])
         if process not in busy:
             operators = (events.kind == OP) & (events.process == process)
             busy[process] = union(events.start[operators], events.end[operators])
         start, end = int(events.start[i]), int(events.end[i])
-        covered_ns = covered(*busy[process], start, end)
+        own_ns = sum(until - since for since, until in pieces[i])
+        covered_ns = sum(covered(*busy[process], *piece) for piece in pieces[i])
         iteration = int(credited.iteration[i])
         own_calls = calls[events.process[calls] == process]
         first = int(np.searchsorted(events.start[own_calls], start))
@@ -131,15 +193,49 @@ def phase_times(events: Events, credited: Credit, launch: Ints) -> list[dict[str
         times.append(
             {
                 "iteration": None if iteration == UNKNOWN else iteration,
-                "phase": name,
+                "phase": _phase(events, i),
                 "start_ns": start,
-                "duration_ns": end - start,
+                "duration_ns": own_ns,
                 "operators_ns": covered_ns,
-                "outside_ns": end - start - covered_ns,
+                "outside_ns": own_ns - covered_ns,
                 "before_launch_ns": launched - start if launched < end else None,
+                "pieces": pieces[i],
             }
         )
     return sorted(times, key=lambda p: p["start_ns"])
+
+
+def _phase(events: Events, at: int) -> str:
+    return str(events.names[events.name[at]]).removeprefix(PHASE)
+
+
+def _pieces(events: Events, ranges: list[int]) -> dict[int, list[tuple[int, int]]]:
+    """What of each phase range lies in no phase range inside of it, as (start, end) in order."""
+    places = [(int(events.start[i]), int(events.end[i]), int(events.process[i])) for i in ranges]
+    by_start = sorted(range(len(ranges)), key=lambda at: (places[at][0], -places[at][1]))
+    pieces: dict[int, list[tuple[int, int]]] = {i: [] for i in ranges}
+    reached = {at: places[at][0] for at in by_start}
+    open_: dict[int, list[int]] = {}  # of each process
+    for at in by_start:
+        start, end, process = places[at]
+        around = open_.setdefault(process, [])
+        while around and places[around[-1]][1] < end:
+            around.pop()
+        if around and reached[around[-1]] <= start:
+            pieces[ranges[around[-1]]].append((reached[around[-1]], start))
+            reached[around[-1]] = end
+        around.append(at)
+    for at in by_start:
+        if reached[at] < places[at][1] or not pieces[ranges[at]]:
+            pieces[ranges[at]].append((reached[at], places[at][1]))
+    return pieces
+
+
+def launched(events: Events, launch: Ints) -> dict[int, int]:
+    """When the host launched each operation of the device, by its correlation."""
+    rows = np.flatnonzero(np.isin(events.kind, DEVICE) & (launch != UNKNOWN))
+    times = events.start[launch[rows]].tolist()
+    return dict(zip(events.correlation[rows].tolist(), times, strict=True))
 
 
 def _outside(events: Events, phases: list[dict[str, Any]]) -> pa.Table:

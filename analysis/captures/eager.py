@@ -1,7 +1,8 @@
 """An eager capture to its sides of the comparison, with their checks.
 
 An inference capture is one side; a training capture is one for forward, backward and
-recomputation each, and one for the whole step.
+recomputation each, one for the optimizer, whose time is divided by module as an estimate, and one
+for the whole step.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.documents import Eager, Measured
+from ...core.documents import Eager, Measured, OptimizerBytes
 from ...core.errors import InputError
 from ...core.tables import DEVICE_KINDS, OUTSIDE_OPERATORS
+from ..attribution.optimizer import by_bytes
 from ..checks import closure, phases_on_device, raw_totals
 from ..checks import latency as latency_
 from ..checks import precision as precision_
 from ..checks.closure import counted, lost
 from ..costs.iterations import SUMMED, labels, sums
 from ..costs.measured import MeasuredSide
-from ..host import capture
+from ..host import capture, torch_calls, waiting
+from ..host.waits import Placed, lines_of
 from ..model.comparison import Check, HostSide, Side
+from ..model.waiting import Waiting
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
 from ..rundir.problems import Problems
@@ -34,6 +38,7 @@ from .files import EagerFiles
 COLUMNS = ("forward", "recompute", "backward")
 # Sides that are no part of another, and how their labels end.
 WHOLE = {"inference": "", "step": " training step"}
+ESTIMATED = " (estimate by bytes)"
 # PyTorch's names of precisions.
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -61,7 +66,9 @@ class _Eager:
     counted: Check
     nsys: pa.Table | Check | None
     host: Host | None
+    waiting: Waiting | None
     precision_run: Mapping[str, float]
+    optimizer: Sequence[OptimizerBytes]
 
 
 def eager(files: EagerFiles, problems: Problems) -> Captured:
@@ -72,6 +79,8 @@ def eager(files: EagerFiles, problems: Problems) -> Captured:
     if files.task != "eager":
         present = set(pc.unique(read.ops["phase"]).to_pylist())
         phases = [*(p for p in COLUMNS if p in present), "step"]
+        if read.optimizer and "optimizer" in present:
+            phases.insert(-1, "optimizer")
     return Captured(files, [_side(read, p, latency) for p in phases], read.ops, read.drawn)
 
 
@@ -82,12 +91,16 @@ def _kernels_alone(ops: pa.Table, latency: Measured) -> Check | None:
 
 
 def _read(files: EagerFiles, problems: Problems) -> _Eager:
+    from ..attribution.autograd import credit
     from ..attribution.eager import of_events
     from ..readers.torch.events import DRAWN, read_events
+    from ..readers.torch.nesting import nest
 
     path, precision, meta = files.trace, files.precision, files.meta or Eager()
     events = read_events(path)
-    found = of_events(events, {"precision": precision})
+    nesting = nest(events)
+    credited = credit(events, nesting)
+    found = of_events(events, {"precision": precision}, nesting, credited)
     ops = found.main
     # Time outside operators is reported beside operations, not among them.
     ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE_OPERATORS), True))
@@ -105,7 +118,8 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
     kinds = set(pc.unique(ops["kind"]).to_pylist())
     on_device = bool(kinds & set(DEVICE_KINDS))
     steps = raw.steps if raw else {s["iteration"]: s["duration_ns"] for s in found.facts["steps"]}
-    places = found.facts["phases"], found.facts["steps"]
+    places = found.facts["phases"], found.facts["steps"], found.facts["launched_ns"]
+    placed = Placed(credited.module, credited.phase, credited.iteration)
     summed = ops.select([*SUMMED, "layer", "rule"])
     phases = pc.unique(ops["phase"]).to_pylist()
     parts = [summed.filter(pc.equal(summed["phase"], p)) for p in phases]
@@ -124,8 +138,17 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         nsys=by_nsys,
-        host=_host(files) if isinstance(by_nsys, pa.Table) else None,
+        host=_host(files, events, by_nsys) if on_device else None,
+        waiting=waiting.of(
+            events,
+            nesting,
+            placed,
+            found.facts,
+            steps,
+            None if files.synchronising is None else lines_of(files.synchronising),
+        ),
         precision_run=_precision_run(meta),
+        optimizer=meta.optimizer_bytes,
     )
 
 
@@ -144,18 +167,19 @@ def _nsys(files: EagerFiles, problems: Problems) -> pa.Table | Check | None:
         return closure.unchecked(tracer_agreement.CHECK, e.line())
 
 
-def _host(files: EagerFiles) -> Host | None:
-    command = () if files.nsys is None else files.nsys.command
-    return None if files.sqlite is None else capture.read(files.sqlite, command)
+def _host(files: EagerFiles, events: Events, by_nsys: pa.Table | Check | None) -> Host | None:
+    """The host's calls: of the capture by nsys, else of the trace itself."""
+    if not isinstance(by_nsys, pa.Table) or files.sqlite is None:
+        return torch_calls.host(events)
+    return capture.read(files.sqlite, () if files.nsys is None else files.nsys.command)
 
 
 def _host_block(
     read: _Eager, latency: Sequence[int], phase: str | None = None, queued: Sequence[int] = ()
 ) -> HostSide | None:
     """What the host did in a phase, or in the whole step."""
-    if not isinstance(read.nsys, pa.Table):
-        return None
-    return capture.block(read.host, _of_phase(read.nsys, phase), latency, queued)
+    ops = read.nsys if isinstance(read.nsys, pa.Table) else read.ops
+    return capture.block(read.host, _of_phase(ops, phase), latency, queued)
 
 
 def _of_phase(ops: pa.Table, phase: str | None) -> pa.Table:
@@ -201,6 +225,7 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
     series = Series(samples, target=latency.target)
     queued = latency.queued_ns if phase == "inference" else ()
     label = f"eager {read.precision}" + WHOLE.get(phase, f" {phase}")
+    label += ESTIMATED if phase == "optimizer" else ""
     shares, audited = _ran(read, ops, label)
     cost = latency_.cost([traced[i] for i in sorted(traced)], samples)
     timed = latency_.host_slowed(cost, _sources(read, ops, part))
@@ -218,8 +243,11 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
         device=latency_.device(latency) if phase in WHOLE else {},
         host=_host_block(read, samples, part, queued),
         warned=capture.warned(read.host),
+        waiting=read.waiting if phase in WHOLE else None,
     )
     outside = {} if read.on_device else _outside(read, part)
+    if phase == "optimizer":
+        ops = by_bytes(ops, read.optimizer)
     return measured(side, ops, labels(ops), series, traced, Series(queued), outside_ns=outside)
 
 

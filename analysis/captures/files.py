@@ -80,6 +80,7 @@ class EagerFiles:
 
     `trace`: the profiler's file, which `meta` describes. `sqlite`: the capture by nsys, None for
     none, which `nsys` describes; `foreign` where one of these two is not this run's.
+    `synchronising`: lines of Python that make the host wait.
     """
 
     task: str
@@ -90,6 +91,7 @@ class EagerFiles:
     sqlite: Path | None
     nsys: documents.Eager | None
     foreign: InputError | None
+    synchronising: documents.Synchronising | None
     model: documents.Model | None
 
 
@@ -170,6 +172,7 @@ def of_eager(
         sqlite=sqlite if sqlite.exists() else None,
         nsys=nsys,
         foreign=foreign,
+        synchronising=optional(captures / f"{name}.waits.json", documents.Synchronising, problems),
         model=model,
     )
 

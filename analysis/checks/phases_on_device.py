@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,48 +34,95 @@ class Window:
     idle: int
     outside: int
 
+    def and_then(self, later: Window) -> Window:
+        """Both together."""
+        return Window(
+            self.length + later.length,
+            self.operations + later.operations,
+            self.overlaps + later.overlaps,
+            self.idle + later.idle,
+            self.outside + later.outside,
+        )
+
 
 Windows = Mapping[str, Mapping[int, Window]]
 
 
 def windows(
-    ops: pa.Table, phases: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
+    ops: pa.Table,
+    phases: Sequence[Mapping[str, Any]],
+    steps: Sequence[Mapping[str, Any]],
+    launched: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[str, dict[int, Window]]:
     """The windows by phase and iteration.
 
-    `ops`: with the device's operations, phase being that of the launch; `phases` and `steps`: facts
-    of `attribution.eager` (start_ns, duration_ns; of the host's ranges). A phase that has several
-    ranges in an iteration has no window.
+    `ops`: with the device's operations, phase being that of the launch; `phases`, `steps` and
+    `launched`: facts of `attribution.eager` (start_ns, duration_ns, pieces; of the host's ranges).
+    A phase that has several ranges in an iteration (micro-batches, recomputation inside backward)
+    has a window for each piece, and all together are its window.
     """
-    device = _device(ops)
+    device = _device(ops, launched)
     of_phase: dict[str, dict[int, Window]] = {}
     for step in steps:
         number, reached = step["iteration"], step["start_ns"]
-        mine = [p for p in phases if p["iteration"] == number]
-        if len({p["phase"] for p in mine}) < len(mine):
-            continue
-        for phase in mine:
-            start, end = device.get((phase["phase"], number), (_NONE, _NONE))
-            host = phase["start_ns"] + phase["duration_ns"]
+        pieces = sorted(
+            (start, end, p["phase"])
+            for p in phases
+            if p["iteration"] == number
+            for start, end in p.get("pieces", [(p["start_ns"], p["start_ns"] + p["duration_ns"])])
+        )
+        mine = _of_pieces(device, number, pieces)
+        for (_start, host, phase), (start, end) in zip(pieces, mine, strict=True):
             until = max([reached, host, *end.tolist()])
-            of_phase.setdefault(phase["phase"], {})[number] = _window(start, end, reached, until)
+            window = _window(start, end, reached, until)
+            before = of_phase.setdefault(phase, {}).get(number)
+            of_phase[phase][number] = window if before is None else before.and_then(window)
             reached = until
     return of_phase
+
+
+@dataclass(frozen=True)
+class _Device:
+    """Starts and ends of operations on the device, by start, and when the host launched them (0
+    where that is not known)."""
+
+    start: Any
+    end: Any
+    launched: Any
+
+
+def _of_pieces(
+    device: Mapping[tuple[str, int], _Device], number: int, pieces: Sequence[tuple[int, int, str]]
+) -> list[tuple[Any, Any]]:
+    """Starts and ends of the operations of each piece: of those of its phase that were launched
+    since it began and before the phase's next piece."""
+    found: list[tuple[Any, Any]] = []
+    for begin, _end, phase in pieces:
+        of = device.get((phase, number))
+        if of is None:
+            found.append((_NONE, _NONE))
+            continue
+        begins = np.array([start for start, _end, name in pieces if name == phase])
+        piece = np.maximum(np.searchsorted(begins, of.launched, side="right") - 1, 0)
+        mine = piece == np.searchsorted(begins, begin)
+        found.append((of.start[mine], of.end[mine]))
+    return found
 
 
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _device(ops: pa.Table) -> dict[tuple[str, int], tuple[Any, Any]]:
-    """(phase, iteration) -> starts and ends of its operations on the device, by start."""
+def _device(ops: pa.Table, launched: Mapping[int, int]) -> dict[tuple[str, int], _Device]:
+    """The operations on the device by phase and iteration."""
     rows = of_kinds(ops, DEVICE_KINDS, "duration_ns", "iteration").sort_by("start_ns")
     start = rows["start_ns"].to_numpy()
     end = start + rows["duration_ns"].to_numpy()
+    calls = np.array([launched.get(c, 0) for c in rows["correlation"].to_pylist()], dtype=np.int64)
     places: dict[tuple[str, int], list[int]] = {}
     keys = zip(rows["phase"].to_pylist(), rows["iteration"].to_pylist(), strict=True)
     for at, key in enumerate(keys):
         places.setdefault(key, []).append(at)
-    return {key: (start[at], end[at]) for key, at in places.items()}
+    return {key: _Device(start[at], end[at], calls[at]) for key, at in places.items()}
 
 
 def _window(start: Any, end: Any, low: int, high: int) -> Window:

@@ -15,6 +15,7 @@ from ...core.errors import InputError
 from ...core.run import Run, open_run
 from ...engines.command import precisions
 from ..rundir import provenance
+from ..rundir.files import spare
 from ..rundir.problems import Problems, failed
 from .report import TIMELINE as FILE
 
@@ -74,7 +75,7 @@ def timeline(
         )
     run = open_run(run_path)
     path = output or run.file("report", FILE)
-    _spare(run, path)
+    spare(run, path)
     with progress("timeline"):
         problems = Problems()
         captured = inventory.read(run, model(run, problems), problems)
@@ -145,12 +146,3 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([n, n])
     return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in runs)
-
-
-def _spare(run: Run, path: Path) -> None:
-    """InputError where a file of the run, other than its reports, would be overwritten."""
-    inside = path.resolve().is_relative_to(run.path.resolve())
-    if inside and path.exists() and path.resolve().parent != run.file("report").resolve():
-        raise InputError(
-            "is a file of the run, and would be lost", file=path, fix="name another output"
-        )

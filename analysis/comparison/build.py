@@ -43,6 +43,7 @@ def build(
     sweep: comparison.Sweep | None = None,
     counters: Sequence[bound.Capture | Uncounted] = (),
     limits: Asked = DEFAULTS,
+    columns: Sequence[comparison.Column] = (),
 ) -> comparison.Comparison:
     """The comparison of these sides. Keys of sides are unique. An engine whose outputs are not
     within the limits is compared with nothing."""
@@ -70,6 +71,7 @@ def build(
         manifest=manifest or {},
         sweep=_without(sweep, [s for s in judged if s.wrong]),
         counters=_counted(counters, layer_rows, modules),
+        columns=list(columns),
     )
 
 

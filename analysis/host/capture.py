@@ -82,6 +82,7 @@ def block(
     None without a capture, or where its launches are not known.
     """
     measured = None if host is None else calls.measure(ops, host)
-    if measured is None:
+    if host is None or measured is None:
         return None
-    return launch_bound.describe(measured, launch_bound.bound(latency, queued), latency)
+    bound = launch_bound.bound(latency, queued)
+    return replace(launch_bound.describe(measured, bound, latency), tool=host.tool)

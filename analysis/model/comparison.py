@@ -16,6 +16,7 @@ from ...core.documents import ModuleError
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .layer import Floor
+from .waiting import Waiting
 
 # Of summary.json, and of the data of the page.
 SCHEMA_VERSION = 1
@@ -81,7 +82,7 @@ class Check:
 
 @dataclass(frozen=True)
 class HostSide:
-    """What the host did per iteration of a capture by nsys (`analysis.host.calls`).
+    """What the host did per iteration of a capture (`analysis.host.calls`) by `tool`.
 
     `values`: ns, and counts for launches, operations and gaps; None where the capture lacks it,
     with the reason in `missing`. Shares are of time in which the device waits for the host;
@@ -97,6 +98,7 @@ class HostSide:
     unprofiled_source: str | None
     launch_bound: bool | None
     confirmed: bool | None
+    tool: str = "nsys"  # or "torch.profiler"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +149,8 @@ class Side(SideKey):
     launch_bound: float | None = None  # 1 - queued / latency
     # throughput_per_second, cuda_graph, clocks, power, ...
     device: Mapping[str, Any] = field(default_factory=dict)
-    host: HostSide | None = None  # of a capture by nsys
+    host: HostSide | None = None  # of a capture by nsys, else of the trace by torch.profiler
+    waiting: Waiting | None = None  # eager inference and whole training steps
     warned: Sequence[str] = ()  # what nsys says that its capture lost, and its errors
     # How far apart the medians of two builds were, over the first's; None: not built again.
     rebuild_noise: float | None = None
@@ -371,6 +374,19 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Column:
+    """What is known of modules beside their times. `precision`: of the capture, None where that
+    does not matter; `unit`: "ns", "bytes" or "share"; `values`: by module path."""
+
+    key: str
+    title: str
+    note: str
+    precision: str | None
+    unit: str
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """The whole report."""
 
@@ -388,3 +404,4 @@ class Comparison:
     manifest: Mapping[str, Any]  # run.json
     sweep: Sweep | None = None  # other batch sizes; None: not measured
     counters: Counted | None = None  # by ncu; None: no side runs kernels
+    columns: Sequence[Column] = ()  # of modules, beside their times

@@ -42,7 +42,17 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         },
         "comparisons": comparisons,
         "comparison_table": answer.table(comparisons),
-        "panels": [{**p, "groups": ledger.groups(p["sides"])} for p in panels.panels(comparison)],
+        "panels": [
+            {
+                **p,
+                "groups": ledger.groups(p["sides"]),
+                "columns": panels.columns(comparison, p),
+            }
+            for p in panels.panels(comparison)
+        ],
+        "column_title": partial(panels.heading, comparison),
+        "column_value": panels.value,
+        "column_notes": list(dict.fromkeys((c.title, c.note) for c in comparison.columns)),
         "seen": panels.seen,
         "checks": ledger.tally(comparison.sides),
         "sentences": sentences.of(comparison),
@@ -51,5 +61,6 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         "layers": sorted(comparison.layers, key=lambda r: -(r.time.median or 0)),
         "why": counted.section(comparison),
         "sweep": sweep.section(comparison),
+        "waiting": sentences.waiting(comparison),
         "names": partial(panels.names, comparison),
     }

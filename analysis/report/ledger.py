@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ...core.stats import Estimate
+from ...core.tables import PHASES
 from .. import formatting
 from ..comparison import lead
 from ..formatting import percent, short
@@ -31,7 +32,7 @@ NOTES = {
     "sources": "medians per iteration",
 }
 PRECISION = "precision"  # its verdict stands with the precisions
-HOST_NOTE = "per iteration under nsys, which makes calls dearer"
+HOST_NOTE = "per iteration of the capture, which makes calls dearer"
 TONES = {True: "good", False: "bad", None: "none"}
 MOSTLY = 0.5
 _VERDICTS = {True: "adds up", False: "does not add up", None: "not checked"}
@@ -124,8 +125,10 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     ]
     # What the host did; rows that no side has are left out.
     host = [row(label, partial(_host, key)) for key, label in _HOST.items()]
+    host += [row(f"Device idle, host in {p}", partial(_idle, p)) for p in _idle_phases(sides)]
     host = [r for r in host if r.known()]
-    host.append(row("Bound by launches, by share of latency", _bound, total=True))
+    if any(s.host for s in sides):
+        host.append(row("Bound by launches, by share of latency", _bound, total=True))
     precision = [
         row("Asked for", lambda s: Cell(short(s.precision))),
         row("Computed in", _precisions),
@@ -136,7 +139,7 @@ def groups(sides: Sequence[Side]) -> list[Group]:
     return [
         Group("Latency", "median, 95 % interval and count", latency),
         Group("Operations", "median per iteration of self times", operations),
-        *([Group("Host side", HOST_NOTE, host)] if any(s.host for s in sides) else []),
+        *([Group("Host side", HOST_NOTE, host)] if host else []),
         *(_check(name, [check_of(s, name) for s in sides]) for name in names if name != PRECISION),
         Group("Precision", "by share of time", precision),
         *_accuracy(sides),
@@ -257,6 +260,17 @@ def _host(key: str, side: Side) -> Cell:
     if key in _COUNTS:
         return Cell(formatting.number(value.median))
     return _time(value.median)._replace(sub=cells_.interval(value))
+
+
+def _idle_phases(sides: Sequence[Side]) -> list[str]:
+    """The phases in which a device idled on any of the sides."""
+    found = {p for s in sides if s.waiting for p in s.waiting.idle}
+    return [p for p in PHASES if p in found]
+
+
+def _idle(phase: str, side: Side) -> Cell:
+    value = side.waiting.idle.get(phase) if side.waiting else None
+    return _time(value.median)._replace(sub=cells_.interval(value)) if value else _time(None)
 
 
 def _bound(side: Side) -> Cell:

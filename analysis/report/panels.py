@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from ..model.comparison import Comparison, Kind, ModuleRow, Side
+from .. import formatting
+from ..model.comparison import Column, Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -51,6 +52,27 @@ def panels(comparison: Comparison) -> list[Panel]:
 def seen(panel: Panel, row: ModuleRow | Kind) -> bool:
     """Whether a row has a cost on one of the panel's sides; one without any cost is in each."""
     return not row.costs or any(s.key in row.costs for s in panel["sides"])
+
+
+def columns(comparison: Comparison, panel: Panel) -> list[Column]:
+    """What is known of modules besides, of a precision that the panel shows."""
+    shown = {s.precision for s in panel["sides"]}
+    return [c for c in comparison.columns if c.precision is None or c.precision in shown]
+
+
+def value(column: Column, row: ModuleRow) -> str:
+    """What a column says of a row; empty where nothing is known."""
+    found = column.values.get(row.path) if row.kind == "module" else None
+    return "" if found is None else _UNITS[column.unit](found)
+
+
+def heading(comparison: Comparison, column: Column) -> str:
+    """A column's title, with its precision where columns of several stand beside one another."""
+    alike = [c for c in comparison.columns if c.title == column.title]
+    return f"{column.title}, {column.precision}" if len(alike) > 1 else column.title
+
+
+_UNITS = {"ns": formatting.time, "bytes": formatting.size, "share": formatting.percent}
 
 
 def first(comparison: Comparison, among: Sequence[Panel]) -> int:

@@ -57,7 +57,15 @@ def build(comparison: Comparison) -> dict[str, Any]:
             }
             for s in comparison.sides
         ],
-        "panels": [{"key": p["key"], "sides": [sides[s.key] for s in p["sides"]]} for p in shown],
+        "panels": [
+            {
+                "key": p["key"],
+                "sides": [sides[s.key] for s in p["sides"]],
+                **_columns_of(comparison, p),
+            }
+            for p in shown
+        ],
+        **_columns(comparison),
         "first": panels.first(comparison, shown),
         "modules": modules,
         "layers": layers,
@@ -123,9 +131,39 @@ def _modules(
                 "layers": own,
                 "loose": [],
                 **_errors(comparison, m),
+                **_more(comparison, m),
             }
         )
     return found
+
+
+def _columns(comparison: Comparison) -> dict[str, Any]:
+    """What columns there are beside the sides; nothing where there is none."""
+    if not comparison.columns:
+        return {}
+    return {
+        "columns": [
+            {"title": panels.heading(comparison, c), "note": c.note} for c in comparison.columns
+        ]
+    }
+
+
+def _columns_of(comparison: Comparison, panel: panels.Panel) -> dict[str, list[int]]:
+    if not comparison.columns:
+        return {}
+    return {"columns": [comparison.columns.index(c) for c in panels.columns(comparison, panel)]}
+
+
+def _more(comparison: Comparison, row: ModuleRow) -> dict[str, list[Any]]:
+    """Value and text of a module in each column, null where it is not known."""
+    if row.kind != "module" or not any(row.path in c.values for c in comparison.columns):
+        return {}
+    return {
+        "more": [
+            [c.values[row.path], panels.value(c, row)] if row.path in c.values else None
+            for c in comparison.columns
+        ]
+    }
 
 
 def _errors(comparison: Comparison, row: ModuleRow) -> dict[str, list[str]]:

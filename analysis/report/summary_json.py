@@ -57,6 +57,7 @@ def summary(
             comparison, ((m.path, m.costs) for m in comparison.modules if m.kind == "module")
         ),
         "kinds": _costs(comparison, ((k.name, k.costs) for k in comparison.kinds)),
+        **({"columns": comparison.columns} if comparison.columns else {}),
         "sweep": _sweep(comparison.sweep) if comparison.sweep is not None else None,
         "counters": _counters(comparison.counters) if comparison.counters else {},
         "unusable": [s for s in comparison.skipped if s.file],
@@ -80,6 +81,7 @@ def _figures(side: Side) -> dict[str, Any]:
         "queued_median_ns": side.queued.median,
         "launch_bound": side.launch_bound,
         "host": _host(side),
+        **({} if side.waiting is None else {"waiting": side.waiting}),
         "device": side.device,
         "traced_median_ns": side.traced.median,
         "operation_ns": side.operation_ns,

@@ -9,6 +9,7 @@ from ...core import documents
 from ...core.documents import D, Document
 from ...core.errors import InputError
 from ...core.files import read_json
+from ...core.run import Run
 from . import provenance
 from .problems import Problems, keep
 
@@ -67,3 +68,12 @@ def _optional(
     except InputError as e:
         keep(e, problems)
         return {}, None
+
+
+def spare(run: Run, path: Path) -> None:
+    """InputError where a file of the run, other than its reports, would be overwritten."""
+    inside = path.resolve().is_relative_to(run.path.resolve())
+    if inside and path.exists() and path.resolve().parent != run.file("report").resolve():
+        raise InputError(
+            "is a file of the run, and would be lost", file=path, fix="name another output"
+        )

@@ -21,9 +21,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ...core.own_ranges import ITERATION, MODULE, PHASE
+from ...workloads.plugin import NOTHING, Plugin
 
 if TYPE_CHECKING:
     import torch
+
+    from ...workloads.training import Training
 
 RangeOf = Callable[[str], AbstractContextManager[Any]]
 
@@ -113,3 +116,41 @@ def module_ranges(
     finally:
         for handle in handles:
             handle.remove()
+
+
+class Ranges(Plugin):
+    """The ranges of every iteration, phase and module of a training run.
+
+    `modules`: what opens those of modules, `range_of` where they are not of another kind. A
+    compiled model has none: its modules are in graphs. `classes`: of each module with a range.
+    `first`: the step that becomes iteration 0; None without ranges of iterations.
+    """
+
+    def __init__(
+        self,
+        range_of: RangeOf = record_function,
+        modules: RangeOf | None = None,
+        first: int | None = 0,
+    ) -> None:
+        self.range_of, self.first = range_of, first
+        self.classes: dict[str, str] = {}
+        self._modules = modules or range_of
+        self._open = contextlib.ExitStack()
+
+    def open(self, training: Training) -> None:
+        """Hook every module."""
+        if training.compiled is None:
+            hooked = module_ranges(training.model, self._modules)
+            self.classes = self._open.enter_context(hooked)
+
+    def step(self, number: int) -> AbstractContextManager[Any]:
+        """The range of an iteration."""
+        return NOTHING if self.first is None else iteration(number - self.first, self.range_of)
+
+    def phase(self, name: str) -> AbstractContextManager[Any]:
+        """The range of a phase."""
+        return phase(name, self.range_of)
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        self._open.close()

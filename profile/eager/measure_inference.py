@@ -41,13 +41,13 @@ def latency(job: dict[str, Any]) -> dict[str, Any]:
     subject = prepare(job, training=False)
     on_device = subject.device.type == "cuda"
     defaults = replace(DEFAULTS, least=FEWEST_ON_DEVICE) if on_device else DEFAULTS
-    with torch.inference_mode(), watched(subject) as gpu:
+    with torch.inference_mode(), watched(subject.device) as gpu:
         measured = repeat(lambda: _timed(subject), Repeats.of(job["options"], defaults))
         if on_device:
             batch = subject.batch()
             times, why = queued(lambda: subject.model(**batch))
             measured |= {"queued_ns": times} if times else {"queued_missing": why}
-    return write_latency(subject, gpu, Path(job["files"]["latency"]), measured)
+    return write_latency(subject.facts, gpu, Path(job["files"]["latency"]), measured)
 
 
 def trace(job: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def trace(job: dict[str, Any]) -> dict[str, Any]:
     files = {k: Path(v) for k, v in job["files"].items()}
     iterations = int(job["options"].get("profiled", PROFILED))
     with torch.inference_mode():
-        with watched(subject) as gpu:
+        with watched(subject.device) as gpu:
             warm_up(lambda: _timed(subject), Repeats.of(job["options"], WARMED))
         with replacing(files["trace"]) as path:
             classes = profile(subject, iterations, path, lambda: forward(subject))
@@ -69,7 +69,7 @@ def trace(job: dict[str, Any]) -> dict[str, Any]:
         "outputs": {k: list(v.shape) for k, v in tensors.items()},
         "finite": finite,
     }
-    return write_meta(subject, gpu, files, profiled)
+    return write_meta(subject.model, subject.facts, gpu, files, profiled)
 
 
 def forward(subject: Subject, range_of: hooks.RangeOf = hooks.record_function) -> None:

@@ -1,7 +1,8 @@
 """Eager training: steps of data, forward, loss, backward and optimizer, timed and profiled.
 
-One batch is used again in every step. The optimizer is AdamW; `zero_grad` belongs to its phase.
-The loss depends on what the model is for, and the meta file says which it was:
+`latency` and `trace` train the model of a run on one batch, again in every step; `measure` is of
+any training. The optimizer is AdamW; `zero_grad` belongs to its phase. The loss of a run's model
+depends on what the model is for, and the meta file says which it was:
 
 * ``causal``: next-token cross entropy, for models whose class says CausalLM or LMHead
 * ``masked``: cross entropy of the 15 % of positions that were chosen, for MaskedLM
@@ -10,31 +11,38 @@ The loss depends on what the model is for, and the meta file says which it was:
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...core.errors import CheckFailed
-from ...core.files import replacing
 from ...core.stats import summarise
-from . import hooks
+from ...workloads.loop import Step, train
+from ...workloads.plugin import Plugin
+from ...workloads.training import Training
+from .latency import Latency
+from .plugins import Schedule
 from .setup import (
     Repeats,
     Subject,
     float_outputs,
     prepare,
-    profile,
     repeat,
-    warm_up,
     watched,
     write_latency,
     write_meta,
 )
+from .torch_profile import TorchProfile
 
-PHASES = ("data", "forward", "loss", "backward", "optimizer")
+if TYPE_CHECKING:
+    from ...engines.workers.nvml_sampler import Sampler
+
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
 WARMED = replace(DEFAULTS, settle=0.5)  # before a trace
 PROFILED = 6
@@ -78,152 +86,150 @@ def loss_of(kind: str, output: dict[str, torch.Tensor], labels: torch.Tensor | N
     )
 
 
-class Clock:
-    """Times at the borders of phases: the host's clock on the CPU, CUDA events on a GPU."""
-
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self._cuda = subject.device.type == "cuda"
-        self._marks: list[Any] = []
-
-    def mark(self) -> None:
-        """Note a border."""
-        if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._marks.append(event)
-        else:
-            self._marks.append(time.perf_counter_ns())
-
-    def spans(self) -> list[int]:
-        """Nanoseconds between the borders."""
-        pairs = list(zip(self._marks, self._marks[1:], strict=False))
-        if self._cuda:
-            torch.cuda.synchronize()
-            return [round(a.elapsed_time(b) * 1e6) for a, b in pairs]
-        return [b - a for a, b in pairs]
+def training_of(subject: Subject, options: dict[str, Any]) -> Training:
+    """The training of a run's model on its one batch. CheckFailed where it returns nothing to make
+    a loss of."""
+    batch = subject.batch()
+    training = Training(
+        subject.model,
+        torch.optim.AdamW(subject.model.parameters(), lr=float(options.get("learning_rate", 1e-5))),
+        iter(subject.batch, None),
+        lambda output, _batch: loss_of(kind, float_outputs(output), labels),
+        subject.device,
+        precision=subject.precision,
+    )
+    with torch.no_grad():
+        output = float_outputs(training.forward(batch))
+    if not output:
+        raise CheckFailed("the model returns no floating tensor, so it cannot be trained")
+    kind = loss_kind(subject.model, output, batch)
+    labels = None
+    if kind != "mean":
+        labels = labels_for(kind, batch["input_ids"], int(options.get("seed", 0)))
+    training.facts = {**subject.facts, "loss": kind}
+    return training
 
 
-class Trainer:
-    """The model with its optimizer and loss; `step` runs one training step.
+@dataclass
+class Measured:
+    """What `measure` found: steps with their latencies, plug-ins that ran, the losses of all."""
 
-    `range_of` makes the ranges of its phases."""
+    latency: dict[str, Any]
+    losses: list[float]
+    phases: list[str]
+    gpu: Sampler | None = None
 
-    def __init__(
-        self,
-        subject: Subject,
-        options: dict[str, Any],
-        range_of: hooks.RangeOf = hooks.record_function,
-    ) -> None:
-        self.subject = subject
-        self._range_of = range_of
-        self.optimizer = torch.optim.AdamW(
-            subject.model.parameters(), lr=float(options.get("learning_rate", 1e-5))
-        )
-        scaled = subject.precision == "fp16"
-        self.scaler = torch.amp.GradScaler(subject.device.type, enabled=scaled)
-        self.losses: list[torch.Tensor] = []
-        self.phase_ns: dict[str, list[int]] = {phase: [] for phase in PHASES}
-        batch = subject.batch()
-        with torch.no_grad(), subject.autocast():
-            output = float_outputs(subject.model(**batch))
-        if not output:
-            raise CheckFailed("the model returns no floating tensor, so it cannot be trained")
-        self.kind = loss_kind(subject.model, output, batch)
-        self.labels = None
-        if self.kind != "mean":
-            self.labels = labels_for(self.kind, batch["input_ids"], int(options.get("seed", 0)))
+    @property
+    def finite(self) -> bool:
+        """Whether every loss is a number."""
+        return all(math.isfinite(loss) for loss in self.losses)
 
-    def step(self, clock: Clock) -> None:
-        """One step; the clock is marked at the borders of `PHASES`."""
-        subject, range_of = self.subject, self._range_of
-        clock.mark()
-        with hooks.phase("data", range_of):
-            batch = subject.batch()
-        clock.mark()
-        with hooks.phase("forward", range_of), subject.autocast():
-            output = float_outputs(subject.model(**batch))
-        clock.mark()
-        with hooks.phase("loss", range_of):
-            loss = loss_of(self.kind, output, self.labels)
-            self.losses.append(loss.detach())
-        clock.mark()
-        with hooks.phase("backward", range_of):
-            self.scaler.scale(loss).backward()
-        clock.mark()
-        with hooks.phase("optimizer", range_of):
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            self.optimizer.zero_grad()
-        clock.mark()
 
-    def timed(self) -> int:
-        """One unprofiled step: its nanoseconds, and those of its phases in `phase_ns`."""
-        self.subject.synchronize()
-        started = time.perf_counter_ns()
-        clock = Clock(self.subject)
-        self.step(clock)
-        self.subject.synchronize()
-        total = time.perf_counter_ns() - started
-        for name, ns in zip(PHASES, clock.spans(), strict=True):
-            self.phase_ns[name].append(ns)
-        return total
+def measure(
+    training: Training,
+    plan: Repeats,
+    plugins: Mapping[str, Plugin],
+    look: Callable[[int, float], None] = lambda number, loss: None,
+) -> Measured:
+    """Train: as many steps as `plan` says, with the plug-ins that watch all of training, and then
+    on for each plug-in that needs steps of its own. `look` is given each step's number and loss."""
+    losses: list[float] = []
+
+    def seen(step: Step) -> None:
+        losses.append(float(step.loss))
+        look(step.number, losses[-1])
+
+    clock = Latency()
+    beside: dict[str, Plugin] = {n: p for n, p in plugins.items() if p.own_steps is None}
+    steps = train(training, sys.maxsize, [clock, *beside.values()])
+
+    def timed() -> int:
+        seen(next(steps))
+        return clock.steps_ns[-1]
+
+    with watched(training.device) as gpu:
+        found = repeat(timed, plan)
+    steps.close()
+    warmed = len(found["warmup_ns"])
+    phases = {name: ns[warmed:] for name, ns in clock.phases_ns.items()}
+    found |= {
+        "phases_ns": phases,
+        "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
+        **({"beside": sorted(beside)} if beside else {}),
+    }
+    for plugin in plugins.values():
+        if plugin.own_steps is not None:
+            until = len(losses) + plugin.own_steps
+            # Looking at a loss in between would be operators in the trace that are of no step.
+            for step in list(train(training, until, [plugin], len(losses))):
+                seen(step)
+    return Measured(found, losses, list(clock.phases_ns), gpu)
+
+
+def write_training(
+    training: Training,
+    measured: Measured,
+    files: Mapping[str, Path],
+    profiled: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write meta.json, `profiled` being what the profiler says of its trace; gives facts for the
+    manifest."""
+    optimizer = training.optimizer
+    said = {
+        "phases": measured.phases,
+        **profiled,
+        "losses": measured.losses if measured.finite else None,
+        "finite": measured.finite,
+        "optimizer": type(optimizer).__name__,
+        "optimizer_implementation": implementation(optimizer, training.device),
+        "optimizer_bytes": optimizer_bytes(training),
+        "gradients_scaled": training.scaler.is_enabled(),
+        "accumulate": training.accumulate,
+    }
+    return write_meta(training.model, training.facts, measured.gpu, files, said)
+
+
+def implementation(optimizer: torch.optim.Optimizer, device: torch.device) -> str:
+    """``fused``, ``foreach`` or ``for-loop``: what the optimizer was told, else what PyTorch
+    chooses on this device."""
+    told = optimizer.defaults
+    if told.get("fused"):
+        return "fused"
+    foreach = told.get("foreach")
+    return "foreach" if foreach or (foreach is None and device.type == "cuda") else "for-loop"
+
+
+def optimizer_bytes(training: Training) -> list[dict[str, Any]]:
+    """Bytes of parameters, their gradients and the optimizer's state, by the modules that own them;
+    of parameters that were updated."""
+    owners: dict[torch.Tensor, list[str]] = {}
+    for path, module in training.model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(parameter, []).append(path)
+    state, bytes_of = training.optimizer.state, Counter[tuple[str, ...]]()
+    for parameter, modules in owners.items():
+        held = state.get(parameter)
+        if held:
+            tensors = [v for v in held.values() if isinstance(v, torch.Tensor)]
+            bytes_of[tuple(modules)] += sum(t.nbytes for t in (parameter, parameter, *tensors))
+    return [{"modules": list(modules), "bytes": n} for modules, n in bytes_of.items()]
 
 
 def latency(job: dict[str, Any]) -> dict[str, Any]:
     """Measure steps without a profiler, to ``job["files"]["latency"]``; gives facts."""
-    subject = prepare(job, training=True)
-    trainer = Trainer(subject, job["options"])
-    with watched(subject) as gpu:
-        measured = repeat(trainer.timed, Repeats.of(job["options"], DEFAULTS))
-    warmed = len(measured["warmup_ns"])
-    phases = {name: ns[warmed:] for name, ns in trainer.phase_ns.items()}
-    measured |= {
-        "phases_ns": phases,
-        "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
-    }
-    return write_latency(subject, gpu, Path(job["files"]["latency"]), measured)
+    training = training_of(prepare(job, training=True), job["options"])
+    measured = measure(training, Repeats.of(job["options"], DEFAULTS), {})
+    path = Path(job["files"]["latency"])
+    return write_latency(training.facts, measured.gpu, path, measured.latency)
 
 
 def trace(job: dict[str, Any]) -> dict[str, Any]:
     """Warm up and profile steps, to the files of the trace and of how it was taken; gives facts."""
     options = job["options"]
-    subject = prepare(job, training=True)
+    training = training_of(prepare(job, training=True), options)
     files = {k: Path(v) for k, v in job["files"].items()}
-    trainer = Trainer(subject, options)
-    with watched(subject) as gpu:
-        warm_up(trainer.timed, Repeats.of(options, WARMED))
-    iterations = int(options.get("profiled", PROFILED))
-    with replacing(files["trace"]) as path:
-        classes, traced = _profiled(trainer, iterations, path)
-    losses = [float(x) for x in trainer.losses]
-    finite = all(x == x and abs(x) != float("inf") for x in losses)
-    profiled = {
-        "iterations": iterations,
-        "phases": list(PHASES),
-        "traced_phases_ns": traced,
-        "modules": classes,
-        "loss": trainer.kind,
-        "losses": losses if finite else None,
-        "finite": finite,
-        "optimizer": "AdamW",
-        "optimizer_implementation": "foreach" if subject.device.type == "cuda" else "for-loop",
-        "gradients_scaled": trainer.scaler.is_enabled(),
-    }
-    return write_meta(subject, gpu, files, profiled)
-
-
-def _profiled(
-    trainer: Trainer, iterations: int, path: Path
-) -> tuple[dict[str, str], dict[str, list[int]]]:
-    """Trace steps; gives classes of modules, and ns of each phase of each traced step."""
-    clocks: list[Clock] = []
-
-    def step() -> None:
-        clocks.append(Clock(trainer.subject))
-        trainer.step(clocks[-1])
-        trainer.subject.synchronize()
-
-    classes = profile(trainer.subject, iterations, path, step)
-    spans = [clock.spans() for clock in clocks[1:]]
-    return classes, {phase: [s[i] for s in spans] for i, phase in enumerate(PHASES)}
+    active = int(options.get("profiled", PROFILED))
+    torch_ = TorchProfile(files["trace"], Schedule(active=active))
+    plan = replace(Repeats.of(options, WARMED), least=0, most=0)
+    measured = measure(training, plan, {"torch": torch_})
+    return write_training(training, measured, files, torch_.facts())

@@ -8,19 +8,18 @@ backward's thread too. No other profiler runs here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import ToolMissing
 from .worker import answer
 
+if TYPE_CHECKING:
+    from .setup import Subject
+
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Run the job's iterations between profiler start and stop; gives facts."""
-    import torch
-
-    from . import hooks
     from .setup import prepare, ready
 
     if job["task"] == "ready":
@@ -29,45 +28,45 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     subject = prepare(job, training=job["task"] == "train")
     if subject.device.type != "cuda":
         raise ToolMissing("no CUDA device is usable from PyTorch", fix="nsys needs a GPU")
-    step, phases = _step(subject, options)
+    measured = _training if subject.training else _inference
+    facts = {k: v for k, v in subject.facts.items() if k != "machine"}
+    return {**facts, **measured(subject, options, job["mark"])}
+
+
+def _training(subject: Subject, options: dict[str, Any], mark: str) -> dict[str, Any]:
+    from ...workloads.loop import train
+    from .measure_training import training_of
+    from .nsys_steps import NsysSteps
+    from .plugins import Schedule
+
+    schedule = Schedule(warmup=int(options["warmup"]), active=int(options["traced"]))
+    plugin = NsysSteps(schedule, mark)
+    for _ in train(training_of(subject, options), plugin.own_steps, [plugin]):
+        pass
+    return plugin.facts()
+
+
+def _inference(subject: Subject, options: dict[str, Any], mark: str) -> dict[str, Any]:
+    """Inferences, each ended by waiting for the device."""
+    import torch
+
+    from . import hooks, measure_inference
+
     cuda = torch.cuda.cudart()
     with (
+        torch.inference_mode(),
         hooks.module_ranges(subject.model, hooks.nvtx) as classes,
         torch.autograd.profiler.emit_nvtx(),
     ):
         for _ in range(int(options["warmup"])):
-            step()
-        subject.synchronize()
+            measure_inference.forward(subject, hooks.nvtx)
         cuda.cudaProfilerStart()
-        torch.cuda.nvtx.mark(job["mark"])
+        torch.cuda.nvtx.mark(mark)
         for number in range(int(options["traced"])):
             with hooks.iteration(number, hooks.nvtx):
-                step()
+                measure_inference.forward(subject, hooks.nvtx)
         cuda.cudaProfilerStop()
-    facts = {k: v for k, v in subject.facts.items() if k != "machine"}
-    return {**facts, "phases": phases, "modules": classes}
-
-
-def _step(subject: Any, options: dict[str, Any]) -> tuple[Callable[[], None], list[str]]:
-    """One iteration, ended by waiting for the device, and the names of its phases."""
-    import torch
-
-    from . import hooks, measure_inference, measure_training
-
-    if subject.training:
-        trainer = measure_training.Trainer(subject, options, range_of=hooks.nvtx)
-
-        def train() -> None:
-            trainer.step(measure_training.Clock(subject))
-            subject.synchronize()
-
-        return train, list(measure_training.PHASES)
-
-    def infer() -> None:
-        with torch.inference_mode():
-            measure_inference.forward(subject, hooks.nvtx)
-
-    return infer, ["data", "inference"]
+    return {"phases": ["data", "inference"], "modules": classes}
 
 
 if __name__ == "__main__":

@@ -28,16 +28,16 @@ import numpy as np
 import torch
 
 from ...core import machine
-from ...core.errors import ToolMissing
 from ...core.files import write_json
 from ...core.series import in_order
 from ...engines.workers.cuda_driver import bus_id, driver_version
 from ...engines.workers.nvml_sampler import Sampler
 from ...export.models import ModelSpec, cast, load_spec
 from ...export.naming import ModuleTree
+from ...workloads.request import choose_device, set_up
+from ...workloads.training import LOW
 from . import hooks
 
-LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 # What a latency.json is of, as the capture's meta file has it.
 IDENTITY = ("precision", "training", "parameters", "batch", "sequence")
 
@@ -57,27 +57,10 @@ class Subject:
         """The inputs as new tensors on the device."""
         return {k: torch.tensor(v, device=self.device) for k, v in self.inputs.items()}
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Autocast for mixed precision training, nothing otherwise."""
-        if self.training and self.precision in LOW:
-            cast: AbstractContextManager[Any]
-            cast = torch.autocast(self.device.type, dtype=LOW[self.precision])
-            return cast
-        return contextlib.nullcontext()
-
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def choose_device(asked: str | None) -> torch.device:
-    """The device asked for, else CUDA where there is one, else the CPU."""
-    name = asked or ("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ToolMissing("no CUDA device is usable from PyTorch", fix="use device cpu")
-    return device
 
 
 _built: list[tuple[ModelSpec, torch.nn.Module]] = []
@@ -100,49 +83,57 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     """The model of the run as the exporter describes it, in the precision asked for."""
     precision = job["precision"]
     device = choose_device(job["options"].get("device"))
-    if job["options"].get("threads"):
-        torch.set_num_threads(int(job["options"]["threads"]))
     seed = int(job["options"].get("seed", 0))
-    torch.manual_seed(seed)
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    set_up(precision, seed, job["options"].get("threads"))
     spec = load_spec(Path(job["model"]))
     weights = precision if precision in LOW and not training else "fp32"
     model = cast(copy.deepcopy(built(spec)), weights)
     model.requires_grad_(training)
     model = model.to(device).train(training)
     subject = Subject(model, spec.inputs(), device, precision, training)
-    subject.facts = {**_facts(subject, seed), "machine": {"before": machine.state()}}
+    subject.facts = facts_of(subject, seed)
     return subject
 
 
-def _facts(subject: Subject, seed: int) -> dict[str, Any]:
-    """What bends an eager number: recorded beside it."""
-    model, config = subject.model, getattr(subject.model, "config", None)
-    dropouts = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
-    cuda = subject.device.type == "cuda"
+def facts_of(subject: Subject, seed: int) -> dict[str, Any]:
+    """`facts`, and what the inputs are."""
     shape = next(iter(subject.inputs.values())).shape
     return {
-        "precision": subject.precision,
-        "training": subject.training,
-        "train_mode": model.training,
-        "device": subject.device.type,
-        "gpu": torch.cuda.get_device_name(subject.device) if cuda else None,
-        "gradients": subject.training,
+        **facts(subject.model, subject.device, subject.precision, subject.training),
         "seed": seed,
+        "inputs": {k: [str(v.dtype), *v.shape] for k, v in subject.inputs.items()},
+        "batch": shape[0] if shape else None,
+        "sequence": shape[1] if len(shape) > 1 else None,
+    }
+
+
+def facts(
+    model: torch.nn.Module, device: torch.device, precision: str, training: bool
+) -> dict[str, Any]:
+    """What bends an eager number: recorded beside it."""
+    config = getattr(model, "config", None)
+    dropouts = {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
+    cuda = device.type == "cuda"
+    return {
+        "precision": precision,
+        "training": training,
+        "train_mode": model.training,
+        "device": device.type,
+        "gpu": torch.cuda.get_device_name(device) if cuda else None,
+        "gradients": training,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "tf32": bool(torch.backends.cuda.matmul.allow_tf32) if cuda else False,
         "weights": sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()}),
-        "autocast": subject.training and subject.precision in LOW,
+        "autocast": training and precision in LOW,
         "attention": getattr(config, "_attn_implementation", None),
         "model_class": type(model).__name__,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "dropout": sorted(dropouts) if subject.training else [],
-        "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
-        "inputs": {k: [str(v.dtype), *v.shape] for k, v in subject.inputs.items()},
-        "batch": shape[0] if shape else None,
-        "sequence": shape[1] if len(shape) > 1 else None,
+        "dropout": sorted(dropouts) if training else [],
+        "gradient_checkpointing": any(
+            getattr(m, "gradient_checkpointing", False) for m in model.modules()
+        ),
+        "machine": {"before": machine.state()},
     }
 
 
@@ -163,7 +154,8 @@ CONVINCING = 20
 @dataclass(frozen=True)
 class Repeats:
     """How often: until the interval is narrow, `most` or `seconds` is reached, never fewer
-    than `least` (six samples are the fewest with a 95 % interval of the median).
+    than `least` (six samples are the fewest with a 95 % interval of the median). Without a target,
+    however narrow it is.
 
     Before that, `warmup` times, and on for `settle` seconds: caches, lazy loading and clocks take
     wall time to settle, not a number of calls (trtexec warms up by time too). On an H100 the first
@@ -172,7 +164,7 @@ class Repeats:
     warmup: int
     least: int
     most: int
-    target: float
+    target: float | None
     seconds: float
     settle: float = 0.0
 
@@ -184,7 +176,7 @@ class Repeats:
             int(options.get("warmup", defaults.warmup)),
             int(many.get("min", defaults.least)),
             int(many.get("max", defaults.most)),
-            float(options.get("target", defaults.target)),
+            options.get("target", defaults.target),
             float(options.get("seconds", defaults.seconds)),
             float(options.get("settle", 0.0 if "warmup" in options else defaults.settle)),
         )
@@ -218,7 +210,8 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
         # A burst of load can make a few samples alike: with the fewest, time must have passed too.
         passed = time.perf_counter() - clock
         convincing = len(samples) >= CONVINCING or passed > plan.seconds / 2
-        if width is not None and width <= plan.target and convincing:
+        narrow = width is not None and plan.target is not None and width <= plan.target
+        if narrow and convincing:
             ended = "interval"
             break
         if passed > plan.seconds:
@@ -235,12 +228,20 @@ def repeat(step: Callable[[], int], plan: Repeats) -> dict[str, Any]:
     }
 
 
-def watched(subject: Subject) -> AbstractContextManager[Sampler | None]:
+def watched(device: torch.device) -> AbstractContextManager[Sampler | None]:
     """Sample the GPU's clocks, power and temperature while the block runs; None on the CPU."""
-    if subject.device.type != "cuda":
+    if device.type != "cuda":
         return contextlib.nullcontext()
     # Seldom: the sampler's thread shares the interpreter with the model.
-    return Sampler(bus_id(subject.device.index or 0), period=0.2)
+    return Sampler(bus_id(device.index or 0), period=0.2)
+
+
+def activities(device: torch.device) -> list[Any]:
+    """What torch.profiler traces on a device."""
+    from torch.profiler import ProfilerActivity
+
+    on_device = [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    return [ProfilerActivity.CPU, *on_device]
 
 
 def profile(
@@ -253,12 +254,8 @@ def profile(
     trace goes to `path` (``.json.gz``). Without shapes and stacks, which cost more than they are
     worth here.
     """
-    from torch.profiler import ProfilerActivity, schedule
     from torch.profiler import profile as profile_of_torch
-
-    activities = [ProfilerActivity.CPU]
-    if subject.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
+    from torch.profiler import schedule
 
     def save(profiler: Any) -> None:
         profiler.export_chrome_trace(str(path))
@@ -266,7 +263,7 @@ def profile(
     with (
         hooks.module_ranges(subject.model) as classes,
         profile_of_torch(
-            activities=activities,
+            activities=activities(subject.device),
             schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
             on_trace_ready=save,
             record_shapes=False,
@@ -280,15 +277,16 @@ def profile(
 
 
 def write_latency(
-    subject: Subject, gpu: Sampler | None, path: Path, measured: Mapping[str, Any]
+    known: Mapping[str, Any], gpu: Sampler | None, path: Path, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write latency.json of what was `measured`; gives facts for the manifest."""
+    """Write latency.json of what was `measured` (`known`: `facts` and more); gives facts for the
+    manifest."""
     summary = {} if gpu is None else gpu.summary()
     latency = {
         **measured,
         "schema_version": 1,
         "source": path.name,
-        **{k: subject.facts[k] for k in IDENTITY},
+        **{k: known[k] for k in IDENTITY},
         **({"facts": {"gpu": summary}} if summary else {}),
     }
     write_json(path, latency)
@@ -296,7 +294,11 @@ def write_latency(
 
 
 def write_meta(
-    subject: Subject, gpu: Sampler | None, files: Mapping[str, Path], profiled: Mapping[str, Any]
+    model: torch.nn.Module,
+    known: Mapping[str, Any],
+    gpu: Sampler | None,
+    files: Mapping[str, Path],
+    profiled: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write meta.json, which says how the trace was taken, with medians of what the GPU did just
     before; gives facts for the manifest."""
@@ -305,13 +307,13 @@ def write_meta(
     clocks = ("sm_mhz", "memory_mhz", "power_mw", "celsius")
     medians = {k: (summary.get(k) or {}).get("median") for k in clocks}
     meta = {
-        **subject.facts,
+        **known,
         "schema_version": 1,
         "trace": files["trace"].name,
         **profiled,
-        "aliases": ModuleTree.of(subject.model).aliases,
+        "aliases": ModuleTree.of(model).aliases,
         **({"cuda_driver": driver, **medians} if driver else {}),
-        "machine": {**subject.facts["machine"], "after": machine.state()},
+        "machine": {**known["machine"], "after": machine.state()},
     }
     write_json(files["meta"], meta)
-    return {"iterations": profiled["iterations"]}
+    return {"iterations": profiled.get("iterations")}

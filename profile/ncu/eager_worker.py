@@ -8,9 +8,10 @@ thread, so for backward's too. No other profiler runs here: ncu is the only user
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,32 +34,36 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     """Run the job's inference or step between profiler start and stop; gives facts."""
     import torch
 
-    from ..eager import hooks, measure_training
+    from ...workloads import loop
+    from ..eager import hooks, measure_inference
+    from ..eager.measure_training import training_of
     from ..eager.setup import prepare
 
-    training = job["task"] == "train"
-    subject = prepare(job, training=training)
+    subject = prepare(job, training=job["task"] == "train")
     options = job["options"]
-    trainer = measure_training.Trainer(subject, options, range_of=_everywhere) if training else None
-
-    def step() -> None:
-        if trainer is not None:
-            trainer.step(measure_training.Clock(subject))
-        else:
-            with torch.inference_mode():
-                with hooks.phase("data", _everywhere):
-                    batch = subject.batch()
-                with hooks.phase("inference", _everywhere):
-                    subject.model(**batch)
-        subject.synchronize()
-
-    for _ in range(int(options.get("warmup", 2))):
-        step()
+    ranges = hooks.Ranges(_everywhere, modules=hooks.nvtx, first=None)
+    warmup = int(options.get("warmup", 2))
     cuda = torch.cuda.cudart()
-    with hooks.module_ranges(subject.model, hooks.nvtx):
+    work: Callable[[], Any]
+    with contextlib.ExitStack() as stack:
+        if subject.training:
+            training = training_of(subject, options)
+            for _ in loop.train(training, warmup):
+                pass
+            ranges.open(training)
+            stack.callback(ranges.close)
+            work = functools.partial(loop.step, training, warmup, [ranges])
+        else:
+            stack.enter_context(torch.inference_mode())
+            for _ in range(warmup):
+                measure_inference.forward(subject, _everywhere)
+            stack.enter_context(hooks.module_ranges(subject.model, hooks.nvtx))
+            work = functools.partial(measure_inference.forward, subject, _everywhere)
+        subject.synchronize()
         cuda.cudaProfilerStart()
         begun = time.perf_counter_ns()
-        step()
+        work()
+        subject.synchronize()
         profiled = time.perf_counter_ns() - begun
         cuda.cudaProfilerStop()
     facts = {k: v for k, v in subject.facts.items() if k != "machine"}

@@ -287,3 +287,27 @@ def test_kernels_of_a_trace_without_module_ranges_are_unresolved_and_said() -> N
     assert {r["phase"] for r in kernels} == {"forward", "backward", "optimizer", "other"}
     assert {r["iteration"] for r in kernels} == {3, 4}
     assert sum(r["duration_ns"] for r in kernels) == found.facts["totals"]["kernel"]["duration_ns"]
+
+
+def test_a_compiled_graph_pays_for_its_forward_and_backward(tmp_path: Path) -> None:
+    linear = torch.compile(nn.functional.linear, backend="aot_eager")
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(128, 128))
+            self.outside = nn.Linear(128, 128)
+
+        def forward(self, x: Any) -> Any:
+            return self.outside(torch.relu(linear(x, self.weight)))
+
+    rows = eager(profiled(tmp_path / "t.json", Part(), torch.randn(4, 128)), {}).main.to_pylist()
+    for phase in ("forward", "backward"):
+        products = [
+            r for r in rows if r["phase"] == phase and r["name"] in ("aten::mm", "aten::addmm")
+        ]
+        owners = {r["modules"][0] for r in products}
+        assert len(owners) == 2, owners
+        assert {"outside"} < owners
+        assert any(owner.startswith("compiled graph ") for owner in owners)
+    assert "unresolved" not in {r["rule"] for r in rows}

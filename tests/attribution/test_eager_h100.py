@@ -163,6 +163,26 @@ def test_operations_that_outlast_the_hosts_phase_count_for_it() -> None:
     assert phases_on_device.step_on_device(windows, {0: 951}).residual_ns == 1
 
 
+def test_recomputation_inside_backward_has_a_window_of_its_own() -> None:
+    """Backward 110 to 300 with recomputation 150 to 200: a kernel each, and one of backward after.
+
+    The device runs 400 ns behind the host, so times alone would give all of them to the end."""
+    made = ops(
+        kernel("backward", 510, 100) | {"correlation": 1},
+        kernel("recompute", 620, 200) | {"correlation": 2},
+        kernel("backward", 820, 150) | {"correlation": 3},
+    )
+    phases = [
+        span("backward", 110, 140) | {"pieces": [(110, 150), (200, 300)]},
+        span("recompute", 150, 50) | {"pieces": [(150, 200)]},
+    ]
+    launched = {1: 120, 2: 160, 3: 250}
+    windows = phases_on_device.windows(made, phases, STEPS, launched)
+    assert windows["backward"][0] == phases_on_device.Window(610 + 150, 250, 0, 510, 0)
+    assert windows["recompute"][0] == phases_on_device.Window(210, 200, 0, 10, 0)
+    assert phases_on_device.step_on_device(windows, {0: 970}).residual_ns == 0
+
+
 def test_overlapping_kernels_are_busy_once() -> None:
     windows = phases_on_device.windows(
         ops(kernel("forward", 0, 100), kernel("forward", 50, 100)), PHASES[:1], STEPS

@@ -294,6 +294,6 @@ def test_a_worker_says_what_a_latency_is_of() -> None:
     model = torch.nn.Linear(8, 4)
     tokens = {"x": np.zeros((2, 8), np.float32)}
     subject = setup.Subject(model, tokens, torch.device("cpu"), "fp32", True)
-    subject.facts = setup._facts(subject, 0)
+    subject.facts = setup.facts_of(subject, 0)
     said = {"precision": "fp32", "training": True, "parameters": 36, "batch": 2, "sequence": 8}
     assert {k: subject.facts[k] for k in setup.IDENTITY} == said

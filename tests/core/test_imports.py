@@ -21,7 +21,7 @@ FLOORS = (
     {"costs", "counters"},
     {"checks", "roofline"},
     {"captures", "comparison", "metrics"},
-    {"report", "timeline", "pipeline"},
+    {"report", "timeline", "graph", "pipeline"},
     {"commands"},
 )
 

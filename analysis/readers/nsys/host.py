@@ -49,11 +49,12 @@ class HostCalls:
 @dataclass(frozen=True)
 class Host:
     """The calls by kind (a key of `TABLES`); in `missing` why a kind is missing; in
-    `diagnostics` the warnings of nsys itself."""
+    `diagnostics` the warnings of nsys itself; `tool`: what recorded them."""
 
     calls: dict[str, HostCalls]
     missing: dict[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
+    tool: str = "nsys"
 
 
 def read(path: Path) -> Host:

@@ -135,7 +135,7 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     kinds = np.where(device, kind - min(DEVICE_KINDS) + 1, 0)
     distributed = events.head.get("distributedInfo")
     rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    thread = np.array([_number(p) for p in events.places], dtype=np.int64)
+    thread = np.array([number(p) for p in events.places], dtype=np.int64)
     stream = np.where(
         events.stream[rows] != UNKNOWN, events.stream[rows], thread[events.thread[rows]]
     )
@@ -163,7 +163,7 @@ def columns(events: Events, nesting: Nesting, launch: Ints, rows: Ints) -> dict[
     }
 
 
-def _number(place: Any) -> int:
+def number(place: Any) -> int:
     """A process or thread as number; many traces have texts like "stream 7"."""
     if isinstance(place, str):
         digits = re.search(r"\d+$", place)

@@ -32,6 +32,9 @@ if (tree) {
   let current = "m0";
   let items = [];
 
+  // What is known of modules beside their times: memory, changes, the optimizer's share.
+  const columns = () => (panels[panel].columns || []);
+  const moreOf = (i, k) => (modules[i].more || [])[k] || null;
   const sideShown = (side) => side === null || side === undefined || shown.has(side);
   const moduleItem = (i, level, trail) => ({ key: `m${i}`, type: "module", i, level, hit: trail || (matched !== null && matched.has(i)) });
   function inner(item) {
@@ -47,7 +50,8 @@ if (tree) {
     let list = (children.get(item.i) || []).map((i) => moduleItem(i, level, item.hit));
     if (matched !== null && !item.hit) list = list.filter((c) => matched.has(c.i) || within.has(c.i));
     if (sort !== null) {
-      const value = sort.side === "name" ? (c) => modules[c.i].name : (c) => whole(modules[c.i].costs[sort.side]);
+      const more = (c) => (moreOf(c.i, sort.column) || [null])[0];
+      const value = sort.side === "name" ? (c) => modules[c.i].name : sort.side === "more" ? more : (c) => whole(modules[c.i].costs[sort.side]);
       list.sort((a, b) => compare(value(a), value(b), sort.direction));
     }
     let own = m.layers.filter((i) => sideShown(layers[i].side)).map((i) => ({ key: `${item.key}/l${i}`, type: "layer", i, level, base }));
@@ -96,7 +100,7 @@ if (tree) {
     });
     const twist = item.more ? el("span", { class: "twist", "aria-hidden": "true" }, "▶") : null;
     // A node has no time of its own: its name may use the whole line.
-    const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + 1 : null;
+    const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + columns().length + 1 : null;
     tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item, needle))));
     for (const side of span ? [] : ordered()) {
       if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side], sides[side].wrong, (modules[item.i].errors || [])[side]));
@@ -104,6 +108,10 @@ if (tree) {
         const r = layers[item.i];
         tr.append(costCell([r.time[0], r.time[1], r.time[2], 0, r.share], r.counters, sides[side].wrong));
       } else tr.append(el("td", { class: "cost", role: "gridcell" }));
+    }
+    for (const k of span ? [] : columns()) {
+      const known = item.type === "module" ? moreOf(item.i, k) : null;
+      tr.append(el("td", { class: "cost", role: "gridcell" }, item.type === "module" ? el("span", { class: known ? "num" : "num unknown" }, known ? known[1] : "–") : ""));
     }
     return tr;
   }
@@ -127,11 +135,27 @@ if (tree) {
     drawn = next;
     if (every.length > limit) {
       const more = el("button", { type: "button", on: { click: () => { limit += PAGE; draw(false); } } }, `Show ${Math.min(PAGE, every.length - limit)} more of ${every.length} rows`);
-      body.append(el("tr", { role: "row", class: "more" }, el("td", { role: "gridcell", colspan: shown.size + 1 }, more)));
+      body.append(el("tr", { role: "row", class: "more" }, el("td", { role: "gridcell", colspan: shown.size + columns().length + 1 }, more)));
     }
-    if (!items.length) body.append(el("tr", { role: "row" }, el("td", { role: "gridcell", colspan: shown.size + 1, class: "muted" }, "No module matches.")));
+    if (!items.length) body.append(el("tr", { role: "row" }, el("td", { role: "gridcell", colspan: shown.size + columns().length + 1, class: "muted" }, "No module matches.")));
     tree.tBodies[0].replaceChildren(body);
     if (focus) focusRow(current);
+  }
+  // "#module:transformer.h.0": open what is around it, and go there.
+  function goTo(hash) {
+    if (!hash.startsWith("#module:")) return;
+    let path;
+    try { path = decodeURIComponent(hash.slice("#module:".length)); } catch { return; }
+    const at = modules.findIndex((m) => m.kind === "module" && m.path === path);
+    if (at < 0) return;
+    if (needle) { $("tree-filter").value = ""; $("tree-filter").dispatchEvent(new Event("input")); }
+    for (let up = modules[at].parent; up !== null; up = modules[up].parent) open.add(`m${up}`);
+    current = `m${at}`;
+    const place = flatten().findIndex((item) => item.key === current);
+    limit = Math.max(limit, Math.ceil((place + 1) / PAGE) * PAGE);
+    draw(true);
+    const row = rowOf(current);
+    if (row) row.scrollIntoView({ block: "center" });
   }
   const rowOf = (key) => [...tree.tBodies[0].rows].find((r) => r.dataset.key === key);
   function focusRow(key) {
@@ -154,9 +178,16 @@ if (tree) {
       tr.append(th);
     };
     add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
-    for (const i of ordered()) add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].wrong ? [el("span", { class: "isbad", title: sides[i].wrong }, "✗"), " "] : []), ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
+    const addSide = (i) => add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].wrong ? [el("span", { class: "isbad", title: sides[i].wrong }, "✗"), " "] : []), ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
+    for (const i of ordered()) addSide(i);
+    for (const k of columns()) {
+      const th = el("th", { scope: "col", role: "columnheader", class: "right", title: data.columns[k].note }, data.columns[k].title);
+      sorter(th, "descending", (direction) => { sort = direction === null ? null : { side: "more", column: k, direction }; draw(false); });
+      if (sort !== null && sort.side === "more" && sort.column === k) th.setAttribute("aria-sort", sort.direction < 0 ? "descending" : "ascending");
+      tr.append(th);
+    }
     tree.tHead.replaceChildren(tr);
-    tree.style.setProperty("--sides", shown.size);
+    tree.style.setProperty("--sides", shown.size + columns().length);
   }
 
   tree.setAttribute("role", "treegrid");
@@ -230,10 +261,12 @@ if (tree) {
   follow.push(() => {
     showPanel();
     boxes.forEach((box, i) => { box.checked = shown.has(i); });
-    if (sort !== null && sort.side !== "name" && !shown.has(sort.side)) sort = null;
+    if (sort !== null && (sort.side === "more" ? !columns().includes(sort.column) : sort.side !== "name" && !shown.has(sort.side))) sort = null;
     head();
     draw(false);
   });
   head();
   draw(false);
+  goTo(window.location.hash);
+  window.addEventListener("hashchange", () => goTo(window.location.hash));
 }

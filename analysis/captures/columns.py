@@ -1,0 +1,55 @@
+"""What a run knows of its modules beside their times: memory, changes, the optimizer's share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from ...core import documents
+from ...core.capture_names import CaptureName
+from ...core.files import listing
+from ...core.run import Run
+from ...core.tables import SCHEMAS, read_parquet
+from ..costs import columns as columns_
+from ..costs.measured import MeasuredSide
+from ..model.comparison import Column
+from ..rundir.problems import Problems
+
+
+def of_run(
+    run: Run,
+    sides: Sequence[MeasuredSide],
+    exported: documents.Model | None,
+    problems: Problems,
+) -> list[Column]:
+    """The columns that the run has something for; a table that cannot be used is a problem."""
+    modules = () if exported is None else exported.modules
+    parameters = {m.path: m.parameters for m in modules if m.parameters is not None}
+    found: list[Column | None] = [columns_.optimizer(s, parameters) for s in sides]
+    with problems.without("memory of modules"):
+        for precision, table in tables(run, "memory"):
+            found.append(columns_.memory(precision, columns_.peak(table)))
+    with problems.without("changes of parameters"):
+        for precision, table in tables(run, "parameters"):
+            found.append(columns_.hotness(precision, table))
+    return columns_.present(found)
+
+
+def tables(run: Run, name: str) -> Iterator[tuple[str | None, pa.Table]]:
+    """Each table of this name in the run, with the precision that it is of: captures of one
+    process or of the first rank, else the run's table."""
+    captured = [
+        (own.precision, path)
+        for path in listing(run.file("captures"))
+        if (own := CaptureName.parse(path)) is not None
+        and own.suffix == f".{name}.parquet"
+        and own.rank in (None, 0)
+    ]
+    made = run.file("tables", f"{name}.parquet")
+    paths: list[tuple[str | None, Path]] = [*captured]
+    if not captured and made.exists():
+        paths = [(None, made)]
+    for precision, path in paths:
+        yield precision, read_parquet(path, name if name in SCHEMAS else None)

@@ -1,0 +1,86 @@
+"""How long steps and their phases take, with nothing else watching."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...workloads.plugin import Plugin
+
+if TYPE_CHECKING:
+    from ...workloads.training import Training
+
+
+class Latency(Plugin):
+    """Nanoseconds of each step and of its phases.
+
+    A step is timed by the host's clock, from an idle device to an idle device. A phase is timed by
+    the host's clock on the CPU and by CUDA events on a GPU, where it ends when its work has; of
+    several micro-batches it is the sum. A phase inside another one (recompute, in backward) counts
+    once, as the inner one. `phases_ns`: a number for each step, 0 where a step had none of it.
+    """
+
+    def __init__(self) -> None:
+        self.steps_ns: list[int] = []
+        self.phases_ns: dict[str, list[int]] = {}
+        self._marks: list[tuple[str, Any, Any]] = []
+        self._around: list[str] = []
+        self._inside: list[tuple[str, int]] = []
+
+    def open(self, training: Training) -> None:
+        """Note the device."""
+        self._wait, self._cuda = training.synchronize, training.device.type == "cuda"
+
+    @contextlib.contextmanager
+    def _step(self) -> Iterator[None]:
+        self._marks.clear()
+        self._inside.clear()
+        self._wait()
+        started = time.perf_counter_ns()
+        yield
+        self._wait()
+        self.steps_ns.append(time.perf_counter_ns() - started)
+        spent: dict[str, int] = {}
+        for name, begin, end in self._marks:
+            spent[name] = spent.get(name, 0) + self._between(begin, end)
+        for outer, at in self._inside:
+            spent[outer] -= self._between(*self._marks[at][1:])
+        for name in [*self.phases_ns, *spent]:
+            of_phase = self.phases_ns.setdefault(name, [0] * (len(self.steps_ns) - 1))
+            if len(of_phase) < len(self.steps_ns):
+                of_phase.append(spent.get(name, 0))
+
+    def step(self, number: int) -> AbstractContextManager[None]:
+        """Time one step."""
+        return self._step()
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        begin = self._mark()
+        self._around.append(name)
+        try:
+            yield
+        finally:
+            self._around.pop()
+            if self._around:
+                self._inside.append((self._around[-1], len(self._marks)))
+            self._marks.append((name, begin, self._mark()))
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Time one phase."""
+        return self._phase(name)
+
+    def _mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter_ns()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, begin: Any, end: Any) -> int:
+        return int(round(begin.elapsed_time(end) * 1e6) if self._cuda else end - begin)

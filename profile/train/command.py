@@ -1,0 +1,144 @@
+"""`layerline train`: train a model on text, and profile it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.cli.options import FilePath, Finite, listed
+from ...core.cli.progress import log
+from ...core.errors import InputError, ToolMissing
+from ...core.run import Run, Step, code_hash, open_run
+from ...export import overrides
+from ...export.models import folder_files, onnx_precision
+from ...workloads.request import WORKLOADS, Request
+from ...workloads.text import files_of, tokenizer_file
+from .. import nsys, steps
+from ..eager import plugins, process
+from .process import Plan, capture, outputs
+
+_KINDS = ", ".join(plugins.PLUGINS)
+
+
+@click.command()
+@click.argument("workload", metavar=f"{{{'|'.join(WORKLOADS)}}}")
+@click.option("--run", "run_path", type=FilePath(), required=True, metavar="DIR")
+@click.option("--model", help="A size of the workload's (tiny, …) or a Hugging Face folder.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    default=("fp32",),
+    show_default=True,
+    help="fp32, tf32, fp16, bf16 (these two by autocast); again or with commas for several.",
+)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--seq", type=click.IntRange(min=2), default=128, show_default=True)
+@click.option(
+    "--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Micro-batches of a step.",
+)  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=Plan.steps, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--learning-rate", type=Finite(min=0), default=Request.learning_rate, show_default=True
+)
+@click.option("--checkpoint", is_flag=True, help="Recompute each block in backward.")
+@click.option("--compile", is_flag=True, help="torch.compile: costs by graph, not by module.")
+@click.option("--fused", is_flag=True, help="AdamW in one kernel.")
+@click.option("--deterministic", is_flag=True, help="The same bits each time, on a GPU too.")
+@click.option("--text", type=FilePath(exists=True), help="A file or folder of text.")
+@click.option("--tokenizer", type=FilePath(exists=True), help="A folder with a tokenizer.json.")
+@click.option("--device", help="cpu, cuda, cuda:1, …  [default: a GPU where there is one]")
+@click.option(
+    "--profile",
+    "profile",
+    multiple=True,
+    default=("torch,operators",),
+    show_default=True,
+    help=f"What watches it: {_KINDS}.",
+)
+@click.option(
+    "--schedule",
+    metavar="WAIT,WARMUP,ACTIVE[,REPEAT]",
+    default="0,1,6,1",
+    show_default=True,
+    help="Which steps torch and nsys capture, counted after --steps.",
+)
+@click.option("--stacks", is_flag=True, help="Lines of Python of every operator (operators).")
+@click.option("--tensorboard", type=FilePath(), metavar="DIR", help="Traces for TensorBoard, too.")
+@click.option("--force", is_flag=True, help="Train again what is still valid.")
+def train(
+    run_path: Path,
+    precisions: tuple[str, ...],
+    settings: tuple[str, ...],
+    profile: tuple[str, ...],
+    steps: int,
+    schedule: str,
+    stacks: bool,
+    tensorboard: Path | None,
+    force: bool,
+    **asked: Any,
+) -> None:
+    """Train a model on text and measure its steps: WORKLOAD is gpt2 (causal) or bert (masked).
+
+    The text is --text, or what comes with PyTorch; without a tokenizer a byte-level one is trained.
+    Steps are timed alone first, then captured. Leaves RUN/captures/train.PRECISION.*, which
+    `layerline report` reads.
+    """
+    names = listed(profile)
+    plugins.check(names)
+    plugins.Schedule.parse(schedule)
+    options = {
+        "schedule": schedule,
+        "stacks": stacks,
+        "tensorboard": None if tensorboard is None else str(tensorboard.resolve()),
+    }
+    run = open_run(run_path, create=True)
+    asked |= {k: str(asked[k].resolve()) for k in ("text", "tokenizer") if asked[k]}
+    asked |= {"cache": str(run.file("text").resolve()), "settings": overrides.split(settings)}
+    plan = Plan(steps=steps, profile=names, options=options)
+    for precision in listed(precisions):
+        onnx_precision(precision)
+        _perform(run, Request(precision=precision, **asked), plan, force)
+
+
+def _perform(run: Run, request: Request, plan: Plan, force: bool) -> None:
+    if request.workload not in WORKLOADS:
+        raise InputError(
+            f"unknown workload {request.workload}", fix=f"choose from {', '.join(WORKLOADS)}"
+        )
+    why = process.why_not(request.precision, {"device": request.device})
+    if why:
+        raise ToolMissing(
+            f"training in {request.precision} is not run on this machine: {why}",
+            fix="use fp32, bf16 or a GPU",
+        )
+    if "nsys" in plan.profile:
+        nsys.command()
+    given = {**request.as_dict(), **plan.job(request, Path()), "code": code_hash("workloads")}
+    name = f"profile/train.{request.precision}"
+    step = Step(run, name, given, _inputs(request), outputs(run, request.precision, plan.profile))
+    if force:
+        run.manifest_path(name).unlink(missing_ok=True)
+    steps.perform(step, partial(_trained, run, request, plan))
+
+
+def _inputs(request: Request) -> list[Path]:
+    """The files that decide what is trained."""
+    text, tokenizer = request.path("text"), request.path("tokenizer")
+    found = [] if text is None else files_of(text)
+    found += [] if tokenizer is None else [tokenizer_file(tokenizer)]
+    model = Path(request.model or "")
+    return found + (folder_files(model) if request.model and model.is_dir() else [])
+
+
+def _trained(run: Run, request: Request, plan: Plan) -> dict[str, Any]:
+    facts = capture(run, request, plan)
+    losses = facts["losses"]
+    log(f"{request.workload} {request.precision}: loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    return facts

@@ -1,0 +1,71 @@
+"""The worker of `layerline train`: builds the training, and runs it under its plug-ins.
+
+``python -m layerline.profile.train.worker JOB.json``, in a worker's protocol. The job::
+
+    {"request": workloads.request.Request, "profile": ["torch", …], "folder": "RUN/captures",
+     "steps": 30, "warmup": 3, "options": {"schedule": "0,1,6,1", …}}
+
+Which rank of how many this is: RANK, WORLD_SIZE and LOCAL_RANK of the environment, as torchrun sets
+them. Without steps nothing is measured, and the plug-ins alone run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...core.capture_names import CaptureName
+from ...workloads.request import Request
+from ..eager.worker import answer
+
+
+def request_of(job: dict[str, Any]) -> Request:
+    """What the job asks for, for this rank."""
+    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    return Request(**{**job["request"], "rank": rank, "ranks": ranks, "local": local})
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Train as the job says; gives facts."""
+    from ...workloads import failures
+
+    request = request_of(job)
+    with failures.explained(request):
+        return _run(request, job)
+
+
+def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
+    from ...workloads.failures import check
+    from ..eager import plugins
+    from ..eager.measure_training import measure, write_training
+    from ..eager.setup import Repeats, facts, write_latency
+
+    rank = request.rank if request.ranks > 1 else None
+    name = CaptureName("train", request.precision, rank=rank)
+    context = plugins.Context(Path(job["folder"]), name, job["options"])
+    training = request.build()
+    about = facts(training.model, training.device, request.precision, training=True)
+    training.facts = {**about, **training.facts, "rank": request.rank, "ranks": request.ranks}
+    made = plugins.make(job["profile"], context)
+    steps = int(job["steps"])
+    plan = Repeats(int(job["warmup"]) if steps else 0, steps, steps, target=None, seconds=math.inf)
+    measured = measure(training, plan, made, look=check)
+    files = {k: context.path(s) for k, s in FILES.items()}
+    said: dict[str, Any] = {}
+    for plugin in made.values():
+        said |= plugin.facts()
+    if not steps:
+        return {**{k: v for k, v in training.facts.items() if k != "machine"}, **said}
+    summary = write_latency(training.facts, measured.gpu, files["latency"], measured.latency)
+    write_training(training, measured, files, said)
+    return {**summary, "losses": measured.losses}
+
+
+FILES = {"trace": ".trace.json.gz", "latency": ".latency.json", "meta": ".meta.json"}
+
+if __name__ == "__main__":
+    sys.exit(answer(Path(sys.argv[1]), run))

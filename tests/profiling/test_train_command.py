@@ -1,0 +1,190 @@
+"""`layerline train` as a user runs it: through the command and its worker, on the CPU."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from layerline.analysis.attribution.eager import eager  # noqa: E402
+from layerline.analysis.commands.report import report  # noqa: E402
+from layerline.core.errors import InputError  # noqa: E402
+from layerline.core.files import read_json  # noqa: E402
+from layerline.profile.eager import latency  # noqa: E402
+from layerline.profile.eager.plugins import Schedule  # noqa: E402
+from layerline.profile.eager.torch_profile import TorchProfile  # noqa: E402
+from layerline.profile.train.command import train as command  # noqa: E402
+from layerline.workloads.loop import train  # noqa: E402
+from layerline.workloads.request import Request  # noqa: E402
+
+SMALL = ["--model", "tiny", "--batch", "2", "--seq", "16", "--device", "cpu"]
+
+
+def invoke(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of checkpointed training with two micro-batches a step, and its report."""
+    path = tmp_path_factory.mktemp("train") / "run"
+    more = ["--checkpoint", "--accumulate", "2", "--steps", "6", "--schedule", "1,1,2,2"]
+    tensorboard = ["--tensorboard", path.parent / "board"]
+    result = invoke("gpt2", "--run", path, *SMALL, *more, *tensorboard)
+    assert result.exit_code == 0, result.exception
+    assert CliRunner().invoke(report, ["--run", str(path)]).exit_code == 0
+    return path
+
+
+def ops(run: Path) -> Any:
+    captures = run / "captures"
+    meta = read_json(captures / "train.fp32.meta.json")
+    return eager(captures / "train.fp32.trace.json.gz", meta)
+
+
+@pytest.mark.slow
+def test_a_page_is_made_of_training_alone(run: Path) -> None:
+    page = (run / "report" / "index.html").read_text()
+    assert "transformer.h.1.mlp" in page
+    summary = read_json(run / "report" / "summary.json")
+    assert "optimizer" in json.dumps(summary["eager"])
+    assert not summary.get("unusable")
+
+
+@pytest.mark.slow
+def test_latency_has_a_number_of_each_phase_for_each_step(run: Path) -> None:
+    found = read_json(run / "captures" / "train.fp32.latency.json")
+    assert len(found["latency_ns"]) == 6
+    phases = ("data", "forward", "loss", "backward", "recompute", "optimizer")
+    assert set(found["phases_ns"]) == set(phases)
+    assert {len(ns) for ns in found["phases_ns"].values()} == {6}
+    for at, step in enumerate(found["latency_ns"]):
+        assert sum(ns[at] for ns in found["phases_ns"].values()) <= step
+
+
+@pytest.mark.slow
+def test_recomputation_is_a_phase_inside_backward_and_counts_once(run: Path) -> None:
+    found = ops(run)
+    rows = found.main.to_pylist()
+    assert "unresolved" not in {r["rule"] for r in rows}
+    for number in range(2):
+        marked = [p for p in found.facts["phases"] if p["iteration"] == number]
+        names = [p["phase"] for p in marked]
+        assert names.count("recompute") == 4  # two blocks, two micro-batches
+        assert names.count("forward") == names.count("backward") == 2
+        for phase in set(names):
+            wall = sum(p["duration_ns"] for p in marked if p["phase"] == phase)
+            mine = [r for r in rows if (r["iteration"], r["phase"]) == (number, phase)]
+            assert sum(r["self_ns"] for r in mine) == pytest.approx(wall, rel=1e-3, abs=2000)
+        [step] = [s for s in found.facts["steps"] if s["iteration"] == number]
+        assert sum(p["duration_ns"] for p in marked) <= step["duration_ns"]
+    again = {r["modules"][0] for r in rows if r["phase"] == "recompute" and r["modules"]}
+    assert {"transformer.h.0.ln_1", "transformer.h.1.mlp.c_fc"} <= again
+
+
+@pytest.mark.slow
+def test_operators_have_shapes_and_flop(run: Path) -> None:
+    found = read_json(run / "captures" / "train.fp32.operators.json")["operators"]
+    # c_fc of both blocks, two micro-batches, forward and recomputation: (2·16) × 64 × 256
+    products = [o for o in found if o["shapes"][:3] == [[256], [32, 64], [64, 256]]]
+    assert sum(o["calls"] for o in products if o["name"] == "aten::addmm") == 8
+    [row] = [o for o in products if o["name"] == "aten::addmm"]
+    assert row["flop"] == 8 * 2 * 32 * 64 * 256
+    assert any(o["cpu_bytes"] for o in found)
+
+
+@pytest.mark.slow
+def test_tensorboard_gets_each_cycle(run: Path) -> None:
+    traces = sorted((run.parent / "board").iterdir())
+    assert [t.name for t in traces] == [f"train.fp32.{n}.pt.trace.json.gz" for n in (1, 2)]
+    for trace in traces:
+        events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+        names = {e.get("name") for e in events}
+        assert {"layerline/iteration/0", "layerline/iteration/1"} <= names
+        assert "layerline/iteration/2" not in names
+
+
+@pytest.mark.slow
+def test_what_is_valid_is_not_trained_again(run: Path) -> None:
+    trace = run / "captures" / "train.fp32.trace.json.gz"
+    made = trace.stat().st_mtime_ns
+    more = ["--checkpoint", "--accumulate", "2", "--steps", "6", "--schedule", "1,1,2,2"]
+    invoke("gpt2", "--run", run, *SMALL, *more, "--tensorboard", run.parent / "board")
+    assert trace.stat().st_mtime_ns == made
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_ends_with_two_and_names_the_module(tmp_path: Path) -> None:
+    result = invoke("gpt2", "--run", tmp_path / "run", *SMALL, "--learning-rate", "1e9")
+    assert isinstance(result.exception, InputError)
+    assert "the loss of step 1 is nan: transformer." in result.exception.line()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gpt3"], "unknown workload gpt3"),
+        (["gpt2", "--profile", "magic"], "nothing to profile is called magic"),
+        (["gpt2", "--schedule", "1,2"], "'1,2' is no schedule"),
+        (["gpt2", "--schedule", "0,0,3"], "no warm-up"),
+        (["gpt2", "--precision", "fp8"], "unknown precision fp8"),
+        (["gpt2", "--text", "{folder}"], "no file here is .txt"),
+        (["gpt2", "--tokenizer", "{folder}"], "there is no tokenizer.json"),
+    ],
+)
+def test_misuse_is_told_before_anything_runs(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    given = [a.format(folder=tmp_path / "empty") for a in arguments]
+    result = invoke(*given, "--run", tmp_path / "run", *SMALL)
+    assert isinstance(result.exception, InputError)
+    assert message in result.exception.line()
+
+
+def test_a_schedule_says_which_steps_are_captured() -> None:
+    schedule = Schedule.parse("2,1,3,2")
+    assert schedule.steps == 12
+    places = [schedule.place(n) for n in range(12)]
+    assert places == [-3, -2, -1, 0, 1, 2] * 2
+
+
+def request(cache: Path) -> Request:
+    return Request("gpt2", str(cache), model="tiny", batch=1, seq=8, device="cpu", threads=1)
+
+
+def test_a_profile_that_is_cut_short_leaves_no_trace_and_no_hook(tmp_path: Path) -> None:
+    training = request(tmp_path).build()
+    plugin = TorchProfile(tmp_path / "captures" / "t.trace.json.gz", Schedule())
+    list(train(training, 3, [plugin]))
+    assert not (tmp_path / "captures").exists()
+    assert not any(m._forward_hooks for m in training.model.modules())
+
+
+def test_a_phase_inside_another_is_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(step=10)
+    monkeypatch.setattr(latency.time, "perf_counter_ns", lambda: next(ticks))
+    clock = latency.Latency()
+    clock.open(_Idle())  # type: ignore[arg-type]
+    with clock.step(0), clock.phase("backward"), clock.phase("recompute"):
+        pass
+    with clock.step(1), clock.phase("forward"):
+        pass
+    # Each border is 10 after the one before it: recompute 20 to 30, in backward 10 to 40.
+    assert clock.phases_ns == {"recompute": [10, 0], "backward": [20, 0], "forward": [0, 10]}
+    assert clock.steps_ns == [50, 30]
+
+
+class _Idle:
+    device = torch.device("cpu")
+
+    def synchronize(self) -> None:
+        """Nothing runs."""

@@ -1,0 +1,107 @@
+"""What a training run is asked for, and the switches that it sets: without torch until it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import InputError, ToolMissing
+
+if TYPE_CHECKING:
+    import torch
+
+    from .training import Training
+
+# Workload: the module and the function that makes its `Training` of a `Request`.
+WORKLOADS = {
+    "gpt2": "layerline.workloads.language:causal",
+    "bert": "layerline.workloads.language:masked",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One training run. Paths are text, so that it can be JSON.
+
+    `batch` and `seq`: of a micro-batch, of which `accumulate` make a step. `cache`: a folder for
+    tokens. `checkpoint`: recompute each block in backward. `fused`: the optimizer's one kernel.
+    `threads`: of the CPU. `rank` of `ranks`, `local` of those on this machine.
+    """
+
+    workload: str
+    cache: str
+    model: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    precision: str = "fp32"
+    batch: int = 1
+    seq: int = 128
+    accumulate: int = 1
+    seed: int = 0
+    learning_rate: float = 3e-4
+    checkpoint: bool = False
+    compile: bool = False
+    deterministic: bool = False
+    fused: bool = False
+    text: str | None = None
+    tokenizer: str | None = None
+    device: str | None = None
+    threads: int | None = None
+    rank: int = 0
+    ranks: int = 1
+    local: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def path(self, name: str) -> Path | None:
+        """`text` or `tokenizer` as a path."""
+        value = getattr(self, name)
+        return None if value is None else Path(value)
+
+    def build(self) -> Training:
+        """The `Training`, with its switches set. InputError for what cannot be trained."""
+        import importlib
+
+        if self.workload not in WORKLOADS:
+            raise InputError(
+                f"unknown workload {self.workload}", fix=f"choose from {', '.join(WORKLOADS)}"
+            )
+        module, name = WORKLOADS[self.workload].split(":")
+        training: Training = getattr(importlib.import_module(module), name)(self)
+        return training
+
+
+def choose_device(asked: str | None, local: int = 0) -> torch.device:
+    """The device asked for, else CUDA where there is one, else the CPU. On a GPU the one of this
+    rank, which becomes the current one."""
+    import torch
+
+    name = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise ToolMissing("no CUDA device is usable from PyTorch", fix="use device cpu")
+    if device.index is None:
+        device = torch.device("cuda", local % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def set_up(precision: str, seed: int, threads: int | None = None, exact: bool = False) -> None:
+    """Seed every generator and set the switches of a precision. `exact`: only kernels that give
+    the same bits each time, where PyTorch has them."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    if exact:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.manual_seed(seed)
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
