@@ -50,10 +50,10 @@ def recomputing(
     return lambda: (contextlib.nullcontext(), _Recompute(training))
 
 
-def checkpoint_blocks(training: Training) -> list[str]:
-    """Let every block of the model be recomputed in backward; gives their paths. InputError where
-    the model has no blocks."""
-    found = blocks(training.model)
+def checkpoint_blocks(training: Training, every: int = 1) -> list[str]:
+    """Let the first of each `every` blocks of the model be recomputed in backward; gives their
+    paths. InputError where the model has no blocks."""
+    found = blocks(training.model)[::every]
     if not found:
         raise InputError(
             f"{type(training.model).__name__} has no list of blocks to checkpoint",

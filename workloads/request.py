@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 WORKLOADS = {
     "gpt2": "layerline.workloads.language:causal",
     "bert": "layerline.workloads.language:masked",
+    "llama": "layerline.workloads.parallel.requests:llama",
+    "gpt-layouts": "layerline.workloads.parallel.requests:gpt_layouts",
+    "sequence-parallel": "layerline.workloads.parallel.requests:sequence_parallel",
 }
 
 
@@ -73,6 +76,19 @@ class Request:
         module, name = WORKLOADS[self.workload].split(":")
         training: Training = getattr(importlib.import_module(module), name)(self)
         return training
+
+
+def defaults(workload: str, model: str | None) -> dict[str, int]:
+    """`batch`, `seq` and `accumulate` where nobody says them."""
+    from .parallel import shapes
+
+    if workload == "llama":
+        shape = shapes.LLAMA.get(model or shapes.LLAMA_MODEL, {})
+        return {"batch": 1, "seq": shape.get("max_position_embeddings", 4096), "accumulate": 1}
+    if workload == "gpt-layouts":
+        known = shapes.GPT.get(model or shapes.GPT_MODEL)
+        return {"batch": 4, "seq": known.sequence if known else 1024, "accumulate": 4}
+    return {"batch": 1, "seq": 4608 if workload == "sequence-parallel" else 128, "accumulate": 1}
 
 
 def choose_device(asked: str | None, local: int = 0) -> torch.device:

@@ -36,7 +36,8 @@ class Training:
     needs besides, whose names `forward` leaves out (`beside`). `loss` takes what the model returned
     and the batch, and gives a scalar in float32. `accumulate` micro-batches make a step. `clip`
     bounds the norm of all gradients. `compiled` is called in the model's place where there is one.
-    `facts` go into the captures' meta files.
+    `facts` go into the captures' meta files. `watchers` are plug-ins of the workload itself, which
+    watch the whole training.
     """
 
     model: torch.nn.Module
@@ -52,6 +53,7 @@ class Training:
     beside: frozenset[str] = frozenset()
     compiled: Callable[..., Any] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    watchers: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler = field(init=False)
     # Of the step that runs: for what begins a phase inside another one (recomputation).
     phase: Phase = field(init=False, default_factory=lambda: unwatched)

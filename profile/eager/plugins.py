@@ -33,8 +33,6 @@ class Kind:
 PLUGINS: dict[str, Kind] = {
     "torch": Kind("torch_profile", (".trace.json.gz",)),
     "operators": Kind("operators", (".operators.json",)),
-    "waits": Kind("synchronising", (".waits.json",)),
-    "graph": Kind("autograd_graph", (".graph.json",)),
     "nsys": Kind("nsys_steps", (".nsys-rep", ".sqlite", ".nsys.meta.json"), under_nsys=True),
 }
 

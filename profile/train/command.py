@@ -14,7 +14,7 @@ from ...core.errors import InputError, ToolMissing
 from ...core.run import Run, Step, code_hash, open_run
 from ...export import overrides
 from ...export.models import folder_files, onnx_precision
-from ...workloads.request import WORKLOADS, Request
+from ...workloads.request import WORKLOADS, Request, defaults
 from ...workloads.text import files_of, tokenizer_file
 from .. import nsys, steps
 from ..eager import plugins, process
@@ -36,11 +36,11 @@ _KINDS = ", ".join(plugins.PLUGINS)
     show_default=True,
     help="fp32, tf32, fp16, bf16 (these two by autocast); again or with commas for several.",
 )
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--seq", type=click.IntRange(min=2), default=128, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), help="[default: the workload's, 1]")
+@click.option("--seq", type=click.IntRange(min=2), help="[default: the workload's, 128]")
 @click.option(
-    "--accumulate", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Micro-batches of a step.",
+    "--accumulate", type=click.IntRange(min=1),
+    help="Micro-batches of a step.  [default: the workload's, 1]",
 )  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=Plan.steps, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -84,7 +84,8 @@ def train(
     force: bool,
     **asked: Any,
 ) -> None:
-    """Train a model on text and measure its steps: WORKLOAD is gpt2 (causal) or bert (masked).
+    """Train a model on text and measure its steps: WORKLOAD is gpt2 (causal) or bert (masked);
+    llama, gpt-layouts and sequence-parallel are for several ranks, with settings of their own.
 
     The text is --text, or what comes with PyTorch; without a tokenizer a byte-level one is trained.
     Steps are timed alone first, then captured. Leaves RUN/captures/train.PRECISION.*, which
@@ -99,6 +100,8 @@ def train(
         "tensorboard": None if tensorboard is None else str(tensorboard.resolve()),
     }
     run = open_run(run_path, create=True)
+    own = defaults(asked["workload"], asked["model"])
+    asked |= {k: v for k, v in own.items() if asked[k] is None}
     asked |= {k: str(asked[k].resolve()) for k in ("text", "tokenizer") if asked[k]}
     asked |= {"cache": str(run.file("text").resolve()), "settings": overrides.split(settings)}
     plan = Plan(steps=steps, profile=names, options=options)

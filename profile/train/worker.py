@@ -50,7 +50,7 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
     training = request.build()
     about = facts(training.model, training.device, request.precision, training=True)
     training.facts = {**about, **training.facts, "rank": request.rank, "ranks": request.ranks}
-    made = plugins.make(job["profile"], context)
+    made = plugins.make(job["profile"], context) | training.watchers
     steps = int(job["steps"])
     plan = Repeats(int(job["warmup"]) if steps else 0, steps, steps, target=None, seconds=math.inf)
     measured = measure(training, plan, made, look=check)
