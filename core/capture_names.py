@@ -33,6 +33,9 @@ TORCH_TASKS: tuple[Task, ...] = ("eager", "train")
 EVERY = "ncu-every"
 RANGE = "ncu-range"
 
+# The table, which parameter is which number, the log of changes.
+PARAMETERS = (".parameters.parquet", ".parameters.index.json", ".parameter_changes.log")
+
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "latency": (".latency.json",),
     "trace": (".trace.json.gz", ".trace.json", ".trace.meta.json", ".trace.profile.json"),
@@ -43,7 +46,7 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
         ".ncu.batches",
     ),
     "memory": (".memory.pickle",),
-    "parameters": (".parameters.json",),
+    "parameters": PARAMETERS,
     "accuracy": (".accuracy.json", ".accuracy.modules.json"),
     "rebuild": (".rebuild.json",),
     "outputs": (".outputs.npz",),

@@ -165,6 +165,36 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("iterations", _int),
         ]
     ),
+    # One row per parameter and optimizer step. `changed`: elements of which the bits changed, of
+    # `elements` (of a sharded one: of the rank's own shard, `shape` is the whole's). Norms are
+    # Euclidean, of the change, of the gradient (unscaled) and of the parameter before the step.
+    # `stepped`: whether the optimizer's step ran (a gradient scaler skips it). Rows are counted of
+    # embeddings. `index`: the parameter's number in its model; `parameter`: its name in `module`.
+    "parameters": pa.schema(
+        [
+            ("source", _text),
+            ("rank", _int),
+            ("step", _int),
+            ("index", _int),
+            ("module", _text),
+            ("module_class", _text),
+            ("parameter", _text),
+            ("dtype", _text),
+            ("shape", pa.list_(_int)),
+            ("elements", _int),
+            ("sharded", pa.bool_()),
+            ("trainable", pa.bool_()),
+            ("stepped", pa.bool_()),
+            ("changed", _int),
+            ("update_norm", _real),
+            ("gradient_norm", _real),
+            ("parameter_norm", _real),
+            ("rows", _int),
+            ("rows_changed", _int),
+            ("rows_with_gradient", _int),
+            ("unix_time", _real),
+        ]
+    ),
 }
 
 # What names a row of a table that is read again: never null.
@@ -172,6 +202,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "layers": ("layer",),
     "modules": ("side", "precision", "phase", "module"),
     "counters": ("launch", "metric"),
+    "parameters": ("source", "step", "index"),
 }
 
 
@@ -249,9 +280,19 @@ def frame(data: pa.Table) -> pd.DataFrame:
 
 def write_parquet(path: Path, data: pa.Table) -> None:
     """Write a table, whole or not at all, with the schema's version in its metadata."""
-    metadata = {**(data.schema.metadata or {}), b"layerline.schema": str(SCHEMA_VERSION).encode()}
     with replacing(path) as temporary:
-        pq.write_table(data.replace_schema_metadata(metadata), temporary, compression="zstd")
+        data = data.replace_schema_metadata(_versioned(data.schema).metadata)
+        pq.write_table(data, temporary, compression="zstd")
+
+
+def parquet_in_pieces(temporary: Path, name: str) -> pq.ParquetWriter:
+    """A writer of the table `name`, piece by piece, into a file that `files.replacing` gave."""
+    return pq.ParquetWriter(temporary, _versioned(SCHEMAS[name]), compression="zstd")
+
+
+def _versioned(schema: pa.Schema) -> pa.Schema:
+    version = {b"layerline.schema": str(SCHEMA_VERSION).encode()}
+    return schema.with_metadata({**(schema.metadata or {}), **version})
 
 
 def read_parquet(path: Path, name: str | None = None) -> pa.Table:

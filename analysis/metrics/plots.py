@@ -18,7 +18,7 @@ from .meanings import spelled
 from .series import Series
 
 SUFFIXES = (".pdf", ".svg", ".png")
-_STYLE = {
+STYLE = {
     "font.size": 8,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -30,7 +30,7 @@ _STYLE = {
     "svg.hashsalt": "layerline",
 }
 # Okabe and Ito's colours, which the colour-blind can tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _PHASES = {"forward": "#0072B2", "backward": "#D55E00", "optimizer": "#009E73", "loss": "#999999"}
 _MIB = 1 << 20
 
@@ -58,14 +58,14 @@ def overlay(several: Sequence[Series], capture: Capture, path: Path) -> None:
 def _draw(several: Sequence[Series], capture: Capture, path: Path, title: str) -> None:
     """One metric on a linear axis, or several on a logarithmic one."""
     check(path)
-    matplotlib, figure_of = _matplotlib()
-    with matplotlib.rc_context(_STYLE):
+    library, figure_of = matplotlib()
+    with library.rc_context(STYLE):
         figure = figure_of(figsize=(6.3, 3.0), layout="constrained")
         axes = figure.add_subplot()
         edges, across = _edges(several[0])
         notes: list[str] = []
         alone = len(several) == 1
-        for series, colour in zip(several, itertools.cycle(_COLOURS), strict=False):
+        for series, colour in zip(several, itertools.cycle(COLOURS), strict=False):
             notes += _line(axes, series, edges, colour, alone=alone)
         if not alone:
             axes.set_yscale("log")
@@ -85,11 +85,16 @@ def _draw(several: Sequence[Series], capture: Capture, path: Path, title: str) -
             axes.legend(loc="upper left", bbox_to_anchor=(0, -0.19), fontsize=7)
             figure.set_size_inches(6.3, 3.0 + 0.15 * entries)
         figure.supxlabel(_source(several, capture, notes), fontsize=6, x=0.01, ha="left")
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-        with replacing(path) as temporary, warnings.catch_warnings():
-            # A box stands for a letter that the font lacks, of a file's name or a layer's.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-            figure.savefig(temporary, dpi=200, metadata=metadata)
+        save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure, whole or not at all, the same bytes each time."""
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+    with replacing(path) as temporary, warnings.catch_warnings():
+        # A box stands for a letter that the font lacks, of a file's name or a layer's.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        figure.savefig(temporary, dpi=200, metadata=metadata)
 
 
 def check(path: Path) -> None:
@@ -102,15 +107,16 @@ def check(path: Path) -> None:
         )
 
 
-def _matplotlib() -> tuple[Any, Any]:
+def matplotlib() -> tuple[Any, Any]:
+    """The library and its figures. ToolMissing where it is not installed."""
     try:
-        import matplotlib
+        import matplotlib as library
         from matplotlib.figure import Figure
     except ImportError as e:
         raise ToolMissing(
             f"charts need matplotlib ({e})", fix="pip install 'layerline[plots]'"
         ) from None
-    return matplotlib, Figure
+    return library, Figure
 
 
 def _edges(one: Series) -> tuple[Any, str]:

@@ -24,6 +24,7 @@ READERS = (
     "tensorrt.profile",
     "onnxruntime.profile",
     "torch.trace",
+    "parameters.log",
     "nsys.stats",
     "ncu.page",
 )

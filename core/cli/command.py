@@ -28,6 +28,7 @@ COMMANDS = {
     "sweep": "layerline.profile.sweep.command:sweep",
     "ncu": "layerline.profile.ncu.command:ncu",
     "report": "layerline.analysis.commands.report:report",
+    "parameters": "layerline.analysis.commands.parameters:parameters",
     "timeline": "layerline.analysis.commands.timeline:timeline",
     "doctor": "layerline.core.cli.doctor:doctor",
     "read": "layerline.analysis.commands.read:read",

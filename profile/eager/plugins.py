@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...core import capture_names
 from ...core.capture_names import CaptureName
 from ...core.errors import InputError
 
@@ -33,6 +34,9 @@ class Kind:
 PLUGINS: dict[str, Kind] = {
     "torch": Kind("torch_profile", (".trace.json.gz",)),
     "operators": Kind("operators", (".operators.json",)),
+    "waits": Kind("synchronising", (".waits.json",)),
+    "graph": Kind("autograd_graph", (".graph.json",)),
+    "parameters": Kind("parameters.plugin", capture_names.PARAMETERS),
     "nsys": Kind("nsys_steps", (".nsys-rep", ".sqlite", ".nsys.meta.json"), under_nsys=True),
 }
 

@@ -191,6 +191,9 @@ SEEDS: dict[str, list[Callable[[Path], Path]]] = {
     "nsys.sqlite": [_nsys_sqlite],
     "nsys.parquet": [_nsys_parquet],
     "nsys.stats": [_file("a.csv", _NSYS_STATS), _file("a.txt", _NSYS_STATS_TSV)],
+    "parameters.log": [
+        _file("a.log", "1700000000.25, 0: 0:4 2:1\n1700000000.5, iter 1:\n1700000001, 3: 1:9\n")
+    ],
 }
 
 Mutation = tuple[str, int, int, bytes]

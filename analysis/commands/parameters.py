@@ -1,0 +1,134 @@
+"""`layerline parameters`: which parameters a training changes, and which are cold."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.cli.options import FilePath, Finite, once_each
+from ...core.cli.progress import log
+from ...core.errors import InputError, one_line
+from ...core.files import apart, write_text
+from ..parameters.hotness import COLD
+
+_FILE = FilePath(dir_okay=False)
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, type=FilePath(), metavar="RUN|FILE…")
+@click.option(
+    "--by",
+    type=click.Choice(["kind", "parameter", "block"]),
+    default="kind",
+    show_default=True,
+    help="What to list after the answer.",
+)
+@click.option(
+    "--cold",
+    type=Finite(min=0, max=1),
+    default=COLD,
+    show_default=True,
+    help="A parameter is cold where a step changes a smaller share of its elements.",
+)
+@click.option("--top", type=click.IntRange(min=1), default=30, show_default=True)
+@click.option("--index", type=_FILE, help="Which parameter is which number in the logs.")
+@click.option(
+    "--resumed", is_flag=True, help="Logs of resumed runs: the later of repeated iterations count."
+)
+@click.option("-o", "--output", type=_FILE, help="The ranking: .csv, .parquet or .json.")
+@click.option("--plot", type=_FILE, help="A chart: .svg, .png or .pdf.")
+@click.option("--page", type=_FILE, help="A page: .html.")
+def parameters(
+    inputs: tuple[Path, ...],
+    by: str,
+    cold: float,
+    top: int,
+    index: Path | None,
+    resumed: bool,
+    output: Path | None,
+    plot: Path | None,
+    page: Path | None,
+) -> None:
+    """Which parameters change at each optimizer step: the cold ones, by kind of layer and depth.
+
+    RUN was trained with `--profile parameters`; its RUN/tables/parameters.parquet is written. FILE
+    is a .parameters.parquet, or a log of parameter changes of any program (unix time, iteration,
+    index:count of each parameter that changed).
+    """
+    once_each(inputs)
+    for written in (output, plot, page):
+        apart(written, *inputs, index)
+    _suffixes(output, plot, page)
+    histories = _histories(inputs, index, resumed)
+    from ..parameters import answer, hotness
+    from ..report.parameters import text
+
+    runs = [(history, hotness.of(history, cold)) for history in histories]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for history, ranked in runs:
+        if len(runs) > 1:
+            click.echo(f"{one_line(history.source)}:")
+        for line in answer.sentences(history, ranked, cold):
+            click.echo(one_line(line))
+        click.echo()
+        for line in text.lines(ranked, by, top, width):
+            click.echo(line)
+        click.echo()
+    _write(runs, cold, output, plot, page)
+
+
+def _suffixes(output: Path | None, plot: Path | None, page: Path | None) -> None:
+    """InputError before any work is done."""
+    from ..metrics import plots
+
+    if plot is not None:
+        plots.check(plot)
+    wanted = ((output, (".csv", ".parquet", ".json")), (page, (".html",)))
+    for path, suffixes in wanted:
+        if path is not None and path.suffix not in suffixes:
+            raise InputError(
+                f"does not say how to write (suffix {path.suffix or 'missing'})",
+                file=path,
+                fix=f"use {', '.join(suffixes)}",
+            )
+
+
+def _histories(inputs: Sequence[Path], index: Path | None, resumed: bool) -> list[Any]:
+    from ...core.run import open_run
+    from ..captures import parameters as captured
+    from ..parameters import history, load
+
+    found: list[Any] = []
+    for path in inputs:
+        if path.is_dir():
+            run = open_run(path)
+            found += captured.of_run(run)
+            captured.write_table(run)
+        else:
+            found += load.of_files([path], index, resumed=resumed)
+    history.one_model(found)
+    return found
+
+
+def _write(
+    runs: Any, cold: float, output: Path | None, plot: Path | None, page: Path | None
+) -> None:
+    from ..metrics.text import write_table
+    from ..report.parameters import page as pages
+    from ..report.parameters import plot as plots
+    from ..report.parameters import text
+
+    if output is not None:
+        write_table(output, text.table(runs))
+        log(f"wrote {output}")
+    if plot is not None:
+        plots.plot(runs, plot)
+        log(f"wrote {plot}")
+    if page is not None:
+        write_text(page, pages.render(runs, cold))
+        log(f"wrote {page}")

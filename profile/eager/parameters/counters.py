@@ -1,0 +1,308 @@
+"""Counting which elements of parameters an optimizer's step changes: exactly, by their bits.
+
+A counter keeps what parameters are before they are stepped and compares afterwards. Of every
+parameter it leaves `FIGURES` numbers in float64 on the device, -1 where one is not known: elements
+that changed, the squares of the change, of the gradient and of the parameter before summed up, rows
+that changed, rows with a gradient. So -0.0 for 0.0 is a change, and a NaN that stays the same NaN
+is none.
+
+`Torch` does it on any device with operators of torch, `Cuda` with kernels of its own, a few
+launches for all parameters together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from . import kernels as cuda_kernels
+from .index import Parameter, local
+from .kernels import FIGURES
+
+UNKNOWN = -1.0
+# Elements that are compared at a time: on the CPU what fits into its cache, elsewhere what bounds
+# the memory of that.
+PIECE, PIECE_ON_CPU = 1 << 20, 1 << 16
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Counter(Protocol):
+    """`figures` are those of the step, one row per parameter of the model."""
+
+    def begin(self, slot: int) -> None:
+        """Before a step: what the parameters and gradients are now."""
+
+    def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """Keep these parameters."""
+
+    def after(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """Compare these parameters with what was kept of them, and forget it."""
+
+    def end(self, figures: torch.Tensor) -> None:
+        """After a step."""
+
+
+def defaults(members: Sequence[Parameter], device: torch.device) -> torch.Tensor:
+    """The figures of a step that changes nothing, (parameters, `FIGURES`)."""
+    figures = torch.full((len(members), FIGURES), UNKNOWN, dtype=torch.float64)
+    figures[:, :2] = 0
+    for at, member in enumerate(members):
+        if member.about.rows is not None:
+            figures[at, 4] = 0
+    return figures.to(device)
+
+
+class Torch:
+    """`host`: what is kept lies in the host's memory, whatever the device."""
+
+    def __init__(self, *, host: bool = False) -> None:
+        self._host = host
+        self._kept: dict[int, torch.Tensor] = {}
+
+    def begin(self, slot: int) -> None:
+        """Nothing to do."""
+
+    def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """See `Counter`."""
+        for member in members:
+            # Nothing here is recorded by autograd: `_flat` and `of_gradient` detach.
+            at, tensor, gradient = member.about.index, _flat(member.local), member.tensor.grad
+            where = "cpu" if self._host else tensor.device
+            self._kept[at] = tensor.to(where, copy=True)
+            figures[at, 3] = _squares(tensor)
+            if gradient is not None:
+                figures[at, 2], rows = of_gradient(gradient, member.about.rows)
+                if rows is not None:
+                    figures[at, 5] = rows
+
+    def after(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """See `Counter`."""
+        for member in members:
+            kept = self._kept.pop(member.about.index)
+            now, row = _flat(member.local), _row(member)
+            changed = figures[member.about.index]
+            changed[4] = UNKNOWN if row is None else 0
+            kept_pieces = _pieces(kept, row, now.device)
+            for a, b in zip(_pieces(now, row), kept_pieces, strict=True):
+                b = b.to(a.device)
+                differ = _bits(a) != _bits(b)
+                changed[0] += torch.count_nonzero(differ)
+                change = _wide(a) - _wide(b)
+                squares = torch.dot(change, change)
+                # What is NaN, or infinite, and stays the same has not changed. Looking first is
+                # cheap on the CPU, where nothing has to be waited for.
+                if a.device.type != "cpu" or not squares.isfinite():
+                    change = torch.where(differ, change, 0.0)
+                    squares = torch.dot(change, change)
+                changed[1] += squares
+                if row is not None:
+                    changed[4] += differ.view(-1, row).any(1).sum()
+
+    def end(self, figures: torch.Tensor) -> None:
+        """Nothing to do."""
+
+
+class Cuda:
+    """Kernels over many tensors. `kept` bytes of the device's memory hold what is compared."""
+
+    # What the kernels read: dense tensors of these kinds on one device.
+    KINDS: ClassVar[dict[torch.dtype, int]] = {
+        torch.float32: 0, torch.float16: 1, torch.bfloat16: 2, torch.float64: 3,
+    }  # fmt: skip
+
+    @classmethod
+    def takes(cls, member: Parameter, device: torch.device) -> bool:
+        """Whether the kernels can read a parameter."""
+        tensor = member.local
+        if member.about.rows is None:
+            ordered = bool(torch.ops.aten.is_non_overlapping_and_dense(tensor))
+        else:
+            ordered = tensor.is_contiguous()
+        return ordered and tensor.dtype in cls.KINDS and tensor.device == device
+
+    def __init__(
+        self,
+        members: Sequence[Parameter],
+        chunks: Sequence[Sequence[Parameter]],
+        device: torch.device,
+        slots: int,
+        kernels: Kernels,
+    ) -> None:
+        self._members, self._device, self._kernels = members, device, kernels
+        about = torch.full((len(members), cuda_kernels.ABOUT), -1, dtype=torch.int64)
+        tiles: list[list[int]] = []
+        self._rows = 0
+        self._chunks: dict[int, tuple[int, int]] = {}  # by first member: first tile, tiles
+        self._kept_bytes = 0
+        for chunk in chunks:
+            first, at = len(tiles), 0
+            for member in chunk:
+                of, rows = member.about, member.about.rows
+                elements = member.local.numel()
+                mine = -(-elements // cuda_kernels.TILE)
+                about[of.index] = torch.tensor([
+                    elements, self.KINDS[member.local.dtype], at, len(tiles), len(tiles) + mine,
+                    -1 if rows is None else self._rows, elements // rows if rows else 1, rows or 0,
+                ])  # fmt: skip
+                tiles += [[of.index, i] for i in range(mine)]
+                at += -(-member.local.nbytes // 16) * 16
+                self._rows += rows or 0
+            self._chunks[chunk[0].about.index] = first, len(tiles) - first
+            self._kept_bytes = max(self._kept_bytes, at)
+        self._tiles = len(tiles)
+        self._kinds = about[:, 1].tolist()
+        self._about = about.to(device)
+        self._tile_table = torch.tensor(tiles, dtype=torch.int32).to(device)
+        self._live = torch.empty((len(members), cuda_kernels.LIVE), dtype=torch.int64).to(device)
+        # A row for each slot: one is not written again before its copy to the device is done.
+        shape, pinned = (slots, *self._live.shape), device.type == "cuda"
+        self._live_host = torch.empty(shape, dtype=torch.int64, pin_memory=pinned)
+        self._partial = torch.zeros((4, self._tiles), dtype=torch.float64, device=device)
+        self._flags = torch.zeros((2, self._rows), dtype=torch.uint8, device=device)
+        self._kept: torch.Tensor | None = None
+        self._odd: list[tuple[int, torch.Tensor, torch.Tensor | None]] = []
+
+    @property
+    def bytes(self) -> int:
+        """What it has on the device besides what it keeps."""
+        own = (self._about, self._tile_table, self._live, self._partial, self._flags)
+        return sum(t.nbytes for t in own)
+
+    def begin(self, slot: int) -> None:
+        """Addresses of parameters and gradients; odd gradients are summed with operators."""
+        self._odd = []
+        table: list[int] = []
+        kinds = self.KINDS
+        for at, (member, own) in enumerate(zip(self._members, self._kinds, strict=True)):
+            gradient = member.tensor.grad if own >= 0 else None
+            if gradient is None:
+                table += (0, 0, -1)
+                continue
+            tensor, gradient = local(member.tensor), local(gradient)
+            kind = kinds.get(gradient.dtype, -1)
+            regular = gradient.layout is torch.strided and kind >= 0
+            if regular and (gradient.is_contiguous() or gradient.stride() == tensor.stride()):
+                table += (tensor.data_ptr(), gradient.data_ptr(), kind)
+            else:
+                table += (tensor.data_ptr(), 0, cuda_kernels.NOT_SUMMED)
+                self._odd.append((at, *of_gradient(gradient, member.about.rows)))
+        host = self._live_host[slot]
+        host.view(-1).copy_(torch.tensor(table))
+        self._live.copy_(host, non_blocking=True)
+        self._kept = torch.empty(self._kept_bytes, dtype=torch.uint8, device=self._device)
+
+    def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """See `Counter`."""
+        first, tiles = self._chunks[members[0].about.index]
+        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
+        self._kernels.keep(tiles, [*tables, first, self._tiles, self._rows])
+
+    def after(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """See `Counter`."""
+        first, tiles = self._chunks[members[0].about.index]
+        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
+        self._kernels.compare(tiles, [*tables, first, self._tiles])
+
+    def end(self, figures: torch.Tensor) -> None:
+        """The figures of all its parameters."""
+        tables = [self._about, self._live, self._partial, self._flags, figures]
+        self._kernels.finish(len(self._members), [*tables, self._tiles, self._rows])
+        self._kept = None
+        for at, squares, rows in self._odd:
+            figures[at, 2] = squares
+            if rows is not None:
+                figures[at, 5] = rows
+
+
+class Kernels:
+    """The kernels of `kernels`, compiled for the current device. RuntimeError, OSError or
+    AttributeError where torch cannot compile them."""
+
+    def __init__(self) -> None:
+        from torch.utils import cpp_extension
+
+        home = cpp_extension.CUDA_HOME
+        # torch asks for the folder of CUDA's headers. The source includes none.
+        cpp_extension.CUDA_HOME = home or "/usr"
+        try:
+            self._keep, self._compare, self._finish = (
+                torch.cuda._compile_kernel(cuda_kernels.SOURCE, name)
+                for name in ("keep", "compare", "finish")
+            )
+        finally:
+            cpp_extension.CUDA_HOME = home
+
+    def keep(self, blocks: int, arguments: list[Any]) -> None:
+        """Launch `keep`."""
+        self._launch(self._keep, blocks, arguments)
+
+    def compare(self, blocks: int, arguments: list[Any]) -> None:
+        """Launch `compare`."""
+        self._launch(self._compare, blocks, arguments)
+
+    def finish(self, blocks: int, arguments: list[Any]) -> None:
+        """Launch `finish`."""
+        self._launch(self._finish, blocks, arguments)
+
+    @staticmethod
+    def _launch(kernel: Any, blocks: int, arguments: list[Any]) -> None:
+        if blocks:
+            kernel(grid=(blocks, 1, 1), block=(cuda_kernels.THREADS, 1, 1), args=arguments)
+
+
+def of_gradient(
+    gradient: torch.Tensor, rows: int | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The squares of a gradient summed up, and the rows that have one where rows are counted."""
+    gradient = local(gradient).detach()
+    if gradient.layout is torch.sparse_coo:
+        gradient = gradient.coalesce()
+        values = gradient.values()
+        touched = (values != 0).flatten(1).any(1).sum() if rows is not None else None
+        return _squares(_flat(values)), touched
+    flat = _flat(gradient)
+    if rows is None:
+        return _squares(flat), None
+    return _squares(flat), (flat.view(rows, -1) != 0).any(1).sum()
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements in one dimension, complex ones as two real ones; a copy only where the tensor
+    is not contiguous."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.reshape(-1)
+
+
+def _row(member: Parameter) -> int | None:
+    rows = member.about.rows
+    return None if rows is None else member.local.numel() // rows
+
+
+def _pieces(
+    flat: torch.Tensor, row: int | None = None, device: torch.device | None = None
+) -> Iterator[torch.Tensor]:
+    """Pieces of about as many elements as suit the device that they are compared on, of whole
+    rows."""
+    size = PIECE_ON_CPU if (device or flat.device).type == "cpu" else PIECE
+    size = size if row is None else max(1, size // row) * row
+    return iter(flat.split(size)) if flat.numel() else iter(())
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float64)
+
+
+def _squares(flat: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros((), dtype=torch.float64, device=flat.device)
+    for piece in _pieces(flat):
+        wide = _wide(piece)
+        total += torch.dot(wide, wide)
+    return total
