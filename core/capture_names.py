@@ -5,6 +5,8 @@
     fp16.tensorrt.latency.json             engine:  PRECISION.BACKEND
     eager.fp32.trace.json.gz               PyTorch: TASK.PRECISION
     train.bf16.rank0003.trace.json.gz      one rank of several
+    train.bf16.rank0003@node-7.trace.json.gz    and the host on which it ran
+    train.bf16@node-7.nsys-rep             all ranks of a host in one
     fp16.tensorrt.ncu-every.ncu.csv        a variant of an ncu capture
 
 Whoever writes such a file, and whoever looks for one, takes its name from here.
@@ -58,16 +60,17 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _KINDS: dict[str, Kind] = {s: kind for kind, suffixes in _SUFFIXES.items() for s in suffixes}
-_TORCH = re.compile(rf"({'|'.join(TORCH_TASKS)})\.({'|'.join(PRECISIONS)})(?=\.)")
+_TORCH = re.compile(rf"({'|'.join(TORCH_TASKS)})\.({'|'.join(PRECISIONS)})(?=[.@])")
 _ENGINE = re.compile(rf"({'|'.join(PRECISIONS)})\.([a-z][a-z0-9-]*)(?=\.)")
-_RANK = re.compile(r"\.rank(\d{4}|[1-9]\d{4,})(?=\.)")
+_RANK = re.compile(r"\.rank(\d{4}|[1-9]\d{4,})(?=[.@])")
+_HOST = re.compile(r"@([A-Za-z0-9-]+)(?=\.)")
 _NCU = re.compile(rf"((?:\.[^.]+)*)({'|'.join(map(re.escape, _SUFFIXES['ncu']))})")
 
 
 @dataclass(frozen=True)
 class CaptureName:
     """`backend` is None for PyTorch, `rank` where there is one process. `suffix` begins with a
-    dot; `variant` is of ncu captures alone."""
+    dot; `variant` is of ncu captures alone; `host` is of a job's, without dots."""
 
     task: Task
     precision: str
@@ -75,6 +78,7 @@ class CaptureName:
     suffix: str = ""
     rank: int | None = None
     variant: str = ""
+    host: str | None = None
 
     @classmethod
     def parse(cls, path: str | PathLike[str]) -> CaptureName | None:
@@ -89,6 +93,8 @@ class CaptureName:
         rest = name[found.end() :]
         if ranked := _RANK.match(rest):
             own, rest = replace(own, rank=int(ranked[1])), rest[ranked.end() :]
+        if hosted := _HOST.match(rest):
+            own, rest = replace(own, host=hosted[1]), rest[hosted.end() :]
         if ncu := _NCU.fullmatch(rest):
             return replace(own, variant=ncu[1].removeprefix("."), suffix=ncu[2])
         return replace(own, suffix=rest)
@@ -102,7 +108,8 @@ class CaptureName:
     @property
     def stem(self) -> str:
         """What all files of one capture begin with."""
-        return f"{self.side}.{self.variant}" if self.variant else self.side
+        where = f"{self.side}@{self.host}" if self.host else self.side
+        return f"{where}.{self.variant}" if self.variant else where
 
     @property
     def kind(self) -> Kind:

@@ -56,6 +56,13 @@ class Plugin:
         return {}
 
 
+class Unobserved(Plugin):
+    """Takes a plug-in's steps and does nothing: ranks of a job take the same number of steps."""
+
+    def __init__(self, own_steps: int | None) -> None:
+        self.own_steps = own_steps
+
+
 @contextlib.contextmanager
 def opened(plugins: Sequence[Plugin], training: Training) -> Iterator[None]:
     """Open all plug-ins for as long as the block runs; those that were opened are closed, the

@@ -27,6 +27,7 @@ COMMANDS = {
     "accuracy": "layerline.profile.accuracy.command:accuracy",
     "sweep": "layerline.profile.sweep.command:sweep",
     "ncu": "layerline.profile.ncu.command:ncu",
+    "job": "layerline.profile.jobs.command:job",
     "report": "layerline.analysis.commands.report:report",
     "parameters": "layerline.analysis.commands.parameters:parameters",
     "timeline": "layerline.analysis.commands.timeline:timeline",

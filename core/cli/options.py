@@ -51,10 +51,15 @@ def no_use(names: Collection[str], why: str) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if name in names and given and context.params[name] not in (None, "", (), False):
+        if name in names and given(name) and context.params[name] not in (None, "", (), False):
             option = max(parameter.opts, key=len)
             raise click.UsageError(f"{option} is of no use {why}", context)
+
+
+def given(name: str) -> bool:
+    """Whether the command line gives this parameter of the running command."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def once_each(files: Iterable[Path]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +85,7 @@ class Context:
 
     def path(self, suffix: str) -> Path:
         """Where the capture's file of this suffix goes."""
-        return CaptureName(
-            self.name.task, self.name.precision, suffix=suffix, rank=self.name.rank
-        ).path(self.folder)
+        return replace(self.name, suffix=suffix).path(self.folder)
 
     @property
     def schedule(self) -> Schedule:

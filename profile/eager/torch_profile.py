@@ -32,13 +32,13 @@ class TorchProfile(Plugin):
         self._path, self._folder = path, folder
         self._ranges, self._clock = Ranges(), Latency()
         self._first: int | None = None
-        self._cycles = 0
+        self._cycles = self._place = 0
 
     def open(self, training: Training) -> None:
         """Start the profiler, which does nothing before the schedule says so."""
         from torch.profiler import profile, schedule
 
-        plan = self.schedule
+        plan, self._ranks = self.schedule, training.ranks
         self._ranges.open(training)
         self._clock.open(training)
         self._profiler = profile(
@@ -64,6 +64,7 @@ class TorchProfile(Plugin):
     def _step(self, number: int) -> Iterator[None]:
         self._first = number if self._first is None else self._first
         place = self.schedule.place(number - self._first)
+        self._place = place
         self._ranges.first = number - place  # iterations count from 0 in each trace
         if place == 0:
             self._clock.phases_ns.clear()
@@ -86,8 +87,10 @@ class TorchProfile(Plugin):
         return self._phase(name)
 
     def close(self) -> None:
-        """Stop the profiler; a cycle that has not ended leaves nothing."""
-        self._profiler.on_trace_ready = None
+        """Stop the profiler; a cycle that has not ended leaves nothing, but of a rank of several:
+        where another one died, that is all there is."""
+        if not (self._ranks > 1 and self._place > 0):
+            self._profiler.on_trace_ready = None
         self._profiler.stop()
         self._ranges.close()
 

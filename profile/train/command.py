@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite, listed
+from ...core.cli.options import FilePath, Finite, given, listed, no_use
 from ...core.cli.progress import log
 from ...core.errors import InputError, ToolMissing
 from ...core.run import Run, Step, code_hash, open_run
@@ -18,13 +19,14 @@ from ...workloads.request import WORKLOADS, Request, defaults
 from ...workloads.text import files_of, tokenizer_file
 from .. import nsys, steps
 from ..eager import plugins, process
+from ..ranks.options import Asked, WithProgram, program, rank_options
 from .process import Plan, capture, outputs
 
 _KINDS = ", ".join(plugins.PLUGINS)
 
 
-@click.command()
-@click.argument("workload", metavar=f"{{{'|'.join(WORKLOADS)}}}")
+@click.command(cls=WithProgram)
+@click.argument("workload", metavar=f"{{{'|'.join(WORKLOADS)}}} | -- PROGRAM …", required=False)
 @click.option("--run", "run_path", type=FilePath(), required=True, metavar="DIR")
 @click.option("--model", help="A size of the workload's (tiny, …) or a Hugging Face folder.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
@@ -72,6 +74,7 @@ _KINDS = ", ".join(plugins.PLUGINS)
 @click.option("--stacks", is_flag=True, help="Lines of Python of every operator (operators).")
 @click.option("--tensorboard", type=FilePath(), metavar="DIR", help="Traces for TensorBoard, too.")
 @click.option("--force", is_flag=True, help="Train again what is still valid.")
+@rank_options
 def train(
     run_path: Path,
     precisions: tuple[str, ...],
@@ -90,31 +93,89 @@ def train(
     The text is --text, or what comes with PyTorch; without a tokenizer a byte-level one is trained.
     Steps are timed alone first, then captured. Leaves RUN/captures/train.PRECISION.*, which
     `layerline report` reads.
+
+    With --nproc, or where srun or mpiexec started it, it trains on many ranks, and leaves
+    RUN/captures/train.PRECISION.rankNNNN@HOST.*; with `-- PROGRAM …` it runs a program of yours so.
     """
-    names = listed(profile)
+    ranks = Asked(**{f.name: asked.pop(f.name) for f in fields(Asked)})
+    words, names = program(), listed(profile)
+    window = plugins.Schedule.parse(schedule)
+    if words is not None:
+        if asked["workload"] is not None:
+            raise click.UsageError("a workload or a program after --, not both")
+        _program(run_path, words, listed(precisions), ranks, names, window)
+        return
+    if asked["workload"] is None:
+        raise click.UsageError(f"name a workload ({', '.join(WORKLOADS)}) or a program after --")
     plugins.check(names)
-    plugins.Schedule.parse(schedule)
     options = {
         "schedule": schedule,
         "stacks": stacks,
         "tensorboard": None if tensorboard is None else str(tensorboard.resolve()),
     }
-    run = open_run(run_path, create=True)
     own = defaults(asked["workload"], asked["model"])
     asked |= {k: v for k, v in own.items() if asked[k] is None}
     asked |= {k: str(asked[k].resolve()) for k in ("text", "tokenizer") if asked[k]}
-    asked |= {"cache": str(run.file("text").resolve()), "settings": overrides.split(settings)}
+    asked |= {"cache": str((run_path / "text").resolve()), "settings": overrides.split(settings)}
     plan = Plan(steps=steps, profile=names, options=options)
+    if ranks.several:
+        for precision in listed(precisions):
+            _many(run_path, _request(precision, asked), plan, ranks)
+        return
+    _no_use_alone()
+    run = open_run(run_path, create=True)
     for precision in listed(precisions):
-        onnx_precision(precision)
-        _perform(run, Request(precision=precision, **asked), plan, force)
+        _perform(run, _request(precision, asked), plan, force)
 
 
-def _perform(run: Run, request: Request, plan: Plan, force: bool) -> None:
+def _program(
+    path: Path,
+    words: list[str],
+    precisions: tuple[str, ...],
+    asked: Asked,
+    names: tuple[str, ...],
+    schedule: plugins.Schedule,
+) -> None:
+    """Run a program of the user's on the ranks. A profiler or a window that is not named is none:
+    the defaults are those of workloads."""
+    from ..ranks import job
+
+    if len(precisions) != 1:
+        raise click.UsageError("of a program name one --precision: it stands in its files' names")
+    onnx_precision(precisions[0])
+    names = names if given("profile") else ()
+    if asked.nproc is None and not asked.several:
+        asked = replace(asked, nproc=1)
+    with job.opened(path, precisions[0], asked) as made:
+        job.own(made, words, names, schedule if given("schedule") else None)
+
+
+def _many(path: Path, request: Request, plan: Plan, asked: Asked) -> None:
+    from ..ranks import job
+
+    if "ncu" in plan.profile:
+        raise click.UsageError("ncu watches programs after --; see layerline ncu for workloads")
+    with job.opened(path, request.precision, asked) as made:
+        facts = job.workload(made, plan.job(request, Path()), plan.profile)
+    _said(request, facts)
+
+
+def _no_use_alone() -> None:
+    names = [f.name for f in fields(Asked) if f.name not in ("nproc", "nnodes")]
+    no_use(names, "without --nproc")
+
+
+def _request(precision: str, asked: dict[str, Any]) -> Request:
+    onnx_precision(precision)
+    request = Request(precision=precision, **asked)
     if request.workload not in WORKLOADS:
         raise InputError(
             f"unknown workload {request.workload}", fix=f"choose from {', '.join(WORKLOADS)}"
         )
+    return request
+
+
+def _perform(run: Run, request: Request, plan: Plan, force: bool) -> None:
     why = process.why_not(request.precision, {"device": request.device})
     if why:
         raise ToolMissing(
@@ -142,6 +203,10 @@ def _inputs(request: Request) -> list[Path]:
 
 def _trained(run: Run, request: Request, plan: Plan) -> dict[str, Any]:
     facts = capture(run, request, plan)
+    _said(request, facts)
+    return facts
+
+
+def _said(request: Request, facts: dict[str, Any]) -> None:
     losses = facts["losses"]
     log(f"{request.workload} {request.precision}: loss {losses[0]:.3f} to {losses[-1]:.3f}")
-    return facts

@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...core.capture_names import CaptureName
+from ...workloads.plugin import Unobserved
 from ...workloads.request import Request
 from ..eager.worker import answer
+from ..ranks import identity
 
 
 def request_of(job: dict[str, Any]) -> Request:
@@ -44,13 +47,17 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
     from ..eager.measure_training import measure, write_training
     from ..eager.setup import Repeats, facts, write_latency
 
-    rank = request.rank if request.ranks > 1 else None
-    name = CaptureName("train", request.precision, rank=rank)
+    name = CaptureName("train", request.precision)
+    if request.ranks > 1:
+        name = replace(name, rank=request.rank, host=identity.host())
     context = plugins.Context(Path(job["folder"]), name, job["options"])
     training = request.build()
     about = facts(training.model, training.device, request.precision, training=True)
     training.facts = {**about, **training.facts, "rank": request.rank, "ranks": request.ranks}
-    made = plugins.make(job["profile"], context) | training.watchers
+    made = plugins.make(job["profile"], context)
+    if not job.get("watched", True):  # another rank is: this one goes the same way unobserved
+        made = {name: Unobserved(plugin.own_steps) for name, plugin in made.items()}
+    made |= training.watchers
     steps = int(job["steps"])
     plan = Repeats(int(job["warmup"]) if steps else 0, steps, steps, target=None, seconds=math.inf)
     measured = measure(training, plan, made, look=check)

@@ -25,14 +25,17 @@ def names(draw) -> CaptureName:
     task = draw(st.sampled_from(["engine", "eager", "train"]))
     backend = draw(st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True))
     suffix = draw(st.sampled_from(SUFFIXES))
+    rank = draw(st.none() | st.integers(0, 100_000))
+    host = st.none() | st.from_regex(r"[A-Za-z0-9-]{1,63}", fullmatch=True)
     variants = st.sampled_from(["", EVERY, RANGE, "2"]) | st.from_regex(r"[\w-]+", fullmatch=True)
     return CaptureName(
         task,
         draw(st.sampled_from(PRECISIONS)),
         backend if task == "engine" else None,
         suffix,
-        draw(st.none() | st.integers(0, 100_000)),
+        rank,
         draw(variants.filter(lambda v: not v.startswith("rank"))) if suffix in NCU else "",
+        None if task == "engine" else draw(host),
     )
 
 

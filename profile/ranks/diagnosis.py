@@ -1,0 +1,228 @@
+"""Why a job of several ranks failed: by how each rank ended, what it printed last, and which
+collective it was in.
+
+When one rank dies the others lose their peer, and their errors are only its consequence. So what
+is told is the cause that lies deepest: a rank that was killed, that ran out of memory, that lacks a
+module, that raised an error of its own; only then a time-out of a collective, and who did not come;
+and a lost peer only where nothing else is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.errors import one_line
+from . import flight_recorder, outcome
+from .flight_recorder import Collective
+from .outcome import Outcome
+
+# Depth of a cause: 0 is the cause itself.
+CAUSE, TIMEOUT, CONSEQUENCE = 0, 1, 2
+_TAIL = 200_000  # bytes of a log
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why one rank ended: `what` in the words after "rank 3", and what to try."""
+
+    what: str
+    fix: str
+    depth: int = CAUSE
+
+
+MEMORY = "take a smaller batch or sequence, or checkpointing; --profile memory shows what holds it"
+# What a rank prints last, the deepest cause first; {0} is the first group.
+_PATTERNS: tuple[tuple[str, str, str, int], ...] = (
+    (
+        r"ModuleNotFoundError: No module named '([^']+)'",
+        "has no module {0}",
+        "install it for the interpreter that runs on the nodes, or name that one",
+        CAUSE,
+    ),
+    (
+        r"OutOfMemoryError: (?:CUDA|HIP|XPU) out of memory\. (Tried to allocate [\d.]+ \w+)?",
+        "ran out of GPU memory ({0})",
+        MEMORY,
+        CAUSE,
+    ),
+    (
+        r"(?:MemoryError|DefaultCPUAllocator: can't allocate memory)",
+        "ran out of memory",
+        MEMORY,
+        CAUSE,
+    ),
+    (
+        r"Duplicate GPU detected",
+        "shares its GPU with another rank, which NCCL refuses",
+        "use as many ranks on a node as it has GPUs, or gloo",
+        CAUSE,
+    ),
+    (
+        r"(?:EADDRINUSE|[Aa]ddress already in use)",
+        "found its port in use",
+        "give another --rdzv-endpoint or MASTER_PORT",
+        CAUSE,
+    ),
+    (
+        r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+).*?"
+        r"Timeout\(ms\)=(\d+)",
+        "waited {2} ms for NCCL's {1} number {0}",
+        "see what the rank that did not come was doing",
+        TIMEOUT,
+    ),
+    (
+        r"Timed out waiting (\d+)ms for (\w+) operation to complete",
+        "waited {0} ms for gloo to {1}",
+        "see what the rank that did not come was doing",
+        TIMEOUT,
+    ),
+    (
+        r"(Connection (?:closed|reset) by peer|ncclRemoteError|remote process exited"
+        r"|NCCL communicator was aborted|Broken pipe|Socket closed|recvValue failed)",
+        "lost its peer ({0})",
+        "see the logs of the other ranks, and the nodes",
+        CONSEQUENCE,
+    ),
+)  # fmt: skip
+_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+LEAVE = "leave"  # of `leaving.exit_when_told`, which prints the stack
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+) in (\S+)', re.M)
+_SIGNALS = {
+    9: (
+        "was killed (SIGKILL), most likely for want of memory on its host",
+        f"see dmesg there; {MEMORY}",
+    ),
+    11: ("crashed (SIGSEGV)", "its log has where each thread was"),
+    7: ("crashed (SIGBUS)", "a full /dev/shm? give the container --ipc=host or more shared memory"),
+    6: ("aborted (SIGABRT)", "its log says why"),
+}  # fmt: skip
+
+
+def reason(ended: Outcome, printed: str) -> Reason:
+    """Why a rank that did not end well ended, by its log."""
+    best: Reason | None = None
+    for pattern, what, fix, depth in _PATTERNS:
+        found = re.search(pattern, printed)
+        if found is not None and (best is None or depth < best.depth):
+            words = what.format(*(g or "" for g in found.groups())).replace(" ()", "")
+            best = Reason(words, fix, depth)
+    if best is not None:
+        return best
+    code = ended.code or 0
+    number = -code if code < 0 else code - 128  # nsys, ncu and shells exit so for their program
+    if number in _SIGNALS:
+        return Reason(*_SIGNALS[number])
+    errors = _ERROR.findall(printed)
+    said = f": {one_line(errors[-1])[:300]}" if errors else ""
+    return Reason(f"{ended.ending()}{said}", "its log says more")
+
+
+def printed_by(folder: Path, ended: Outcome) -> str:
+    """The end of a rank's log."""
+    try:
+        data = outcome.log_of(folder, ended).read_bytes()
+    except OSError:
+        return ""
+    return data[-_TAIL:].decode(errors="replace")
+
+
+def place(printed: str) -> str | None:
+    """Where a rank that was sent SIGABRT stood: ``load (own.py:12)``, the innermost frame of the
+    user's code in the thread that began the program; None where Python told nothing."""
+    blocks = re.split(r"^(?:Current thread|Thread) 0x.*$", printed, flags=re.M)[1:]
+    for block in reversed(blocks):
+        found: list[tuple[str, str, str]] = _FRAME.findall(block)
+        frames = [f for f in found if f[2] != LEAVE]
+        if any(name == "<module>" for _, _, name in frames):
+            own = [f for f in frames if not flight_recorder.is_library(f[0])] or frames
+            file, line, name = own[0]
+            inside = frames[0][2]
+            where = f"{Path(file).name}:{line}"
+            return f"{name} ({where})" if inside == name else f"{inside} ({where})"
+    return None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed, in one line, and what to try."""
+
+    what: str
+    fix: str
+
+
+def failure(folder: Path, ranks: Sequence[Outcome], timeout: float | None = None) -> Failure | None:
+    """Why the job failed whose ranks ended so; None where all ended well. `timeout`: that it was
+    ended because it took longer, in seconds."""
+    printed = {r.rank: printed_by(folder, r) for r in ranks}
+    bad = [r for r in ranks if not r.well and not r.told and r.code is not None]
+    mute = [r for r in ranks if r.ended_ns is None]
+    told = [r for r in ranks if r.told]
+    reasons = [(r, reason(r, printed[r.rank])) for r in bad]
+    reasons += [(r, Reason(r.ending(), "see dmesg on its host")) for r in mute]
+    causes = [(r, why) for r, why in reasons if why.depth == CAUSE]
+    if causes:
+        causes.sort(key=lambda pair: pair[0].ended_ns or 0)
+        return Failure(_grouped(causes), causes[0][1].fix)
+    if timeout is not None or any(why.depth == TIMEOUT for _, why in reasons):
+        return _frozen(folder, reasons, told, printed, timeout)
+    if reasons:
+        return Failure(_grouped(reasons), reasons[0][1].fix)
+    return None
+
+
+def _grouped(reasons: Sequence[tuple[Outcome, Reason]]) -> str:
+    """Ranks that ended for the same reason are told together."""
+    by_what: dict[str, list[Outcome]] = {}
+    for rank, why in reasons:
+        by_what.setdefault(why.what, []).append(rank)
+    return "; ".join(f"{_names(ranks)} {_verb(what, ranks)}" for what, ranks in by_what.items())
+
+
+def _verb(what: str, ranks: Sequence[Outcome]) -> str:
+    plural = {"was": "were", "has": "have"}
+    verb, _, rest = what.partition(" ")
+    return what if len(ranks) == 1 else f"{plural.get(verb, verb)} {rest}"
+
+
+def _names(ranks: Sequence[Outcome]) -> str:
+    if len(ranks) == 1:
+        return ranks[0].words
+    return "ranks " + ", ".join(str(r.rank) for r in ranks)
+
+
+def _frozen(
+    folder: Path,
+    reasons: Sequence[tuple[Outcome, Reason]],
+    told: Sequence[Outcome],
+    printed: dict[int, str],
+    timeout: float | None,
+) -> Failure:
+    """What stood still: a collective that some ranks entered and others did not."""
+    timeouts = [pair for pair in reasons if pair[1].depth == TIMEOUT]
+    parts = [f"it did not end within {timeout:g} s"] if timeout is not None else []
+    parts += [_grouped(timeouts)] if timeouts else []
+    last, problems = flight_recorder.read_all(folder)
+    met = flight_recorder.waiting(last)
+    if met is not None:
+        collective, missing = met
+        there = sorted({c.rank for c in last if _same(c, collective)})
+        parts.append(f"{numbers(there)} entered {collective.words}, and {numbers(missing)} did not")
+    where: dict[str, list[int]] = {}
+    for rank in told:
+        if (at := place(printed[rank.rank])) is not None:
+            where.setdefault(at, []).append(rank.rank)
+    parts += [f"{numbers(ranks)} stood in {at}" for at, ranks in where.items()]
+    fix = "look there; a longer time-out helps only where it was slow, not stuck"
+    return Failure("; ".join([*parts, *problems]), fix)
+
+
+def _same(one: Collective, other: Collective) -> bool:
+    return (one.group, one.sequence) == (other.group, other.sequence)
+
+
+def numbers(ranks: Sequence[int]) -> str:
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"

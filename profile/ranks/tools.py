@@ -1,0 +1,92 @@
+"""nsys and ncu around the ranks of a job: around each, or one around all of a node.
+
+The kernels of a collective wait for those of the other ranks, which a replay does not start: ncu
+leaves them out by name. A launch that is not replayed at once (kernel) is replayed by running the
+whole job again (application): then one ncu stands around torchrun, as each run needs ranks that
+meet anew.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from ...core.capture_names import CaptureName
+from ...core.errors import InputError
+from ...core.files import listing, replacing
+from .. import nsys
+from ..ncu import tool as ncu
+from . import identity as ranks_
+from .options import Asked, numbers
+
+# Libraries and the system too would slow the host down.
+TRACES = "cuda,nvtx"
+NCU_SECONDS = 1800.0  # a job under ncu that takes longer hangs, most likely
+
+
+def around_host(folder: Path, precision: str) -> str:
+    """The stem of a capture of all ranks of this host."""
+    return str(CaptureName("train", precision, host=ranks_.host()).path(folder))
+
+
+def nsys_prefix(asked: Asked, stem: str, *, windowed: bool) -> list[str]:
+    """nsys's command. `windowed`: the program marks what is captured (cudaProfilerApi)."""
+    given = [
+        *(*nsys.command(), "profile", f"--trace={TRACES}"),
+        *("--sample=none", "--cpuctxsw=none"),
+    ]
+    if windowed:
+        given += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    if asked.delay is not None:
+        given.append(f"--delay={asked.delay:g}")
+    if asked.duration is not None:
+        # nsys ends the program with the capture, unless told.
+        given += [f"--duration={asked.duration:g}", "--kill=none"]
+    # % begins a macro in a report's name.
+    return [*given, "--force-overwrite=true", f"--output={stem.replace('%', '%%')}"]
+
+
+def ncu_prefix(asked: Asked, stem: str, batch: int, *, windowed: bool) -> list[str]:
+    """ncu's command for one batch of launches. InputError where neither the program nor the user
+    says which: counting every kernel of a training takes days."""
+    if not windowed and asked.launches is None:
+        raise InputError(
+            "ncu would replay every kernel of the job",
+            fix="give --launches SKIP:COUNT, or --schedule with a program that calls `steps`",
+        )
+    if asked.launches is None and asked.batches > 1:
+        raise InputError("batches of how many kernels?", fix="give --launches [SKIP:]COUNT")
+    options = ncu.Options(kernel_name=ncu.NO_NCCL, replay_mode=asked.replay)
+    chosen = ["--target-processes", "all"]
+    if asked.launches is not None:
+        skip, count = numbers(asked.launches)
+        chosen += ["--launch-skip", str(skip + batch * count), "--launch-count", str(count)]
+    made = ncu.prefix(ncu.command(), options, Path(stem), chosen)
+    if not windowed:
+        at = made.index("--profile-from-start")
+        del made[at : at + 2]
+    return made
+
+
+def export(report: Path) -> None:
+    """nsys's own SQLite of a report, with what NCCL says of its messages (blobs). InputError with
+    what nsys printed, where it fails."""
+    nsys.own(report)
+    with replacing(report.with_suffix(".sqlite")) as temporary:
+        command = nsys.export_command(report, temporary)
+        command[-1:] = ["--include-blobs=true", command[-1]]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not temporary.exists():
+            said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+            raise InputError(f"nsys cannot export it: {said[-1]}", file=report)
+
+
+def messages(folder: Path) -> list[Path]:
+    """What ncu said in the captures of this host's ranks."""
+    return [p for p in listing(folder) if p.suffix == ".log" and f"@{ranks_.host()}." in p.name]
+
+
+def last_kernels(folder: Path) -> str | None:
+    """The kernels that ncu began last, for a job that failed or hung under it."""
+    found = {ncu.last_kernel(path.read_text(errors="replace")) for path in messages(folder)}
+    return ", ".join(sorted(k for k in found if k)) or None
