@@ -123,6 +123,24 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("rule", _text),
         ]
     ),
+    # One row per event of an allocator, in their order, or of PyTorch's CPU allocator; first those
+    # for what was there before (action "before"). `bytes`: those asked for. `frames`: a line each,
+    # innermost first.
+    "memory": pa.schema(
+        [
+            ("source", _text),
+            ("rank", _int),
+            ("iteration", _int),
+            ("phase", _text),
+            ("time_ns", _int),
+            ("action", _text),
+            ("bytes", _int),
+            ("address", _int),
+            ("category", _text),
+            ("module", _text),
+            ("frames", pa.dictionary(pa.int32(), _text)),
+        ]
+    ),
     "latency": pa.schema(
         [
             ("source", _text),

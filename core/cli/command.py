@@ -34,6 +34,7 @@ COMMANDS = {
     "doctor": "layerline.core.cli.doctor:doctor",
     "read": "layerline.analysis.commands.read:read",
     "nodes": "layerline.export.foreign_file:nodes",
+    "memory": "layerline.analysis.commands.memory:memory",
     "layers": "layerline.analysis.commands.layers:layers",
     "graph": "layerline.analysis.commands.graph:graph",
     "compare": "layerline.analysis.commands.compare:compare",
