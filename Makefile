@@ -16,10 +16,11 @@ PIP_ARGS  ?=
 VENV := .venv
 BIN  := $(VENV)/bin
 STAMP := $(VENV)/.locked
-# Of `make train`: what is trained, and, where they are not named, a model of seconds in fp32.
+# Of `make train` and `make memory`: what is trained, and, where they are not named, a model of seconds in fp32.
 WORKLOAD ?= gpt2
 of_train = $(if $(filter file,$(origin $1)),$2,$($1))
 TRAINED := $(call of_train,MODEL,tiny)
+MEMORY_RUN := $(call of_train,RUN,runs/memory-$(WORKLOAD)-$(notdir $(TRAINED)))
 TRAIN_RUN := $(call of_train,RUN,runs/train-$(WORKLOAD)-$(notdir $(TRAINED)))
 comma := ,
 space := $(subst ,, )
@@ -33,7 +34,7 @@ unexport PYTHONPATH
 .DEFAULT_GOAL := help
 # Nothing is built or measured beside anything else, also under -j.
 .NOTPARALLEL:
-.PHONY: help export engines profile train report doctor test lint typecheck bench lock clean
+.PHONY: help export engines profile train memory report doctor test lint typecheck bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +61,10 @@ profile: engines ## measure the engines, eager inference and eager training
 train: $(STAMP) ## train WORKLOAD on text and explain a step: RUN/report/index.html (MODEL=tiny)
 	$(BIN)/layerline train '$(WORKLOAD)' --run '$(TRAIN_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64)
 	$(BIN)/layerline report --run '$(TRAIN_RUN)'
+
+memory: $(STAMP) ## what memory holds at its peak in training, and what lowers it: RUN/report/memory.html (MODEL=tiny)
+	$(BIN)/layerline train '$(WORKLOAD)' --run '$(MEMORY_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64) --steps 8 --profile memory
+	$(BIN)/layerline memory --run '$(MEMORY_RUN)' --try checkpoint
 
 report: profile ## the comparison: RUN/report/index.html (everything this machine can do)
 	$(BIN)/layerline report --run '$(RUN)'

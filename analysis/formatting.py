@@ -25,6 +25,7 @@ UNKNOWN = "–"
 RATIO_DECIMALS = 4
 
 _UNITS = ("ns", "µs", "ms", "s")
+_BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def known(value: Any) -> bool:
@@ -98,19 +99,21 @@ def percent(share: float | None) -> str:
     return f"{sign}{value:.2f} %" if value >= 0.005 else f"{sign}<0.01 %"
 
 
-def size(count: float) -> str:
-    """``1536`` → ``1.5 KiB``."""
-    value, unit = count, "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-
-
 def filled(form: str, figures: Sequence[float | str]) -> str:
     """A sentence with its figures, a share or a name for each {}."""
     return form.format(*(f if isinstance(f, str) else percent(f) for f in figures))
+
+
+def size(count: float | None) -> str:
+    """``14234567890`` → ``14.2 GB``: three significant digits, decimal units."""
+    if count is None or not known(count):
+        return UNKNOWN
+    sign, value = ("−" if count < 0 else ""), abs(count)
+    unit = 0
+    while value >= 999.5 and unit < len(_BYTES) - 1:
+        value, unit = value / 1000, unit + 1
+    decimals = 0 if not unit or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{sign}{value:,.{decimals}f} {_BYTES[unit]}"
 
 
 def number(value: Any) -> str:

@@ -47,7 +47,7 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
         ".ncu-rep", ".ncu.csv", ".ncu.meta.json", ".ncu.plan.json", ".ncu.refused.json",
         ".ncu.batches",
     ),
-    "memory": (".memory.pickle",),
+    "memory": (".memory.pickle", ".memory.json"),
     "parameters": PARAMETERS,
     "accuracy": (".accuracy.json", ".accuracy.modules.json"),
     "rebuild": (".rebuild.json",),

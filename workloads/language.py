@@ -161,7 +161,7 @@ def _training(
         beside=frozenset({"labels"}),
         compiled=torch.compile(model) if request.compile else None,
     )
-    recomputed = checkpoint_blocks(training) if request.checkpoint else []
+    recomputed = checkpoint_blocks(training, request.checkpoint_every) if request.checkpoint else []
     training.facts = {
         "workload": request.workload,
         "model": spec.model,

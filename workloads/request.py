@@ -30,8 +30,9 @@ class Request:
     """One training run. Paths are text, so that it can be JSON.
 
     `batch` and `seq`: of a micro-batch, of which `accumulate` make a step. `cache`: a folder for
-    tokens. `checkpoint`: recompute each block in backward. `fused`: the optimizer's one kernel.
-    `threads`: of the CPU. `rank` of `ranks`, `local` of those on this machine.
+    tokens. `checkpoint`: recompute blocks in backward, each or every so many (`checkpoint_every`).
+    `fused`: the optimizer's implementation. `threads`: of the CPU. `rank` of `ranks`, `local` of
+    those on this machine.
     """
 
     workload: str
@@ -45,6 +46,7 @@ class Request:
     seed: int = 0
     learning_rate: float = 3e-4
     checkpoint: bool = False
+    checkpoint_every: int = 1
     compile: bool = False
     deterministic: bool = False
     fused: bool = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core import documents
 from ...core.capture_names import CaptureName
@@ -39,7 +39,7 @@ def of_run(
 
 def tables(run: Run, name: str) -> Iterator[tuple[str | None, pa.Table]]:
     """Each table of this name in the run, with the precision that it is of: captures of one
-    process or of the first rank, else the run's table."""
+    process or of the first rank, else what the run's table has of each of these."""
     captured = [
         (own.precision, path)
         for path in listing(run.file("captures"))
@@ -47,9 +47,15 @@ def tables(run: Run, name: str) -> Iterator[tuple[str | None, pa.Table]]:
         and own.suffix == f".{name}.parquet"
         and own.rank in (None, 0)
     ]
+    known = name if name in SCHEMAS else None
+    for precision, path in captured:
+        yield precision, read_parquet(path, known)
     made = run.file("tables", f"{name}.parquet")
-    paths: list[tuple[str | None, Path]] = [*captured]
-    if not captured and made.exists():
-        paths = [(None, made)]
-    for precision, path in paths:
-        yield precision, read_parquet(path, name if name in SCHEMAS else None)
+    if captured or not made.exists():
+        return
+    table = read_parquet(made, known)
+    for source in pc.unique(table["source"]).to_pylist():
+        own = CaptureName.parse(source or "")
+        if own is None or own.rank in (None, 0):
+            of_source = table.filter(pc.equal(table["source"], source))
+            yield None if own is None else own.precision, of_source

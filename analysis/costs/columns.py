@@ -77,21 +77,23 @@ def summed(values: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def peak(table: pa.Table) -> dict[str, int]:
-    """Bytes by module that are alive when most are (table `memory`: allocations by time); the
-    module "unknown" is that of bytes whose module is not known. Of equal peaks the first."""
-    rows = table.select(["time_ns", "action", "bytes", "module"]).sort_by("time_ns").to_pylist()
-    sign = {"alloc": 1, "free": -1, "free_completed": -1}
+    """Bytes by module that are alive when most are (table `memory` of one process, in its order);
+    the module "unknown" is that of bytes whose module is not known. Of equal peaks the first of the
+    last step that has one, as on the page of memory."""
+    sign = {"before": 1, "alloc": 1, "free_requested": -1}
+    rows = table.select(["iteration", "action", "bytes", "module"]).to_pylist()
+    rows = [r for r in rows if r["action"] in sign and r["bytes"]]
+    total = most = best = 0
+    step = None
+    for number, row in enumerate(rows, 1):
+        total += sign[row["action"]] * row["bytes"]
+        if total > most or (total == most and row["iteration"] != step):
+            most, best, step = total, number, row["iteration"]
     alive: dict[str, int] = {}
-    total = most = 0
-    found: dict[str, int] = {}
-    for row in rows:
-        step = sign.get(row["action"], 0) * (row["bytes"] or 0)
+    for row in rows[:best]:
         module = row["module"] if row["module"] is not None else "unknown"
-        alive[module] = alive.get(module, 0) + step
-        total += step
-        if total > most:
-            most, found = total, dict(alive)
-    return {m: n for m, n in found.items() if n}
+        alive[module] = alive.get(module, 0) + sign[row["action"]] * row["bytes"]
+    return {m: n for m, n in alive.items() if n}
 
 
 class Changes:

@@ -10,8 +10,7 @@ from typing import Any
 from ...core.errors import InputError
 from ..readers.base import read_head
 from ..readers.bounded import read_bytes
-from ..readers.memory import pickle as pickle_
-from ..readers.memory import snapshot
+from ..readers.memory import snapshot, stream
 from . import fields
 from .scrubber import Scrubber
 
@@ -21,7 +20,7 @@ def rewrite(path: Path, out: Path | None, scrubber: Scrubber) -> None:
 
     InputError for a pickle that asks to import anything, is damaged, or nested without end.
     """
-    value = pickle_.load(read_bytes(path, snapshot.LIMIT), path)
+    value = stream.load(read_bytes(path, snapshot.LIMIT), path)
     try:
         value = _Walk(scrubber).value(value, "", "a list")
         if out is not None:

@@ -37,6 +37,7 @@ PLUGINS: dict[str, Kind] = {
     "waits": Kind("synchronising", (".waits.json",)),
     "graph": Kind("autograd_graph", (".graph.json",)),
     "parameters": Kind("parameters.plugin", capture_names.PARAMETERS),
+    "memory": Kind("memory.plugin", (".memory.pickle", ".memory.json")),
     "nsys": Kind("nsys_steps", (".nsys-rep", ".sqlite", ".nsys.meta.json"), under_nsys=True),
 }
 

@@ -125,7 +125,7 @@ def train(
     _no_use_alone()
     run = open_run(run_path, create=True)
     for precision in listed(precisions):
-        _perform(run, _request(precision, asked), plan, force)
+        perform(run, _request(precision, asked), plan, force)
 
 
 def _program(
@@ -175,7 +175,8 @@ def _request(precision: str, asked: dict[str, Any]) -> Request:
     return request
 
 
-def _perform(run: Run, request: Request, plan: Plan, force: bool) -> None:
+def perform(run: Run, request: Request, plan: Plan, force: bool = False) -> None:
+    """Train and measure once, unless that is valid already."""
     why = process.why_not(request.precision, {"device": request.device})
     if why:
         raise ToolMissing(

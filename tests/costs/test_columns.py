@@ -13,21 +13,18 @@ from layerline.analysis import pipeline
 from layerline.analysis.costs import columns
 from layerline.analysis.report import summary_json
 from layerline.core.run import Run
-from layerline.core.tables import write_parquet
+from layerline.core.tables import table, write_parquet
 
 
 def changed(*rows: tuple[str, int | None, int | None]) -> pa.Table:
     modules, elements, changes = zip(*rows, strict=True)
-    return pa.table(
-        {
-            "module": list(modules),
-            "elements": pa.array(elements, pa.int64()),
-            "changed": pa.array(changes, pa.int64()),
-            "source": ["s"] * len(rows),
-            "step": [0] * len(rows),
-            "index": list(range(len(rows))),
-        }
-    )
+    columns = {"module": list(modules), "elements": list(elements), "changed": list(changes)}
+    numbers = {
+        "source": ["s"] * len(rows),
+        "step": [0] * len(rows),
+        "index": list(range(len(rows))),
+    }
+    return table("parameters", {**columns, **numbers})
 
 
 def test_a_module_has_what_is_in_it() -> None:
@@ -46,6 +43,41 @@ def test_memory_is_that_of_the_peak() -> None:
     assert columns.memory("fp32", {"a.b": 3, "a": 4, "c": 5}).values == {
         "": 12, "a": 7, "a.b": 3, "c": 5,
     }  # fmt: skip
+
+
+def memory(*rows: tuple[int | None, str, int, str | None], source: str = "s") -> pa.Table:
+    columns = ("iteration", "action", "bytes", "module")
+    return table("memory", [{"source": source, **dict(zip(columns, r, strict=True))} for r in rows])
+
+
+STEP = (
+    ("alloc", 5, "a"), ("alloc", 4, None), ("free_requested", 5, "a"), ("free_completed", 5, "a"),
+    ("free_requested", 4, None),
+)  # fmt: skip
+
+
+def test_the_peak_counts_what_was_there_before() -> None:
+    rows = [(None, "before", 7, "w"), *((0, *r) for r in STEP)]
+    assert columns.peak(memory(*rows)) == {"w": 7, "a": 5, "unknown": 4}
+
+
+def test_of_equal_peaks_the_last_step_has_it() -> None:
+    rows = [(None, "before", 7, "w"), *((0, *r) for r in STEP), (1, "alloc", 9, "b")]
+    assert columns.peak(memory(*rows)) == {"w": 7, "b": 9}
+
+
+def test_precisions_of_one_table_are_told_apart_and_ranks_after_the_first_left_out(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path)
+    run = Run(tmp_path)
+    parts = [
+        memory((0, "alloc", size, "a"), source=f"train.{side}.memory.pickle")
+        for side, size in (("fp32.rank0000", 4), ("fp32.rank0001", 9), ("bf16", 2))
+    ]
+    write_parquet(run.file("tables", "memory.parquet"), pa.concat_tables(parts))
+    found = {c.precision: c.values for c in pipeline.analyse(run).comparison.columns}
+    assert found == {"fp32": {"a": 4, "": 4}, "bf16": {"a": 2, "": 2}}
 
 
 @pytest.fixture

@@ -149,10 +149,10 @@ def test_the_peak_is_the_first_moment_of_most_bytes() -> None:
     import pyarrow as pa
 
     steps = [
-        (1, "alloc", 10, "m.a"), (2, "alloc", 20, "m.b"), (3, "free", 10, "m.a"),
-        (4, "alloc", 5, None), (5, "free", 20, "m.b"), (6, "segment_alloc", 999, "m.a"),
+        (1, "alloc", 10, "m.a"), (1, "alloc", 20, "m.b"), (1, "free_requested", 10, "m.a"),
+        (1, "alloc", 5, None), (1, "free_requested", 20, "m.b"), (1, "segment_alloc", 999, "m.a"),
     ]  # fmt: skip
-    names = ("time_ns", "action", "bytes", "module")
+    names = ("iteration", "action", "bytes", "module")
     table = pa.table({n: list(c) for n, c in zip(names, zip(*steps, strict=True), strict=True)})
     assert columns.peak(table) == {"m.a": 10, "m.b": 20}
 

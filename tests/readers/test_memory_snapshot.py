@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerline.analysis.readers.base import Head
-from layerline.analysis.readers.memory import pickle as pickle_
 from layerline.analysis.readers.memory import snapshot as snapshot_
+from layerline.analysis.readers.memory import stream
 from layerline.core.errors import InputError
 
 FRAMES = [
@@ -212,7 +212,7 @@ def test_every_plain_value_is_loaded_as_it_was(tmp_path_factory, value, protocol
     """Except bytes in protocol 2, which are a call of a codec or of `bytes`."""
     data = pickle.dumps(value, protocol)
     try:
-        loaded = pickle_.load(data, tmp_path_factory.getbasetemp())
+        loaded = stream.load(data, tmp_path_factory.getbasetemp())
     except InputError as e:
         assert protocol == 2 and ("_codecs" in e.line() or "__builtin__.bytes" in e.line())
     else:
@@ -236,15 +236,15 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path_factory, data):
 def test_the_checker_reads_long_arguments(tmp_path):
     text = "x" * 70_000
     data = b"\x80\x03]X" + struct.pack("<I", len(text)) + text.encode() + b"a."
-    assert pickle_.load(data, tmp_path) == [text]
+    assert stream.load(data, tmp_path) == [text]
 
 
-def test_a_pickle_of_texts_without_end_is_refused_before_it_is_loaded(tmp_path, monkeypatch):
+def test_a_pickle_of_texts_without_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.pickle"
     path.write_bytes(b"\x80\x04}\x94(\x8c\x08segments](" + b"\x8c\x02ab" * 50 + b"eu.")
-    monkeypatch.setattr(pickle_, "MAX_TEXTS", 20)
+    monkeypatch.setattr(stream, "MAX_TEXTS", 20)
     with pytest.raises(InputError, match="over 20 texts"):
-        pickle_.load(path.read_bytes(), path)
+        stream.load(path.read_bytes(), path)
 
 
 def test_rows_are_counted_before_they_are_made(tmp_path, monkeypatch):
@@ -253,6 +253,6 @@ def test_rows_are_counted_before_they_are_made(tmp_path, monkeypatch):
     path = tmp_path / "a.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [events] * 4}))
     assert snapshot_.read(path).tables["events"].num_rows == 12
-    monkeypatch.setattr(snapshot_, "MAX_ROWS", 11)
+    monkeypatch.setattr(snapshot_, "MAX_EVENTS", 11)
     with pytest.raises(InputError, match="holds 12 blocks and events"):
         snapshot_.read(path)

@@ -87,7 +87,7 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
 
 
 def test_every_part_of_the_script_is_in_the_page_once():
-    parts = {p.name for p in templates.FOLDER.glob("*.js")}
+    parts = {p.name for p in templates.FOLDER.glob("page.*.js")}
     assert parts == {f"page.{name}.js" for name in html.SCRIPTS}
     (script,) = (text for kind, text in _Page(rendering.html(views.gpt2())).scripts if not kind)
     for name in parts:

@@ -1,13 +1,15 @@
 """PyTorch's CUDA allocator snapshots: what memory is held, and by whom.
 
 Made by ``torch.cuda.memory._dump_snapshot`` (a pickle) or ``_snapshot()`` saved as JSON. The
-pickle is loaded without importing or calling anything (`pickle`). The quirks:
+pickle is read without importing or calling anything, its events as columns (`stream`). The quirks:
 
 - before 2.1 the snapshot was the list of segments itself, blocks had no address (they follow one
   another from the segment's) and kept their frames and real size in `history`;
 - frames are of Python, C++ or both, innermost first, and missing unless recording was on;
 - `device_traces` (alloc, free, segment_alloc, ...) is a ring buffer that forgets the oldest;
-- `time_us` is microseconds since the epoch; here nanoseconds.
+- `time_us` is microseconds since the epoch; here nanoseconds;
+- `user_metadata` (torch 2.10) is a text that the program gave the allocator, the same for all
+  events until it gives another; `metadata` here.
 
 Tables: `blocks` (one row per block of every segment), `segments`, and `events` (the traces).
 Sizes are bytes. Facts: bytes reserved, allocated (blocks in use), and requested by the program.
@@ -19,17 +21,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ....core.errors import InputError
 from ..base import Artefact, Head, int64, schema
-from ..bounded import MIB, parse_json, read_bytes, valid_text
-from . import pickle
+from ..bounded import MIB, parse_json, read_bytes
+from .stream import Reader
+from .trace import MAX_EVENTS, UNKNOWN, Shared, Texts, Trace, frame_text, text, too_many
 
 KIND = "memory-snapshot"
 DESCRIPTION = "PyTorch CUDA allocator snapshot (pickle or JSON)"
 
-LIMIT = 512 * MIB
+LIMIT = 512 * MIB  # of JSON
+PICKLE_LIMIT = 3072 * MIB
 _IN_USE = ("active_allocated", "active_awaiting_free", "active_pending_free")
 
 BLOCKS = schema(
@@ -41,10 +46,10 @@ SEGMENTS = schema(
     "requested_size int, stream int, segment_type text, expandable bool, blocks int, frames coded"
 )
 EVENTS = schema(
-    "source text, device int, event int, action text, address int, size int, stream int, "
-    "time_ns int, frames coded"
+    "source text, device int, event int, action coded, address int, size int, stream int, "
+    "time_ns int, frames coded, metadata coded"
 )
-MAX_ROWS = 2_000_000  # of blocks, segments and events in all
+MAX_ROWS = 2_000_000  # of blocks and segments, and of a JSON file's events
 
 
 def sniff(head: Head) -> bool:
@@ -61,9 +66,10 @@ def sniff(head: Head) -> bool:
 
 def read(path: Path) -> Artefact:
     """The blocks, segments and events; InputError for any other pickle or JSON."""
-    data = read_bytes(path, LIMIT)
+    data = read_bytes(path, PICKLE_LIMIT)
     is_pickle = data[:1] == b"\x80"
-    snapshot = pickle.load(data, path) if is_pickle else parse_json(data, path)
+    snapshot = Reader(data, path).read() if is_pickle else parse_json(data, path)
+    del data
     if isinstance(snapshot, list):  # before 2.1
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
@@ -80,38 +86,28 @@ def _check_size(snapshot: dict[str, Any], path: Path) -> None:
     lists = [s.get("blocks") for s in snapshot["segments"] if isinstance(s, dict)]
     traces = snapshot.get("device_traces")
     lists += [snapshot["segments"], *(traces if isinstance(traces, list) else ())]
-    rows = sum(len(entries) for entries in lists if isinstance(entries, list))
-    if rows > MAX_ROWS:
-        raise InputError(
-            f"holds {rows:,} blocks and events, {MAX_ROWS:,} are read",
-            file=path,
-            fix="record fewer: _record_memory_history(max_entries=...)",
-        )
+    for kind, most in ((list, MAX_ROWS), (Trace, MAX_EVENTS)):
+        rows = sum(len(entries) for entries in lists if isinstance(entries, kind))
+        if rows > most:
+            raise too_many(path, rows, most)
 
 
 def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
     source = path.name
     segments = _dicts(snapshot["segments"], "segments", path)
     blocks = [block for segment in segments for block in _blocks(segment, path)]
-    traces = snapshot.get("device_traces") or []
-    if not isinstance(traces, list):
-        raise InputError("has device_traces that are no list", file=path)
-    events = [
-        {"device": device, "event": number, **_event(event)}
-        for device, trace in enumerate(traces)
-        for number, event in enumerate(_dicts(trace, "device_traces", path))
-    ]
     tables = {
         "blocks": _table(source, blocks, BLOCKS),
         "segments": _table(source, [_segment(s, path) for s in segments], SEGMENTS),
     }
-    if events:
-        tables["events"] = _table(source, events, EVENTS)
+    events = _events(source, snapshot.get("device_traces") or [], path)
+    if len(events):
+        tables["events"] = events
     notes = []
     mismatch = sum(1 for s in segments if not _adds_up(s, path))
     if mismatch:
         notes.append(f"In {mismatch} segments the blocks do not add up to the segment's size.")
-    if not any(b["frames"] for b in blocks):
+    if not any(b["frames"] for b in blocks) and events["frames"].null_count == len(events):
         notes.append("No frames of blocks: torch.cuda.memory._record_memory_history was not on.")
     used = [b for b in blocks if b["state"] in _IN_USE]
     facts = {
@@ -127,6 +123,53 @@ def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
     return Artefact(KIND, tables, facts, notes)
 
 
+def _events(source: str, traces: Any, path: Path) -> pa.Table:
+    """The events of all devices; of JSON they are made into columns first."""
+    if not isinstance(traces, list):
+        raise InputError("has device_traces that are no list", file=path)
+    parts = []
+    shared = Shared()
+    for device, listed in enumerate(traces):
+        trace = listed
+        if not isinstance(listed, Trace):
+            trace = Trace(shared)
+            for event in _dicts(listed, "device_traces", path):
+                trace.add(event)
+        if len(trace):
+            parts.append(_columns(source, device, trace))
+    if not parts:
+        return EVENTS.empty_table()
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _columns(source: str, device: int, trace: Trace) -> pa.Table:
+    n, shared = len(trace), trace.shared
+    micros = np.frombuffer(trace.time_us, np.int64)
+    unknown = (micros == UNKNOWN) | (np.abs(micros) > 2**63 // 1000)
+    arrays = {
+        "source": pa.repeat(pa.scalar(source), n),
+        "device": pa.repeat(pa.scalar(device, pa.int64()), n),
+        "event": pa.array(np.arange(n, dtype=np.int64)),
+        "action": _coded(trace.action, shared.actions),
+        **{k: _integers(np.frombuffer(getattr(trace, k), np.int64))
+           for k in ("address", "size", "stream")},
+        "time_ns": pa.array(np.where(unknown, 0, micros) * 1000, mask=unknown),
+        "frames": _coded(trace.stack, shared.stacks),
+        "metadata": _coded(trace.metadata, shared.metadata),
+    }  # fmt: skip
+    return pa.table(arrays, schema=EVENTS)
+
+
+def _integers(values: Any) -> pa.Array:
+    return pa.array(values, mask=values == UNKNOWN)
+
+
+def _coded(codes: Any, texts: Texts) -> pa.Array:
+    numbers = np.frombuffer(codes, np.int32)
+    indices = pa.array(numbers, mask=numbers < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts.values, pa.string()))
+
+
 def _dicts(items: Any, what: str, path: Path) -> list[dict[str, Any]]:
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InputError(f"has {what} that are no list of objects", file=path)
@@ -138,10 +181,6 @@ def _sum(values: Iterable[int | None]) -> int | None:
     every = list(values)
     known = [value for value in every if value is not None]
     return sum(known) if len(known) == len(every) else None
-
-
-def _text(value: Any) -> str | None:
-    return valid_text(value) if isinstance(value, str) else None
 
 
 def _blocks(segment: dict[str, Any], path: Path) -> list[dict[str, Any]]:
@@ -159,13 +198,13 @@ def _blocks(segment: dict[str, Any], path: Path) -> list[dict[str, Any]]:
             {
                 "device": int64(segment.get("device")),
                 "segment": start,
-                "segment_type": _text(segment.get("segment_type")),
+                "segment_type": text(segment.get("segment_type")),
                 "stream": int64(segment.get("stream")),
                 "address": at if address is None else address,
                 "size": size,
                 "requested_size": int64(old.get("real_size")) if requested is None else requested,
-                "state": _text(block.get("state")),
-                "frames": _frame_text(block.get("frames") or old.get("frames")),
+                "state": text(block.get("state")),
+                "frames": frame_text(block.get("frames") or old.get("frames")),
             }
         )
         at = None if at is None or size is None else int64(at + size)
@@ -178,10 +217,10 @@ def _segment(segment: dict[str, Any], path: Path) -> dict[str, Any]:
     return {
         **{name: int64(segment.get(name)) for name in same},
         "size": int64(segment.get("total_size")),
-        "segment_type": _text(segment.get("segment_type")),
+        "segment_type": text(segment.get("segment_type")),
         "expandable": expandable if isinstance(expandable, bool) else None,
         "blocks": len(_dicts(segment.get("blocks", []), "blocks", path)),
-        "frames": _frame_text(segment.get("frames")),
+        "frames": frame_text(segment.get("frames")),
     }
 
 
@@ -189,33 +228,6 @@ def _adds_up(segment: dict[str, Any], path: Path) -> bool:
     sizes = [int64(b.get("size")) for b in _dicts(segment.get("blocks", []), "blocks", path)]
     total = int64(segment.get("total_size"))
     return total is None or None in sizes or _sum(sizes) == total
-
-
-def _event(event: dict[str, Any]) -> dict[str, Any]:
-    microseconds = int64(event.get("time_us"))
-    address = event.get("addr", event.get("device_free"))
-    return {
-        "action": _text(event.get("action")),
-        "address": int64(address),
-        "size": int64(event.get("size")),
-        "stream": int64(event.get("stream")),
-        "time_ns": None if microseconds is None else int64(microseconds * 1000),
-        "frames": _frame_text(event.get("frames")),
-    }
-
-
-def _frame_text(frames: Any) -> str | None:
-    """One line per frame, innermost first: ``name (file:line)``."""
-    if not isinstance(frames, list):
-        return None
-    lines = []
-    for frame in frames:
-        if isinstance(frame, dict):
-            name, file = _text(frame.get("name")) or "?", _text(frame.get("filename"))
-            line = int64(frame.get("line"))
-            where = f" ({file}:{line})" if file and file != "??" and line else ""
-            lines.append(f"{name}{where}")
-    return "\n".join(lines) or None
 
 
 def _table(source: str, rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:
@@ -227,7 +239,7 @@ def _scalars(settings: Any) -> dict[str, Any]:
     if not isinstance(settings, dict):
         return {}
     return {
-        str(_text(key)): _text(value) if isinstance(value, str) else value
+        str(text(key)): text(value) if isinstance(value, str) else value
         for key, value in settings.items()
         if isinstance(key, str) and isinstance(value, str | bool | int | float | None)
     }

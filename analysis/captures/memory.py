@@ -1,0 +1,106 @@
+"""The memory of a run's training steps: which captures there are, and what was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.capture_names import CaptureName
+from ...core.documents import Measured, Memory
+from ...core.errors import InputError
+from ...core.files import listing
+from ...core.run import Run
+from ...core.stats import UNMEASURED, Estimate
+from ..checks import steadiness
+from ..memory.explain import Explained, explain
+from ..memory.remedies import Tried
+from ..readers import registry
+from ..rundir import files
+from ..rundir.problems import Problems
+
+TRIED = "tried"  # a folder of the run: of each remedy that was tried a run of its own
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A snapshot of a run and its name."""
+
+    name: CaptureName
+    path: Path
+
+    @property
+    def meta(self) -> Path:
+        """What lies beside it."""
+        return self.path.with_name(f"{self.name.stem}.memory.json")
+
+
+def captures(run: Run, precisions: Sequence[str] = ()) -> list[Captured]:
+    """The snapshots of a run, by precision and rank. InputError without any."""
+    found = []
+    for path in sorted(run.file("captures").glob("train.*.memory.pickle")):
+        name = CaptureName.parse(path)
+        if name is not None and name.kind == "memory":
+            found.append(Captured(name, path))
+    chosen = [c for c in found if not precisions or c.name.precision in precisions]
+    if not chosen:
+        there = sorted({c.name.precision for c in found})
+        raise InputError(
+            f"has no memory of training steps{' in ' + ', '.join(precisions) if there else ''}",
+            file=run.path,
+            fix=f"there is {', '.join(there)}"
+            if there
+            else "layerline train WORKLOAD --profile memory",
+        )
+    return chosen
+
+
+def explained(
+    run: Run, captured: Captured, problems: Problems, device: int | None = None
+) -> Explained:
+    """A snapshot of a run. What was tried and cannot be read is a problem, and not shown."""
+    meta = files.needed(captured.meta, Memory)
+    artefact = registry.read(captured.path)
+    own = captured.name
+    base = explain(artefact, captured.path, meta, device, own.rank)
+    tries: dict[str, Tried] = {}
+    for folder in listing(run.file(TRIED)):
+        other = Run(folder)
+        there = Captured(own, own.path(other.file("captures")))
+        if there.path.is_file():
+            with problems.without(f"what {folder.name} gave when it was tried"):
+                tries[folder.name] = _tried(run, base, other, there, device)
+    if not tries:
+        return base
+    return explain(artefact, captured.path, meta, device, own.rank, tries)
+
+
+def _tried(run: Run, base: Explained, other: Run, there: Captured, device: int | None) -> Tried:
+    meta = files.needed(there.meta, Memory)
+    done = explain(registry.read(there.path), there.path, meta, device, there.name.rank)
+    return Tried(
+        peak_bytes=done.peak.allocated,
+        reserved_bytes=most_reserved(done),
+        step=_step(other, there.name),
+        base_peak_bytes=base.peak.allocated,
+        base_reserved_bytes=most_reserved(base),
+        base_step=_step(run, there.name),
+    )
+
+
+def most_reserved(done: Explained) -> int | None:
+    """The most that was reserved in the peak's step."""
+    reserved, step = done.told.history.reserved, done.peak.step
+    return None if reserved is None else int(reserved[step.begin : step.end + 1].max())
+
+
+def _step(run: Run, name: CaptureName) -> Estimate:
+    """Of the steps that nothing watched."""
+    path = run.file("captures", f"{name.stem}.latency.json")
+    measured = files.optional(path, Measured, None)
+    if measured is None or (stat := steadiness.summary(measured.latency_ns)) is None:
+        return UNMEASURED
+    steady = steadiness.judge(measured.latency_ns)
+    if steady is None or not steady.settled:
+        return Estimate(stat.median, n=stat.n)
+    return Estimate(stat.median, stat.low, stat.high, stat.n)

@@ -1,0 +1,169 @@
+"""``layerline memory``: what memory held when it held most, and what would lower that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...core.cli.options import FilePath, listed
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError
+from ...core.files import write_json, write_text
+from ...core.run import Run, open_run
+from ..rundir.problems import Problems, failed
+
+PAGE = "memory.html"
+# What can be tried: how the request of the training changes, and the environment.
+TRIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "checkpoint": ({"checkpoint": True}, {}),
+    "checkpoint-half": ({"checkpoint": True, "checkpoint_every": 2}, {}),
+    "batch": ({}, {}),
+    "fused": ({"fused": True}, {}),
+    "expandable": ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+}
+
+
+@click.command()
+@click.argument("file", required=False, type=FilePath(), metavar="[FILE.pickle]")
+@click.option("--run", "run_path", type=FilePath(), metavar="RUN", help="A run that recorded it.")
+@click.option("--precision", "precisions", multiple=True, help="Of a run: only these.")
+@click.option("--device", type=click.IntRange(0, 1024), help="Of a snapshot of several devices.")
+@click.option(
+    "--try",
+    "tries",
+    multiple=True,
+    help=f"Of a run: do it once and compare: {', '.join(TRIES)}; with commas for several.",
+)
+@click.option(
+    "-o", "--output", type=FilePath(dir_okay=False), help="The page. [default: RUN/report/"
+    f"{PAGE}, or FILE.html]",
+)  # fmt: skip
+def memory(
+    file: Path | None,
+    run_path: Path | None,
+    precisions: tuple[str, ...],
+    device: int | None,
+    tries: tuple[str, ...],
+    output: Path | None,
+) -> None:
+    """Explain the peak of a CUDA allocator snapshot, or of the training steps of a RUN.
+
+    What was alive, of which category and module, which line allocated it, and what would lower the
+    peak. Writes a page, its figures as JSON beside it and, of a run, tables/memory.parquet. Of a
+    run `layerline train --profile memory` records it, on the CPU too.
+    """
+    if (file is None) == (run_path is None):
+        raise click.UsageError("name a snapshot, or a run with --run")
+    if file is not None:
+        if tries or precisions:
+            raise click.UsageError("--try and --precision are of a run (--run)")
+        _of_file(file, device, output)
+        return
+    assert run_path is not None
+    names = listed(tries)
+    for name in names:
+        if name not in TRIES:
+            raise click.UsageError(f"{name} cannot be tried; choose from {', '.join(TRIES)}")
+    _of_run(open_run(run_path), listed(precisions), device, names, output)
+
+
+def _of_file(file: Path, device: int | None, output: Path | None) -> None:
+    from ..memory.explain import explain
+    from ..readers import registry
+
+    page = output or file.with_suffix(".html")
+    with progress(f"reading {file}"):
+        artefact = registry.read(file)
+    if artefact.kind != "memory-snapshot":
+        raise InputError(
+            f"is {artefact.kind}, no snapshot of memory",
+            file=file,
+            fix="torch.cuda.memory._dump_snapshot makes one",
+        )
+    with progress("explaining the peak"):
+        done = explain(artefact, file, device=device)
+    _write(done, page, file.name)
+    _say(done, page)
+
+
+def _of_run(
+    run: Run,
+    precisions: Sequence[str],
+    device: int | None,
+    tries: Sequence[str],
+    output: Path | None,
+) -> None:
+    import pyarrow as pa
+
+    from ...core.documents import Memory, read
+    from ...core.tables import write_parquet
+    from ..captures import memory as captures
+
+    problems = Problems()
+    found = captures.captures(run, precisions)
+    first = {c.name.precision: c for c in reversed(found)}  # of several ranks the first
+    for name in tries:
+        for precision, captured in sorted(first.items()):
+            _try(run, name, precision, read(captured.meta, Memory).device)
+    rows, pages = [], []
+    for number, captured in enumerate(found):
+        with progress(f"explaining the peak of {captured.name.words()}"):
+            done = captures.explained(run, captured, problems, device)
+        rows.append(done.table())
+        page = output or run.file("report", PAGE)
+        if number:
+            page = page.with_name(f"{page.stem}.{captured.name.side}{page.suffix}")
+        _write(done, page, f"{run.path.resolve().name}, {captured.name.words()}")
+        pages.append((done, page))
+    write_parquet(run.file("tables", "memory.parquet"), pa.concat_tables(rows))
+    for done, page in pages:  # whoever reads the answer may close the pipe
+        _say(done, page)
+    if error := failed(problems.listed(run), run.file("report", PAGE)):
+        raise error
+
+
+def _write(done: Any, page: Path, title: str) -> None:
+    from ..report.memory.page import render
+
+    write_text(page, render(done, title))
+    write_json(page.with_suffix(".json"), done.document())
+
+
+def _say(done: Any, page: Path) -> None:
+    from ..report.memory.text import lines
+
+    for line in lines(done):
+        click.echo(line)
+    click.echo()
+    click.echo(page)
+
+
+def _try(run: Run, name: str, precision: str, device: str | None) -> None:
+    """Train again with one change, for a few steps, into a run of its own inside the run."""
+    from ...core.documents import Manifest, read
+    from ..captures.memory import TRIED
+
+    path = run.manifest_path(f"profile/train.{precision}")
+    asked = (read(path, Manifest).options or {}).get("request")
+    if not isinstance(asked, dict):
+        what = "does not say how the training was asked for"
+        raise InputError(what, file=path, fix="train again (layerline train)")
+    changes, environment = TRIES[name]
+    if name == "batch":
+        changes = {"batch": asked.get("batch", 1) // 2}
+    why = None
+    if name == "batch" and not changes["batch"]:
+        why = "the batch is 1, and has no half"
+    elif environment and device == "cpu":
+        why = "there are no segments on the CPU"
+    elif any(changes.get(k) is True and asked.get(k) for k in ("fused", "checkpoint")):
+        why = "the run was trained so already"
+    if why is not None:
+        raise InputError(f"{name} cannot be tried: {why}", file=run.path, fix="try another remedy")
+    from ...profile.train.again import train_again  # torch's side of the project
+
+    log(f"trying {name}")
+    train_again(run.file(TRIED, name), {**asked, **changes}, environment)

@@ -1,0 +1,56 @@
+"""The answer for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....core.cli.columns import aligned
+from ... import formatting
+from ...memory.explain import Explained
+from ...memory.remedies import Remedy
+from . import sentences
+from .page import by_pattern
+
+SHOWN = 8
+
+
+def lines(done: Explained) -> Iterator[str]:
+    """What the page says first."""
+    peak = done.peak
+    yield sentences.heading(done)
+    yield sentences.lead(done)
+    yield ""
+    rows = [*peak.categories.items(), ("rounding", peak.rounding)]
+    shares = [
+        [name, formatting.size(size), formatting.percent(size / max(peak.allocated, 1))]
+        for name, size in rows
+    ]
+    if peak.fragmentation is not None:
+        shares.append(["fragmentation, beside it", formatting.size(peak.fragmentation), ""])
+    yield from aligned(["at the peak", "bytes", "share"], shares, right={1, 2})
+    for title, held in (("module", by_pattern(peak.modules)), ("line", peak.lines)):
+        largest = sorted(held, key=lambda item: -sum(item[1].values()))[:SHOWN]
+        table = [
+            [formatting.size(sum(by.values())), max(by, key=lambda c: by[c]), formatting.short(n)]
+            for n, by in largest
+        ]
+        yield ""
+        yield from aligned(["bytes", "mostly", title], table, right={0})
+    if done.remedies:
+        yield ""
+        yield from aligned(
+            ["to lower it", "then", "saves", "tried"], [_row(r) for r in done.remedies], {1, 2}
+        )
+    yield ""
+    for one in peak.checks:
+        yield sentences.check(one)
+    yield from done.notes
+
+
+def _row(remedy: Remedy) -> list[str]:
+    done = sentences.tried(remedy, remedy.tried) if remedy.tried else remedy.why_not or "no"
+    then = formatting.size(remedy.after)
+    if remedy.already:
+        then = f"without it {then}"
+    what = remedy.what if remedy.of == "allocated" else f"{remedy.what} (reserved)"
+    return [what, then, formatting.size(remedy.saves), done]
