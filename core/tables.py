@@ -213,6 +213,61 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("unix_time", _real),
         ]
     ),
+    # One row per communication of a rank. Times are on the clock of all ranks; `wait_ns` until the
+    # last rank of the group began, `transfer_ns` from then on, `exposed_ns` what no compute hides.
+    # `instance`: rows with the same one are one collective (null: no partner is known).
+    # `bus_bandwidth` in bytes a second.
+    "collectives": pa.schema(
+        [
+            ("source", _text),
+            ("rank", _int),
+            ("group", _text),
+            ("operation", _text),
+            ("sequence", _int),
+            ("iteration", _int),
+            ("phase", _text),
+            ("module", _text),
+            ("start_ns", _int),
+            ("duration_ns", _int),
+            ("bytes", _int),
+            ("wait_ns", _int),
+            ("transfer_ns", _int),
+            ("exposed_ns", _int),
+            ("clock_uncertainty_ns", _int),
+            ("dtype", _text),
+            ("group_size", _int),
+            ("peer", _int),
+            ("stream", _int),
+            ("instance", _int),
+            ("matched_by", _text),
+            ("known_by", _text),
+            ("late_rank", _int),
+            ("bus_bandwidth", _real),
+        ]
+    ),
+    # One row per rank and step; the parts add up to `duration_ns`, `data_ns` is a part of
+    # `idle_host_ns`. `communication_ns` is exposed and of no known partner.
+    "ranks": pa.schema(
+        [
+            ("source", _text),
+            ("rank", _int),
+            ("iteration", _int),
+            ("start_ns", _int),
+            ("duration_ns", _int),
+            ("compute_ns", _int),
+            ("transfer_ns", _int),
+            ("wait_ns", _int),
+            ("communication_ns", _int),
+            ("copy_ns", _int),
+            ("idle_host_ns", _int),
+            ("idle_dependency_ns", _int),
+            ("idle_launch_ns", _int),
+            ("idle_unknown_ns", _int),
+            ("data_ns", _int),
+            ("clock_offset_ns", _int),
+            ("clock_uncertainty_ns", _int),
+        ]
+    ),
 }
 
 # What names a row of a table that is read again: never null.

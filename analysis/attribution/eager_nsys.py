@@ -39,7 +39,7 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
     """
     with sqlite.source(path) as opened:
         capture = load(opened)
-        calls = _calls(capture)
+        calls = launch_calls(capture)
     as_events = events(capture, calls, path)
     nesting = nest(as_events)
     as_events.forward_thread = _forward_threads(as_events, nesting)
@@ -52,7 +52,7 @@ def split(text: str) -> tuple[str, int]:
     return name, UNKNOWN if number is None else number
 
 
-def _calls(capture: Capture) -> Calls:
+def launch_calls(capture: Capture) -> Calls:
     """Launches by name; all calls where an operation has none among them."""
     known = capture.calls
     wanted = [o.correlation for o in capture.operations]
@@ -109,6 +109,8 @@ def events(capture: Capture, calls: Calls, path: Path) -> Events:
         index=unknown,
         forward_thread=unknown,
         geometry=unknown.astype(np.int32),
+        communication=unknown.astype(np.int32),
+        number=unknown,
         names=list(names),
         places=list(places),
         head={},

@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "layerline.analysis.commands.report:report",
     "parameters": "layerline.analysis.commands.parameters:parameters",
     "timeline": "layerline.analysis.commands.timeline:timeline",
+    "ranks": "layerline.analysis.commands.ranks:ranks",
     "doctor": "layerline.core.cli.doctor:doctor",
     "read": "layerline.analysis.commands.read:read",
     "nodes": "layerline.export.foreign_file:nodes",
@@ -66,7 +67,7 @@ class LazyGroup(click.Group):
 def cli(quiet: bool) -> None:
     """What a layer costs, from the nn.Module to the kernel that ran.
 
-    Stages: export, engines, profile, report. Single files: read, nodes, layers, compare, scrub.
+    Stages: export, engines, profile, report. Files: read, nodes, layers, compare, ranks, scrub.
     """
     progress.set_quiet(quiet)
 

@@ -1,7 +1,7 @@
 """torch.profiler as a plug-in of the training loop: the trace that the report is made from.
 
-Leaves ``.trace.json.gz`` without shapes and stacks, which cost more time than they explain there
-(`operators` has them), and facts for the capture's meta file.
+Leaves ``.trace.json.gz`` without stacks and, of one rank, without shapes, which cost more time than
+they explain there (`operators` has them), and facts for the capture's meta file.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class TorchProfile(Plugin):
                 wait=plan.wait, warmup=plan.warmup, active=plan.active, repeat=plan.repeat
             ),
             on_trace_ready=self._save,
+            # gloo's traces have the sizes and the peers of communications nowhere else.
+            record_shapes=training.ranks > 1,
         )
         self._profiler.start()
 

@@ -184,6 +184,31 @@ class SqliteSource(Source):
             query = f"select {_quoted(key)}, {_quoted(value)} from {_quoted(table)} limit 10000"
             return [(k, v) for k, v in self._connection.execute(query)]
 
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Columns of a small table (at most 10,000 rows), as they are; none where it lacks one."""
+        if not set(columns) <= set(self.tables.get(table, ())):
+            return []
+        named = ", ".join(map(_quoted, columns))
+        with self._failing(f"{table} cannot be read"):
+            query = f"select {named} from {_quoted(table)} limit 10000"
+            return list(self._connection.execute(query))
+
+    def blobs(
+        self, name: str, most: int
+    ) -> Iterator[tuple[int | None, int | None, int | None, bytes]]:
+        """Start, end, thread and binary data of the rows of a table that have such data."""
+        table = self.find(name, ("start", "end", "globalTid", "binaryData"))
+        if table is None:
+            return
+        query = (
+            f"select start, end, globalTid, binaryData from {_quoted(table)} where "
+            f"typeof(binaryData) = 'blob' and length(binaryData) <= {MAX_NAME} limit {most}"
+        )
+        with self._failing(f"{table} cannot be read"):
+            for *numbers, data in self._connection.execute(query):
+                start, end, thread = (n if isinstance(n, int) else None for n in numbers)
+                yield start, end, thread, data
+
     def _batches(self, query: str, integers: int | None) -> Iterator[pa.RecordBatch]:
         """The rows of `query`; _OtherTypesError where one of the first columns is no integer."""
         import adbc_driver_manager

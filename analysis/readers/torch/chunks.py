@@ -61,9 +61,32 @@ class Args(msgspec.Struct, gc=False):
     block: msgspec.Raw = ABSENT
     registers: msgspec.Raw = msgspec.field(default=ABSENT, name="registers per thread")
     shared: msgspec.Raw = msgspec.field(default=ABSENT, name="shared memory")
+    # Of a communication (`communication.py`), as text for the same reason.
+    collective: msgspec.Raw = msgspec.field(default=ABSENT, name="Collective name")
+    group: msgspec.Raw = msgspec.field(default=ABSENT, name="Process Group Name")
+    group_about: msgspec.Raw = msgspec.field(default=ABSENT, name="Process Group Description")
+    group_ranks: msgspec.Raw = msgspec.field(default=ABSENT, name="Process Group Ranks")
+    group_size: msgspec.Raw = msgspec.field(default=ABSENT, name="Group size")
+    group_start: msgspec.Raw = msgspec.field(default=ABSENT, name="Global rank start")
+    group_stride: msgspec.Raw = msgspec.field(default=ABSENT, name="Global rank stride")
+    elements_in: msgspec.Raw = msgspec.field(default=ABSENT, name="In msg nelems")
+    elements_out: msgspec.Raw = msgspec.field(default=ABSENT, name="Out msg nelems")
+    dtype: msgspec.Raw = ABSENT
+    source_rank: msgspec.Raw = msgspec.field(default=ABSENT, name="Src Rank")
+    target_rank: msgspec.Raw = msgspec.field(default=ABSENT, name="Dst Rank")
+    collective_number: Number = msgspec.field(default=None, name="Seq")
+    dims: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=ABSENT, name="Input type")
+    inputs: msgspec.Raw = msgspec.field(default=ABSENT, name="Concrete Inputs")
 
 
-_RAW = ("grid", "block", "registers", "shared")
+# Those of which `communication.Arguments` is made, in its order.
+COMMUNICATION = (
+    "collective", "group", "group_about", "group_ranks", "group_size", "group_start",
+    "group_stride", "elements_in", "elements_out", "dtype", "source_rank", "target_rank",
+    "dims", "types", "inputs",
+)  # fmt: skip
+_RAW = ("grid", "block", "registers", "shared", *COMMUNICATION)
 
 
 class Event(msgspec.Struct, gc=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import InputError
-from .chunks import ABSENT, Args, Chunks, Event, Number
+from .chunks import ABSENT, COMMUNICATION, Args, Chunks, Event, Number
+from .communication import Arguments, is_named, parse
 
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -48,6 +50,8 @@ _CATEGORIES = {
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
 _SIZES = msgspec.json.Decoder(tuple[int, ...])
+_UNKNOWN = np.array([UNKNOWN], dtype=np.int64)
+_OF_AUTOGRAD = ("sequence", "forward_thread", "device")
 _COUNT = msgspec.json.Decoder(int | None)
 
 
@@ -108,6 +112,8 @@ class Events:
     stream: Ints
     device: Ints
     geometry: Codes  # into `geometries`
+    communication: Codes  # into `communications`
+    number: Ints  # of a collective in its group ("Seq")
     names: list[str]
     places: list[Any]
     head: dict[str, Any]
@@ -115,14 +121,29 @@ class Events:
     notes: list[str]
     flows: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     geometries: list[Geometry] = field(default_factory=list)
+    communications: list[Arguments] = field(default_factory=list)
 
     def only(self, kinds: tuple[int, ...]) -> Events:
         """The events of these kinds, in the file's order."""
-        rows = np.flatnonzero(np.isin(self.kind, kinds))
+        return self.of_rows(np.flatnonzero(np.isin(self.kind, kinds)))
+
+    def of_rows(self, rows: Ints) -> Events:
+        """The events in these rows, in their order."""
         columns: dict[str, Any] = {
             c: v[rows] for c, v in vars(self).items() if isinstance(v, np.ndarray)
         }
         return replace(self, **columns)
+
+    def with_rows(self, rows: Mapping[str, Sequence[int]], **changes: Any) -> Events:
+        """The events and further rows, with `changes` of other fields; columns that `rows` lacks
+        are unknown."""
+        more = len(next(iter(rows.values())))
+        columns = {
+            c: np.concatenate((v, np.asarray(rows.get(c, [UNKNOWN] * more), v.dtype)))
+            for c, v in vars(self).items()
+            if isinstance(v, np.ndarray)
+        }
+        return replace(self, **(columns | changes))
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -131,6 +152,10 @@ class Events:
     def end(self) -> Ints:
         """End of each event; its start where the duration is unknown."""
         return self.start + np.maximum(self.duration, 0)
+
+    def end_of(self, event: int) -> int:
+        """The end of one event."""
+        return int(self.start[event]) + max(int(self.duration[event]), 0)
 
 
 def nanoseconds(values: list[Number]) -> tuple[Ints, npt.NDArray[np.bool_]]:
@@ -171,19 +196,23 @@ def integer(value: Number) -> int:
 class _Builder:
     """Takes events chunk by chunk and keeps arrays of what is needed."""
 
-    def __init__(self, flows: bool) -> None:
+    def __init__(self, flows: bool, lean: bool) -> None:
         self.names, self.places, self.kinds = _Codes(), _Codes(), _Codes()
         self.kind_table: list[int] = []
         self.counts: Counter[tuple[str, str | None]] = Counter()
         self.parts: list[dict[str, npt.NDArray[Any]]] = []
         self.flow_rows: list[tuple[Any, ...]] = []
         self.flows = flows
+        self.lean = lean
         self.undated = 0
         self.geometry_codes: dict[tuple[bytes, ...], int] = {}
         self.geometries: list[Geometry] = []
+        self.communication_codes: dict[tuple[bytes, ...], int] = {}
+        self.communications: list[Arguments] = []
+        self.named: dict[Number, bool] = {}
 
     def add(self, events: list[Event]) -> None:
-        self.counts.update([(e.ph, e.cat) for e in events])
+        self.counts.update(zip([e.ph for e in events], [e.cat for e in events], strict=True))
         if self.flows:
             self.flow_rows += [
                 (e.ph, str(e.id), self.places[e.tid], e.ts)
@@ -211,13 +240,22 @@ class _Builder:
             "process": np.array([self.places[e.pid] for e in kept], dtype=np.int32),
             "thread": np.array([self.places[e.tid] for e in kept], dtype=np.int32),
             "correlation": _integers([a and a.correlation for a in args]),
-            "sequence": _integers([a and a.sequence for a in args]),
-            "forward_thread": _integers([a and a.forward_thread for a in args]),
             "index": _integers([a and a.index for a in args]),
             "stream": _integers([a and a.stream for a in args]),
-            "device": _integers([a and a.device for a in args]),
-            "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
+            "communication": self._communications(kept, args),
         }
+        if self.lean:
+            part |= {name: _UNKNOWN.repeat(len(kept)) for name in _OF_AUTOGRAD}
+            part["geometry"] = part["device"].astype(np.int32)
+        else:
+            part["sequence"] = _integers([a and a.sequence for a in args])
+            part["forward_thread"] = _integers([a and a.forward_thread for a in args])
+            part["device"] = _integers([a and a.device for a in args])
+            part["geometry"] = np.array([self._geometry(a) for a in args], dtype=np.int32)
+        part["number"] = _UNKNOWN.repeat(len(kept))
+        for i in np.flatnonzero(part["communication"] != UNKNOWN).tolist():
+            about = args[i]
+            part["number"][i] = integer(about.collective_number if about else None)
         if not dated.all():
             self.undated += int((~dated).sum())
             part = {k: v[dated] for k, v in part.items()}
@@ -235,6 +273,22 @@ class _Builder:
                 self.geometries.append(geometry)
             self.geometry_codes[texts] = code
         return code
+
+    def _communications(self, events: list[Event], args: list[Args | None]) -> Codes:
+        codes = np.full(len(events), UNKNOWN, dtype=np.int32)
+        named = self.named
+        for name in {e.name for e in events}.difference(named):
+            named[name] = is_named(str(name))
+        for i, (event, about) in enumerate(zip(events, args, strict=True)):
+            if about is None or (about.collective is ABSENT and not named[event.name]):
+                continue
+            texts = tuple([bytes(getattr(about, field)) for field in COMMUNICATION])
+            code = self.communication_codes.get(texts)
+            if code is None:
+                code = self.communication_codes[texts] = len(self.communications)
+                self.communications.append(parse(texts))
+            codes[i] = code
+        return codes
 
 
 def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geometry | None:
@@ -262,15 +316,16 @@ def _integers(values: list[Any]) -> Ints:
     return np.array([integer(v) for v in filled], dtype=np.int64)
 
 
-def read_events(path: Path, *, flows: bool = False) -> Events:
+def read_events(path: Path, *, flows: bool = False, lean: bool = False) -> Events:
     """Read a trace (.json, also compressed) in bounded memory.
 
     With `flows`, the arrows from forward to backward operators are kept: ``phase`` (s, f), ``id``,
-    ``thread`` and ``start`` (ns), one row for each end. InputError for what is no profiler trace,
+    ``thread`` and ``start`` (ns), one row for each end. `lean`: without sequence numbers, forward
+    threads, devices and geometry, which are then unknown. InputError for what is no profiler trace,
     is cut short, or holds no operator, range or kernel.
     """
     chunks = Chunks(path)
-    builder = _Builder(flows)
+    builder = _Builder(flows, lean)
     for events in chunks:
         builder.add(events)
     if not builder.parts:
@@ -302,6 +357,7 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
         },
         notes=notes,
         geometries=builder.geometries,
+        communications=builder.communications,
         **columns,
     )
     if flows:

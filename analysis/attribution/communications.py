@@ -1,0 +1,250 @@
+"""The communications of one rank, out of the events of its profiler trace."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.own_ranges import MODULE
+from ...core.tables import PHASES
+from ..model.ranks import POINT_TO_POINT, Group
+from ..readers.torch.communication import (
+    KERNELS,
+    RECORD,
+    Arguments,
+    element_bytes,
+    elements,
+    operation_of,
+)
+from ..readers.torch.events import DEVICE, KERNEL, UNKNOWN, Events, Ints
+from ..readers.torch.nesting import Nesting, innermost
+from . import gloo
+from .communication import Found, arguments_of
+
+Flags = npt.NDArray[np.bool_]
+
+_FSDP = re.compile(r"FSDP::\w+ \((.*?)\)|FSDP::\w+_prefetch for (.+?)(?: \[pg=\d+\])?$")
+
+
+def found(
+    events: Events, nesting: Nesting, records: Ints, mine: Flags, groups: list[Group]
+) -> list[Found]:
+    """All communications of the trace, in the order of the host's calls where these are known.
+    `records` and `mine`: what `records_of` and `is_communication` say."""
+    every = _of_device(events, nesting, records, mine) + gloo.found(events, groups)
+    known = {g.name: g for g in groups}
+    every = [replace(f, group=f.group or _group(f.arguments, known)) for f in every]
+    return sorted(every, key=lambda f: (_issued(events, f), f.start or 0))
+
+
+def rows(
+    every: list[Found], events: Events, nesting: Nesting, phase: Ints, iteration: Ints
+) -> list[dict[str, object]]:
+    """The rows of `model.ranks.COLLECTIVES`."""
+    modules = module_of_path(events, nesting)
+    result: list[dict[str, object]] = []
+    for f in every:
+        a, at = f.arguments, f.event
+        placed = at != UNKNOWN
+        result.append(
+            {
+                "group": f.group.key if f.group else None,
+                "operation": f.operation,
+                "phase": PHASES[phase[at]] if placed and phase[at] != UNKNOWN else None,
+                "module": modules[nesting.path[at]] if placed else None,
+                "dtype": a.dtype,
+                "known_by": f.known_by,
+                "sequence": None if f.number == UNKNOWN else f.number,
+                "iteration": int(iteration[at]) if placed and iteration[at] != UNKNOWN else None,
+                "issued": int(events.start[at]) if placed else None,
+                "start": f.start,
+                "end": f.end,
+                "bytes": _bytes(f),
+                "peer": _peer(f),
+                "group_size": len(f.group.ranks) if f.group and f.group.ranks else a.group_size,
+                "stream": next((s for s in (f.stream, f.thread) if s != UNKNOWN), None),
+            }
+        )
+    return result
+
+
+def is_communication(events: Events, records: Ints) -> Flags:
+    """Which device operations are communication: those that a record launched or whose own
+    arguments say so, copies included, and kernels of that name."""
+    device = np.flatnonzero(np.isin(events.kind, DEVICE))
+    named = np.array([KERNELS.search(n) is not None for n in events.names] or [False])
+    mine = np.zeros(len(events), dtype=bool)
+    mine[device] = (
+        (records[device] != UNKNOWN)
+        | (events.communication[device] != UNKNOWN)
+        | (named[events.name[device]] & (events.kind[device] == KERNEL))
+    )
+    return mine
+
+
+# --- on a device ----------------------------------------------------------------------------------
+
+
+def records_of(events: Events, nesting: Nesting, launch: Ints) -> Ints:
+    """The record around the launch of each device operation: `record_param_comms`, else a range
+    `nccl:…`; UNKNOWN for none."""
+    is_record = np.array([n == RECORD for n in events.names] or [False])
+    is_range = np.array([n.startswith("nccl:") for n in events.names] or [False])
+    host = nesting.parent != UNKNOWN
+    host[nesting.order] = True
+    result = np.full(len(events), UNKNOWN, dtype=np.int64)
+    linked = np.flatnonzero(launch != UNKNOWN)
+    for flags in (is_range, is_record):
+        around = innermost(flags[events.name] & host, nesting.parent)
+        here = around[launch[linked]]
+        result[linked] = np.where(here != UNKNOWN, here, result[linked])
+    return result
+
+
+def _of_device(events: Events, nesting: Nesting, records: Ints, mine: Flags) -> list[Found]:
+    device = np.flatnonzero(mine)
+    of_record: dict[int, list[int]] = {}
+    alone: list[Found] = []
+    for i in device[np.argsort(events.start[device], kind="stable")].tolist():
+        if records[i] != UNKNOWN:
+            of_record.setdefault(int(records[i]), []).append(i)
+        else:
+            alone.append(_kernel(events, i))
+    ranges = _ranges_inside(events, nesting)
+    every = [_record(events, at, parts, ranges) for at, parts in of_record.items()]
+    return alone + every + _grouped(events, nesting, every)
+
+
+def _kernel(events: Events, i: int) -> Found:
+    """A kernel without a record: by its own arguments, else by its name."""
+    arguments = arguments_of(events, i)
+    told = arguments.operation is not None
+    operation = operation_of(arguments.operation or str(events.names[events.name[i]]))
+    if operation == events.names[events.name[i]]:
+        operation = "unknown"
+    start, end = int(events.start[i]), events.end_of(i)
+    by = "record" if told else "name"
+    number = int(events.number[i])
+    return Found(UNKNOWN, operation, arguments, start, end, by, int(events.stream[i]), number)
+
+
+def _record(events: Events, at: int, parts: list[int], ranges: dict[int, int]) -> Found:
+    arguments = arguments_of(events, at)
+    number = int(events.number[at])
+    for i in parts:  # the kernels have what the record lacks
+        code = int(events.communication[i])
+        if arguments.operation is None and code != UNKNOWN:
+            arguments = events.communications[code]
+        number = int(events.number[i]) if number == UNKNOWN else number
+    inner = ranges.get(at, at)
+    if arguments.elements_in is None and inner != at:
+        shape = arguments_of(events, inner)  # the record's own are those of its list of tensors
+        arguments = replace(arguments, dims=shape.dims, types=shape.types)
+    name = arguments.operation or str(events.names[events.name[inner]])
+    start, end = int(events.start[parts].min()), max(map(events.end_of, parts))
+    stream = int(events.stream[parts[0]])
+    return Found(at, operation_of(name), arguments, start, end, "record", stream, number)
+
+
+def _ranges_inside(events: Events, nesting: Nesting) -> dict[int, int]:
+    """The range ``nccl:…`` inside each record, by the record."""
+    is_range = np.array([n.startswith("nccl:") for n in events.names] or [False])
+    at = np.flatnonzero(is_range[events.name] & (nesting.parent != UNKNOWN))
+    return dict(zip(nesting.parent[at].tolist(), at.tolist(), strict=True))
+
+
+def _grouped(events: Events, nesting: Nesting, every: list[Found]) -> list[Found]:
+    """Sends and receives that were issued as a group: the kernel is linked to the record that ends
+    the group, which says nothing of them. Each is given the group's interval."""
+    ends = sorted((f.event, f) for f in every if f.operation == "coalesced")
+    if not ends:
+        return []
+    launched = {f.event for f in every}
+    is_record = np.array([n == RECORD for n in events.names] or [False])
+    records = np.flatnonzero(is_record[events.name])
+    records = records[np.argsort(events.start[records], kind="stable")]
+    result = []
+    for i in records.tolist():
+        code = int(events.communication[i])
+        if i in launched or code == UNKNOWN:
+            continue
+        arguments = events.communications[code]
+        operation = operation_of(arguments.operation or "")
+        later = [
+            f
+            for e, f in ends
+            if events.thread[e] == events.thread[i] and events.start[e] >= events.start[i]
+        ]
+        if operation in POINT_TO_POINT and later:
+            by = min(later, key=lambda f: int(events.start[f.event]))
+            number = int(events.number[i])
+            result.append(
+                Found(i, operation, arguments, by.start, by.end, "record", by.stream, number)
+            )
+    return result
+
+
+# --- what is known of one -------------------------------------------------------------------------
+
+
+def _issued(events: Events, f: Found) -> int:
+    return int(events.start[f.event]) if f.event != UNKNOWN else f.start or 0
+
+
+def _group(arguments: Arguments, known: dict[str, Group]) -> Group | None:
+    if arguments.group is None:
+        return None
+    given = known.get(arguments.group)
+    if given is not None:
+        return given
+    return Group(arguments.group, arguments.group_about or "", arguments.ranks)
+
+
+def _bytes(f: Found) -> int | None:
+    """Bytes of this rank; see `model.ranks.COLLECTIVES`."""
+    a = f.arguments
+    if f.operation == "barrier":
+        return None
+    outside = f.operation in ("reduce-scatter", "recv")
+    count = a.elements_out if outside else a.elements_in
+    dtype = a.dtype
+    if count is None and a.dims:
+        sizes = [elements(d) for d in a.dims]
+        known = [s for s in sizes if s is not None]
+        # Calls with a result and an input name the result first; the smaller is a rank's part.
+        part = f.operation in ("all-gather", "reduce-scatter")
+        count = (min(known) if part else known[0]) if known else None
+        dtype = next((t for t in a.types if element_bytes(t)), None)
+    size = element_bytes(dtype)
+    return None if count is None or size is None else count * size
+
+
+def _peer(f: Found) -> int | None:
+    if f.operation not in POINT_TO_POINT:
+        return None
+    a = f.arguments
+    peer = a.target if f.operation == "send" else a.source
+    if peer is None and len(a.inputs) > 2 and re.fullmatch(r"\d{1,9}", a.inputs[2]):
+        peer = int(a.inputs[2])
+    ranks = f.group.ranks if f.group else None
+    if peer is None or ranks is None:
+        return peer
+    return ranks[peer] if 0 <= peer < len(ranks) else None
+
+
+def module_of_path(events: Events, nesting: Nesting) -> list[str | None]:
+    """The module that a path of ranges names, the innermost: by our own ranges or FSDP's. The last
+    entry is that of no path."""
+    result: list[str | None] = []
+    for outer, name in nesting.paths:
+        text = str(events.names[name])
+        around = result[outer] if outer >= 0 else None
+        if text.startswith(MODULE):
+            around = text.removeprefix(MODULE)
+        elif match := _FSDP.match(text):
+            around = match[1] if match[1] is not None else match[2]
+        result.append(around)
+    return [*result, None]

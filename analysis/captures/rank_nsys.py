@@ -1,0 +1,142 @@
+"""The captures of the ranks in an nsys export: one for each process that used a GPU.
+
+NCCL describes its calls in an NVTX domain of its own (src/include/nvtx.h): ranges whose payload has
+the communicator, the message's size, the peer. Its place and form are told by the schema number,
+2**24 + the call's number; the values are in `NVTX_EVENTS.binaryData`, behind a header of 32 bytes
+(domain, schema, size, offset), which is there where it was exported with --include-blobs=true.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ...core.errors import InputError
+from ..attribution import eager_nsys
+from ..model.ranks import Group, Identity, RankCapture
+from ..ranks.identity import Contradiction, rank_in_name
+from ..readers.nsys import nccl, sqlite
+from ..readers.nsys.load import load
+from ..readers.torch.communication import Arguments
+from ..readers.torch.events import DEVICE, OP, RANGE, Events
+from . import rank
+
+# Ranges that PyTorch and libraries open around operators, and which no operator is.
+_RANGES = re.compile(r"FSDP::|PP:|ProfilerStep#|(Forward|Backward) \d+$|enumerate\(DataLoader\)")
+
+
+def read(path: Path) -> list[RankCapture]:
+    """One capture for each process with operations on a GPU. InputError where there is none."""
+    with sqlite.source(path) as opened:
+        capture = load(opened)
+        calls = eager_nsys.launch_calls(capture)
+        told = nccl.read(opened)
+    events = eager_nsys.events(capture, calls, path)
+    ranges = np.array([_RANGES.match(str(n)) is not None for n in events.names] or [False])
+    events.kind = np.where(ranges[events.name] & (events.kind == OP), RANGE, events.kind)
+    processes = np.unique(events.process[np.isin(events.kind, DEVICE)])
+    if not len(processes):
+        raise InputError(
+            "holds no operation of a GPU", file=path, fix="capture with --trace=cuda,nvtx"
+        )
+    result = []
+    for order, code in enumerate(processes.tolist()):
+        mine = events.of_rows(np.flatnonzero(events.process == code))
+        devices = np.unique(mine.device[np.isin(mine.kind, DEVICE)]).tolist()
+        process = int(events.places[code])
+        whose = _whose(path, told, process, order, len(processes), devices)
+        result.append(rank.of_events(_with_calls(mine, told, process, code), path, whose))
+    return result
+
+
+def _whose(
+    path: Path, told: nccl.Told, process: int, order: int, processes: int, devices: list[int]
+) -> Identity:
+    """The rank of a process: by the largest communicator that it made, else by the file's name,
+    else (several processes) by its GPU."""
+    own = told.rank(process)
+    named = rank_in_name(path.name) if processes == 1 else None
+    notes: list[str] = []
+    if not told.calls:
+        notes.append("holds no call of NCCL with its arguments: export with --include-blobs=true")
+    number, by = named, "name" if named is not None else ""
+    if own is not None:
+        number, by = own.rank, "capture"
+        if named is not None and named != number:
+            raise Contradiction(
+                f"is named rank {named}, but is rank {number} of {own.size} in its communicator",
+                file=path,
+                fix="give it its own name back, or take the rank out of it",
+            )
+    elif processes > 1:
+        number, by = (devices[0] if len(devices) == 1 and devices[0] >= 0 else order), "GPU"
+        notes.append(
+            f"no communicator was made within the capture: rank {number} is the process on GPU "
+            f"{number}"
+        )
+    return Identity(
+        source=path.name if processes == 1 else f"{path.name}, process {process & 0xFFFFFF}",
+        tool="nsys",
+        rank=number,
+        world=None if own is None else own.size,
+        backend="nccl" if told.calls else None,
+        device=True,
+        groups=tuple(_groups(told, process)),
+        rank_from=by,
+        notes=tuple(notes),
+        report=path.name if processes > 1 else None,
+    )
+
+
+def _groups(told: nccl.Told, process: int) -> list[Group]:
+    """The communicators of a process: their number in the order in which it made them. Of one with
+    as many ranks as the largest, these are known."""
+    own = {c: m for (p, c), m in told.members.items() if p == process}
+    most = max((m.size for m in own.values()), default=0)
+    return [
+        Group(str(n), "communicator", tuple(range(most)) if m.size == most else None)
+        for n, m in enumerate(own.values())
+    ]
+
+
+def _with_calls(events: Events, told: nccl.Told, process: int, code: int) -> Events:
+    """The events, and NCCL's calls as ranges that say what they are of."""
+    calls = [c for c in told.calls if c.process == process]
+    if not calls:
+        return events
+    own = [c for p, c in told.members if p == process]
+    numbers = {communicator: str(n) for n, communicator in enumerate(own)}
+    sizes = {c: m.size for (p, c), m in told.members.items() if p == process}
+    arguments = [
+        Arguments(
+            operation=c.operation,
+            group=numbers.get(c.communicator),
+            group_size=sizes.get(c.communicator),
+            elements_in=c.bytes,
+            elements_out=c.bytes,
+            dtype="byte",
+            source=c.peer,
+            target=c.peer,
+        )
+        for c in calls
+    ]
+    names = [*events.names, *dict.fromkeys(f"nccl:{c.operation}" for c in calls)]
+    codes = {n: k for k, n in enumerate(names)}
+    threads = {t: k for k, t in enumerate(events.places) if isinstance(t, int)}
+    places = [*events.places]
+    for c in calls:
+        if c.thread not in threads:
+            threads[c.thread] = len(places)
+            places.append(c.thread)
+    columns = {
+        "kind": [RANGE] * len(calls),
+        "name": [codes[f"nccl:{c.operation}"] for c in calls],
+        "start": [c.start for c in calls],
+        "duration": [c.end - c.start for c in calls],
+        "process": [code] * len(calls),
+        "thread": [threads[c.thread] for c in calls],
+        "communication": range(len(calls)),
+    }
+    return events.with_rows(columns, names=names, places=places, communications=arguments)

@@ -1,0 +1,238 @@
+"""``layerline ranks``: what each rank of a job did, whom it waited for, and why."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...core.capture_names import CaptureName
+from ...core.cli.options import FilePath
+from ...core.cli.progress import log, progress
+from ...core.errors import InputError, one_line
+
+if TYPE_CHECKING:
+    from ..model.ranks import Identity, Job, RankCapture
+
+PAGE, TRACE = "ranks.html", "ranks.perfetto-trace"
+_ENDINGS = (".json", ".json.gz", ".sqlite")
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, type=FilePath())
+@click.option("--run", "run_path", type=FilePath(), help="A run directory, instead of files.")
+@click.option("--precision", help="Of the run, where it has ranks in several.")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(file_okay=False),
+    help=f"Write {PAGE}, {TRACE}, collectives.parquet and ranks.parquet into this folder; of a "
+    "run they go into its report/ and tables/.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Processes that read captures, a file each. [default: one a CPU]",
+)
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://HOST:8786) whose workers read the captures; they must see the "
+    "files, and the folder of --output.",
+)
+def ranks(
+    files: tuple[Path, ...],
+    run_path: Path | None,
+    precision: str | None,
+    output: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+) -> None:
+    """Join the captures of a job's ranks: who makes whom wait, why, what the wires did, and what a
+    step would take without.
+
+    FILE is a trace of torch.profiler or an nsys report exported to SQLite, one for each rank (or
+    one nsys report of all of a node), or a folder of such files. Flight Recorder dumps (pickles)
+    are told on their own: which collective did not end, and who did not come. Reads files only.
+    """
+    if bool(files) == (run_path is not None):
+        raise click.UsageError("give files, or --run RUN")
+    if scheduler is not None and output is None and run_path is None:
+        raise click.UsageError("--scheduler needs --output: a folder that the workers see")
+    paths = _expanded(files) if run_path is None else _of_run(run_path, precision)
+    if _dumps(paths):
+        return
+    page, tables = (output, output) if run_path is None else _folders(run_path, output)
+    with _workspace(page, scheduler) as folder:
+        job, places = _job(paths, Path(folder), workers, scheduler)
+        _show(job)
+        if page is not None and tables is not None:
+            title = run_path.name if run_path is not None else _title(paths)
+            _write(job, places, page, tables, title)
+
+
+def _workspace(page: Path | None, scheduler: str | None) -> AbstractContextManager[str]:
+    """A folder for partials: beside the page where other machines write them."""
+    if scheduler is None or page is None:
+        return tempfile.TemporaryDirectory(prefix="layerline-ranks-")
+    page.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=".partials-", dir=page.resolve())
+
+
+def _expanded(files: Sequence[Path]) -> list[Path]:
+    paths: list[Path] = []
+    for path in files:
+        if not path.is_dir():
+            paths.append(path)
+            continue
+        inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS) and p.is_file())
+        if not inside:
+            raise InputError("holds no trace and no nsys export", file=path, fix="name the files")
+        paths += inside
+    resolved: dict[Path, Path] = {}
+    for path in paths:
+        if path.resolve() in resolved:
+            raise InputError("is given twice", file=path, fix="give each rank's file once")
+        resolved[path.resolve()] = path
+    return paths
+
+
+def _of_run(run_path: Path, precision: str | None) -> list[Path]:
+    """The captures of ranks in a run: profiler traces, else nsys exports."""
+    from ...core.files import listing
+    from ...core.run import open_run
+
+    run = open_run(run_path)
+    found: dict[tuple[str, str], list[Path]] = {}
+    for path in listing(run.file("captures")):
+        name = CaptureName.parse(path)
+        if name is None or name.task != "train" or not path.name.endswith(_ENDINGS):
+            continue
+        is_trace = name.kind == "trace" and name.suffix.startswith(".trace.json")
+        if is_trace or name.suffix == ".sqlite":
+            kind = "trace" if is_trace else "nsys"
+            found.setdefault((name.precision, kind), []).append(path)
+    precisions = sorted({p for p, _ in found})
+    if precision is None and len(precisions) > 1:
+        raise InputError(
+            f"has ranks in {', '.join(precisions)}", file=run_path, fix="choose with --precision"
+        )
+    chosen = precision or next(iter(precisions), "")
+    paths = found.get((chosen, "trace")) or found.get((chosen, "nsys"))
+    if not paths:
+        raise InputError(
+            f"has no trace of a rank{f' in {precision}' if precision else ''}",
+            file=run_path,
+            fix="capture one: layerline train WORKLOAD --nproc 2 --profile torch",
+        )
+    return sorted(paths)
+
+
+def _folders(run_path: Path, output: Path | None) -> tuple[Path, Path]:
+    if output is not None:
+        return output, output
+    return run_path / "report", run_path / "tables"
+
+
+def _job(
+    paths: Sequence[Path], folder: Path, workers: int | None, scheduler: str | None
+) -> tuple[Job, Mapping[int, Path]]:
+    from ..captures import rank_partials as partials
+    from ..ranks import identity, job
+
+    places: list[Path] = []
+    failures: list[partials.Failure] = []
+    with progress(f"reading {len(paths)} captures"):
+        for made in partials.make_all(paths, folder, workers, scheduler):
+            if isinstance(made, partials.Failure):
+                failures.append(made)
+            else:
+                places += made
+    for failure in failures:
+        if failure.contradiction or not places:
+            raise failure.error()
+    for failure in failures:
+        log(f"left out: {failure.error().line()}")
+    identities = [partials.identity(place) for place in places]
+    if len(identities) == 1 and identities[0].rank is None:
+        identities = [_alone(identities[0])]
+    identity.settled(identities)
+    each = zip(identities, places, strict=True)
+    by_rank = {one.rank: place for one, place in each if one.rank is not None}
+    whose = {one.rank: one for one in identities}
+
+    def load(rank: int) -> RankCapture:
+        return replace(partials.load(by_rank[rank]), identity=whose[rank])
+
+    with progress("joining the ranks"):
+        left = [f"left out: {failure.error().line()}" for failure in failures]
+        found = job.reduce(
+            identities,
+            {r: partials.table(p, "collectives") for r, p in by_rank.items()},
+            {r: partials.table(p, "steps") for r, p in by_rank.items()},
+            load,
+            left,
+        )
+    return found, by_rank
+
+
+def _alone(one: Identity) -> Identity:
+    """A single capture that says no rank is that of rank 0, and says so."""
+    import msgspec
+
+    note = "does not say of which rank it is: taken for rank 0"
+    return msgspec.structs.replace(one, rank=0, notes=(*one.notes, note))
+
+
+def _title(paths: Sequence[Path]) -> str:
+    first = paths[0].resolve()
+    return first.name if len(paths) == 1 else first.parent.name
+
+
+def _show(job: Job) -> None:
+    from ..report.ranks import answer, text
+
+    for line in text.lines(job, answer.answer(job)):
+        click.echo(one_line(line))
+
+
+def _write(job: Job, places: Mapping[int, Path], page: Path, tables: Path, title: str) -> None:
+    from ...core.files import write_text
+    from ...core.tables import write_parquet
+    from ..captures import rank_partials as partials
+    from ..report.ranks import answer as answer_
+    from ..report.ranks import page as page_
+    from ..timeline import ranks as timeline
+    from ..timeline import writer
+
+    write_parquet(tables / "collectives.parquet", job.collectives)
+    write_parquet(tables / "ranks.parquet", job.ranks)
+    groups = timeline.groups(job, lambda rank: partials.table(places[rank], "operations"), {})
+    writer.write(page / TRACE, groups)
+    answer = answer_.answer(job)
+    write_text(page / PAGE, page_.render(job, answer, title, TRACE if groups else None))
+    click.echo("")
+    click.echo(page / PAGE)
+
+
+def _dumps(paths: Sequence[Path]) -> bool:
+    """Whether the files are Flight Recorder dumps; then what they say has been told."""
+    from ..ranks import flight
+    from ..readers import flight_recorder
+
+    dumps = [p for p in paths if flight_recorder.is_dump(p)]
+    if not dumps:
+        return False
+    if len(dumps) < len(paths):
+        other = next(p for p in paths if p not in dumps)
+        raise InputError(
+            "is no Flight Recorder dump, as others are", file=other, fix="give one kind at a time"
+        )
+    for line in flight.lines([flight_recorder.read(p) for p in dumps]):
+        click.echo(one_line(line))
+    return True

@@ -1,0 +1,157 @@
+"""What each moment of a rank is: compute, communication that no compute hides, copies, idle.
+
+A partition: segments are disjoint, follow one another without holes, and add up exactly. Why a
+device is idle is told by the call that launched what runs next: it began after the gap did (the
+time before it: the host was late; from it on: launch), or before (dependency: the work was queued
+and had to wait for another stream, or for what lies between two kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.intervals import Ints, union
+from ..model.ranks import (
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    DEPENDENCY,
+    HOST,
+    LAUNCH,
+    SEGMENTS,
+    UNKNOWN,
+)
+
+Kinds = npt.NDArray[np.int8]
+NEVER = int(np.iinfo(np.int64).min)  # of a launch: not known
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Operations of a rank: start and end, and their kind (COMPUTE, COMMUNICATION or COPY).
+    `launched`: when the call that launched each began, `NEVER` where that is not known; None for
+    what the host computes itself."""
+
+    start: Ints
+    end: Ints
+    kind: Kinds
+    launched: Ints | None = None
+
+
+def inside(moments: Ints, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each moment lies in one of the disjoint ordered intervals [start, end)."""
+    if not len(starts):
+        return np.zeros(len(moments), dtype=bool)
+    at = np.searchsorted(starts, moments, side="right") - 1
+    return (at >= 0) & (ends[np.maximum(at, 0)] > moments)
+
+
+def layered(
+    layers: Sequence[tuple[Ints, Ints]], low: int, high: int
+) -> tuple[Ints, Ints, npt.NDArray[np.int64]]:
+    """[low, high) cut where the topmost of the layers changes: starts, ends, and the first layer
+    that covers each piece; the number of layers where none does."""
+    unions = [union(starts, ends) for starts, ends in layers]
+    edges = np.concatenate([np.array([low, high], np.int64), *(e for u in unions for e in u)])
+    points = np.unique(np.clip(edges, low, high))
+    if len(points) < 2:
+        none = np.empty(0, np.int64)
+        return none, none, none
+    starts = points[:-1]
+    top = np.full(len(starts), len(layers), dtype=np.int64)
+    for number in range(len(layers) - 1, -1, -1):
+        top[inside(starts, *unions[number])] = number
+    first = np.concatenate(([True], top[1:] != top[:-1]))
+    at = np.flatnonzero(first)
+    return starts[at], np.append(starts[at[1:]], points[-1]), top[at]
+
+
+def segments(activity: Activity, low: int, high: int) -> pa.Table:
+    """The partition of [low, high) (`model.ranks.SEGMENTS`)."""
+    layers = [
+        (activity.start[activity.kind == kind], activity.end[activity.kind == kind])
+        for kind in (COMPUTE, COMMUNICATION, COPY)
+    ]
+    starts, ends, top = layered(layers, low, high)
+    kinds = top.astype(np.int8)  # the layers are in the order of the kinds
+    idle = kinds == len(layers)
+    if activity.launched is None:
+        kinds[idle] = HOST
+    else:
+        starts, ends, kinds = _explained(starts, ends, kinds, idle, activity)
+    columns = [pa.array(starts), pa.array(ends), pa.array(kinds, pa.int8())]
+    return pa.table(columns, schema=SEGMENTS)
+
+
+def _explained(
+    starts: Ints, ends: Ints, kinds: Kinds, idle: npt.NDArray[np.bool_], activity: Activity
+) -> tuple[Ints, Ints, Kinds]:
+    """The idle pieces with their cause; one that has two is cut."""
+    assert activity.launched is not None
+    order = np.lexsort((activity.launched, activity.start))
+    begins, calls = activity.start[order], activity.launched[order]
+    gaps = np.flatnonzero(idle)
+    following = np.searchsorted(begins, ends[gaps], side="left")
+    ended = following >= len(begins)
+    call = np.full(len(gaps), NEVER, dtype=np.int64)
+    call[~ended] = calls[following[~ended]]
+    known = call != NEVER
+    kinds = kinds.copy()
+    kinds[gaps] = np.where(
+        ended, HOST, np.where(~known, UNKNOWN, np.where(call <= starts[gaps], DEPENDENCY, LAUNCH))
+    )
+    # The host was late where the call began within the gap: cut there.
+    cut = gaps[known & ~ended & (call > starts[gaps])]
+    moment = np.minimum(call[known & ~ended & (call > starts[gaps])], ends[cut])
+    whole = moment == ends[cut]
+    kinds[cut[whole]] = HOST
+    cut, moment = cut[~whole], moment[~whole]
+    ends_of_first, kinds_of_first = ends.copy(), kinds.copy()
+    ends_of_first[cut], kinds_of_first[cut] = moment, HOST
+    order = np.argsort(np.concatenate((starts, moment)), kind="stable")
+    return (
+        np.concatenate((starts, moment))[order],
+        np.concatenate((ends_of_first, ends[cut]))[order],
+        np.concatenate((kinds_of_first, kinds[cut]))[order],
+    )
+
+
+class Measure:
+    """How much of a set of disjoint ordered intervals lies between two moments."""
+
+    def __init__(self, starts: Ints, ends: Ints) -> None:
+        self._starts, self._ends = starts, ends
+        self._before = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int64)
+
+    def until(self, moments: Ints | Sequence[int]) -> Ints:
+        """What lies before each moment."""
+        at = np.asarray(moments, dtype=np.int64)
+        if not len(self._starts):
+            return np.zeros(len(at), dtype=np.int64)
+        place = np.searchsorted(self._starts, at, side="right") - 1
+        last = np.maximum(place, 0)
+        part = np.clip(at - self._starts[last], 0, self._ends[last] - self._starts[last])
+        done: Ints = np.where(place < 0, 0, self._before[last] + part)
+        return done
+
+    def between(self, low: Ints | Sequence[int], high: Ints | Sequence[int]) -> Ints:
+        """What lies between each low and high; 0 where high is before low."""
+        length: Ints = np.maximum(self.until(high) - self.until(low), 0)
+        return length
+
+
+def measures(segments: pa.Table) -> dict[int, Measure]:
+    """A `Measure` of each kind of segment."""
+    start, end, kind = (segments[c].to_numpy() for c in ("start", "end", "kind"))
+    return {k: Measure(start[kind == k], end[kind == k]) for k in range(UNKNOWN + 1)}
+
+
+def exposed(segments: pa.Table) -> tuple[Ints, Ints]:
+    """The intervals of communication that no compute hides."""
+    start, end, kind = (segments[c].to_numpy() for c in ("start", "end", "kind"))
+    return start[kind == COMMUNICATION], end[kind == COMMUNICATION]

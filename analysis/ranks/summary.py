@@ -1,0 +1,109 @@
+"""Communications by operation, group and module: the tables of the page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ...core.tables import frame
+from ..model.ranks import Group, Identity
+
+Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def pattern(module: str | None) -> str:
+    """A module with its numbers as ``*``: layers of one kind are one row."""
+    return "" if module is None else re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
+
+
+def kinds(
+    table: pa.Table,
+    counted: Flags,
+    groups: Mapping[str, Group],
+    identities: Sequence[Identity],
+    steps: int,
+) -> pa.Table:
+    """One row for each operation, group, module pattern and size; the most exposed first."""
+    data = frame(table)[counted]
+    if not len(data):
+        return pa.table({})
+    data["pattern"] = [pattern(m) for m in _texts(data["module"])]
+    data["group"] = data["group"].fillna("")
+    hosts = {one.rank: one.host for one in identities}
+    rows = []
+    keys = ["operation", "group", "pattern", "bytes"]
+    for (operation, key, name, size), part in data.groupby(keys, dropna=False, sort=False):
+        matched = part["instance"].notna()
+        waits = part.groupby("rank")["wait_ns"].mean().dropna()
+        worst = None if not len(waits) else int(waits.astype(float).idxmax())
+        group = groups.get(key)
+        ranks = max(part["rank"].nunique(), 1)
+        rows.append(
+            {
+                "operation": operation,
+                "module": name,
+                "group": key or None,
+                "about": group.about if group else None,
+                "scope": _scope(group, hosts),
+                "per_step": len(part) / ranks / steps,
+                "bytes": None if pd.isna(size) else int(size),
+                "transfer_ns": _median(part["transfer_ns"]),
+                "duration_ns": _median(part["duration_ns"]),
+                "wait_ns": None if worst is None else float(waits[worst]),
+                "wait_rank": worst,
+                "exposed_ns": _sum(part["exposed_ns"]) / ranks / steps,
+                "bus_bandwidth": _median(part["bus_bandwidth"]),
+                "rows": len(part),
+                "matched": int(matched.sum()),
+            }
+        )
+    rows.sort(key=lambda r: (-r["exposed_ns"], r["operation"], r["group"] or ""))
+    return pa.Table.from_pylist(rows)
+
+
+def modules(table: pa.Table, counted: Flags, steps: int, ranks: int) -> pa.Table:
+    """Bytes of a rank and exposed time, of a step, for each module that communicates."""
+    data = frame(table)[counted]
+    data = data[data["module"].notna()]
+    rows = []
+    for (module, operation), part in data.groupby(["module", "operation"], sort=False):
+        known = part["bytes"].notna().all()
+        rows.append(
+            {
+                "module": module,
+                "operation": operation,
+                "per_step": len(part) / ranks / steps,
+                "bytes": round(_sum(part["bytes"]) / ranks / steps) if known else None,
+                "exposed_ns": round(_sum(part["exposed_ns"]) / ranks / steps),
+            }
+        )
+    rows.sort(key=lambda r: -r["exposed_ns"])
+    return pa.Table.from_pylist(rows)
+
+
+def _scope(group: Group | None, hosts: Mapping[int | None, str | None]) -> str | None:
+    """Whether a group is within a host; None where the hosts of its ranks are not known."""
+    if group is None or group.ranks is None:
+        return None
+    names = {hosts.get(r) for r in group.ranks}
+    if None in names:
+        return None
+    return "one host" if len(names) == 1 else f"{len(names)} hosts"
+
+
+def _texts(values: Iterable[Any]) -> list[str | None]:
+    return [None if pd.isna(v) else str(v) for v in values]
+
+
+def _median(values: pd.Series) -> float | None:
+    known = values.dropna()
+    return float(known.median()) if len(known) else None
+
+
+def _sum(values: pd.Series) -> int:
+    return int(values.dropna().sum())

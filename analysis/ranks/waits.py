@@ -1,0 +1,137 @@
+"""Of each communication: how long a rank waited for its peers, and how long the transfer took.
+
+With aligned clocks a rank waits from its own start to the latest start of the instance; from then
+on it is transfer. Where a rank of the group has no capture the latest start may have been later:
+waits are at least what is told here. Only matched rows have either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.intervals import Ints, union
+from ..model.ranks import Clock
+from .clocks import aligned
+from .exposed import Measure, inside
+from .matching import Matched
+
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Per row, on the clock of all: `start`, `end`, `latest` (the instance's latest start) and
+    `late` (the rank that started then, NONE without a wait); `known`: the row is matched, and the
+    ranks' clocks can be compared. `uncertainty`: of what two clocks tell, ns."""
+
+    start: Ints
+    end: Ints
+    latest: Ints
+    late: Ints
+    known: npt.NDArray[np.bool_]
+    transfer: Ints
+    uncertainty: Ints
+
+    @property
+    def wait(self) -> Ints:
+        """The wait of each row; 0 where it is not known."""
+        return np.where(self.known, np.maximum(self.latest - self.start, 0), 0)
+
+
+def waits(rows: pa.Table, matched: Matched, clocks: Mapping[int, Clock]) -> Waits:
+    """Wait and transfer of all rows."""
+    rank = rows["rank"].to_numpy()
+    has = rows["start"].is_valid().to_numpy(zero_copy_only=False)
+    start = aligned(rows["start"].fill_null(0).to_numpy(zero_copy_only=False), rank, clocks)
+    end = aligned(rows["end"].fill_null(0).to_numpy(zero_copy_only=False), rank, clocks)
+    n = len(rank)
+    part = {r: NONE if c.part is None else c.part for r, c in clocks.items()}
+    width = {r: c.uncertainty or 0 for r, c in clocks.items()}
+    parts = np.array([part.get(int(r), NONE) for r in rank], dtype=np.int64)
+    widths = np.array([width.get(int(r), 0) for r in rank], dtype=np.int64)
+    latest, late = start.copy(), np.full(n, NONE, dtype=np.int64)
+    known = np.zeros(n, dtype=bool)
+    transfer = np.zeros(n, dtype=np.int64)
+    uncertainty = widths.copy()
+    order = np.argsort(matched.instance, kind="stable")
+    instance = matched.instance[order]
+    first = np.flatnonzero(np.diff(instance)) + 1
+    for rows_ in np.split(order, first) if n else []:
+        if matched.instance[rows_[0]] < 0 or not has[rows_].all():
+            continue
+        comparable = len(rows_) > 1 and len(set(parts[rows_])) == 1 and parts[rows_[0]] != NONE
+        if len(rows_) > 1 and not comparable:
+            continue
+        last = rows_[np.argmax(start[rows_])]
+        known[rows_] = True
+        latest[rows_] = start[last]
+        late[rows_] = rank[last] if len(rows_) > 1 else NONE
+        # A mean of absolute times would lose nanoseconds in floating point.
+        transfer[rows_] = max(round(float((end[rows_] - start[last]).mean())), 0)
+        uncertainty[rows_] = widths[rows_] + widths[last]
+    return Waits(start, end, latest, late, known, transfer, uncertainty)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Of one rank's rows: exposed time, and exposed wait for which the row's late rank answers.
+    `wait`, `transfer`, `unknown`: the exposed communication of the rank as intervals."""
+
+    exposed: Ints
+    exposed_wait: Ints
+    wait: tuple[Ints, Ints]
+    transfer: tuple[Ints, Ints]
+    unknown: tuple[Ints, Ints]
+
+
+def exposure(waits_: Waits, mine: Ints, exposed: tuple[Ints, Ints]) -> Exposure:
+    """How the exposed communication of a rank (intervals on the clock of all) divides.
+
+    A moment in which any communication of the rank transfers is transfer; else one in which a
+    matched one waits is wait, of the one that began first; the rest is of no known partner."""
+    start, end = waits_.start[mine], waits_.end[mine]
+    latest = np.minimum(waits_.latest[mine], end)
+    known = waits_.known[mine]
+    of_transfer = union(latest[known], end[known])
+    of_wait = union(start[known], latest[known])
+    transfer = intersection(exposed, of_transfer)
+    rest = difference(exposed, of_transfer)
+    wait = intersection(rest, of_wait)
+    unknown = difference(rest, of_wait)
+    all_, waiting = Measure(*exposed), Measure(*wait)
+    order = np.lexsort((latest, start))
+    low, high = start[order], np.where(known, latest, start)[order]
+    before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(high)[:-1]))
+    answered = np.zeros(len(mine), dtype=np.int64)
+    if len(mine):
+        answered[order] = waiting.between(np.maximum(low, before), high)
+    return Exposure(all_.between(start, end), answered, wait, transfer, unknown)
+
+
+def intersection(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What lies in both of two sets of disjoint ordered intervals."""
+    return _combined(a, b, lambda x, y: x & y)
+
+
+def difference(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """What lies in the first and not in the second."""
+    return _combined(a, b, lambda x, y: x & ~y)
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+def _combined(
+    a: tuple[Ints, Ints], b: tuple[Ints, Ints], both: Callable[[Flags, Flags], Flags]
+) -> tuple[Ints, Ints]:
+    points = np.unique(np.concatenate([*a, *b]))
+    if len(points) < 2:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    starts = points[:-1]
+    keep = both(inside(starts, *a), inside(starts, *b))
+    return union(starts[keep], points[1:][keep])

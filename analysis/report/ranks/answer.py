@@ -1,0 +1,181 @@
+"""What is said of a job first: who makes whom wait, why, what it would be without; what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from ... import formatting
+from ...model.ranks import Job, Straggler, WhatIf, spelled
+from ...ranks.imbalance import LEAST_SHARE
+
+_CAUSES = {
+    "compute": "It computes {} longer than the others in every step",
+    "copy": "Its copies take {} longer than the others' in every step",
+    "host": "Its host takes {} longer in every step than the others' to give it work",
+    "data": "Its data loading takes {} longer than the others' in every step",
+    "dependency": "Its queued work waits {} longer than the others' in every step",
+    "launch": "Its launches take {} longer than the others' in every step",
+    "wait": "It waits {} longer than the others for ranks of other groups in every step",
+    "transfer": "Its transfers in other groups take {} longer than the others' in every step",
+    "unknown": "For {} of every step it is idle or communicates, and the capture does not say why",
+}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Something that must hold for the answer to be believed. `ok` None: not known."""
+
+    ok: bool | None
+    text: str
+
+    @property
+    def sign(self) -> str:
+        """✓, ✗ or ?."""
+        return "?" if self.ok is None else "✓" if self.ok else "✗"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The heading (its stressed end apart), the line below, and the chips."""
+
+    heading: str
+    stress: str
+    line: str
+    chips: Sequence[Chip]
+
+
+def answer(job: Job) -> Answer:
+    """What is said first."""
+    heading, stress = _heading(job)
+    return Answer(heading, stress, _line(job), list(_chips(job)))
+
+
+def named(job: Job) -> Straggler | None:
+    """The straggler, where it costs enough to be named and is more to blame than others."""
+    worst = job.straggler
+    if worst is None or worst.share < LEAST_SHARE or not worst.clear:
+        return None
+    return worst
+
+
+def _waiting(job: Job) -> float:
+    """The share of a step in which a rank waits for another on average."""
+    whole = pc.sum(job.ranks["duration_ns"]).as_py()
+    return (pc.sum(job.ranks["wait_ns"]).as_py() or 0) / whole if whole else 0.0
+
+
+def _heading(job: Job) -> tuple[str, str]:
+    waits = _waiting(job)
+    if len(job.identities) == 1:
+        share = _share(job, "transfer_ns", "wait_ns", "communication_ns")
+        only = f"Rank {job.identities[0].rank} communicates"
+        return only, f"{formatting.percent(share)} of its step unhidden"
+    if not len(job.collectives):
+        return "The captures hold no communication:", "who waits for whom is not known"
+    if not pc.count(job.collectives["instance"]).as_py():
+        share = _share(job, "communication_ns")
+        stress = f"{formatting.percent(share)} of a step is communication without a known partner"
+        return "Who waits for whom is not known:", stress
+    if (worst := named(job)) is not None:
+        by = formatting.percent(worst.share)
+        return f"Rank {worst.rank} makes the others wait", f"{by} of every step"
+    if waits < LEAST_SHARE:
+        return "No rank waits", f"more than {formatting.percent(LEAST_SHARE)} of a step"
+    return "No one rank holds up the others:", f"they wait {formatting.percent(waits)} of a step"
+
+
+def _share(job: Job, *columns: str) -> float:
+    whole = pc.sum(job.ranks["duration_ns"]).as_py()
+    part = sum(pc.sum(job.ranks[c]).as_py() or 0 for c in columns)
+    return part / whole if whole else 0.0
+
+
+def _line(job: Job) -> str:
+    parts = []
+    if (worst := named(job)) is not None:
+        parts.append(_why(worst))
+        found = _assumed(job, "no straggler")
+        if found is not None:
+            parts.append(
+                f"Without it a step would take {formatting.time(found.step_ns)} "
+                f"for {formatting.time(found.unchanged_ns)}{_interval(found)}."
+            )
+    else:
+        parts.append(f"A step takes {formatting.time(job.step_ns)}.")
+    free = _assumed(job, "free communication")
+    if named(job) is None and free is not None and free.unchanged_ns > free.step_ns:
+        parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
+    return " ".join(parts)
+
+
+def _why(worst: Straggler) -> str:
+    if worst.cause is None:
+        return "The capture does not say why."
+    if worst.cause == "compute" and worst.work is not None and worst.work_ratio is not None:
+        ratio = formatting.ratio(worst.work_ratio)
+        return f"Its {worst.work} take {ratio} the others' time."
+    return _CAUSES[worst.cause].format(formatting.time(worst.excess_ns[worst.cause])) + "."
+
+
+def _interval(found: WhatIf) -> str:
+    """How far the steps lie apart: half of the range of those that were replayed."""
+    if len(found.by_step) < 2:
+        return ""
+    return f" (±{formatting.time((max(found.by_step) - min(found.by_step)) / 2)})"
+
+
+def _assumed(job: Job, name: str) -> WhatIf | None:
+    return next((w for w in job.what_if if w.name == name), None)
+
+
+def _chips(job: Job) -> Iterator[Chip]:
+    there = len(job.identities)
+    if job.world is None:
+        yield Chip(None, f"{there} ranks; how many there are is not known")
+    elif job.missing:
+        yield Chip(False, f"{there} of {job.world} ranks: {spelled(job.missing[:500])} missing")
+    else:
+        yield Chip(True, f"{there} of {job.world} ranks")
+    total = len(job.collectives)
+    matched = pc.count(job.collectives["instance"]).as_py()
+    if total:
+        by_order = pc.sum(pc.equal(job.collectives["matched_by"], "order")).as_py() or 0
+        how = f", {by_order:,} of them by order" if by_order else ""
+        what = f"{matched:,} of {total:,} communications matched{how}"
+        yield Chip(True if matched == total else False if not matched else None, what)
+    else:
+        yield Chip(None, "no communication in the captures")
+    if there > 1:
+        yield _clocks(job)
+    yield Chip(sums_exactly(job), "steps add up exactly")
+    lacking = sum(one.collectives_without_interval for one in job.identities)
+    if lacking:
+        yield Chip(None, f"{lacking:,} communications have no interval")
+
+
+def _clocks(job: Job) -> Chip:
+    parts = {c.part for c in job.clocks.values()}
+    if None in parts or len(parts) > 1:
+        return Chip(False, "clocks not aligned")
+    known = [c.uncertainty for c in job.clocks.values()]
+    widest = max((u for u in known if u is not None), default=None)
+    if widest is None or None in known:
+        return Chip(None, "clocks aligned by too few collectives to say how surely")
+    return Chip(True, f"clocks aligned, ±{formatting.time(widest)}")
+
+
+def sums_exactly(job: Job) -> bool:
+    """Whether the parts of each step add up to it."""
+    data = job.ranks
+    whole = data["duration_ns"].to_numpy()
+    parts = sum(data[c].to_numpy() for c in PART_COLUMNS)
+    return bool((whole == parts).all())
+
+
+PART_COLUMNS = (
+    "compute_ns", "transfer_ns", "wait_ns", "communication_ns", "copy_ns",
+    "idle_host_ns", "idle_dependency_ns", "idle_launch_ns", "idle_unknown_ns",
+)  # fmt: skip

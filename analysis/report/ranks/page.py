@@ -1,0 +1,179 @@
+"""report/ranks.html: one file that opens offline and sends nothing anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from markupsafe import Markup
+
+from ... import formatting
+from ...model.ranks import PARTS, Job, spelled
+from ..html import embedded
+from ..templates import FOLDER, environment
+from .answer import PART_COLUMNS, Answer, named
+from .text import FIELDS, HEAD, kind_rows, mean_steps, size
+
+LABELS = {
+    "compute": "compute", "transfer": "exposed transfer", "wait": "waiting for a peer",
+    "communication": "communication, no partner known", "copy": "copy", "idle_host": "idle: host",
+    "idle_dependency": "idle: dependency", "idle_launch": "idle: launch", "idle_unknown": "idle",
+}  # fmt: skip
+# Rows of the matrix of waits; beyond, only the ranks that wait or are waited for most.
+MOST_IN_MATRIX = 24
+MOST_MODULES = 60
+# From so many ranks on the steps are drawn as a map whose rows open.
+MAP_FROM = 24
+
+
+def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> str:
+    """The page. Every string is escaped, none is trusted."""
+    script = (FOLDER / "ranks.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    worst = named(job)
+    return (
+        environment()
+        .get_template("ranks.html.j2")
+        .render(
+            title=title,
+            about=_about(job),
+            answer=answer,
+            css=Markup((FOLDER / "ranks.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            digest=digest,
+            data=Markup(embedded(data(job, None if worst is None else worst.rank))),
+            head=HEAD,
+            kinds=[[row[f] for f in FIELDS] for row in kind_rows(job.kinds)],
+            steps=_steps(job),
+            labels=[LABELS[p] for p in PARTS],
+            used=[
+                {"name": p, "label": LABELS[p]}
+                for p, column in zip(PARTS, PART_COLUMNS, strict=True)
+                if any(of[column] for of in mean_steps(job).values())
+            ],
+            waits=_waits(job),
+            what_if=job.what_if,
+            path=_path(job),
+            bubbles=job.bubbles,
+            modules=_modules(job),
+            clocks=_clocks(job),
+            files=_files(job),
+            unmatched=_unmatched(job),
+            notes=list(job.notes),
+            trace=trace,
+        )
+    )
+
+
+def data(job: Job, worst: int | None) -> dict[str, Any]:
+    """What the page draws: the mean step of each rank, and its steps in pieces."""
+    means = mean_steps(job)
+    return {
+        "parts": [{"name": p, "label": LABELS[p]} for p in PARTS],
+        "worst": worst,
+        "mapFrom": MAP_FROM,
+        "ranks": [
+            {"rank": r, "total": of["duration_ns"], "parts": [of[c] for c in PART_COLUMNS]}
+            for r, of in means.items()
+        ],
+        "steps": [
+            {
+                "iteration": p.iteration,
+                "length": p.high - p.low,
+                "ends": [e - p.low for e in p.ends],
+                "ranks": [{"rank": r, "runs": _runs(parts)} for r, parts in p.parts.items()],
+            }
+            for p in job.pictures
+        ],
+    }
+
+
+def _runs(parts: Sequence[int]) -> list[int]:
+    """Equal pieces that follow one another, as part, count, part, count ..."""
+    return [x for part, run in groupby(parts) for x in (part, len(list(run)))]
+
+
+def _about(job: Job) -> str:
+    first = job.identities[0]
+    hosts = {one.host for one in job.identities}
+    words = [first.backend or first.tool]
+    words.append(f"{len(job.identities)} ranks" if len(job.identities) != 1 else "1 rank")
+    if None not in hosts:
+        words[-1] += f" on {len(hosts)} host{'s' if len(hosts) > 1 else ''}"
+    numbers = [n for n in job.iterations if n is not None]
+    if len(numbers) == 1:
+        words.append(f"step {numbers[0]}")
+    elif numbers:
+        words.append(f"steps {spelled(numbers)}")
+    return " · ".join(words)
+
+
+def _steps(job: Job) -> list[dict[str, Any]]:
+    return [
+        {"rank": r, "total": of["duration_ns"], "data": of["data_ns"],
+         "parts": [of[c] for c in PART_COLUMNS]}
+        for r, of in mean_steps(job).items()
+    ]  # fmt: skip
+
+
+def _waits(job: Job) -> dict[str, Any]:
+    """The matrix of waits: who waits (rows) for whom (columns), a step."""
+    total: dict[int, int] = {}
+    for (waiter, late), ns in job.waits.items():
+        total[waiter] = total.get(waiter, 0) + ns
+        total[late] = total.get(late, 0) + ns
+    ranks = sorted(total)
+    if len(ranks) > MOST_IN_MATRIX:
+        ranks = sorted(sorted(total, key=lambda r: -total[r])[:MOST_IN_MATRIX])
+    most = max(job.waits.values(), default=0)
+    rows = [
+        {"rank": a, "cells": [(job.waits.get((a, b), 0), _level(job.waits.get((a, b), 0), most))
+                              for b in ranks]}
+        for a in ranks
+    ]  # fmt: skip
+    return {"ranks": ranks, "rows": rows, "of": len(total)}
+
+
+def _level(ns: int, most: int) -> int:
+    """0 to 9: how dark a cell is."""
+    return round(9 * ns / most) if most else 0
+
+
+def _path(job: Job) -> list[tuple[int, str, int]]:
+    every = sorted(job.path.items(), key=lambda x: -x[1])
+    return [(rank, LABELS[part], ns) for (rank, part), ns in every[:20]]
+
+
+def _modules(job: Job) -> list[Mapping[str, Any]]:
+    rows = job.modules.to_pylist()[:MOST_MODULES] if len(job.modules) else []
+    return [row | {"size": size(row["bytes"])} for row in rows]
+
+
+def _clocks(job: Job) -> list[Mapping[str, Any]]:
+    return [
+        {"rank": r, "offset": None if c.part is None else c.offset, "by": c.by or "nothing",
+         "sure": c.uncertainty}
+        for r, c in job.clocks.items()
+    ]  # fmt: skip
+
+
+def _files(job: Job) -> list[Mapping[str, Any]]:
+    return [
+        {"rank": one.rank, "source": one.source, "tool": one.tool, "host": one.host,
+         "notes": "; ".join(one.notes)}
+        for one in job.identities
+    ]  # fmt: skip
+
+
+def _unmatched(job: Job) -> list[tuple[str, str, int]]:
+    """Communications without a partner: operation, group, how many."""
+    counts: dict[tuple[str, str], int] = {}
+    rows = job.collectives.select(["operation", "group", "instance"]).to_pylist()
+    for row in rows:
+        if row["instance"] is None:
+            key = (row["operation"], row["group"] or "unknown")
+            counts[key] = counts.get(key, 0) + 1
+    return [(o, formatting.visible(g), n) for (o, g), n in sorted(counts.items())]

@@ -1,0 +1,191 @@
+"""Jobs of which everything is known: what was planted is recovered exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joined import of_files
+from rank_traces import LAUNCH, LEAST, Plan, Truth, Work, write
+
+from layerline.analysis.model.ranks import Job
+from layerline.analysis.report.ranks import answer as ranks_answer
+
+PARTS = ranks_answer.PART_COLUMNS
+
+
+def joined(plan: Plan) -> tuple[Job, Truth]:
+    with TemporaryDirectory() as folder:
+        paths, truth = write(Path(folder), plan)
+        return of_files(paths), truth
+
+
+def even(ranks: int = 3, steps: int = 3, collectives: int = 2, **more: object) -> Plan:
+    """Every rank does the same."""
+    work = [[[Work(100) for _ in range(ranks)] for _ in range(collectives)] for _ in range(steps)]
+    return Plan(work, [40] * collectives, **more)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    ranks = draw(st.integers(2, 4))
+    steps = draw(st.integers(1, 3))
+    collectives = draw(st.integers(1, 3))
+    times = st.integers(LEAST, 400)
+    late = st.one_of(st.just(0), st.integers(LAUNCH + 1, 300))
+    work = [
+        [[Work(draw(times), draw(late)) for _ in range(ranks)] for _ in range(collectives)]
+        for _ in range(steps)
+    ]
+    return Plan(
+        work,
+        [draw(st.integers(LEAST, 200)) for _ in range(collectives)],
+        ahead=[draw(st.integers(-(10**6), 10**6)) for _ in range(ranks)],
+        numbered=draw(st.booleans()),
+        base=draw(st.sampled_from([0, 1_700_000_000_000_000_000])),
+    )
+
+
+@settings(max_examples=40, deadline=None, report_multiple_bugs=False)
+@given(plans())
+def test_clocks_waits_transfers_and_sums_are_those_that_were_planted(plan: Plan) -> None:
+    job, truth = joined(plan)
+    for r, clock in job.clocks.items():
+        apart = clock.offset - job.clocks[0].offset
+        assert abs(apart - 1000 * (plan.ahead[r] - plan.ahead[0])) <= 1
+        if len(plan.work) * len(plan.transfer) >= 3:
+            assert clock.uncertainty == 0
+    rows = job.collectives.to_pylist()
+    assert len(rows) == plan.ranks * len(plan.work) * len(plan.transfer)
+    seen: dict[int, list[int]] = {}
+    for row in sorted(rows, key=lambda x: (x["rank"], x["start_ns"])):
+        count = seen.setdefault(row["rank"], [0])
+        s, c = divmod(count[0], len(plan.transfer))
+        count[0] += 1
+        start = truth.start[row["rank"], s, c]
+        assert row["iteration"] == plan.first_step + s
+        assert abs(row["wait_ns"] - 1000 * (truth.latest(s, c) - start)) <= 1
+        assert abs(row["transfer_ns"] - 1000 * plan.transfer[c]) <= 1
+        assert row["matched_by"] == ("sequence" if plan.numbered else "order")
+        assert truth.start[row["late_rank"], s, c] == truth.latest(s, c)
+    for row in job.ranks.to_pylist():
+        assert sum(row[p] for p in PARTS) == row["duration_ns"]
+        work = plan.work[row["iteration"] - plan.first_step]
+        assert row["compute_ns"] == 1000 * sum(c[row["rank"]].compute for c in work)
+        assert abs(row["transfer_ns"] - 1000 * sum(plan.transfer)) <= len(plan.transfer)
+        late = [c[row["rank"]].late for c in work]
+        assert row["idle_host_ns"] == 1000 * sum(x - LAUNCH for x in late if x)
+        assert row["idle_launch_ns"] == 1000 * LAUNCH * sum(x > 0 for x in late)
+
+
+@settings(max_examples=20, deadline=None, report_multiple_bugs=False)
+@given(plans())
+def test_a_replay_with_nothing_changed_and_the_critical_path_take_what_the_steps_took(
+    plan: Plan,
+) -> None:
+    job, truth = joined(plan)
+    lengths = [
+        truth.end[0, s, len(plan.transfer) - 1] - (truth.end[0, s - 1, len(plan.transfer) - 1]
+                                                   if s else 1_000_000)
+        for s in range(len(plan.work))
+    ]  # fmt: skip
+    for assumed in job.what_if:
+        assert abs(assumed.unchanged_ns - 1000 * sorted(lengths)[len(lengths) // 2]) <= 1000 * (
+            0 if len(lengths) % 2 else max(lengths) - min(lengths)
+        ) + len(lengths)
+        assert assumed.step_ns <= assumed.unchanged_ns + 1
+    path = sum(job.path.values()) * len(plan.work)
+    assert abs(path - 1000 * sum(lengths)) <= 20 * len(job.path)
+    moved = sum(ns for (_, part), ns in job.path.items() if part == "transfer")
+    assert abs(moved - 1000 * sum(plan.transfer)) <= 20
+
+
+@pytest.mark.parametrize(
+    ("field", "cause"), [("compute", "compute"), ("late", "host"), ("data", "data")]
+)
+def test_the_planted_cause_of_a_late_rank_is_named_and_its_cost_told(
+    field: str, cause: str
+) -> None:
+    plan = even(ranks=4, steps=4)
+    for step in plan.work:
+        setattr(step[1][2], field, getattr(step[1][2], field) + 60)
+    job, _ = joined(plan)
+    worst = ranks_answer.named(job)
+    assert worst is not None
+    assert (worst.rank, worst.cause, worst.wait_ns) == (2, cause, 60_000)
+    # A step is 2 x (100 + 40) and what was planted.
+    assert worst.share == pytest.approx(60 / 340)
+    assert job.waits == {(0, 2): 60_000, (1, 2): 60_000, (3, 2): 60_000}
+    without = next(w for w in job.what_if if w.name == "no straggler")
+    assert (without.step_ns, without.unchanged_ns) == (280_000, 340_000)
+    free = next(w for w in job.what_if if w.name == "free communication")
+    assert free.step_ns == 260_000
+
+
+def test_the_work_that_takes_a_late_rank_longer_is_named_with_its_ratio() -> None:
+    plan = even(ranks=3, steps=2)
+    for step in plan.work:
+        for collective in step:
+            collective[1].compute = 150
+    job, _ = joined(plan)
+    answer = ranks_answer.answer(job)
+    assert answer.line.startswith("Its matmuls take 1.50× the others' time.")
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
+    job, _ = joined(even(ranks=4, steps=1, collectives=1, elements=[1_000_000]))
+    # all-reduce of 4 MB in 40 us on 4 ranks: 2 x 3/4 x 4e6 bytes / 40e-6 s
+    assert job.collectives["bus_bandwidth"].to_pylist() == [pytest.approx(1.5e11)] * 4
+    assert job.collectives["bytes"].to_pylist() == [4_000_000] * 4
+
+
+def test_a_collective_whose_partner_is_lost_is_listed_and_the_others_keep_theirs() -> None:
+    job, _ = joined(even(ranks=2, dropped=[(1, 1, 0)]))
+    alone = [r for r in job.collectives.to_pylist() if r["instance"] is None]
+    assert [(r["rank"], r["iteration"], r["wait_ns"]) for r in alone] == [(0, 6, None)]
+    assert sum(r["matched_by"] == "sequence" for r in job.collectives.to_pylist()) == 10
+    unknown = {(r["rank"], r["iteration"]): r["communication_ns"] for r in job.ranks.to_pylist()}
+    assert unknown[0, 6] == 40_000
+    assert unknown[0, 5] == 0
+
+
+def test_without_numbers_a_step_in_which_ranks_differ_is_not_matched_at_all() -> None:
+    job, _ = joined(even(ranks=2, dropped=[(1, 1, 0)], numbered=False))
+    by_step = {r["iteration"]: r["matched_by"] for r in job.collectives.to_pylist()}
+    assert by_step == {5: "order", 6: None, 7: "order"}
+    assert any("step 6" in note and "rank 1 1" in note for note in job.notes)
+
+
+def test_a_rank_that_is_missing_is_named_and_waits_are_told_of_those_that_are_there(
+    tmp_path: Path,
+) -> None:
+    paths, _ = write(tmp_path, even(ranks=3))
+    job = of_files([paths[0], paths[2]])
+    assert job.missing == [1]
+    answer = ranks_answer.answer(job)
+    assert answer.chips[0].text == "2 of 3 ranks: 1 missing"
+    assert answer.chips[0].ok is False
+    assert set(job.collectives["matched_by"].to_pylist()) == {"sequence"}
+
+
+def test_idle_time_of_queued_work_is_dependency_and_not_the_hosts() -> None:
+    plan = even(ranks=2, steps=1, collectives=1)
+    plan.work[0][0][0].compute = 160
+    with TemporaryDirectory() as folder:
+        paths, _ = write(Path(folder), plan)
+        import json
+
+        trace = json.loads(paths[1].read_text())
+        # The collective of rank 1 was launched before its kernel ended, and begins 10 us late.
+        for event in trace["traceEvents"]:
+            if event["name"].startswith("nccl"):
+                event["ts"] += 10
+                event["dur"] -= 10
+        paths[1].write_text(json.dumps(trace))
+        job = of_files(paths)
+    row = next(r for r in job.ranks.to_pylist() if r["rank"] == 1)
+    assert row["idle_dependency_ns"] == 10_000
+    assert row["idle_host_ns"] == row["idle_launch_ns"] == 0
