@@ -57,7 +57,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
         )
     model = inventory.model(run, exported, problems)
     known = settings.collect(read, run.manifests())
-    document = record.assemble(run, exported, known, problems)
+    document = record.assemble(run, model.title, exported, known, problems)
     table = counters(run, problems)
     counted = counters_.load(run, sides, table, problems)
     beside = columns.of_run(run, sides, exported, problems)

@@ -117,6 +117,7 @@ class Measured(Document, kw_only=True):
     latency_ns: list[Count] = []
     queued_ns: list[Count] = []
     phases_ns: dict[str, list[Count]] = {}
+    outside_ns: dict[str, list[int]] = {}
     processes: list[Process] = []
     summary: Samples = field(default_factory=Samples)
     target: Amount | None = None
@@ -177,6 +178,9 @@ class Eager(Document, kw_only=True):
     """The meta file of a capture of the model in PyTorch, by its profiler or by nsys."""
 
     trace: str | None = None
+    model: str | None = None
+    workload: str | None = None
+    compiled: bool | None = None
     command: list[str] = []
     device: str | None = None
     gpu: str | None = None
@@ -199,6 +203,13 @@ class Eager(Document, kw_only=True):
     optimizer_implementation: str | None = None
     optimizer_bytes: list[OptimizerBytes] = []
     machine: Machine | None = None
+
+    @property
+    def trained(self) -> str | None:
+        """``gpt2-medium``, ``gpt2 tiny``: what a workload trains; None where it is of none."""
+        if self.model is None or self.workload is None or self.model.startswith(self.workload):
+            return self.model
+        return f"{self.workload} {self.model}"
 
 
 class OfMachine(Document, kw_only=True):

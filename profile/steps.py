@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..core.capture_names import TORCH_TASKS
+from ..core.capture_names import TORCH_TASKS, CaptureName
 from ..core.cli.options import SECONDS, Finite
 from ..core.cli.progress import log
 from ..core.files import machine_lock
@@ -129,7 +129,11 @@ def record(step: Step, work: Callable[[], dict[str, Any]]) -> None:
 
 def forget(run: Run, what: Sequence[str], precisions: Sequence[str], backend: str) -> None:
     """Remove the manifests of the chosen measurements, so that they are made again. Eager fp32, the
-    reference of every engine, is one of `eager`. The captures stay until they are replaced."""
+    reference of every engine, is one of `eager`. The captures stay until they are replaced; those
+    of `layerline train` go."""
+    for precision in precisions if "train" in what else ():
+        if trained_by(run, precision) == TRAIN:
+            drop_training(run, precision)
     for name in run.manifests():
         stage, _, step = name.partition("/")
         first, _, rest = step.partition(".")
@@ -142,6 +146,41 @@ def forget(run: Run, what: Sequence[str], precisions: Sequence[str], backend: st
             part = next((k for k in (COUNTERS, REBUILD) if k in kind), "engine")
         if stage == "profile" and mine and part in what:
             run.manifest_path(name).unlink(missing_ok=True)
+
+
+TRAIN, PROFILE = "layerline train", "layerline profile --what train"
+
+
+def trained_by(run: Run, precision: str) -> str | None:
+    """The command whose training captures of one process the run has in a precision: both give them
+    the same names. None where it has none."""
+    for manifest in _of_training(run, precision).values():
+        if manifest.get("outputs"):
+            # Only `layerline train` has a request: the other trains the run's model.
+            return TRAIN if "request" in (manifest.get("options") or {}) else PROFILE
+    return None
+
+
+def _of_training(run: Run, precision: str) -> dict[str, dict[str, Any]]:
+    name = f"profile/train.{precision}"
+    manifests = run.manifests()
+    return {k: m for k, m in manifests.items() if k == name or k.startswith(f"{name}.")}
+
+
+def drop_training(run: Run, precision: str) -> None:
+    """Remove the training captures of a precision with what is recorded of them, so that nothing of
+    them stands beside those of another training."""
+    for name in _of_training(run, precision):
+        run.manifest_path(name).unlink(missing_ok=True)
+    remove_training(run, precision)
+
+
+def remove_training(run: Run, precision: str, but: Collection[Path] = ()) -> None:
+    """Remove the files of training captures of one process in a precision, `but` these."""
+    for path in sorted(run.file("captures").glob(f"train.{precision}.*")):
+        name = CaptureName.parse(path)
+        if name is not None and name.rank is None and path not in but and path.is_file():
+            path.unlink()
 
 
 def skip(run: Run, name: str, what: str, why: str, fix: str) -> None:

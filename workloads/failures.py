@@ -24,8 +24,7 @@ from .loop import train
 from .request import Request
 from .training import Batch, Training
 
-LOWER = "lower --batch or --seq, or recompute activations (--checkpoint)"
-TRIES = 4
+RECOMPUTE = "recompute activations (--checkpoint)"
 
 
 class NotFinite(Exception):
@@ -90,8 +89,8 @@ def replayed(training: Training, last: int) -> tuple[int, str] | None:
         state = _generators(training)
         batches = [next(training.batches) for _ in range(training.accumulate)]
         training.batches, rest = iter(batches), training.batches
-        loss = training.gradients(training.phase)
-        if not math.isfinite(float(loss)):
+        loss = float(training.gradients(training.phase).detach())
+        if not math.isfinite(loss):
             _restore(training, state)
             return number, origin(training, batches)
         training.update()
@@ -165,20 +164,22 @@ def _bad(value: Any) -> bool:
 def out_of_memory(request: Request) -> InputError:
     """What does not fit, and the largest batch that does: tried, where one process has a GPU."""
     what = f"a batch of {request.batch} × {request.seq} in {request.precision} does not fit"
+    recompute = "" if request.checkpoint else f", or {RECOMPUTE}"
     if not torch.cuda.is_available() or request.ranks > 1 or request.device == "cpu":
-        return InputError(f"{what} into memory", fix=LOWER)
+        return InputError(f"{what} into memory", fix=f"lower --batch or --seq{recompute}")
     what += f" into {_available() / 2**30:.1f} GiB of GPU memory"
     fits = largest(request)
     if fits is None:
         alone = "" if request.batch == 1 else ", nor does one of 1"
-        return InputError(what + alone, fix=LOWER.replace("--batch or ", ""))
-    return InputError(what, fix=f"--batch {fits} does; or {LOWER.split(', ', 1)[1]}")
+        return InputError(what + alone, fix=f"lower --seq{recompute}")
+    return InputError(what, fix=f"--batch {fits} fits (tried){recompute}")
 
 
 def largest(request: Request) -> int | None:
-    """The largest batch, or nearly, of which two steps fit; None where not even 1 does.
+    """The largest batch, or nearly, of which two steps fit: they were run; None where not even 1
+    does.
 
-    Memory grows with the batch in a straight line, from which the batch is told and then tried."""
+    Memory grows with the batch in a straight line, from which the first that is tried is told."""
     peaks = [_peak(replace(request, batch=batch)) for batch in (1, 2)]
     if peaks[0] is None or request.batch == 1:
         return None
@@ -186,9 +187,7 @@ def largest(request: Request) -> int | None:
         return 1
     each = max(peaks[1] - peaks[0], 1)
     batch = min(request.batch - 1, int((_available() - peaks[0]) / each) + 1)
-    for _ in range(TRIES):
-        if batch <= 2 or _peak(replace(request, batch=batch)) is not None:
-            break
+    while batch > 2 and _peak(replace(request, batch=batch)) is None:
         batch = batch * 9 // 10
     return max(batch, 2)
 

@@ -32,6 +32,7 @@ def step(training: Training, number: int, plugins: Sequence[Plugin] = ()) -> Ste
         loss = training.gradients(phase)
         with phase("optimizer"):
             norm = training.update()
+            loss = loss.detach()  # frees the graph, see `Training.gradients`
     return Step(number, loss, norm)
 
 

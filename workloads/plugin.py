@@ -8,7 +8,7 @@ The loop (`loop.step`) calls, for each plug-in, in this order::
                                         around these parts, once for each micro-batch
             phase("recompute")          inside backward, around a checkpointed block's forward
         phase("optimizer")              around the update; gradients are there when it is entered,
-                                        and gone when it is left
+                                        and gone when it is left, as is the graph
     close()                             once, also after an exception
 
 Backward may run on a thread of its own, and then so does recompute. With several plug-ins the

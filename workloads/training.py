@@ -81,20 +81,28 @@ class Training:
             torch.cuda.synchronize(self.device)
 
     def gradients(self, phase: Phase) -> torch.Tensor:
-        """Forward, loss and backward of one step's micro-batches; the mean loss, detached.
+        """Forward, loss and backward of one step's micro-batches; the mean loss.
 
-        A workload whose schedule mixes forward and backward (a pipeline) replaces this."""
+        The loss holds the last micro-batch's graph: to free its nodes takes the host as long as
+        many launches, and while the optimizer's kernels run that costs nothing. `loop.step` does
+        it then, as a loop does whose variables live until its end. A workload whose schedule mixes
+        forward and backward (a pipeline) replaces this."""
         total: torch.Tensor | None = None
-        for _ in range(self.accumulate):
+        for left in reversed(range(self.accumulate)):
             with phase("data"):
                 batch = next(self.batches)
             with phase("forward"):
                 output = self.forward(batch)
             with phase("loss"):
-                loss = self.loss(output, batch) / self.accumulate
-                total = loss.detach() if total is None else total + loss.detach()
+                loss = self.loss(output, batch)
+                if self.accumulate > 1:
+                    loss = loss / self.accumulate
+                total = loss if total is None else total + loss
             with phase("backward"):
                 self.scaler.scale(loss).backward()
+                if left:  # the next forward would free it, or hold it beside its own
+                    total = total.detach()
+                    del output, loss
         assert total is not None
         return total
 

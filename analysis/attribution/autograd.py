@@ -27,6 +27,8 @@ from ..readers.torch.nesting import Flags, Nesting, innermost, windows
 
 # The operator that `torch.compile` puts around each call of a graph, with the graph's number.
 COMPILED = "Torch-Compiled Region: "
+# Before that, the check that the graph is the right one for these inputs, by the host.
+LOOKUP = "TorchDynamo Cache Lookup"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 # One operator may make several nodes (an in-place operator on a view makes three); beyond this
 # distance the operator that made the node was not traced.
@@ -43,8 +45,11 @@ ROWS = (
     "backward start",
     "outside modules",
     "backward without forward",
+    "guards of compiled graphs",
 )
-(ACCUMULATION, SUM, LOSS, OPTIMIZER, DATA, RECOMPUTATION, START, OUTSIDE, ASTRAY) = range(len(ROWS))
+(
+    ACCUMULATION, SUM, LOSS, OPTIMIZER, DATA, RECOMPUTATION, START, OUTSIDE, ASTRAY, GUARDS,
+) = range(len(ROWS))  # fmt: skip
 _PHASE_ROW = {"loss": LOSS, "optimizer": OPTIMIZER, "data": DATA, "backward": START}
 RANGE_RULE, SEQUENCE_RULE, UNRESOLVED = range(3)
 RULES = ("range", "sequence", "unresolved")
@@ -190,6 +195,7 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     module = np.where(in_module, events.name[module_at], UNKNOWN).astype(np.int64)
     phase_rows = np.array([_PHASE_ROW.get(p, OUTSIDE) for p in PHASES])
     row = np.where(neither, phase_rows[phase], UNKNOWN)
+    row[(row == OUTSIDE) & named(events, LOOKUP, OP)] = GUARDS
     row[again] = RECOMPUTATION
     rule = np.where(row == OUTSIDE, UNRESOLVED, RANGE_RULE)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +26,11 @@ from ..checks.closure import counted, lost
 from ..costs.iterations import SUMMED, labels, sums
 from ..costs.measured import MeasuredSide
 from ..host import capture, torch_calls, waiting
+from ..host.idle import pieces
 from ..host.waits import Placed, lines_of
 from ..model.comparison import Check, HostSide, Side
 from ..model.waiting import Waiting
+from ..readers.base import Artefact
 from ..readers.nsys.host import Host
 from ..readers.torch.events import Events
 from ..rundir.problems import Problems
@@ -54,6 +57,8 @@ class _Eager:
 
     path: Path
     precision: str
+    how: str
+    trains: str | None
     ops: pa.Table
     wall: Mapping[str, Mapping[int, int]]
     outside: Mapping[str, Mapping[int, int]]
@@ -64,7 +69,8 @@ class _Eager:
     drawn: Events
     on_device: bool
     counted: Check
-    nsys: pa.Table | Check | None
+    nsys: Artefact | Check | None
+    pieces: Mapping[str, Sequence[int]]
     host: Host | None
     waiting: Waiting | None
     precision_run: Mapping[str, float]
@@ -127,6 +133,8 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
     return _Eager(
         path=path,
         precision=precision,
+        how="compiled" if meta.compiled else "eager",
+        trains=meta.trained or (files.model.model if files.model else None),
         ops=ops,
         wall=wall,
         outside=outside,
@@ -138,6 +146,7 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
         on_device=on_device,
         counted=closure.counted_once(counted(ops), raw.sums if raw else None, lost(parts)),
         nsys=by_nsys,
+        pieces=_pieces((by_nsys if isinstance(by_nsys, Artefact) else found).facts["phases"]),
         host=_host(files, events, by_nsys) if on_device else None,
         waiting=waiting.of(
             events,
@@ -152,7 +161,15 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
     )
 
 
-def _nsys(files: EagerFiles, problems: Problems) -> pa.Table | Check | None:
+def _pieces(phases: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """When the parts of each phase begin on the host: of micro-batches, around recomputation."""
+    begins: dict[str, list[int]] = {}
+    for phase in phases:
+        begins.setdefault(phase["phase"], []).extend(start for start, _end in pieces(phase))
+    return begins
+
+
+def _nsys(files: EagerFiles, problems: Problems) -> Artefact | Check | None:
     from ..attribution import eager_nsys
     from ..checks import tracer_agreement
 
@@ -161,15 +178,15 @@ def _nsys(files: EagerFiles, problems: Problems) -> pa.Table | Check | None:
     try:
         if files.foreign is not None:
             raise files.foreign
-        return eager_nsys.read(files.sqlite, {"precision": files.precision}).main
+        return eager_nsys.read(files.sqlite, {"precision": files.precision})
     except InputError as e:
         problems.keep(e, f"{files.task} {files.precision} by nsys")
         return closure.unchecked(tracer_agreement.CHECK, e.line())
 
 
-def _host(files: EagerFiles, events: Events, by_nsys: pa.Table | Check | None) -> Host | None:
+def _host(files: EagerFiles, events: Events, by_nsys: Artefact | Check | None) -> Host | None:
     """The host's calls: of the capture by nsys, else of the trace itself."""
-    if not isinstance(by_nsys, pa.Table) or files.sqlite is None:
+    if not isinstance(by_nsys, Artefact) or files.sqlite is None:
         return torch_calls.host(events)
     return capture.read(files.sqlite, () if files.nsys is None else files.nsys.command)
 
@@ -178,8 +195,9 @@ def _host_block(
     read: _Eager, latency: Sequence[int], phase: str | None = None, queued: Sequence[int] = ()
 ) -> HostSide | None:
     """What the host did in a phase, or in the whole step."""
-    ops = read.nsys if isinstance(read.nsys, pa.Table) else read.ops
-    return capture.block(read.host, _of_phase(ops, phase), latency, queued)
+    ops = read.nsys.main if isinstance(read.nsys, Artefact) else read.ops
+    begins = read.pieces.get(phase, ()) if phase else ()
+    return capture.block(read.host, _of_phase(ops, phase), latency, queued, begins)
 
 
 def _of_phase(ops: pa.Table, phase: str | None) -> pa.Table:
@@ -192,9 +210,9 @@ def _sources(read: _Eager, ops: pa.Table, phase: str | None = None) -> list[Chec
 
     if read.nsys is None:
         return []
-    if not isinstance(read.nsys, pa.Table):
+    if not isinstance(read.nsys, Artefact):
         return [read.nsys]
-    return [tracer_agreement.agreement(ops, _of_phase(read.nsys, phase))]
+    return [tracer_agreement.agreement(ops, _of_phase(read.nsys.main, phase))]
 
 
 def _ran(read: _Eager, ops: pa.Table, label: str) -> tuple[Mapping[str, float], list[Check]]:
@@ -224,10 +242,11 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
     samples = latency.latency_ns if phase in WHOLE else latency.phases_ns.get(phase, ())
     series = Series(samples, target=latency.target)
     queued = latency.queued_ns if phase == "inference" else ()
-    label = f"eager {read.precision}" + WHOLE.get(phase, f" {phase}")
+    label = f"{read.how} {read.precision}" + WHOLE.get(phase, f" {phase}")
     label += ESTIMATED if phase == "optimizer" else ""
     shares, audited = _ran(read, ops, label)
-    cost = latency_.cost([traced[i] for i in sorted(traced)], samples)
+    waited = _waited(read, part) if phase != "inference" else None
+    cost = latency_.cost([traced[i] for i in sorted(traced)], samples, waited=waited)
     timed = latency_.host_slowed(cost, _sources(read, ops, part))
     if phase == "inference" and read.on_device and (alone := _kernels_alone(ops, latency)):
         timed = [alone if c.name == "iii" else c for c in timed]
@@ -244,11 +263,26 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
         host=_host_block(read, samples, part, queued),
         warned=capture.warned(read.host),
         waiting=read.waiting if phase in WHOLE else None,
+        trains=read.trains if phase == "step" else None,
+        time_shares=_time_shares(latency) if phase == "step" else None,
     )
     outside = {} if read.on_device else _outside(read, part)
     if phase == "optimizer":
         ops = by_bytes(ops, read.optimizer)
     return measured(side, ops, labels(ops), series, traced, Series(queued), outside_ns=outside)
+
+
+def _time_shares(latency: Measured) -> dict[str, float] | None:
+    """The share of each phase, and of the time in none of them, in the unprofiled steps."""
+    steps, phases = latency.latency_ns, latency.phases_ns
+    if not phases or not all(steps) or any(len(ns) != len(steps) for ns in phases.values()):
+        return None
+    shares = {
+        name: sum(ns / step for ns, step in zip(of, steps, strict=True)) / len(steps)
+        for name, of in phases.items()
+    }
+    shares["other"] = 1 - sum(shares.values())
+    return dict(sorted(shares.items(), key=lambda s: -s[1]))
 
 
 def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
@@ -260,6 +294,18 @@ def _traced(read: _Eager, phase: str) -> Mapping[int, int]:
         return read.wall.get(phase, {})
     windows = {i: w.length for i, w in read.windows.get(phase, {}).items()}
     return read.events.get(phase) or windows
+
+
+def _waited(read: _Eager, phase: str | None) -> int | None:
+    """For how long the device had nothing to do in the phase, or in the step; the lower median of
+    the profiled ones. None where there is none."""
+    idle: dict[int, int] = {}
+    for name, of in read.windows.items():
+        if phase in (None, name):
+            for i, window in of.items():
+                idle[i] = idle.get(i, 0) + window.idle
+    shown = closure.middle((ns, i) for i, ns in idle.items())
+    return None if shown is None else shown[0]
 
 
 def _adding_up(read: _Eager, phase: str, ops: pa.Table, wall: Mapping[int, int]) -> Check:

@@ -143,12 +143,15 @@ def model(run: Run, exported: documents.Model | None, problems: Problems) -> Mod
     """Module paths and classes: from the export, else from the eager model's own capture, else
     from the nodes."""
     classes = {m.path: m.class_ for m in exported.modules} if exported is not None else {}
+    trained: list[documents.Eager] = []
     for name in _names(run.file("captures"), ".meta.json"):
-        if not classes and name.task in TORCH_TASKS:
+        if exported is None and name.task in TORCH_TASKS:
             meta = optional(name.path(run.file("captures")), documents.Eager, problems)
-            classes = {} if meta is None else meta.modules
+            trained += [] if meta is None else [meta]
+    for meta in trained:
+        classes = classes or meta.modules
     if not classes:
         listed = optional(run.file("export", "nodes.json"), documents.Nodes, problems)
         nodes = [] if listed is None else listed.nodes
         classes = {n.module: n.module_class for n in nodes if n.module is not None}
-    return Model(record.title(exported, run), list(classes), classes)
+    return Model(record.title(exported, trained, run), list(classes), classes)

@@ -252,9 +252,12 @@ def operators_against_phase(
     )
 
 
-def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = "") -> Check:
+def profiler_cost(
+    traced: Stat | None, unprofiled: Stat | None, evidence: str = "", waited_ns: int | None = None
+) -> Check:
     """Check (iii): traced less unprofiled median latency, the profiler's own cost if nothing else
-    changed. `evidence`: which series had not settled, and why; empty where both had."""
+    changed. `evidence`: which series had not settled, and why; empty where both had. `waited_ns`:
+    for how long a device waited for its host in the profiled run."""
     if unprofiled is None:
         return unchecked("iii", "no unprofiled latency was measured")
     if traced is None:
@@ -262,7 +265,17 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = 
     cost = traced.median - unprofiled.median
     share = cost / unprofiled.median if unprofiled.median else 0.0
     word = "longer" if cost >= 0 else "less"
-    if evidence:
+    stands = "The times of single operations are those of the profiled run."
+    if waited_ns is not None and 0 < cost <= waited_ns:
+        why = (
+            "tracing slows the host down, for which the device waited "
+            f"{time(waited_ns)} of the profiled run"
+        )
+        stands = (
+            "The times of its kernels are by the device's own clock; a capture by nsys beside it "
+            "tells whether they stand."
+        )
+    elif evidence:
         why = f"a series had not settled ({evidence}), or profiling changed the speed"
     else:
         why = "the machine was not steady from one run to the other, or profiling changed the speed"
@@ -279,8 +292,7 @@ def profiler_cost(traced: Stat | None, unprofiled: Stat | None, evidence: str = 
         ),
         bad=(
             f"the profiled run took {percent(abs(share))} {word} than the unprofiled one, more "
-            f"than the {percent(TRACED_TOLERANCE)} allowed: {why}. The times of single operations "
-            f"are those of the profiled run."
+            f"than the {percent(TRACED_TOLERANCE)} allowed: {why}. {stands}"
         ),
     )
 

@@ -38,10 +38,16 @@ def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> 
     return cost(under, latency.queued_ns, latency.queued_sizes())
 
 
-def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = ()) -> Check:
+def cost(
+    traced: Sequence[int],
+    unprofiled: Sequence[int],
+    of: Sequence[int] = (),
+    waited: int | None = None,
+) -> Check:
     """Check (iii) of two series; which of them had not settled is named where it fails.
 
-    `of`: how many of the unprofiled samples each process took.
+    `of`: how many of the unprofiled samples each process took; `waited`: for how long the device
+    had nothing to do while profiled, ns.
     """
     return closure.profiler_cost(
         summarise(traced),
@@ -49,6 +55,7 @@ def cost(traced: Sequence[int], unprofiled: Sequence[int], of: Sequence[int] = (
         steadiness.evidence(
             {"the unprofiled series": (unprofiled, of), "the profiled series": (traced, ())}
         ),
+        waited,
     )
 
 

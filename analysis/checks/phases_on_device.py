@@ -2,14 +2,16 @@
 
 The host runs ahead of the device, so a phase's range on the host says when its operations were
 launched and not when they ran. What a pair of CUDA events around the phase would measure is its
-window: from the end of what came before to the end of what it launched, or to the end of its range
-on the host where that is later. The windows of a step follow one another without a hole.
+window: from its beginning on the host, or the end of what came before where that is later, to the
+end of what it launched, or to the end of its range on the host where that is later. Where the
+device has done all that came before and the host has not begun the next phase yet, the time is
+between phases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +28,15 @@ from . import closure
 @dataclass(frozen=True)
 class Window:
     """One phase of one iteration on the device, in ns: `operations` (sum of durations) -
-    `overlaps` + `idle` = `length`, save for the time of operations `outside` the window."""
+    `overlaps` + `idle` = `length`, save for the time of operations `outside` the window. `between`:
+    from the end of what came before (at first, of the step's beginning) to the window."""
 
     length: int
     operations: int
     overlaps: int
     idle: int
     outside: int
+    between: int = 0
 
     def and_then(self, later: Window) -> Window:
         """Both together."""
@@ -42,6 +46,7 @@ class Window:
             self.overlaps + later.overlaps,
             self.idle + later.idle,
             self.outside + later.outside,
+            self.between + later.between,
         )
 
 
@@ -72,9 +77,10 @@ def windows(
             for start, end in p.get("pieces", [(p["start_ns"], p["start_ns"] + p["duration_ns"])])
         )
         mine = _of_pieces(device, number, pieces)
-        for (_start, host, phase), (start, end) in zip(pieces, mine, strict=True):
-            until = max([reached, host, *end.tolist()])
-            window = _window(start, end, reached, until)
+        for (begin, host, phase), (start, end) in zip(pieces, mine, strict=True):
+            since = max(reached, begin)
+            until = max([since, host, *end.tolist()])
+            window = replace(_window(start, end, since, until), between=since - reached)
             before = of_phase.setdefault(phase, {}).get(number)
             of_phase[phase][number] = window if before is None else before.and_then(window)
             reached = until
@@ -177,27 +183,30 @@ def phase_against_events(
 
 
 def step_on_device(of_phase: Windows, steps: Mapping[int, int]) -> Check:
-    """Check (ii) of a step: the windows of its phases add up to it, within 2 %.
+    """Check (ii) of a step: the windows of its phases and the time between them add up to it,
+    within 2 %.
 
     `steps`: wall time by iteration; the host waits for the device before a step ends. The terms
     say how long the device was busy and idle, and each phase's window. The step with the median
     difference is shown.
     """
     lengths = {p: {i: w.length for i, w in of.items()} for p, of in of_phase.items()}
-    shown = closure.beyond_phases(steps, lengths)
+    reached = {p: {i: w.between + w.length for i, w in of.items()} for p, of in of_phase.items()}
+    shown = closure.beyond_phases(steps, reached)
     if shown is None:
         return closure.unchecked("ii", "the capture marks no steps or no phases")
     residual, number = shown
     mine = [of[number] for of in of_phase.values() if number in of]
-    busy = sum(w.operations - w.overlaps for w in mine)
+    busy, between = sum(w.operations - w.overlaps for w in mine), sum(w.between for w in mine)
     terms = [
         ("operations", sum(w.operations for w in mine)),
         ("overlaps", -sum(w.overlaps for w in mine)),
         ("gaps", sum(w.idle for w in mine)),
         *((f"{p} on the device", of[number]) for p, of in lengths.items() if number in of),
+        ("between phases", between),
         ("latency", steps[number]),
     ]
-    share = busy / steps[number] if steps[number] else 0.0
+    shares = [ns / steps[number] if steps[number] else 0.0 for ns in (between, busy)]
     return closure.judged(
         "ii",
         terms,
@@ -205,6 +214,10 @@ def step_on_device(of_phase: Windows, steps: Mapping[int, int]) -> Check:
         steps[number],
         closure.PHASES_TOLERANCE,
         floor_ns=closure.SPAN_FLOOR_NS,
-        good=Wording("The phases add up to the step; the device was busy for {} of it.", [share]),
+        good=Wording(
+            "The phases, and {} of the step between them, add up to it; the device was busy for {} "
+            "of it.",
+            shares,
+        ),
         bad=f"{time(residual)} of the step lie in no phase.",
     )

@@ -67,9 +67,11 @@ class Measured:
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-def measure(ops: pa.Table, host: Host) -> Measured | None:
+def measure(ops: pa.Table, host: Host, pieces: Sequence[int] = ()) -> Measured | None:
     """What the host did in each iteration of `ops` (table `ops`, of a capture by nsys).
 
+    `pieces`: when the parts of an iteration begin on the host, where something else runs between
+    them that is not in `ops`. Then each is taken by itself, and an iteration is their sum.
     None where no operation of an iteration has a launch in the capture, or where launches of
     several processes cannot be told apart.
     """
@@ -85,25 +87,30 @@ def measure(ops: pa.Table, host: Host) -> Measured | None:
     end = start + rows["duration_ns"].to_numpy()
     views = _views(host)
     known: list[tuple[int, tuple[int, int], Integers, dict[str, int]]] = []
+    piece = np.searchsorted(np.sort(pieces), calls.start[launch], side="right")
     for number, here in by_value(rows["iteration"].to_numpy()):
         if (launch[here] < 0).any():
             continue  # an iteration with an operation that nobody launched has no known begin
-        window, own = _iteration(start[here], end[here], launch[here], calls)
-        known.append((number, window, np.unique(calls.thread[launch[here]]), own))
+        for _, part in by_value(piece[here]):
+            at = here[part]
+            window, own = _iteration(start[at], end[at], launch[at], calls)
+            known.append((number, window, np.unique(calls.thread[launch[at]]), own))
     if not known:
         return None
     begins = sorted(begin for _, (begin, _), _, _ in known)
+    numbers = list(dict.fromkeys(number for number, *_ in known))
     values: dict[str, list[int]] = {}
-    for _, (begin, last), threads, own in known:
+    for number, (begin, last), threads, own in known:
         window = (begin, min([last, *begins[bisect_right(begins, begin) :][:1]]))
         own |= {k: v.within(window, threads) for k, v in views.items()}
         for name, value in own.items():
-            values.setdefault(name, []).append(value)
+            of_iterations = values.setdefault(name, [0] * len(numbers))
+            of_iterations[numbers.index(number)] += value
     missing = dict(host.missing)
     absent = {k: None for k in (*LIBRARIES, "waits") if k not in values}
     if SYSTEM in missing:
         missing["waits"] = missing.pop(SYSTEM)
-    return Measured([number for number, *_ in known], {**values, **absent}, missing)
+    return Measured(numbers, {**values, **absent}, missing)
 
 
 def _launches(rows: pa.Table, calls: HostCalls) -> Integers | None:

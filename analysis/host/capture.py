@@ -76,12 +76,14 @@ def block(
     ops: pa.Table,
     latency: Sequence[int],
     queued: Sequence[int] = (),
+    pieces: Sequence[int] = (),
 ) -> HostSide | None:
-    """The block of the operations `ops` of a capture; `latency` and `queued` without nsys, in ns.
+    """The block of the operations `ops` of a capture; `latency` and `queued` without nsys, in ns;
+    `pieces` as of `calls.measure`.
 
     None without a capture, or where its launches are not known.
     """
-    measured = None if host is None else calls.measure(ops, host)
+    measured = None if host is None else calls.measure(ops, host, pieces)
     if host is None or measured is None:
         return None
     bound = launch_bound.bound(latency, queued)

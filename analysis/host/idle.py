@@ -64,8 +64,9 @@ def idle(events: Events, launch: Ints, placed: Placed, phases: Windows, steps: W
 
 
 def _windows(phases: Windows) -> list[tuple[int, int, str]]:
-    """Begin, end and name of the phases in their order; one ends where the next begins."""
-    found = sorted((p["start_ns"], p["start_ns"] + p["duration_ns"], p["phase"]) for p in phases)
+    """Begin, end and name of the phases in their order, without what lies inside of them; one ends
+    where the next begins."""
+    found = sorted((start, end, p["phase"]) for p in phases for start, end in pieces(p))
     following = [start for start, _, _ in found[1:]]
     return (
         [
@@ -75,6 +76,13 @@ def _windows(phases: Windows) -> list[tuple[int, int, str]]:
         if found
         else []
     )
+
+
+def pieces(phase: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
+    """Begin and end of the parts of a phase's range in which no other phase runs."""
+    whole = (phase["start_ns"], phase["start_ns"] + phase["duration_ns"])
+    found: Sequence[tuple[int, int]] = phase.get("pieces", [whole])
+    return found
 
 
 def _gaps(

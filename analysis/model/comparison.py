@@ -159,6 +159,10 @@ class Side(SideKey):
     queued_steadiness: Steadiness | None = None
     # Of a training step: share of operation time by phase, mean of the shares in each iteration.
     phase_shares: Mapping[str, float] | None = None
+    # Of an unprofiled training step: what is trained, and the share of its time by phase, mean of
+    # the shares in each step, the longest first; what lies in no phase is "other".
+    trains: str | None = None
+    time_shares: Mapping[str, float] | None = None
 
     @property
     def wrong(self) -> bool:

@@ -70,14 +70,14 @@ class Chart:
 
 def charts(comparison: Comparison, beside: Sequence[Side]) -> list[Chart]:
     """The drawings of the sides that stand `beside` each other: inference, and the phases of
-    training. Eager inference that was not measured has its forward in the first, too."""
+    training. Beside engines, eager inference that was not measured has its forward in the first."""
     rows = [m for m in comparison.modules if m.kind == "module"]
     measured = {key for m in rows for key, c in m.costs.items() if whole(c)}
     sides = [s for s in beside if s.key in measured]
     eager = [s for s in sides if s.task != "engine"]
     training = [s for p in PHASES for s in eager if s.phase == p]
     inference = [s for s in sides if s.task == "engine"][:ENGINES]
-    inference += [s for s in eager if s.phase == "inference"] or training[:1]
+    inference += [s for s in eager if s.phase == "inference"] or (training[:1] if inference else [])
     drawn = [_chart(comparison, "Inference", inference)] if inference else []
     if training:
         others = [s for p in REST for s in beside if s.task != "engine" and s.phase == p]

@@ -26,6 +26,7 @@ SHOWN_KINDS, SHOWN_SLOWER, SHOWN_UNSETTLED, SHOWN_FILES = 3, 3, 4, 3
 # A compute precision with a smaller share of the time is not worth a sentence.
 NOTED_SHARE = 0.01
 BUSY = "busy machine"
+NO_PHASE = {"other": "no phase"}
 WHOLE = ("inference", "step")  # what stands for itself; the others are parts of a step
 
 
@@ -70,7 +71,7 @@ def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
     yield from (p for s in right for p in _launches(s))
     yield from _unsettled(right, mentioned)
     yield from _busy(comparison)
-    yield from (p for s in comparison.sides for p in _step(s))
+    yield from (p for s in comparison.sides for p in _step(s, s in mentioned))
     compared = dict.fromkeys(k for r in comparison.ratios for k in (r.under, r.over))
     if left := _unchecked([sides[k] for k in compared if sides[k] not in mentioned]):
         yield Sentence(f"Beside these, {left}.", UNSURE)
@@ -102,12 +103,21 @@ def _whole(sides: Sequence[Side]) -> list[Side]:
 
 def _alone(side: Side) -> Sentence:
     latency = side.latency
-    text = f"{side.label} takes {time(latency.median)}"
+    what = side.label
+    if side.trains:
+        what = f"A step of {side.trains} ({what.removesuffix(' training step')})"
+    text = f"{what} takes {time(latency.median)}"
     if latency.low is not None:
         text += f" (95 % interval {time(latency.low)} to {time(latency.high)})"
+    if side.time_shares:
+        text += f": {_shares({NO_PHASE.get(k, k): v for k, v in side.time_shares.items()})}"
     if faults := lead.faults(side):
         text += f"; not settled: {', '.join(faults)}"
-    return Sentence(f"{text}.")
+    return Sentence(f"{text}.", UNSURE if faults else NEUTRAL)
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
 
 
 def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
@@ -315,18 +325,25 @@ def _busy(comparison: Comparison) -> Iterator[Sentence]:
     )
 
 
-def _step(side: Side) -> Iterator[Sentence]:
-    """What a training step takes, and which phases its operation time goes to."""
+def _step(side: Side, mentioned: bool) -> Iterator[Sentence]:
+    """What a training step takes, where nothing said it yet, and which phases its operation time
+    goes to."""
     if side.phase != "step" or not side.phase_shares:
+        return
+    if mentioned:
+        yield Sentence(
+            f"Operations of {side.label} take {time(side.operation_ns)}; shares by phase, averaged "
+            f"over iterations: {_shares(side.phase_shares)}."
+        )
         return
     unsettled = bool(lead.faults(side))
     whole, how = side.latency.median, " (not settled)" if unsettled else ""
     if whole is None:
         whole, how = side.traced.median, " while profiled"
     takes = f" takes {time(whole)}{how}" if whole is not None else ""
-    shares = ", ".join(f"{name} {percent(share)}" for name, share in side.phase_shares.items())
     yield Sentence(
-        f"{side.label}{takes}; shares of operation time within an iteration, averaged: {shares}.",
+        f"{side.label}{takes}; shares of operation time within an iteration, averaged: "
+        f"{_shares(side.phase_shares)}.",
         UNSURE if unsettled else NEUTRAL,
     )
 

@@ -77,6 +77,7 @@ def _figures(side: Side) -> dict[str, Any]:
         **_latency(side.latency),
         "steadiness": side.steadiness,
         "phase_shares": side.phase_shares,
+        **({"time_shares": side.time_shares} if side.time_shares else {}),
         "rebuild_noise": side.rebuild_noise,
         "queued_median_ns": side.queued.median,
         "launch_bound": side.launch_bound,

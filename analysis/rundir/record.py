@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import machine
-from ...core.documents import Model, OfMachine
+from ...core.documents import Eager, Model, OfMachine
 from ...core.files import sha256, sha256_of
 from ...core.run import SCHEMA_VERSION, Run
 from ..model.side import SideFacts
@@ -25,15 +25,17 @@ _MODEL = (
 _NAMES = dict(zip(Model.__struct_encode_fields__, Model.__struct_fields__, strict=True))
 
 
-def title(model: Model | None, run: Run) -> str:
-    """``gpt2, 1×128``; the directory's name where there is no model.json."""
-    if model is None:
-        return run.path.resolve().name
-    return f"{model.model}, {model.batch}×{model.seq}"
+def title(model: Model | None, trained: Iterable[Eager], run: Run) -> str:
+    """``gpt2, 1×128``: of the export, else of what was trained; the directory's name where neither
+    says it."""
+    if model is not None:
+        return f"{model.model}, {model.batch}×{model.seq}"
+    names = dict.fromkeys(f"{m.trained}, {m.batch}×{m.sequence}" for m in trained if m.model)
+    return " and ".join(names) or run.path.resolve().name
 
 
 def assemble(
-    run: Run, exported: Model | None, sides: Sequence[SideFacts], problems: Problems
+    run: Run, title: str, exported: Model | None, sides: Sequence[SideFacts], problems: Problems
 ) -> dict[str, Any]:
     """The record, without the hashes of what is still to be written (see `add_files`)."""
     model = _as_written(exported)
@@ -54,7 +56,7 @@ def assemble(
     steps.sort(key=lambda s: (s["started"] or "", s["step"]))
     return {
         "schema_version": SCHEMA_VERSION,
-        "title": title(exported, run),
+        "title": title,
         "model": {k: model.get(k) for k in _MODEL} if model else None,
         "shapes": {"batch": model.get("batch"), "sequence": model.get("seq")},
         "seed": model.get("seed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -15,6 +16,8 @@ from ...workloads.plugin import Plugin
 if TYPE_CHECKING:
     from ...workloads.training import Training
 
+BETWEEN, AROUND = "between", "around"
+
 
 class Latency(Plugin):
     """Nanoseconds of each step and of its phases.
@@ -23,14 +26,29 @@ class Latency(Plugin):
     the host's clock on the CPU and by CUDA events on a GPU, where it ends when its work has; of
     several micro-batches it is the sum. A phase inside another one (recompute, in backward) counts
     once, as the inner one. `phases_ns`: a number for each step, 0 where a step had none of it.
+
+    `outside_ns`, of the step in no phase, by the same clocks: `between` the phases, and `around`
+    them: the host before the first one, and from the last one's end until it knows of that. The
+    phases and these two are the step, to the nanosecond.
     """
 
     def __init__(self) -> None:
         self.steps_ns: list[int] = []
         self.phases_ns: dict[str, list[int]] = {}
+        self.outside_ns: dict[str, list[int]] = {BETWEEN: [], AROUND: []}
         self._marks: list[tuple[str, Any, Any]] = []
         self._around: list[str] = []
         self._inside: list[tuple[str, int]] = []
+        # CUDA events are made once: that takes the host longer than to record them.
+        self._events: list[Any] = []
+        self._used = 0
+
+    def clear(self) -> None:
+        """Forget the steps."""
+        self.steps_ns.clear()
+        self.phases_ns.clear()
+        for of in self.outside_ns.values():
+            of.clear()
 
     def open(self, training: Training) -> None:
         """Note the device."""
@@ -40,6 +58,7 @@ class Latency(Plugin):
     def _step(self) -> Iterator[None]:
         self._marks.clear()
         self._inside.clear()
+        self._used = 0
         self._wait()
         started = time.perf_counter_ns()
         yield
@@ -54,6 +73,14 @@ class Latency(Plugin):
             of_phase = self.phases_ns.setdefault(name, [0] * (len(self.steps_ns) - 1))
             if len(of_phase) < len(self.steps_ns):
                 of_phase.append(spent.get(name, 0))
+        inner = {at for _outer, at in self._inside}
+        outermost = [mark for at, mark in enumerate(self._marks) if at not in inner]
+        between = sum(
+            self._between(end, begin)
+            for (_, _, end), (_, begin, _) in itertools.pairwise(outermost)
+        )
+        self.outside_ns[BETWEEN].append(between)
+        self.outside_ns[AROUND].append(self.steps_ns[-1] - sum(spent.values()) - between)
 
     def step(self, number: int) -> AbstractContextManager[None]:
         """Time one step."""
@@ -78,7 +105,10 @@ class Latency(Plugin):
     def _mark(self) -> Any:
         if not self._cuda:
             return time.perf_counter_ns()
-        event = torch.cuda.Event(enable_timing=True)
+        if self._used == len(self._events):
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        event = self._events[self._used]
+        self._used += 1
         event.record()
         return event
 

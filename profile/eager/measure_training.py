@@ -154,6 +154,7 @@ def measure(
     phases = {name: ns[warmed:] for name, ns in clock.phases_ns.items()}
     found |= {
         "phases_ns": phases,
+        "outside_ns": {name: ns[warmed:] for name, ns in clock.outside_ns.items()},
         "phases": {k: s.as_dict() for k, v in phases.items() if (s := summarise(v))},
         **({"beside": sorted(beside)} if beside else {}),
     }

@@ -216,6 +216,14 @@ def _export(side: Side) -> None:
         side.run.manifest_path(side.capture().name).unlink(missing_ok=True)
 
 
+def _kept(run: Run, precision: str) -> bool:
+    """Whether there is a training of another command, which is not replaced unasked."""
+    if steps.trained_by(run, precision) != steps.TRAIN:
+        return False
+    log(f"train {precision}: kept as {steps.TRAIN} left it; --force replaces it")
+    return True
+
+
 def reference_step(run: Run) -> Step:
     """The step of eager fp32's outputs."""
     inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
@@ -242,6 +250,8 @@ def sides(
                 label = f"{process.LABELS[task]} {precision}"
                 steps.skip(run, f"profile/{task}.{precision}", label, why, "use a GPU")
             able["fp32" if why else precision] = None
+        if task == "train":
+            able = {p: None for p in able if not _kept(run, p)}
         if task == "eager" and task in what:
             able["fp32"] = None  # what every engine is compared with
         found += [Side(run, task, precision, options) for precision in able]

@@ -69,8 +69,7 @@ class TorchProfile(Plugin):
         self._place = place
         self._ranges.first = number - place  # iterations count from 0 in each trace
         if place == 0:
-            self._clock.phases_ns.clear()
-            self._clock.steps_ns.clear()
+            self._clock.clear()
         with self._ranges.step(number), self._clock.step(number):
             yield
         self._profiler.step()

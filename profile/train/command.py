@@ -188,9 +188,21 @@ def perform(run: Run, request: Request, plan: Plan, force: bool = False) -> None
     given = {**request.as_dict(), **plan.job(request, Path()), "code": code_hash("workloads")}
     name = f"profile/train.{request.precision}"
     step = Step(run, name, given, _inputs(request), outputs(run, request.precision, plan.profile))
+    if steps.trained_by(run, request.precision) == steps.PROFILE:
+        if not force:
+            raise InputError(
+                f"captures/train.{request.precision}.* are those of `{steps.PROFILE}`",
+                file=run.path,
+                fix="choose another --run, or replace them with --force",
+            )
+        steps.drop_training(run, request.precision)
+    before = ((step.manifest() or {}).get("options") or {}).get("request")
     if force:
         run.manifest_path(name).unlink(missing_ok=True)
     steps.perform(step, partial(_trained, run, request, plan))
+    if before not in (None, given["request"]):
+        # What watched another training would be read as of this one.
+        steps.remove_training(run, request.precision, but=step.outputs)
 
 
 def _inputs(request: Request) -> list[Path]:

@@ -119,7 +119,7 @@ def test_the_windows_of_phases_follow_one_another() -> None:
     places = found.facts["phases"], found.facts["steps"]
     windows = phases_on_device.windows(found.main, *places)
     assert list(windows) == ["data", "forward", "loss", "backward", "optimizer"]
-    length = sum(of[0].length for of in windows.values())
+    length = sum(of[0].between + of[0].length for of in windows.values())
     # The iteration's range begins at 1000 us; optimizer's range ends 13511.019 us later (its start
     # at 11897.261 us, its duration 1613.758 us), after the last kernel (13251.137 us).
     assert length == pytest.approx(13_511_019, abs=2)
@@ -153,12 +153,12 @@ def ops(*rows: dict[str, Any]) -> pa.Table:
 
 
 def test_operations_that_outlast_the_hosts_phase_count_for_it() -> None:
-    """Forward's host range ends at 100, its kernels at 500; backward's at 300 and 950."""
+    """Forward's host range is 10 to 100, its kernels end at 500; backward's at 300 and 950."""
     made = ops(
         kernel("forward", 50, 250), kernel("forward", 300, 200), kernel("backward", 500, 450)
     )
     windows = phases_on_device.windows(made, PHASES, STEPS)
-    assert windows["forward"][0] == phases_on_device.Window(500, 450, 0, 50, 0)
+    assert windows["forward"][0] == phases_on_device.Window(490, 450, 0, 40, 0, between=10)
     assert windows["backward"][0] == phases_on_device.Window(450, 450, 0, 0, 0)
     assert phases_on_device.step_on_device(windows, {0: 951}).residual_ns == 1
 
@@ -178,16 +178,28 @@ def test_recomputation_inside_backward_has_a_window_of_its_own() -> None:
     ]
     launched = {1: 120, 2: 160, 3: 250}
     windows = phases_on_device.windows(made, phases, STEPS, launched)
-    assert windows["backward"][0] == phases_on_device.Window(610 + 150, 250, 0, 510, 0)
+    assert windows["backward"][0] == phases_on_device.Window(500 + 150, 250, 0, 400, 0, between=110)
     assert windows["recompute"][0] == phases_on_device.Window(210, 200, 0, 10, 0)
     assert phases_on_device.step_on_device(windows, {0: 970}).residual_ns == 0
 
 
 def test_overlapping_kernels_are_busy_once() -> None:
     windows = phases_on_device.windows(
-        ops(kernel("forward", 0, 100), kernel("forward", 50, 100)), PHASES[:1], STEPS
+        ops(kernel("forward", 10, 100), kernel("forward", 60, 100)), PHASES[:1], STEPS
     )
-    assert windows["forward"][0] == phases_on_device.Window(150, 200, 50, 0, 0)
+    assert windows["forward"][0] == phases_on_device.Window(150, 200, 50, 0, 0, between=10)
+
+
+def test_what_the_host_does_between_phases_is_of_neither() -> None:
+    """Forward is done at 120, on the host at 100; backward begins at 200 and ends at 300."""
+    late = [PHASES[0], span("backward", 200, 100)]
+    windows = phases_on_device.windows(
+        ops(kernel("forward", 50, 70), kernel("backward", 220, 60)), late, STEPS
+    )
+    assert windows["backward"][0] == phases_on_device.Window(100, 60, 0, 40, 0, between=80)
+    check = phases_on_device.step_on_device(windows, {0: 300})
+    assert check.residual_ns == 0
+    assert dict(check.terms)["between phases"] == 10 + 80
 
 
 def test_a_kernel_given_to_the_wrong_phase_does_not_add_up() -> None:
@@ -201,7 +213,7 @@ def test_a_kernel_given_to_the_wrong_phase_does_not_add_up() -> None:
 
 
 def test_events_that_measured_another_time_do_not_add_up() -> None:
-    windows = phases_on_device.windows(ops(kernel("forward", 0, 5_000_000)), PHASES[:1], STEPS)
+    windows = phases_on_device.windows(ops(kernel("forward", 10, 5_000_000)), PHASES[:1], STEPS)
     close = phases_on_device.phase_against_events(windows["forward"], {0: 5_090_000}, "forward")
     far = phases_on_device.phase_against_events(windows["forward"], {0: 6_000_000}, "forward")
     assert (close.ok, close.residual_ns) == (True, 90_000)

@@ -11,7 +11,8 @@ import pytest
 from serving_fakes import a_run, done, install
 
 from layerline.core.errors import InputError
-from layerline.core.run import Run
+from layerline.core.run import Run, Step
+from layerline.profile import steps
 from layerline.profile.beside import Beside
 from layerline.profile.eager import nsys
 from layerline.profile.eager.stage import Eager, Side, sides
@@ -153,3 +154,27 @@ def test_without_a_gpu_it_is_skipped_with_a_reason(
     skipped = run.manifests()["profile/eager.fp32.nsys"]["facts"]["skipped"]
     assert skipped["what"] == "eager fp32 under nsys" and "GPU" in skipped["why"]
     assert "fifty times" in run.manifests()["profile/eager.fp16"]["facts"]["skipped"]["why"]
+
+
+def trained_on_text(run: Run) -> list[Path]:
+    """What `layerline train --profile waits` leaves of itself."""
+    left = [run.file("captures", f"train.fp16.{s}.json") for s in ("latency", "meta", "waits")]
+    step = Step(run, "profile/train.fp16", {"request": {"workload": "gpt2"}}, [], left)
+    with step.recording():
+        for path in left:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("of a text")
+    return left
+
+
+def test_a_training_of_another_command_is_kept_until_it_is_to_be_replaced(
+    tmp_path: Path, log: Path
+) -> None:
+    """Both commands give their files the same names."""
+    run = a_run(tmp_path)
+    left = trained_on_text(run)
+    assert [s.name for s in some(run)] == ["eager.fp16", "eager.fp32"]
+    assert {p.read_text() for p in left} == {"of a text"}
+    steps.forget(run, ["train"], ["fp16"], "cpu")
+    assert not any(p.exists() for p in left)
+    assert [s.name for s in some(run)] == ["eager.fp16", "eager.fp32", "train.fp16"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ pytest.importorskip("transformers")
 
 from layerline.analysis.attribution.eager import eager  # noqa: E402
 from layerline.analysis.commands.report import report  # noqa: E402
+from layerline.core import files  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.files import read_json  # noqa: E402
+from layerline.core.run import Run, Step, open_run  # noqa: E402
 from layerline.profile.eager import latency  # noqa: E402
 from layerline.profile.eager.plugins import Schedule  # noqa: E402
 from layerline.profile.eager.torch_profile import TorchProfile  # noqa: E402
+from layerline.profile.train import command as command_  # noqa: E402
 from layerline.profile.train.command import train as command  # noqa: E402
+from layerline.profile.train.process import Plan, outputs  # noqa: E402
 from layerline.workloads.loop import train  # noqa: E402
 from layerline.workloads.request import Request  # noqa: E402
 
@@ -67,7 +72,8 @@ def test_latency_has_a_number_of_each_phase_for_each_step(run: Path) -> None:
     assert set(found["phases_ns"]) == set(phases)
     assert {len(ns) for ns in found["phases_ns"].values()} == {6}
     for at, step in enumerate(found["latency_ns"]):
-        assert sum(ns[at] for ns in found["phases_ns"].values()) <= step
+        parts = [*found["phases_ns"].values(), *found["outside_ns"].values()]
+        assert sum(ns[at] for ns in parts) == step
 
 
 @pytest.mark.slow
@@ -122,6 +128,25 @@ def test_what_is_valid_is_not_trained_again(run: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_a_compiled_model_is_trained_and_shown_by_graph(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    more = ["--compile", "--steps", "6", "--schedule", "0,1,2", "--profile", "torch"]
+    result = invoke("gpt2", "--run", path, *SMALL, *more, "--set", "n_layer=1")
+    assert result.exit_code == 0, result.exception
+    assert CliRunner().invoke(report, ["--run", str(path)]).exit_code == 0
+    summary = read_json(path / "report" / "summary.json")
+    assert summary["title"] == "gpt2 tiny, 2×16"
+    assert summary["headline"][0].startswith("A step of gpt2 tiny (compiled fp32)")
+    step = summary["eager"]["fp32.step"]
+    assert step["coverage"] == 1 and step["unresolved_ns"] == 0
+    charged = {r["modules"][0] for r in ops(path).main.to_pylist() if r["modules"]}
+    assert charged and all(m.startswith("compiled graph ") for m in charged)
+    rows = {r["layer"] for r in ops(path).main.to_pylist() if not r["modules"]}
+    assert {"guards of compiled graphs", "loss", "optimizer"} <= rows
+
+
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_with_two_and_names_the_module(tmp_path: Path) -> None:
     result = invoke("gpt2", "--run", tmp_path / "run", *SMALL, "--learning-rate", "1e9")
     assert isinstance(result.exception, InputError)
@@ -157,6 +182,49 @@ def test_a_schedule_says_which_steps_are_captured() -> None:
     assert places == [-3, -2, -1, 0, 1, 2] * 2
 
 
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings that write the names of their files and nothing else: they measure nothing, so
+    they wait for no measurement of this machine."""
+    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+
+    def capture(run: Run, asked: Request, plan: Plan) -> dict[str, Any]:
+        for path in outputs(run, asked.precision, plan.profile):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(path.name)
+        return {"losses": [1.0, 0.5]}
+
+    monkeypatch.setattr(command_, "capture", capture)
+
+
+@pytest.mark.usefixtures("stub")
+def test_what_watched_an_earlier_training_does_not_stay_beside_a_later_one(tmp_path: Path) -> None:
+    run, waits = tmp_path / "run", tmp_path / "run" / "captures" / "train.fp32.waits.json"
+    assert invoke("gpt2", "--run", run, *SMALL, "--profile", "torch,waits").exit_code == 0
+    assert invoke("gpt2", "--run", run, *SMALL, "--profile", "torch").exit_code == 0
+    assert waits.exists()  # of the same training
+    assert invoke("gpt2", "--run", run, *SMALL, "--seed", "1", "--profile", "torch").exit_code == 0
+    assert not waits.exists()
+    assert (run / "captures" / "train.fp32.meta.json").exists()
+
+
+@pytest.mark.usefixtures("stub")
+def test_training_of_the_profile_stage_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """Both commands give their files the same names."""
+    run = open_run(tmp_path / "run", create=True)
+    mine = [run.file("captures", f"train.fp32.{s}") for s in ("latency.json", "sqlite")]
+    for path, part in zip(mine, (".latency", ".nsys.export"), strict=True):
+        with Step(run, f"profile/train.fp32{part}", {}, [], [path]).recording():
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("of the run's model")
+    refused = invoke("gpt2", "--run", run.path, *SMALL)
+    assert isinstance(refused.exception, InputError)
+    assert "captures/train.fp32.* are those of `layerline profile" in refused.exception.line()
+    assert all(path.read_text() == "of the run's model" for path in mine)
+    assert invoke("gpt2", "--run", run.path, *SMALL, "--force").exit_code == 0
+    assert mine[0].read_text() == mine[0].name and not mine[1].exists()
+
+
 def request(cache: Path) -> Request:
     return Request("gpt2", str(cache), model="tiny", batch=1, seq=8, device="cpu", threads=1)
 
@@ -180,7 +248,12 @@ def test_a_phase_inside_another_is_taken_from_it(monkeypatch: pytest.MonkeyPatch
         pass
     # Each border is 10 after the one before it: recompute 20 to 30, in backward 10 to 40.
     assert clock.phases_ns == {"recompute": [10, 0], "backward": [20, 0], "forward": [0, 10]}
-    assert clock.steps_ns == [50, 30]
+    with clock.step(2):
+        for name in ("backward", "forward"):
+            with clock.phase(name):
+                pass
+    assert clock.steps_ns == [50, 30, 50]
+    assert clock.outside_ns == {"between": [0, 0, 10], "around": [20, 20, 20]}
 
 
 class _Idle:

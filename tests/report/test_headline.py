@@ -310,10 +310,24 @@ def test_shares_of_a_step_are_of_the_same_iteration() -> None:
     assert found == pytest.approx({"forward": 0.4, "backward": 0.5, "optimizer": 0.1})
     more = {"ops": table, "labels": None, "phase": "step", "label": "eager fp32 step"}
     view = made(a_side("eager", "fp32", 9_000, **more))
+    shares = "forward 40.0 %, backward 50.0 %, optimizer 10.0 %."
     assert (
-        "eager fp32 step takes 9.00 ms; shares of operation time within an iteration, averaged: "
-        "forward 40.0 %, backward 50.0 %, optimizer 10.0 %." in texts(view)
+        # 100, 100 and 1,000 ns: the median
+        "Operations of eager fp32 step take 100 ns; shares by phase, averaged over iterations: "
+        f"{shares}" in texts(view)
     )
+
+
+def test_the_answer_of_training_alone_is_where_its_steps_go() -> None:
+    """What lies in no phase is said, too; operations are another sum than the step."""
+    table = self_times(step(("forward", [10, 30, 80]), ("backward", [80, 60, 10])))
+    shares = {"backward": 0.5, "forward": 0.48, "other": 0.02}
+    more = {"ops": table, "labels": None, "phase": "step", "label": "eager fp32 training step"}
+    side = a_side("eager", "fp32", 9_000, **more)
+    view = made(replace(side, side=replace(side.side, trains="gpt2-medium", time_shares=shares)))
+    assert texts(view)[0].startswith("A step of gpt2-medium (eager fp32) takes 9.00")
+    assert "backward 50.0 %, forward 48.0 %, no phase 2.0 %" in texts(view)[0]
+    assert texts(view)[1].startswith("Operations of eager fp32 training step take 90 ns; shares by")
 
 
 def test_a_phase_without_a_name_is_what_remains() -> None:

@@ -103,12 +103,34 @@ def test_the_largest_batch_is_told_from_two_small_ones_and_tried(
     def peak(request: Request) -> int | None:
         tried.append(request.batch)
         needed = 1000 + 100 * request.batch + (300 if request.batch > 5 else 0)
-        return needed if needed <= 2000 else None
+        return needed if needed <= limit else None
 
     monkeypatch.setattr(failures, "_peak", peak)
     monkeypatch.setattr(failures, "_available", lambda: 2000)
+    limit = 2000
     assert failures.largest(Request("gpt2", "", batch=64)) == 7  # 1000 + 700 + 300
     assert tried[:3] == [1, 2, 10]
+    limit = 1400  # far less than the straight line says: what is named was tried all the same
+    assert failures.largest(Request("gpt2", "", batch=64)) == 4
+    assert tried[-1] == 4
     monkeypatch.setattr(failures, "_available", lambda: 1150)
     monkeypatch.setattr(failures, "_peak", lambda r: 1100 if r.batch == 1 else None)
     assert failures.largest(Request("gpt2", "", batch=64)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fits", "checkpoint", "fix"),
+    [
+        (34, False, "--batch 34 fits (tried), or recompute activations (--checkpoint)"),
+        (34, True, "--batch 34 fits (tried)"),
+        (None, False, "lower --seq, or recompute activations (--checkpoint)"),
+    ],
+)
+def test_what_would_fit_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, fits: int | None, checkpoint: bool, fix: str
+) -> None:
+    monkeypatch.setattr(failures, "largest", lambda request: fits)
+    monkeypatch.setattr(failures, "_available", lambda: 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    wanted = Request("gpt2", "", batch=700, seq=1024, checkpoint=checkpoint)
+    assert failures.out_of_memory(wanted).fix == fix

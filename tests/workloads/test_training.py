@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +83,49 @@ def test_micro_batches_make_the_step_of_one_large_batch() -> None:
     assert torch.allclose(a.loss, b.loss)
     for p, q in zip(several.model.parameters(), one.model.parameters(), strict=True):
         assert torch.allclose(p, q)
+
+
+class Held:
+    """What a weak reference can be made of."""
+
+
+class Graphs(Plugin):
+    """At each border of a phase: how many graphs are alive."""
+
+    def __init__(self, graphs: list[Any]) -> None:
+        self.graphs, self.seen = graphs, list[tuple[str, int]]()
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        self.seen.append((name, self._alive()))
+        yield
+        self.seen.append((f"after {name}", self._alive()))
+
+    def _alive(self) -> int:
+        return sum(ref() is not None for ref in self.graphs)
+
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return self._phase(name)
+
+
+def test_the_graph_is_freed_in_a_phase_the_last_one_beside_the_optimizers_kernels() -> None:
+    """To free it holds the host up: outside of the phases it would be time of nothing, and before
+    the optimizer's kernels are launched the device would wait for it."""
+    watched, nodes = training(accumulate=2), list[Any]()
+    loss = watched.loss
+
+    def keeping(output: Any, batch: Any) -> torch.Tensor:
+        result = loss(output, batch)
+        held = result.grad_fn.metadata["held"] = Held()  # lives as long as the graph's node
+        nodes.append(weakref.ref(held))
+        return result
+
+    watched.loss = keeping
+    graphs = Graphs(nodes)
+    [done] = train(watched, 1, [graphs])
+    assert not done.loss.requires_grad
+    assert [n for name, n in graphs.seen if name == "after backward"] == [0, 1]
+    assert graphs.seen[-2:] == [("optimizer", 1), ("after optimizer", 0)]
 
 
 def test_no_plugin_changes_what_is_computed() -> None:

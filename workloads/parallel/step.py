@@ -55,7 +55,7 @@ class ParallelTraining(Training):
     def gradients(self, phase: Phase) -> torch.Tensor:
         """The loss is the mean of all ranks'."""
         with self.around():
-            loss = super().gradients(phase)
+            loss = super().gradients(phase).detach()
         return self.mean(loss)
 
     def mean(self, loss: torch.Tensor) -> torch.Tensor:
