@@ -345,6 +345,12 @@ class Memory(Document, kw_only=True):
     tensors: list[MemoryTensor] = []
     start: MemoryStart = field(default_factory=MemoryStart)
 
+    def __post_init__(self) -> None:
+        if any(not -1 <= n < len(self.modules) for n in self.marks.module):
+            raise ValueError("marks are of modules that are not listed")
+        if any(t.bytes > 1 << 50 for t in self.tensors):
+            raise ValueError("a tensor is larger than any memory")
+
 
 class Accuracy(Agreement, Document, kw_only=True):
     """How far an engine's outputs are from those of the reference: the worst of all, and each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from ..checks import steadiness
 from ..memory.explain import Explained, explain
 from ..memory.remedies import Tried
 from ..readers import registry
+from ..readers.base import Artefact
 from ..rundir import files
 from ..rundir.problems import Problems
 
+SUFFIX = ".memory.pickle"
 TRIED = "tried"  # a folder of the run: of each remedy that was tried a run of its own
 
 
@@ -55,14 +58,46 @@ def captures(run: Run, precisions: Sequence[str] = ()) -> list[Captured]:
     return chosen
 
 
+def beside(snapshot: Path) -> Path | None:
+    """The JSON file that the plug-in leaves beside a snapshot of this name."""
+    if not snapshot.name.endswith(SUFFIX):
+        return None
+    return snapshot.with_name(snapshot.name.removesuffix(SUFFIX) + ".memory.json")
+
+
+def explained_file(snapshot: Path, artefact: Artefact, device: int | None) -> Explained:
+    """A snapshot from anywhere, with what lies beside it where that can be used; else
+    it says why it is not (`alone`)."""
+    path = beside(snapshot)
+    if path is None:
+        return explain(artefact, snapshot, device=device)
+    problems = Problems()
+    meta = files.optional(path, Memory, problems)
+    return _or_why(explain(artefact, snapshot, meta, device), path, problems)
+
+
+def _or_why(done: Explained, path: Path, problems: Problems) -> Explained:
+    """Says why nothing is known of what lies beside it, where that is so."""
+    if done.meta is not None or done.alone is not None:
+        return done
+    why = f"there is no {path.name} beside it"
+    for error, _ in problems.errors:
+        if error.file == str(path):
+            why = f"{path.name} beside it cannot be used: {error.what}"
+    return dataclasses.replace(done, alone=why)
+
+
 def explained(
     run: Run, captured: Captured, problems: Problems, device: int | None = None
 ) -> Explained:
-    """A snapshot of a run. What was tried and cannot be read is a problem, and not shown."""
-    meta = files.needed(captured.meta, Memory)
+    """A snapshot of a run. What was tried or lies beside it and cannot be read is a problem, and
+    not shown."""
+    meta = files.describing(captured.meta, Memory, problems)
     artefact = registry.read(captured.path)
     own = captured.name
     base = explain(artefact, captured.path, meta, device, own.rank)
+    if meta is None:
+        return _or_why(base, captured.meta, problems)
     tries: dict[str, Tried] = {}
     for folder in listing(run.file(TRIED)):
         other = Run(folder)

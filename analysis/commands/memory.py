@@ -53,7 +53,8 @@ def memory(
 
     What was alive, of which category and module, which line allocated it, and what would lower the
     peak. Writes a page, its figures as JSON beside it and, of a run, tables/memory.parquet. Of a
-    run `layerline train --profile memory` records it, on the CPU too.
+    run `layerline train --profile memory` records it, on the CPU too; the JSON file that it leaves
+    beside a snapshot is used where it is of the same recording.
     """
     if (file is None) == (run_path is None):
         raise click.UsageError("name a snapshot, or a run with --run")
@@ -71,10 +72,12 @@ def memory(
 
 
 def _of_file(file: Path, device: int | None, output: Path | None) -> None:
-    from ..memory.explain import explain
+    from ..captures import memory as captures
     from ..readers import registry
 
     page = output or file.with_suffix(".html")
+    if page.with_suffix(".json") == captures.beside(file):  # not over what was recorded
+        page = page.with_suffix(".peak.html")
     with progress(f"reading {file}"):
         artefact = registry.read(file)
     if artefact.kind != "memory-snapshot":
@@ -84,7 +87,7 @@ def _of_file(file: Path, device: int | None, output: Path | None) -> None:
             fix="torch.cuda.memory._dump_snapshot makes one",
         )
     with progress("explaining the peak"):
-        done = explain(artefact, file, device=device)
+        done = captures.explained_file(file, artefact, device)
     _write(done, page, file.name)
     _say(done, page)
 

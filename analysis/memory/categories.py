@@ -4,7 +4,8 @@ What the hooks saw at an address (parameters, buffers, gradients, optimizer stat
 from its birth on. The rest is told by its life: what is allocated in forward or loss and still
 there when backward begins is an activation; what goes earlier, and all that is allocated elsewhere,
 is a temporary. What outlives its step, or is older than the recording, is `other`: libraries' work
-space, caches. Where nothing tells of phases (a snapshot that came alone) all is `unknown`.
+space, caches. A step that failed may have no backward, and keeps what an exception holds. Where
+nothing tells of phases (a snapshot that came alone) all is `unknown`.
 
 An allocation belongs to the module that was running when it was made; parameters, their gradients
 and optimizer state belong to the module that has the parameter.
@@ -97,7 +98,7 @@ def tell(history: History, meta: Memory | None) -> Told:
         weights=_weights(meta.tensors),
     )
     _seen(told, meta)
-    _by_life(told)
+    _by_life(told, meta)
     return told
 
 
@@ -119,8 +120,8 @@ def _at(index: Ints, values: Any) -> Ints:
 def _steps(history: History, meta: Memory) -> list[Span]:
     steps, begin = [], 0
     for step in meta.steps:
-        end = int(np.searchsorted(history.mark, step.end_mark))
         begin = max(begin, int(np.searchsorted(history.mark, step.begin_mark)))
+        end = max(begin, int(np.searchsorted(history.mark, step.end_mark)))
         steps.append(Span(step.number, begin, end, step))
         begin = end
     return steps or [Span(None, 0, history.events)]
@@ -150,7 +151,7 @@ def _seen(told: Told, meta: Memory) -> None:
         at[int(history.address[i])].append(i)
     for lives in at.values():
         lives.sort(key=lambda i: history.born[i])
-    here = (None, meta.device)
+    here = (None, "cpu") if meta.device == "cpu" else (None, "cuda", f"cuda:{history.device}")
     rank = {kind: i for i, kind in enumerate(_KINDS)}
     for tensor in sorted(meta.tensors, key=lambda t: rank.get(t.kind, 9)):
         if tensor.device not in here:
@@ -173,10 +174,22 @@ def _seen(told: Told, meta: Memory) -> None:
                 told.module[held] = paths.get(owner(tensor.name), -1)
 
 
-def _by_life(told: Told) -> None:
+def _broke_off(told: Told, meta: Memory) -> Span | None:
+    """The step that failed: the last one, where it did not come to its optimizer."""
+    last = told.steps[-1]
+    if last.recorded is None:
+        return None
+    own = slice(last.recorded.begin_mark, last.recorded.end_mark + 1)
+    return None if "optimizer" in meta.marks.phase[own] else last
+
+
+def _by_life(told: Told, meta: Memory) -> None:
     """Set the category of all that the hooks did not see."""
-    history = told.history
+    history, broken = told.history, _broke_off(told, meta)
     backward = np.flatnonzero(told.in_phase("backward", "recompute"))
+    if broken is not None:  # as if backward began when it failed
+        made = np.flatnonzero(told.in_phase(*_MADE_FOR_BACKWARD))
+        backward = np.union1d(backward, made[(made >= broken.begin) & (made < broken.end)][-1:])
     after = np.append(backward, history.events)
     begins = after[np.searchsorted(backward, history.born)]  # the next event of backward
     kept = told.born_in(*_MADE_FOR_BACKWARD) & (history.freed > begins)
@@ -186,8 +199,8 @@ def _by_life(told: Told) -> None:
     step_end = np.full(len(history.born), -1, np.int64)
     for step in told.steps:
         inside = (history.born >= step.begin) & (history.born < step.end)
-        step_end[inside] = step.end
-    outlives = (history.freed >= step_end) & (history.freed != step_end)
+        step_end[inside] = step.end if step is not broken else history.events + 1
+    outlives = history.freed > step_end
     outlives |= (step_end == history.events) & (history.freed == history.events)
     names = np.full(len(history.born), _CODES["temporaries"], np.int64)
     names[kept] = _CODES["activations"]

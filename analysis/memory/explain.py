@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...core.documents import Memory
 from ...core.errors import InputError
 from ..readers.base import Artefact
-from . import categories, history, peak, remedies, timeline
+from . import beside, categories, history, peak, remedies, timeline
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class OutOfMemory:
 @dataclass(frozen=True)
 class Explained:
     """One device of one snapshot. `with_history`: whether it has events; without, the peak is not
-    known, and `peak` is what was allocated when the snapshot was made. `others`: more devices."""
+    known, and `peak` is what was allocated when the snapshot was made. `alone`: why nothing of what
+    lies beside it is used. `others`: more devices."""
 
     source: str
     rank: int | None
@@ -40,6 +41,7 @@ class Explained:
     with_history: bool
     others: list[int]
     oom: OutOfMemory | None
+    alone: str | None = None
 
     @property
     def device_bytes(self) -> int | None:
@@ -81,8 +83,9 @@ def explain(
     rank: int | None = None,
     tried: dict[str, remedies.Tried] | None = None,
 ) -> Explained:
-    """One device, by default the one with most memory. InputError where there is no such device, or
-    nothing in the snapshot."""
+    """One device, by default the one that was recorded, else the one with most memory. What is
+    beside a snapshot and of another recording is not used. InputError where there is no such
+    device, or nothing in the snapshot."""
     there = history.devices(artefact)
     if not there:
         raise InputError("holds no memory at all", file=path, fix="take it while tensors live")
@@ -90,7 +93,9 @@ def explain(
         listed = ", ".join(map(str, sorted(there)))
         raise InputError(f"has no device {device}", file=path, fix=f"it has {listed}")
     chosen = _recorded(meta, there) if device is None else device
-    lives = history.build(artefact, chosen, meta)
+    lives, other = history.build(artefact, chosen, meta), None
+    if meta is not None and (other := beside.of_another(lives, meta)):
+        lives, meta = history.build(artefact, chosen), None
     told = categories.tell(lives, meta)
     highest = peak.highest(told)
     found = remedies.with_tries(remedies.remedies(told, highest, meta), tried or {})
@@ -103,6 +108,9 @@ def explain(
         remedies=found,
         meta=meta,
         settings=artefact.facts.get("settings") or {},
+        alone=None
+        if other is None
+        else f"the JSON file beside it is of another recording: {other}",
         notes=_notes(artefact, lives, meta),
         with_history=bool(lives.events),
         others=[d for d in there if d != chosen],

@@ -235,17 +235,28 @@ def _reserved(artefact: Artefact, device: int, action: Any, names: list[str], si
 
 
 def _marks(events: pa.Table, meta: Memory | None) -> Ints:
-    """The mark of each event: as the allocator noted it, else by time."""
+    """The mark of each event: as the allocator noted it, else by time. They ascend.
+
+    The allocator's note is one of each thread (`user_metadata` of CUDACachingAllocator.cpp is
+    thread_local): a thread that has set no mark yet, or not the last one, notes an older one, or
+    none. So what is noted counts where it is the highest until then. Elsewhere the mark is that by
+    time, within what is noted before and after."""
     none = np.full(len(events), -1, np.int64)
     if meta is None or not len(events) or not meta.marks.time_ns:
         return none
+    time = _ints(events, "time_ns")
+    since = np.array(meta.marks.time_ns, np.int64) // 1000 * 1000  # events are cut to microseconds
+    by_time = np.searchsorted(np.maximum.accumulate(since), time, side="right") - 1
     code, texts = codes(events["metadata"])
     most = len(meta.marks.time_ns)
     numbers = [int(t) if t.isdecimal() and len(t) < 18 and int(t) < most else -1 for t in texts]
-    if any(n >= 0 for n in numbers):
-        noted: Ints = np.array([*numbers, -1], np.int64)[code]
-        return noted
-    time = _ints(events, "time_ns")
-    since = np.array(meta.marks.time_ns, np.int64) // 1000 * 1000  # events are cut to microseconds
-    found: Ints = np.searchsorted(since, time, side="right").astype(np.int64) - 1
-    return found
+    if not any(n >= 0 for n in numbers):
+        found: Ints = np.maximum.accumulate(by_time)
+        return found
+    noted = np.array([*numbers, -1], np.int64)[code]
+    least = np.maximum.accumulate(noted)
+    newest = (noted == least) & (noted >= 0)
+    following = np.where(newest, noted, most - 1)[::-1]
+    greatest = np.minimum.accumulate(following)[::-1]  # of what is noted from here on
+    found = np.where(newest, noted, np.clip(by_time, least, greatest))
+    return np.maximum.accumulate(found)

@@ -10,6 +10,7 @@ blocks must be known: events are played through, from how memory lay at the star
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ from ...core.tables import Ints
 
 LEAST = 512
 MIB = 1 << 20
+# A block is at most kLargeBuffer larger than what is rounded up; and twice that where settings that
+# are not known round further up.
+_MOST_UNSPLIT = 20 * MIB
 _CHANGE_FREE = ("segment_alloc", "segment_free", "free_completed")
 _DIVISIONS = [1 << n for n in range(16)]  # MiB, of the keys of roundup_power2_divisions
 
@@ -70,17 +74,14 @@ def sizes(work: Work, start: MemoryStart | None) -> tuple[Ints, int]:
         for b in work.blocks.select(["address", "size", "state"]).to_pylist()
         if b["state"] != "inactive" and b["size"] is not None
     }
-    known = np.zeros(len(taken), bool)
-    for i in np.flatnonzero(lives["freed"] == n).tolist():
-        size = at_end.get(int(lives["address"][i]))
-        if size is not None:
-            taken[i], known[i] = size, True
     segments = [] if start is None else start.segments
     before = {b[0]: b[1] for s in segments for b in s.blocks if b[3]}
-    for i in np.flatnonzero((lives["born"] < 0) & ~known).tolist():
-        size = before.get(int(lives["address"][i]))
-        if size is not None:
-            taken[i], known[i] = size, True
+    known = np.zeros(len(taken), bool)
+    for told, own in ((at_end, lives["freed"] == n), (before, lives["born"] < 0)):
+        for i in np.flatnonzero(own & ~known).tolist():
+            size = told.get(int(lives["address"][i]))
+            if size is not None and taken[i] <= size <= 2 * taken[i] + _MOST_UNSPLIT:
+                taken[i], known[i] = size, True
     if work.settings.get("expandable_segments") is True:
         return taken, 0
     large = taken > MIB
@@ -91,7 +92,7 @@ def sizes(work: Work, start: MemoryStart | None) -> tuple[Ints, int]:
         if not segment.expandable:
             pool.segment(segment.address)
             for address, size, _, used in segment.blocks:
-                (pool.used.__setitem__ if used else pool.add)(address, size)
+                (pool.use if used else pool.add)(address, size)
     unsure = _play(pool, work, taken, known | ~large)
     return taken, unsure
 
@@ -115,14 +116,13 @@ def _play(pool: _Pool, work: Work, taken: Ints, known: Any) -> int:
             found = pool.take(address, int(taken[born]))
             if found is None:  # not in what is known to be free
                 guessed += not known[born]
-                pool.used[address] = int(taken[born])
             elif not known[born]:
                 taken[born] = found
         elif action == begins:
             pool.segment(address)
             pool.add(address, int(work.size[event]))
         elif action == ends:
-            pool.drop(address)
+            pool.drop(address, int(work.size[event]))
         else:
             pool.free(address)
     return guessed + int(np.count_nonzero((lives["born"] < 0) & ~known))
@@ -130,12 +130,13 @@ def _play(pool: _Pool, work: Work, taken: Ints, known: Any) -> int:
 
 @dataclass
 class _Pool:
-    """Free ranges by their first and last byte, blocks in use, and where segments begin: free
-    blocks of two segments are never one."""
+    """What is known to be free, as ranges in order that touch nowhere but where segments begin
+    (free blocks of two segments are never one), and blocks in use. Where a block in use has been
+    guessed, a later event may contradict it: the later one counts."""
 
     settings: dict[str, Any]
-    free_at: dict[int, int] = field(default_factory=dict)
-    free_end: dict[int, int] = field(default_factory=dict)
+    begins: list[int] = field(default_factory=list)  # of the free ranges, ascending
+    ends: dict[int, int] = field(default_factory=dict)  # of each, by where it begins
     used: dict[int, int] = field(default_factory=dict)
     starts: set[int] = field(default_factory=set)
 
@@ -146,38 +147,55 @@ class _Pool:
     def segment(self, address: int) -> None:
         self.starts.add(address)
 
-    def drop(self, address: int) -> None:
-        """A segment goes, and with it the one free block that it is then."""
-        size = self.free_at.pop(address, None)
-        if size is not None:
-            self.free_end.pop(address + size, None)
+    def drop(self, address: int, size: int) -> None:
+        """A segment goes, and what is free in it."""
+        self._cut(address, address + size)
         self.starts.discard(address)
 
     def add(self, address: int, size: int) -> None:
         """A free range, one with its free neighbours."""
-        end = address + size
-        if address not in self.starts and (before := self.free_end.pop(address, None)) is not None:
-            del self.free_at[before]
-            address = before
-        if end not in self.starts and (after := self.free_at.pop(end, None)) is not None:
-            del self.free_end[end + after]
-            end += after
-        self.free_at[address], self.free_end[end] = end - address, address
+        begin, end = address, address + size
+        at = self._cut(begin, end)
+        if end in self.ends and end not in self.starts:
+            end = self.ends.pop(self.begins.pop(at))
+        before = self.begins[at - 1] if at else begin
+        if begin not in self.starts and self.ends.get(before) == begin:
+            self.ends[before] = end
+        elif begin < end:
+            self.begins.insert(at, begin)
+            self.ends[begin] = end
 
     def take(self, address: int, size: int) -> int | None:
-        """Use the free block at an address; its size. None where no free block begins there."""
-        whole = self.free_at.get(address)
-        if whole is None or whole < size:
+        """Use the free block at an address; its size. None where no such block is known."""
+        end = self.ends.get(address)
+        if end is None or end - address < size:
+            self.use(address, size)
             return None
-        del self.free_at[address], self.free_end[address + whole]
-        if size < self.most and whole - size > MIB:
-            rest = address + size
-            self.free_at[rest], self.free_end[address + whole] = whole - size, rest
-            whole = size
-        self.used[address] = whole
+        split = size < self.most and end - address - size > MIB
+        whole = size if split else end - address
+        self.use(address, whole)
         return whole
+
+    def use(self, address: int, size: int) -> None:
+        """A block in use, whatever was known of its bytes."""
+        self._cut(address, address + size)
+        self.used[address] = size
 
     def free(self, address: int) -> None:
         size = self.used.pop(address, None)
         if size is not None:
             self.add(address, size)
+
+    def _cut(self, begin: int, end: int) -> int:
+        """Take a range out of what is free; the place that a range from `begin` on would have."""
+        at = bisect.bisect_left(self.begins, begin)
+        rest = 0
+        if at and self.ends[self.begins[at - 1]] > begin:
+            rest = self.ends[self.begins[at - 1]]
+            self.ends[self.begins[at - 1]] = begin
+        while at < len(self.begins) and self.begins[at] < end:
+            rest = self.ends.pop(self.begins.pop(at))
+        if rest > end:
+            self.begins.insert(at, end)
+            self.ends[end] = rest
+        return at

@@ -10,13 +10,17 @@ import numpy as np
 
 from ...core.tables import Ints
 from .categories import CATEGORIES, Span, Told
+from .history import CPU
 
 # Frames that say how something was called, not who called it.
-_INSIDE = re.compile(r"[(/\\\\](?:torch|accelerate)[/\\\\]|<frozen |<string>")
+_INSIDE = re.compile(
+    r"[(/\\\\](?:torch|accelerate)[/\\\\](?!.*(?:site|dist)-packages)|<frozen |<string>"
+)  # a folder named torch above site-packages is nobody's package
 _LINE = re.compile(r".*\(.*\.py:\d+\)")
 _SOURCE = re.compile(r".*\(.*:\d+\)")  # of C++
 NO_MODULE, MODEL = "(no module)", "(model)"
 NO_FRAMES, OLDER = "(no frames)", "(older than the recording)"
+AUTOGRAD = "(backward, by autograd's own thread)"  # runs no Python that it could name
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,10 @@ def lines_of(told: Told) -> tuple[Ints, list[str]]:
     one outside of torch."""
     history = told.history
     lines = [_line(stack) for stack in history.stacks]
-    unknown = [NO_FRAMES, OLDER]
+    unknown = [NO_FRAMES, OLDER, AUTOGRAD]
     code = np.where(history.born < 0, len(lines) + 1, len(lines))
+    if lines and history.device != CPU:
+        code[told.born_in("backward")] = len(lines) + 2
     code = np.where(history.stack >= 0, history.stack, code)
     distinct = list(dict.fromkeys([*lines, *unknown]))
     number = {text: i for i, text in enumerate(distinct)}

@@ -181,7 +181,7 @@ def _optimizer(told: Told, peak: Peak, meta: Memory) -> Iterator[Remedy]:
         _highest(told, peak, np.where(large, packed, history.size)),
         "one byte an element and four for 256 elements (bitsandbytes' block-wise states)",
         "another optimizer: check that the loss goes down as before",
-        why_not="needs bitsandbytes, which is not part of this project",
+        why_not="needs bitsandbytes",
     )
     made = told.is_("temporaries") & told.born_in("optimizer")
     fused = bool(meta.optimizer.fused)

@@ -16,6 +16,7 @@ from ...core.documents import ModuleError
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .layer import Floor
+from .partition import Partition
 from .waiting import Waiting
 
 # Of summary.json, and of the data of the page.
@@ -313,6 +314,10 @@ class Difference:
     sides: Sequence[str]
 
 
+# What is missing of a run that was copied in part.
+IN_PART = "what files that are gone held"
+
+
 @dataclass(frozen=True)
 class Skipped:
     """What is missing and was not asked for; with `file`, what is missing for want of that file,
@@ -409,3 +414,5 @@ class Comparison:
     sweep: Sweep | None = None  # other batch sizes; None: not measured
     counters: Counted | None = None  # by ncu; None: no side runs kernels
     columns: Sequence[Column] = ()  # of modules, beside their times
+    # What each side's time is made of, by its key.
+    partitions: Mapping[str, Partition] = field(default_factory=dict)

@@ -28,6 +28,7 @@ MAX_BYTES = 4096 * MIB  # of any file, decompressed
 MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
 RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
 MAX_JSON_BYTES = 512 * MIB
+MAX_BEFORE_JSON = 64 * 1024  # characters
 MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes
 
 _MAGIC = (
@@ -211,12 +212,37 @@ def decode(data: bytes) -> str:
     return data.decode(encoding, errors=_LATIN1)
 
 
+_LINE_END = re.compile(r"\r\n?|\n")
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text. `str.splitlines` also cuts at U+001E and its like, with which tools join
+    names."""
+    return _LINE_END.split(text)
+
+
 def valid_text(text: str) -> str:
     """`text` with lone surrogates replaced, so that any table and file can hold it."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 # --- JSON ---------------------------------------------------------------------------------------
+
+# A line of a log: [I] …, [05/08/2024-14:05:14] [I] …, [TRT] …
+LOG_LINE = re.compile(r"\[(?:\d\d/\d\d/\d{4}-|\d{4}-\d\d-\d\d|[A-Za-z][\w ]*\] )|&&&& ")
+_JSON_LINE = re.compile(r'^[ \t]*(?=\{\s*["}]|\[\s*[\[{"\]]|"\s*[\[{])', re.MULTILINE)
+
+
+def json_start(text: str) -> int:
+    """Where the first JSON document begins: lines may stand before it (a prompt, a command, a log).
+    Where none begins, the first character that is not white space."""
+    at = _skip(text, 0)
+    if text[at : at + 1] in ("{", "[", '"') and not LOG_LINE.match(text, at):
+        return at
+    if "\x00" in text[:MAX_BEFORE_JSON]:
+        return at
+    begins = _JSON_LINE.search(text, at, MAX_BEFORE_JSON)
+    return begins.end() if begins else at
 
 
 def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any:
@@ -249,7 +275,7 @@ def parse_json_documents(
     text = _without_lone_surrogates(decode(data))
     decoder = json.JSONDecoder(object_pairs_hook=_unique if unique_keys else None)
     documents = []
-    at = _skip(text, 0)
+    at = json_start(text)
     try:
         while at < len(text):
             document, at = decoder.raw_decode(text, at)

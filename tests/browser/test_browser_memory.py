@@ -36,14 +36,27 @@ def test_the_answer_is_on_the_first_screen(show: Show, tmp_path):
     heading = page.locator("h1").inner_text()
     assert heading.startswith("The peak is 34.3\xa0MB, half of it activations")
     lead = page.locator(".lead").first.inner_text()
-    assert lead.startswith("What lowers it most: checkpointing every block of h.*")
+    assert lead.startswith("At the same batch, what lowers it most: checkpointing every block")
     assert page.locator(".chips li.good").count() == 1
     for part in ("#chart", ".held", "#said"):
         box = page.locator(part).bounding_box()
         assert box["y"] + box["height"] <= 800
-    widths = [float(i.get_attribute("style").split(":")[1].rstrip("%"))
-              for i in page.locator(".held i").all()]  # fmt: skip
-    assert sum(widths) == pytest.approx(100 * 44 / 256, abs=25)  # of the device's 256 MiB
+    assert held_percent(page) == pytest.approx(100, abs=1)  # of what is reserved
+    said = page.locator(".first .note").first.inner_text()
+    assert said == "The bar is 44.0\xa0MB, what is reserved: 16.4\xa0% of the device's 268\xa0MB."
+
+
+def held_percent(page: Any) -> float:
+    parts = page.locator(".held i").all()
+    return sum(float(i.get_attribute("style").split(":")[1].rstrip("%")) for i in parts)
+
+
+def test_the_bar_is_the_device_where_much_of_it_is_held(show: Show, tmp_path):
+    value, meta, _ = recorded()
+    meta.device_bytes = 84 * MIB
+    page = show(html(tmp_path, value, meta)).page
+    assert held_percent(page) == pytest.approx(50, abs=1)
+    assert "the device's memory" in page.locator(".first .note").first.inner_text()
 
 
 def test_who_is_alive_at_the_peak_and_where_one_clicks(show: Show, tmp_path):

@@ -15,7 +15,7 @@ from memory_snapshot import MIB, Allocator
 from memory_step import recorded
 
 from layerline.analysis.commands.memory import memory
-from layerline.core.errors import CheckFailed, InputError, LayerlineError
+from layerline.core.errors import CheckFailed, LayerlineError
 from layerline.core.run import open_run
 
 
@@ -54,6 +54,59 @@ def test_a_snapshot_alone(tmp_path):
     assert document["allocated_bytes"] == 30 * MIB
     assert document["categories"] == {"unknown": 30 * MIB}
     assert "<script" in (tmp_path / "snapshot.html").read_text()
+
+
+def test_a_snapshot_with_what_the_plug_in_left_beside_it(tmp_path):
+    """It is used, and nothing is written over it."""
+    value, meta, _ = recorded()
+    write(tmp_path / "train.fp32", value, meta)
+    beside = tmp_path / "train.fp32.memory.json"
+    before = beside.read_bytes()
+    said = run(tmp_path / "train.fp32.memory.pickle")
+    assert "half of it activations" in said
+    assert "equal to torch.cuda.max_memory_allocated to the byte" in said
+    assert beside.read_bytes() == before
+    document = json.loads((tmp_path / "train.fp32.memory.peak.json").read_text())
+    assert document["categories"]["parameters"] == 4 * MIB
+    run(tmp_path / "train.fp32.memory.pickle", "-o", tmp_path / "train.fp32.memory.html")
+    assert beside.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (None, "there is no train.fp32.memory.json beside it"),
+        ("{", "cannot be used: "),
+        ('{"schema_version": 1, "marks": {"time_ns": [1]}}', "cannot be used: "),
+        ('{"schema_version": 1, "categories": {"unknown": 3}}', "cannot be used: "),
+        ("{device: 1}", "is of another recording: it is of cuda:1"),
+    ],
+    ids=range(5),
+)
+def test_what_lies_beside_and_cannot_be_used_is_said(tmp_path, written, why):
+    value, meta, _ = recorded()
+    write(tmp_path / "train.fp32", value, meta)
+    beside = tmp_path / "train.fp32.memory.json"
+    if written is None:
+        beside.unlink()
+    elif written == "{device: 1}":
+        beside.write_text(beside.read_text().replace('"device":"cuda:0"', '"device":"cuda:1"'))
+    else:
+        beside.write_text(written)
+    said = run(tmp_path / "train.fp32.memory.pickle")
+    [line] = [text for text in said.splitlines() if "Phases, modules" in text]
+    assert why in line
+    assert "unknown" in said and "34.3 MB" in said
+
+
+def test_a_run_whose_json_is_broken_is_explained_without(tmp_path):
+    folder = made(tmp_path / "run", "train.fp32")
+    (folder / "captures/train.fp32.memory.json").write_text("{")
+    with pytest.raises(CheckFailed, match=r"train\.fp32\.memory\.json"):
+        run("--run", folder)
+    assert (folder / "report/memory.html").is_file()
+    (folder / "captures/train.fp32.memory.json").unlink()
+    assert "there is no train.fp32.memory.json beside it" in run("--run", folder)
 
 
 def test_a_run_of_two_precisions(tmp_path):
@@ -142,5 +195,5 @@ def test_marks_that_do_not_fit_are_refused(tmp_path):
     document = json.loads(meta.read_text())
     document["marks"]["phase"].pop()
     meta.write_text(json.dumps(document))
-    with pytest.raises(InputError, match="of different lengths"):
+    with pytest.raises(CheckFailed, match="of different lengths"):
         run("--run", folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from memory_snapshot import MIB, Allocator
 from memory_step import Step, recorded
@@ -143,6 +144,53 @@ def test_marks_by_time_where_the_allocator_noted_none(tmp_path):
     assert found.peak.categories["activations"] == 16 * MIB + 3 * MIB // 4
 
 
+@pytest.mark.parametrize("with_time", [True, False])
+def test_a_thread_notes_its_own_last_mark_until_it_sets_another(tmp_path, with_time):
+    """The allocator's note is of each thread: backward's begins with that of the step before, and
+    the program's own goes on with the one from before backward."""
+    value, meta, _ = recorded(steps=2)
+    right = explain(tmp_path, value, meta).told
+    phases = [meta.marks.phase[int(e["user_metadata"])] for e in value["device_traces"][0]]
+    late = [i for i, p in enumerate(phases) if p == "backward" and phases[i - 1] != "backward"]
+    assert len(late) == 2
+    steps = zip(meta.marks.step, meta.marks.phase, strict=True)
+    before = max(i for i, mark in enumerate(steps) if mark == (0, "backward"))
+    for i, noted in zip(late, ("", str(before)), strict=True):
+        for event in value["device_traces"][0][i : i + 3]:  # what is of no module's backward
+            event["user_metadata"] = noted
+    after = [i for i, p in enumerate(phases) if p == "other"]
+    for i in after:  # what the program frees after backward
+        if phases[i - 1] == "backward":
+            value["device_traces"][0][i]["user_metadata"] = "1"
+    if not with_time:
+        for event in value["device_traces"][0]:
+            event["time_us"] = meta.marks.time_ns[0] // 1000
+    told = explain(tmp_path, value, meta).told
+    assert (np.diff(told.history.mark) >= 0).all()
+    if with_time:
+        assert told.history.mark.tolist() == right.history.mark.tolist()
+    assert [(s.begin, s.end) for s in told.steps] == [(s.begin, s.end) for s in right.steps]
+    assert told.category.tolist() == right.category.tolist()
+
+
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [
+        ("/opt/torch/.venv/lib/python3.12/site-packages/transformers/model.py", "transformers"),
+        ("/opt/torch/.venv/lib/python3.12/site-packages/torch/nn/linear.py", "run.py"),
+        ("/home/me/pytorch/torch/nn/linear.py", "run.py"),
+    ],
+)
+def test_a_folder_named_torch_is_not_the_package(tmp_path, folder, line):
+    memory = Allocator()
+    memory.frames = [
+        {"name": "forward", "filename": folder, "line": 3},
+        {"name": "main", "filename": "/home/me/run.py", "line": 9},
+    ]
+    memory.alloc(MIB)
+    assert line in explain(tmp_path, memory.snapshot()).peak.lines[0][0]
+
+
 def test_someone_elses_metadata_is_no_mark(tmp_path):
     value, meta, _ = recorded()
     for event in value["device_traces"][0]:
@@ -176,6 +224,26 @@ def test_out_of_memory_is_told(tmp_path):
         memory.alloc(50 * MIB)
     found = explain(tmp_path, memory.snapshot())
     assert found.oom == explain_.OutOfMemory(50 * MIB, 34 * MIB)
+
+
+def test_a_step_that_fails_in_the_loss_keeps_activations(tmp_path):
+    """Nothing is freed: the exception holds what forward made."""
+    step = Step()
+    step.weights()
+    start = step.memory.start()
+    step.mark("forward", 2)
+    step.memory.alloc(8 * MIB)
+    step.memory.free(step.memory.alloc(3 * MIB))
+    step.mark("loss")
+    step.memory.limit = step.memory.reserved
+    with pytest.raises(MemoryError):
+        step.memory.alloc(64 * MIB)
+    step.mark("other")
+    step.steps.append({"number": 0, "begin_mark": 0, "end_mark": 2})
+    found = explain(tmp_path, step.memory.snapshot(), step.meta(start))
+    held = found.peak.categories
+    assert (held["activations"], held["temporaries"]) == (8 * MIB, 3 * MIB)
+    assert found.oom is not None and found.oom.asked == 64 * MIB
 
 
 def test_several_devices_the_fullest_first(tmp_path):

@@ -15,6 +15,7 @@ from layerline.analysis.readers.memory import snapshot
 from layerline.core.documents import Memory as Form
 from layerline.core.documents import read
 from layerline.core.errors import InputError
+from layerline.profile.eager.memory import plugin as plugin_
 from layerline.profile.eager.memory.plugin import Memory
 from layerline.workloads.checkpointing import checkpoint_blocks
 from layerline.workloads.loop import train
@@ -196,3 +197,10 @@ def test_two_profilers_at_once_are_refused(tmp_path):
     with running, pytest.raises(InputError, match="running already"):
         list(train(training(), 3, [plugin]))
     assert not plugin.pickle.exists()
+
+
+def test_a_gpu_is_named_by_its_number(monkeypatch):
+    """As tensors name it: else none of them would be of the device that was recorded."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    assert str(plugin_._numbered(torch.device("cuda"))) == "cuda:3"
+    assert str(plugin_._numbered(torch.device("cuda", 1))) == "cuda:1"

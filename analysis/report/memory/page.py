@@ -25,6 +25,7 @@ from ..templates import FOLDER, environment
 from . import sentences
 
 ROWS = 40  # of a table
+LEAST_OF_DEVICE = 0.25
 Held = Sequence[tuple[str, dict[str, int]]]
 
 
@@ -45,6 +46,7 @@ def render(done: Explained, title: str) -> str:
             peak=peak,
             bar=_bar(done),
             scale=_scale(done),
+            scale_in_words=_scale_in_words(done),
             codes={c: CATEGORIES.index(c) for c in CATEGORIES},
             modules=_rows(modules, peak.allocated),
             modules_left=max(0, len(modules) - ROWS),
@@ -106,8 +108,25 @@ def payload(done: Explained) -> dict[str, Any]:
 
 
 def _scale(done: Explained) -> int:
-    """What the bar is measured against: the device's memory, else what is reserved."""
-    return max(done.device_bytes or 0, done.peak.reserved or 0, done.peak.allocated, 1)
+    """What the bar is measured against: the device's memory where enough of it is held that parts
+    can be told apart, else what is reserved."""
+    held = max(done.peak.reserved or 0, done.peak.allocated, 1)
+    whole = max(done.device_bytes or 0, held)
+    return whole if held > LEAST_OF_DEVICE * whole else held
+
+
+def _scale_in_words(done: Explained) -> str:
+    scale, device = _scale(done), done.device_bytes
+    size = f"The bar is {formatting.size(scale)}"
+    if device and scale == device:
+        return f"{size}, the device's memory."
+    if done.peak.reserved and scale == done.peak.reserved:
+        size += ", what is reserved"
+    if not device:
+        return f"{size}."
+    return (
+        f"{size}: {formatting.percent(scale / device)} of the device's {formatting.size(device)}."
+    )
 
 
 def _bar(done: Explained) -> list[tuple[str, int, int, float]]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from ....core.stats import ratio
 from ... import formatting
-from ...memory.explain import Explained
+from ...memory.explain import Explained, OutOfMemory
 from ...memory.peak import NO_MODULE, Check
 from ...memory.remedies import Remedy, Tried
 from ...memory.timeline import pattern
@@ -25,9 +25,8 @@ def heading(done: Explained) -> str:
         return f"{size} are allocated; how much it was before, the snapshot does not tell"
     start = f"The peak is {size}"
     if done.oom is not None:
-        free = "" if done.oom.free is None else f" where {formatting.size(done.oom.free)} were free"
-        start = f"Out of memory: {formatting.size(done.oom.asked)} were asked for{free}; the peak "
-        start += f"was {size}"
+        asked = f"{formatting.size(done.oom.asked)} were asked for{_free(done.oom)}"
+        start = f"Out of memory: {asked}; the peak was {size}"
     if not done.peak.categories:
         return start
     name, held = max(done.peak.categories.items(), key=lambda item: item[1])
@@ -38,8 +37,23 @@ def heading(done: Explained) -> str:
             return f"{start}, allocated in {len(done.peak.lines):,} places"
         return f"{start}, {share_in_words(share)} of it allocated in {line}"
     part = share_in_words(held / max(done.peak.allocated, 1))
-    where = most_of(done, name)
-    return f"{start}, {part} of it {name}{f', most of them in {where}' if where else ''}"
+    if name == "other":
+        return (
+            start
+            if done.oom is not None
+            else f"{start}, {part} of it neither the model's nor the step's"
+        )
+    where, these = most_of(done, name), "them" if name.endswith("s") else "it"
+    return f"{start}, {part} of it {name}{f', most of {these} in {where}' if where else ''}"
+
+
+def _free(oom: OutOfMemory) -> str:
+    if oom.free is None:
+        return ""
+    free = formatting.size(oom.free)
+    if oom.free < oom.asked:
+        return f" where {free} were free"
+    return f", more than this process may have ({free} of the device were free)"
 
 
 def share_in_words(share: float) -> str:
@@ -70,21 +84,29 @@ def lead(done: Explained) -> str:
     own = [r for r in done.remedies if r.of == "allocated" and not r.already]
     own.sort(key=lambda r: r.name == "batch")  # trains otherwise: only where nothing else helps
     best = next(iter(own), None)
+    ready = next((r for r in own if r.why_not is None), None)
     if best is None:
+        if done.alone is not None:
+            return f"Phases, modules and categories are not known: {done.alone}."
         if done.meta is None:
             return (
                 "Phases, modules and categories are not in a snapshot that came alone: record it "
                 "with layerline train --profile memory."
             )
         return "Nothing that is known here would lower it."
-    return f"What lowers it most: {best.what}, {_after(best)}."
+    text = f"What lowers it most: {best.what}, {_after(best)}."
+    if any(r.saves > best.saves for r in own):
+        text = f"At the same batch, w{text[1:]}"
+    if best is ready or ready is None:
+        return text
+    return f"{text} What needs nothing else: {ready.what}, {_after(ready)}."
 
 
 def _after(remedy: Remedy) -> str:
     share = formatting.percent(remedy.saves / max(remedy.before, 1))
     text = f"about {formatting.size(remedy.after)} ({share} less)"
     if remedy.tried is None:
-        return f"{text}, not tried"
+        return f"{text}, {remedy.why_not or 'not tried'}"
     return f"{tried(remedy, remedy.tried)}; estimated {text}"
 
 
