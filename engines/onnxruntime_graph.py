@@ -9,6 +9,7 @@ from typing import Any
 from ..core.errors import InputError, ToolMissing
 from ..core.nodes import NodeGraph
 from ..core.resolve import RawLayer
+from ..core.resolve.spelling import blocked_output
 from ..core.tensor_types import precision_of
 from .layers import EngineLayer
 
@@ -142,12 +143,17 @@ class _Bounds:
         for n in nodes:
             for t in n.input:
                 self._readers.setdefault(t, []).append(n)
+        stands = (*_blocked(nodes, graph), *_alike(nodes, graph))
+        self._stands = {t: model for t, model in stands if not self._is_known(t)}
 
     def of(self, node: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(inputs, outputs) for the resolver."""
         real = (tuple(node.input), tuple(node.output))
         if node.name in self._names:
             return real
+        if any(t in self._stands for t in real[0] + real[1]):
+            before, after = (tuple(self._stands.get(t, t) for t in side) for side in real)
+            return before, after
         if any(self._is_known(t) for t in node.output) and all(
             self._is_known(t) or t not in self._writer for t in node.input
         ):
@@ -194,6 +200,49 @@ class _Bounds:
                 for reader in self._readers.get(tensor, ()):
                     pending.extend(reader.output)
         return tuple(known)
+
+
+def _alike(nodes: Sequence[Any], graph: NodeGraph) -> Iterator[tuple[str, str]]:
+    """What nodes between others in the blocked layout write, and the model's tensors that they are:
+    nodes of the model, or the product of a SiLU, which took its sigmoid in."""
+    for node in nodes:
+        name = node.name.removesuffix("/QuickGeluFusion/")
+        model = graph.by_name.get(name)
+        if model is not None and (node.op_type == model.op or node.op_type == "QuickGelu"):
+            yield from zip(node.output, model.outputs, strict=False)
+
+
+def _blocked(nodes: Sequence[Any], graph: NodeGraph) -> Iterator[tuple[str, str]]:
+    """What a node in the blocked layout writes, and the model's tensor that this is.
+
+    Such a node is named after a tensor, with the addition and the activation that are fused into a
+    convolution after it or not: onnxruntime/core/optimizer/nchwc_transformer.cc names it when it
+    is made, and fuses them later (a fourth input, an attribute ``activation``).
+    """
+    writers = {t: n for n in graph.nodes for t in n.outputs}
+    readers: dict[str, list[Any]] = {}
+    for n in graph.nodes:
+        for t in n.inputs:
+            readers.setdefault(t, []).append(n)
+
+    def after(tensor: str, ops: tuple[str, ...]) -> str:
+        """The output of the one operator of these that follows, unless one writes the tensor."""
+        if writers[tensor].op in ops:
+            return tensor
+        follow = [n for n in readers.get(tensor, ()) if n.op in ops]
+        return follow[0].outputs[0] if len(follow) == 1 else tensor
+
+    for node in nodes:
+        named = blocked_output(node.name) if node.domain == NCHWC_DOMAIN else None
+        tensor = (named or "").removeprefix(_CAST_PREFIX)
+        if tensor not in writers or not node.output:
+            continue
+        activation = [a.s.decode() for a in node.attribute if a.name == "activation"]
+        if len(node.input) > 3 and node.input[3]:
+            tensor = after(tensor, ("Add", "Sum"))
+        if activation:
+            tensor = after(tensor, (activation[0],))
+        yield node.output[0], tensor
 
 
 def _precisions(types: Sequence[str] | None) -> list[str]:

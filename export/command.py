@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..core.cli.options import FilePath, Finite, listed
+from ..core.cli.options import FilePath, Finite, given, listed
 from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.run import open_run
@@ -17,6 +17,7 @@ from .source import Request, builtin_names
 from .stage import FILES, Options, Stage
 
 DEFAULT = "fp32,fp16"
+PAST = 512
 
 
 @click.command()
@@ -25,7 +26,8 @@ DEFAULT = "fp32,fp16"
     "--model",
     default="gpt2",
     show_default=True,
-    help=f"{', '.join(builtin_names())}; a folder; or a hub id.",
+    help=f"{', '.join(builtin_names())}; a folder; a hub id; or your own code, own.py:build or "
+    "package.module:function, which is executed (layerline init own.py writes one).",
 )
 @click.option(
     "--precision",
@@ -51,6 +53,26 @@ DEFAULT = "fp32,fp16"
 @click.option("--dynamic", multiple=True, metavar="batch,seq", help="Axes left open.")
 @click.option("--revision", help="Of a hub model.")
 @click.option(
+    "--part",
+    type=click.Choice(["whole", "encoder", "decoder"]),
+    default="whole",
+    show_default=True,
+    help="Of an encoder-decoder: both in one graph, or one alone.",
+)
+@click.option(
+    "--padded", is_flag=True, help="Sequences of differing lengths, with an attention mask."
+)
+@click.option(
+    "--phase",
+    type=click.Choice(["prefill", "decode"]),
+    default="prefill",
+    show_default=True,
+    help="decode: one token with a cache of --past tokens.",
+)
+@click.option(
+    "--past", type=click.IntRange(min=1), help="Of --phase decode.  [default: 512]", metavar="N"
+)
+@click.option(
     "--tolerance",
     type=Finite(min=0),
     default=Options.tolerance,
@@ -75,9 +97,11 @@ def export(
     tolerance: float,
     external_above: int,
     verbose: bool,
+    phase: str,
+    past: int | None,
     **asked: Any,
 ) -> None:
-    """A transformers model to ONNX, every node named after the module it came from.
+    """A model to ONNX, every node named after the module it came from.
 
     Writes RUN/export: an ONNX file per precision, nodes.json, model.json, inputs.npz and
     parity.json (ONNX Runtime against eager fp32 on the same tokens). What is valid is kept.
@@ -85,7 +109,15 @@ def export(
     if opset is not None:
         opsets.check_offered(opset)
     library = _library(backend)
-    request = Request(settings=overrides.split(settings), dynamic=_axes(dynamic), **asked)
+    if past is not None and phase != "decode":
+        raise click.UsageError("--past is of --phase decode")
+    past = (past or PAST) if phase == "decode" else None
+    if past is not None:
+        if given("seq"):
+            raise click.UsageError("--seq is of no use for --phase decode: a step is one token")
+        asked["seq"] = 1
+    axes = _axes(dynamic)
+    request = Request(settings=overrides.split(settings), dynamic=axes, past=past, **asked)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
     run = open_run(run_path, create=True)
     choices = (opset,) if opset is not None else opsets.computed_by(*library)

@@ -1,8 +1,8 @@
-"""Which model, with which weights, on which tokens: the part of a run that every stage shares.
+"""Which model, with which weights, on which inputs: the part of a run that every stage shares.
 
 A `ModelSpec` is written to ``export/model.json``; `load_spec` reads it back. `build` makes the
 same eager model in any process (same seed, same weights, bit for bit), and `inputs` the same
-tokens. Module paths used everywhere are those of the built model's ``named_modules()``.
+inputs. Module paths used everywhere are those of the built model's ``named_modules()``.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ..core import forms
 from ..core.errors import InputError
 from ..core.files import read_json
-from .overrides import ATTENTION_KEY
+from . import cache, examples, nested, own
+from .overrides import ATTENTION_KEY, EXPERTS_KEY
+from .own import Made, Own
 from .quiet import gist, quiet
 
 if TYPE_CHECKING:
-    import numpy as np
+    import torch
     from torch import nn
 
 SCHEMA_VERSION = 1
@@ -40,11 +42,15 @@ def onnx_precision(precision: str) -> str:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model, its weights and its input. `source` is builtin, folder or hub.
+    """A model, its weights and its input. `source` is builtin, folder, hub or own.
 
-    `location` is a folder's absolute path or a hub id, `weights` random or loaded, `config` the
-    complete configuration with the overrides in it, `attn_implementation` None while the library
-    chooses. Shapes: tokens are int64 of [batch, seq].
+    `location` is a folder's absolute path, a hub id or the user's function, `weights` random,
+    loaded or own, `config` the complete configuration with the overrides in it (special floats as
+    transformers writes them), `attn_implementation` None while the library chooses,
+    `experts_implementation` None where there are no experts. `batch` and `seq` are None where the
+    model takes none. `part` of an encoder-decoder: whole, encoder or decoder. `padded`: sequences
+    of differing lengths with their mask. `past`: tokens in the cache of one decode step; None: no
+    cache. `own`: what is known of the user's code.
     """
 
     model: str
@@ -58,9 +64,14 @@ class ModelSpec:
     overrides: dict[str, Any]
     attn_implementation: str | None
     seed: int
-    batch: int
-    seq: int
+    batch: int | None
+    seq: int | None
     dynamic: tuple[str, ...] = ()
+    experts_implementation: str | None = None
+    part: str = "whole"
+    padded: bool = False
+    past: int | None = None
+    own: Own | None = None
 
     def build(
         self, precision: str = "fp32", training: bool = False, pristine: bool = False
@@ -71,16 +82,16 @@ class ModelSpec:
         transformers initialises them where they are to be `pristine`, else as `_unfold` says.
         Raises InputError for a configuration that the model refuses or weights that do not fit.
         """
+        if self.own is not None:
+            model = self.made(anew=True).model
+            return cast(model.train(training), precision)
         import torch
         import transformers
-        from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
         model_class = getattr(transformers, self.model_class)
-        config = CONFIG_MAPPING[self.config["model_type"]].from_dict(dict(self.config))
-        config.use_cache = False
-        chosen: dict[str, Any] = {"dtype": torch.float32}
-        if self.attn_implementation is not None:
-            chosen[ATTENTION_KEY] = self.attn_implementation
+        config = examples.configuration(self.config)
+        config.use_cache = self.past is not None
+        chosen = self._chosen()
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             try:
@@ -92,6 +103,8 @@ class ModelSpec:
                     model = model_class.from_pretrained(
                         self.location, revision=self.revision or "main", config=config, **chosen
                     )
+                if self.part == "encoder":
+                    model = model.get_encoder()
             except (ValueError, TypeError, KeyError, OSError, RuntimeError, ImportError) as e:
                 if isinstance(e, RuntimeError) and "memory" in str(e):
                     raise MemoryError(str(e)) from e
@@ -99,21 +112,56 @@ class ModelSpec:
                     f"{self.model}: {self.model_class} cannot be made ({gist(e)})",
                     fix="check the configuration and --set",
                 ) from e
+        if self.past is not None:
+            cache.attach(model, self.past)
         model.requires_grad_(training)
         return cast(model.train(training), precision)
 
-    def inputs(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-        """Seeded tokens, uniform over the vocabulary without the padding token: int64."""
-        import numpy as np
+    def _chosen(self) -> dict[str, Any]:
+        """What is chosen when a transformers model is made."""
+        import torch
 
-        generator = np.random.default_rng(self.seed)
-        vocabulary = int(self.config["vocab_size"])
-        tokens = generator.integers(0, vocabulary, (self.batch, self.seq), dtype=np.int64)
-        padding = self.config.get("pad_token_id")
-        if isinstance(padding, int) and vocabulary > 1:
-            # positions of RoBERTa's kind are counted over what is not padding
-            tokens[tokens == padding] = (padding + 1) % vocabulary
-        return {"input_ids": tokens}
+        implementations = {
+            ATTENTION_KEY: self.attn_implementation,
+            EXPERTS_KEY: self.experts_implementation,
+        }
+        given = {k: v for k, v in implementations.items() if v is not None}
+        return {"dtype": torch.float32, **given}
+
+    def cache_shapes(self) -> cache.Shapes:
+        """The shapes of each layer's keys and values before a decode step. InputError for a model
+        that keeps others."""
+        import torch
+        import transformers
+
+        config = examples.configuration(self.config)
+        with quiet(), torch.device("meta"):
+            model = getattr(transformers, self.model_class)._from_config(config, **self._chosen())
+        return cache.shapes(model.eval(), self.batch or 1, self.past or 0)
+
+    def inputs(self) -> dict[str, Any]:
+        """Keyword arguments of the model: numpy arrays, floating ones in fp32, and constants.
+
+        Of a transformers model seeded tokens, pixels or features, as `examples` says.
+        """
+        if self.own is not None:
+            return self.made().inputs
+        return examples.inputs(self)
+
+    def made(self, *, anew: bool = False) -> Made:
+        """What the user's function makes. InputError where that is not what was exported."""
+        assert self.own is not None and self.location is not None, "of a model of the user's"
+        where = own.target(self.location, self.own.folder)
+        assert where is not None, "resolved when it was exported"
+        texts = {k: str(v) for k, v in self.overrides.items()}
+        shapes = {k: getattr(self, k) for k in self.own.takes}
+        made = own.made(where, texts, shapes, self.seed, anew=anew)
+        if self.own.digest not in ("", made.own.digest):
+            raise InputError(
+                f"{self.location}: made other weights or inputs than when it was exported",
+                fix="seed what it draws from, or, where you changed it, use another --run",
+            )
+        return made
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -176,11 +224,17 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
     return model
 
 
-def positions(config: dict[str, Any], synonyms: dict[str, str]) -> int | None:
-    """How many positions the configuration allows; None where it sets no limit."""
-    key = synonyms.get("max_position_embeddings", "max_position_embeddings")
-    value = config.get(key)
-    return value if isinstance(value, int) and value > 0 else None
+def tensors(inputs: dict[str, Any], precision: str = "fp32", device: Any = None) -> dict[str, Any]:
+    """Keyword arguments as new tensors, floating ones in the precision of the weights."""
+    import torch
+
+    dtype = getattr(torch, _DTYPES[onnx_precision(precision)])
+
+    def tensor(array: Any) -> torch.Tensor:
+        value = torch.tensor(array, device=device)
+        return value.to(dtype) if value.is_floating_point() else value
+
+    return dict(nested.mapped(inputs, tensor))
 
 
 def folder_files(folder: Path) -> list[Path]:

@@ -29,6 +29,7 @@ _TRACE = "pkg.torch.onnx.stack_trace"
 _SLICE = re.compile(r"\.slice\((None|\d+), (?:None|-?\d+), (?:None|1)\)\.(\d+)")
 # A module that is called again appears as `layer@1`; strict tracing prefixes `L__self___`.
 _AGAIN = re.compile(r"@\d+")
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # The keys of an entry of nodes.json.
 _NODE = ("name", "op", "module", "module_class", "inputs", "outputs", "source")
 _SELF = re.compile(r"^L(?:__self__|\['self'\])_?(?:_modules)?[._]?")
@@ -112,11 +113,22 @@ def name_nodes(model: Any, tree: ModuleTree) -> Naming:
     sources: dict[Any, str | None] = {}
     for node in nodes:
         scopes = _scopes(node)
-        module = tree.module_of(scopes[:-1]) if scopes else None
+        module = _folded_into(node, tree)
+        if module is None and scopes:
+            module = tree.module_of(scopes[:-1])
         if module is not None:
             known[node] = module
         sources[node] = _source(node)
     return _rename(nodes, known, sources, tree)
+
+
+def _folded_into(node: Any, tree: ModuleTree) -> str | None:
+    """The module of the weight of a product that a batch normalisation was folded into: the
+    exporter gives it the scope of the normalisation. None for every other node."""
+    if node.op_type not in _PRODUCTS or "batch_norm" not in (_source(node) or ""):
+        return None
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    return None if weight is None else tree.canonical((weight.name or "").rpartition(".")[0])
 
 
 def rename_converted(model: Any, before: Iterable[Node], tree: ModuleTree) -> Naming:

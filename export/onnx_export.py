@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import CheckFailed, InputError
-from . import naming, opsets
+from . import models, naming, nested, opsets
 from .naming import all_nodes
 from .quiet import gist, quiet
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # A protobuf message ends at 2 GiB; the rest of the file takes some of it.
 EXTERNAL_ABOVE = 2**31 - 2**26
-_AXES = {0: "batch", 1: "sequence"}
 
 
 @dataclass(frozen=True)
@@ -33,57 +32,67 @@ class Exported:
     facts: dict[str, Any]
 
 
-def eager_outputs(model: nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def eager_outputs(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Array]:
     """The model's outputs on `inputs` by name, as numpy in fp32, the main one first.
 
     Raises InputError when the model cannot run on them.
     """
     import torch
 
-    tokens = {k: torch.from_numpy(v) for k, v in inputs.items()}
     try:
         with quiet(), torch.inference_mode():
-            output = model(**tokens)
-    except (IndexError, ValueError, TypeError, RuntimeError, AttributeError) as e:
+            output = model(**models.tensors(dict(inputs)))
+    except (IndexError, ValueError, TypeError, RuntimeError, AttributeError, KeyError) as e:
         raise InputError(
             f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)})",
-            fix="use a shorter --seq or another model",
+            fix="use a shorter --seq, another model, or own.py with inputs that fit "
+            "(layerline init own.py)",
         ) from e
-    outputs = {k: v for k, v in output.items() if isinstance(v, torch.Tensor)}
+    outputs = {
+        k: v for k, v in nested.outputs(output, inputs).items() if isinstance(v, torch.Tensor)
+    }
     if not outputs:
-        raise InputError(f"{type(model).__name__} has no tensor among its outputs")
-    return {k: v.float().numpy() for k, v in outputs.items()}
+        raise InputError(
+            f"{type(model).__name__} has no tensor among its outputs",
+            fix="return tensors, alone or in a tuple or dict",
+        )
+    return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in outputs.items()}
 
 
 def export(
     model: nn.Module,
-    inputs: Mapping[str, Array],
+    inputs: Mapping[str, Any],
     outputs: list[str],
     *,
     name: str,
     opset: int,
-    dynamic: tuple[str, ...] = (),
+    precision: str = "fp32",
+    open_axes: Mapping[str, Mapping[int, str]] | None = None,
     verbose: bool = False,
 ) -> Exported:
-    """Export `model` (eval mode) and name its nodes after its modules.
+    """Export `model` (eval mode) and name its nodes after its modules; its parameters are frozen.
 
-    `dynamic` holds "batch", "seq" or both. Raises InputError when torch cannot export the model,
-    or opset 17 cannot express it; CheckFailed when the result is not of the opset asked for.
+    Floating `inputs` get the precision of the weights. `open_axes`: for each input array the names
+    of the axes that are left open; their size in `inputs` is two at least. Raises InputError when
+    torch cannot export the model, or opset 17 cannot express it; CheckFailed when the result is
+    not of the opset asked for.
     """
     import torch
 
     opsets.check_offered(opset)
     tree = naming.ModuleTree.of(model)
+    model.requires_grad_(False)  # with gradients, attention is traced by way of other operators
+    given = models.tensors(dict(inputs), precision)
     with quiet(verbose), torch.no_grad():
         try:
             program = torch.onnx.export(
                 model,
                 (),
-                kwargs={k: torch.from_numpy(v) for k, v in _examples(inputs, dynamic).items()},
+                kwargs=given,
                 dynamo=True,
                 opset_version=opsets.native(opset),
-                dynamic_shapes=_dynamic_shapes(inputs, dynamic),
-                input_names=list(inputs),
+                dynamic_shapes=_dynamic_shapes(inputs, open_axes),
+                input_names=list(nested.named(given)),
                 output_names=outputs,
                 verbose=verbose,
             )
@@ -190,21 +199,27 @@ def check_file(path: Path, opset: int) -> None:
         raise CheckFailed(f"has opset {written.get('')}, not {opset}", file=path.name)
 
 
-def _examples(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Mapping[str, Array]:
-    """Inputs to trace with: a dynamic axis of size one would be taken for a constant."""
-    import numpy as np
+def open_axes(
+    inputs: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[int, str]]:
+    """For each input array the axes whose size is another in `others`: inputs made with another
+    batch, or another sequence, by the axis's name."""
+    found: dict[str, dict[int, str]] = {}
+    for name, array in nested.named(inputs).items():
+        found[name] = {
+            axis: label
+            for label, changed in others.items()
+            for axis, (a, b) in enumerate(
+                zip(array.shape, nested.named(changed)[name].shape, strict=True)
+            )
+            if a != b
+        }
+    return found
 
-    examples = dict(inputs)
-    for axis, name in ((0, "batch"), (1, "seq")):
-        if name in dynamic:
-            for key, value in examples.items():
-                if value.shape[axis] == 1:
-                    examples[key] = np.repeat(value, 2, axis=axis)
-    return examples
 
-
-def _dynamic_shapes(inputs: Mapping[str, Array], dynamic: tuple[str, ...]) -> Any:
-    if not dynamic:
+def _dynamic_shapes(inputs: Mapping[str, Any], axes: Mapping[str, Mapping[int, str]] | None) -> Any:
+    """As torch.export wants them: nested as the inputs are."""
+    if not axes:
         return None
-    axes = {axis: _AXES[axis] for axis, name in ((0, "batch"), (1, "seq")) if name in dynamic}
-    return dict.fromkeys(inputs, axes)
+    each = iter(nested.named(inputs))
+    return nested.mapped(dict(inputs), lambda _array: dict(axes[next(each)]))

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..core.errors import InputError
 
-# Not in a configuration file, but chosen when the model is made.
+# Not in a configuration file, but chosen when a transformers model is made.
 ATTENTION_KEY = "attn_implementation"
+EXPERTS_KEY = "experts_implementation"
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
@@ -39,10 +40,10 @@ def typed(
     result: dict[str, Any] = {}
     for key, text in texts.items():
         name = synonyms.get(key, key)
-        if name == ATTENTION_KEY:
+        if name in (ATTENTION_KEY, EXPERTS_KEY):
             continue
         if name not in known:
-            candidates = sorted({*known, *synonyms, ATTENTION_KEY})
+            candidates = sorted({*known, *synonyms, ATTENTION_KEY, EXPERTS_KEY})
             close = difflib.get_close_matches(key, candidates, n=3)
             raise InputError(
                 f"--set {key}: the configuration has no such key",

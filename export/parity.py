@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+_BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 TOLERANCE = 1e-4  # of max_abs, fp32 only: lower precisions are reported, not judged
 
 
@@ -43,9 +44,24 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
-    wanted = {i.name for i in session.get_inputs()}
-    values = session.run(names, {k: v for k, v in inputs.items() if k in wanted})
+    wanted = {i.name: i.type for i in session.get_inputs()}
+    given = {k: _of_type(v, wanted[k]) for k, v in inputs.items() if k in wanted}
+    values = [v.numpy() for v in session.run_with_ort_values(names, given)]
     return dict(zip(names, values, strict=True))
+
+
+def _of_type(array: Array, type_: str) -> Any:
+    """An OrtValue of an ONNX Runtime's type. Floating inputs are kept in fp32."""
+    import numpy as np
+    import onnxruntime as ort
+    import torch
+
+    if type_ == "tensor(bfloat16)":
+        bits = torch.from_numpy(array).to(torch.bfloat16).view(torch.uint16).numpy()
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _BFLOAT16)
+    if type_ == "tensor(float16)":
+        array = array.astype(np.float16)
+    return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
 
 
 def entry(

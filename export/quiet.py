@@ -15,6 +15,8 @@ KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
     # torch.onnx and torch.export on their own transitional APIs.
     (DeprecationWarning, r".*torch\.(jit|ao|onnx|export|utils).*deprecated"),
     (UserWarning, r"# The axis name: .* will not be used"),
+    # torch.export on the flat weights of torch's own recurrent modules.
+    (UserWarning, r"The tensor attributes? .* (was|were) assigned during export"),
 )
 # Loggers that report missing torchvision operators, or constant folding that was not possible.
 NOISY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")

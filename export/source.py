@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,15 @@ from urllib.parse import urlparse
 from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import read_json
-from . import overrides
-from .models import ModelSpec, looks_like_path, positions
+from . import examples, overrides, own
+from .models import ModelSpec, looks_like_path
 from .quiet import gist, quiet
 
 _CONFIGS = Path(__file__).resolve().parent / "configs"
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _ATTENTION = ("eager", "sdpa")
+# The one implementation of experts that torch can export: the others' shapes depend on the routing.
+_EXPERTS = ("batched_mm",)
 # What the export decides itself, or what is no part of the model.
 _NOT_SETTABLE = {
     "use_cache": "a cache is not exported",
@@ -39,7 +40,8 @@ _NOT_SETTABLE = {
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for. `settings` are the texts of ``--set``."""
+    """What the user asked for. `settings` are the texts of ``--set``; for the others see
+    `ModelSpec`."""
 
     model: str = "gpt2"
     batch: int = 1
@@ -48,6 +50,9 @@ class Request:
     settings: Mapping[str, str] = field(default_factory=dict)
     revision: str | None = None
     dynamic: tuple[str, ...] = ()
+    part: str = "whole"
+    padded: bool = False
+    past: int | None = None
 
 
 # What a built-in model is also called.
@@ -65,8 +70,11 @@ def resolve(request: Request) -> ModelSpec:
 
     A built-in name wins over a folder or hub id of the same name (write ``./gpt2`` for the
     folder, ``openai-community/gpt2`` for the hub). A folder that has a config.json only gets
-    random weights.
+    random weights. A function of the user's is run.
     """
+    code = own.target(request.model)
+    if code is not None:
+        return _own(request, code)
     name = _ALIASES.get(request.model, request.model)
     if name in builtin_names():
         source, location, raw = "builtin", None, read_json(_CONFIGS / f"{name}.json")
@@ -97,23 +105,123 @@ def resolve(request: Request) -> ModelSpec:
         batch=request.batch,
         seq=request.seq,
         dynamic=request.dynamic,
+        experts_implementation=_experts(name, model_class, request.settings),
+        part=request.part,
+        padded=request.padded,
+        past=request.past,
     )
-    _check_shape(spec, config)
+    spec = _shaped(spec, config)
+    if spec.past is not None:
+        spec.cache_shapes()
     return spec
 
 
-def _check_shape(spec: ModelSpec, config: Any) -> None:
-    if not isinstance(spec.config.get("vocab_size"), int):
+def _own(request: Request, code: own.Target) -> ModelSpec:
+    """The spec of a model that the user's function makes; it is run."""
+    for option, given in (("--revision", request.revision), ("--part", request.part != "whole"),
+                          ("--padded", request.padded), ("--past", request.past)):  # fmt: skip
+        if given:
+            raise InputError(f"{option} is of no use for {code}", fix="leave it out")
+    log(f"{code}: this is your code, and it is executed")
+    shapes = {"batch": request.batch, "seq": request.seq}
+    made = own.made(code, request.settings, shapes, request.seed, anew=True)
+    for name, usual in (("batch", Request.batch), ("seq", Request.seq)):
+        if name not in made.own.takes and (shapes[name] != usual or name in request.dynamic):
+            raise InputError(
+                f"{code}: takes no {name}, so --{name} {shapes[name]} would change nothing",
+                fix=f"give the function a parameter {name}, or leave the option out",
+            )
+    return ModelSpec(
+        model=request.model,
+        source="own",
+        location=str(code),
+        revision=None,
+        weights="own",
+        task="own",
+        model_class=type(made.model).__name__,
+        config={},
+        overrides=dict(request.settings),
+        attn_implementation=None,
+        seed=request.seed,
+        batch=request.batch if "batch" in made.own.takes else None,
+        seq=request.seq if "seq" in made.own.takes else None,
+        dynamic=request.dynamic,
+        own=made.own,
+    )
+
+
+def _experts(name: str, model_class: str, settings: Mapping[str, str]) -> str | None:
+    """How experts are computed: what was asked for, else what can be exported; None where the
+    class has none to choose."""
+    import transformers
+
+    asked = settings.get(overrides.EXPERTS_KEY)
+    can = getattr(getattr(transformers, model_class), "_can_set_experts_implementation", None)
+    if can is None or not can():
+        if asked is not None:
+            what = f"{model_class} has no choice of experts"
+            raise InputError(f"--set {overrides.EXPERTS_KEY}={asked}: {what}", fix="leave it out")
+        return None
+    if asked is not None and asked not in _EXPERTS:
         raise InputError(
-            f"{spec.model}: the configuration has no vocab_size; layerline exports models that "
-            "read tokens",
-            fix="choose a text model",
+            f"--set {overrides.EXPERTS_KEY}={asked}: cannot be exported",
+            fix=f"choose from {', '.join(_EXPERTS)}",
         )
-    limit = positions(spec.config, dict(config.attribute_map))
-    if limit is not None and spec.seq > limit:
+    if asked is None:
+        log(f"{name}: experts are computed with {_EXPERTS[0]} (weights of the chosen experts are "
+            "copied for each token); transformers' own way cannot be exported")  # fmt: skip
+    return _EXPERTS[0]
+
+
+def _shaped(spec: ModelSpec, config: Any) -> ModelSpec:
+    """The spec with a sequence only where it has one. InputError for shapes it cannot have."""
+    import transformers
+
+    kind = getattr(transformers, spec.model_class)
+    names = examples.taken(kind, config, spec.part)
+    parts = "decoder_input_ids" in examples.taken(kind, config)
+    if spec.part != "whole" and not parts:
         raise InputError(
-            f"{spec.model}: a sequence of {spec.seq} tokens, the model has {limit} positions",
-            fix=f"use --seq {limit} or less",
+            f"--part {spec.part}: {spec.model_class} is not an encoder and a decoder",
+            fix="leave it out",
+        )
+    tokens = {examples.TOKENS, "decoder_input_ids"} & {*names}
+    if tokens and not isinstance(getattr(examples.text_of(config), "vocab_size", None), int):
+        raise InputError(
+            f"{spec.model}: {spec.model_class} reads tokens; the configuration has no vocab_size",
+            fix="choose another model, or give it one with --set",
+        )
+    if spec.padded and spec.past is not None:
+        raise InputError("--padded is of no use for --phase decode", fix="leave it out")
+    if spec.padded and examples.TOKENS not in names:
+        raise InputError(f"--padded: {spec.model_class} reads no tokens", fix="leave it out")
+    if spec.past is not None and spec.task != "causal-lm":
+        raise InputError(
+            f"--phase decode: {spec.model_class} is no decoder with a cache",
+            fix="choose a causal language model, or leave it out",
+        )
+    if not examples.has_sequence(names, config):
+        if spec.seq != Request.seq or "seq" in spec.dynamic:
+            raise InputError(
+                f"{spec.model}: {spec.model_class} has no sequence, --seq would change nothing",
+                fix="leave it out",
+            )
+        spec = replace(spec, seq=None)
+    _check_positions(spec, config)
+    return spec
+
+
+def _check_positions(spec: ModelSpec, config: Any) -> None:
+    text = examples.text_of(config)
+    key = dict(text.attribute_map).get("max_position_embeddings", "max_position_embeddings")
+    limit = getattr(text, key, None)
+    longest = (spec.past or 0) + (spec.seq or 0)
+    if isinstance(limit, int) and 0 < limit < longest:
+        option = "--seq" if spec.past is None else "--past"
+        most = limit if spec.past is None else limit - 1
+        raise InputError(
+            f"{spec.model}: a sequence of {longest} tokens, the model has {limit} positions",
+            fix=f"use {option} {most} or less",
         )
 
 
@@ -222,35 +330,41 @@ def _configure(
 def choose_class(config: Any) -> tuple[str, str]:
     """The transformers class for a configuration, and its task.
 
-    The first of `architectures` that transformers has; otherwise masked-lm for a model that is
-    no decoder, causal-lm, or the bare model, whichever exists first. Of an encoder-decoder the
-    encoder is exported.
+    The first of `architectures` that transformers has; otherwise the first that exists of: an
+    encoder-decoder, masked-lm for a model that is no decoder, causal-lm, a classifier of images or
+    speech, the bare model.
     """
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    causal: dict[str, Any] = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    masked: dict[str, Any] = auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    bare: dict[str, Any] = auto.MODEL_MAPPING_NAMES
+    tasks: dict[str, tuple[dict[str, Any], ...]] = {
+        "encoder-decoder": (
+            auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+            auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES,
+        ),
+        "masked-lm": (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,),
+        "causal-lm": (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,),
+        "image-classification": (auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,),
+        "speech": (auto.MODEL_FOR_CTC_MAPPING_NAMES,),
+        "encoder": (auto.MODEL_MAPPING_NAMES,),
+    }
+    order = list(tasks)
+    if getattr(config, "is_decoder", False):
+        order.insert(0, order.pop(order.index("causal-lm")))
     kind = config.model_type
-    chosen = next((a for a in config.architectures or () if hasattr(transformers, a)), None)
-    if getattr(config, "is_encoder_decoder", False):
-        stem = re.sub(r"(For[A-Z]\w*|(Encoder)?Model)$", "", chosen or bare.get(kind, ""))
-        if not hasattr(transformers, f"{stem}EncoderModel"):
-            raise InputError(
-                f"{kind} is an encoder-decoder model without an encoder class of its own",
-                fix="export a decoder or an encoder",
-            )
-        return f"{stem}EncoderModel", "encoder"
-    if chosen is None:
-        decoder = getattr(config, "is_decoder", False)
-        order = (causal, masked, bare) if decoder else (masked, causal, bare)
-        chosen = next((names[kind] for names in order if kind in names), None)
-    if not isinstance(chosen, str) or not hasattr(transformers, chosen):
+    known = [
+        (names[kind], task)
+        for task in order
+        for names in tasks[task]
+        if isinstance(names.get(kind), str) and hasattr(transformers, names[kind])
+    ]
+    for name in config.architectures or ():
+        if hasattr(transformers, name):
+            of = (t for t, all_ in tasks.items() if any(name in n.values() for n in all_))
+            return name, next(of, "encoder")
+    if not known:
         raise InputError(f"transformers has no model class for {kind}", fix="choose another model")
-    if chosen in causal.values():
-        return chosen, "causal-lm"
-    return chosen, "masked-lm" if chosen in masked.values() else "encoder"
+    return known[0]
 
 
 def _portable(config: Any) -> dict[str, Any]:

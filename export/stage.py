@@ -8,12 +8,13 @@ a run directory always belong to one model.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..core.errors import InputError, ToolMissing
 from ..core.files import machine_lock, read_json, replacing, workspace, write_json
 from ..core.machine import versions
 from ..core.run import Run, Step
-from . import models, onnx_export, parity
+from . import models, nested, onnx_export, own, parity
 from .naming import other_names
 from .source import Request, resolve
 
@@ -55,16 +56,32 @@ class Stage:
         installed = versions()
         kept = {k: v for k, v in asdict(self.options).items() if k != "verbose"}
         asked = {**asdict(self.request), **kept}
-        if models.looks_like_path(self.request.model):
+        code = own.target(self.request.model)
+        if code is not None:
+            asked["model"] = str(code)
+        elif models.looks_like_path(self.request.model):
             asked["model"] = str(Path(self.request.model).expanduser().resolve())
         return {**asked, "versions": {k: installed.get(k) for k in _LIBRARIES}}
 
     def sources(self) -> list[Path]:
-        """The files of the user's model folder; none for a built-in or hub model."""
+        """The files of the user's model folder, or of the code that makes the model; none for a
+        built-in or hub model."""
+        code = own.target(self.request.model)
+        if code is not None:
+            return self._code(code)
         folder = Path(self.request.model).expanduser()
         if not models.looks_like_path(self.request.model) or not folder.is_dir():
             return []
         return models.folder_files(folder)
+
+    def _code(self, code: own.Target) -> list[Path]:
+        """The user's files that ran when the model was made the last time."""
+        known = [code.file] if code.file is not None else []
+        with contextlib.suppress(InputError):
+            spec = models.load_spec(self.file("model.json"))
+            if spec.own is not None and spec.location == str(code):
+                known = [Path(f) for f in spec.own.files]
+        return known
 
     def file(self, name: str) -> Path:
         """A path in the run's export folder."""
@@ -117,13 +134,15 @@ class Stage:
             if name.startswith("export/"):
                 self._discard(name)
         step = self.model_step()
+        if spec.own is not None:  # the files that the code imported are known now
+            step.inputs = [Path(f) for f in spec.own.files]
         with step.recording():
             with progress(f"making {spec.model}"):
                 model = spec.build()
             self._model = ("fp32", model)
             write_json(self.file("model.json"), {**spec.as_dict(), **describe(model)})
             with replacing(self.file("inputs.npz")) as temporary:
-                np.savez(temporary, **spec.inputs())  # type: ignore[arg-type]
+                np.savez(temporary, **nested.named(spec.inputs()))
 
     def _discard(self, name: str) -> None:
         """Remove a step's results: they are another model's."""
@@ -159,13 +178,15 @@ class Stage:
             clock = _Clock(facts)
             reference = self._eager(spec)
             clock.lap("eager_seconds")
+            inputs, axes = traced(spec)
             exported = onnx_export.export(
                 self._built(spec, precision),
-                spec.inputs(),
+                inputs,
                 list(reference),
                 name=spec.model,
                 opset=self.options.opset,
-                dynamic=spec.dynamic,
+                precision=precision,
+                open_axes=axes,
                 verbose=self.options.verbose,
             )
             clock.lap("export_seconds")
@@ -203,7 +224,7 @@ class Stage:
             "reason": None,
         }
         try:
-            got = parity.run_file(path, spec.inputs())
+            got = parity.run_file(path, nested.named(spec.inputs()))
         except state.NotImplemented as e:
             got = None
             facts["reason"] = f"ONNX Runtime's CPU kernels do not cover {precision} ({e})"[:300]
@@ -225,11 +246,26 @@ class Stage:
             write_json(self.file("parity.json"), entries)
 
 
+def traced(spec: models.ModelSpec) -> tuple[dict[str, Any], dict[str, dict[int, str]] | None]:
+    """The inputs to trace with, and the axes that are left open (None: none).
+
+    A dynamic axis of size one would be taken for a constant.
+    """
+    if not spec.dynamic:
+        return spec.inputs(), None
+    sizes: dict[str, Any] = {a: max(getattr(spec, a) or 1, 2) for a in spec.dynamic}
+    of_code = None if spec.own is None else replace(spec.own, digest="")  # of other inputs
+    wide = replace(spec, **sizes, own=of_code)
+    inputs, names = wide.inputs(), {"batch": "batch", "seq": "sequence"}
+    others = {names[a]: replace(wide, **{a: size + 1}).inputs() for a, size in sizes.items()}
+    return inputs, onnx_export.open_axes(inputs, others)
+
+
 def describe(model: Any) -> dict[str, Any]:
     """Parameter count, module tree and shared parameters of a model, for model.json."""
     return {
         "class": type(model).__name__,
-        "attention": getattr(model.config, "_attn_implementation", None),
+        "attention": getattr(getattr(model, "config", None), "_attn_implementation", None),
         "parameters": sum(p.numel() for p in model.parameters()),
         "shared_parameters": other_names(model.named_parameters(remove_duplicate=False)),
         "modules": [

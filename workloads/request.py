@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, ToolMissing
+from ..export import own
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,19 @@ WORKLOADS = {
     "gpt-layouts": "layerline.workloads.parallel.requests:gpt_layouts",
     "sequence-parallel": "layerline.workloads.parallel.requests:sequence_parallel",
 }
+
+
+# What trains a function of the user's, which is named in a workload's place.
+_OWN = "layerline.workloads.own_model:training"
+
+
+def check(workload: str) -> None:
+    """InputError for what is neither a workload nor a function of the user's."""
+    if workload not in WORKLOADS and own.target(workload) is None:
+        raise InputError(
+            f"unknown workload {workload}",
+            fix=f"choose from {', '.join(WORKLOADS)}, or name your own code: own.py:build",
+        )
 
 
 @dataclass(frozen=True)
@@ -71,11 +85,8 @@ class Request:
         """The `Training`, with its switches set. InputError for what cannot be trained."""
         import importlib
 
-        if self.workload not in WORKLOADS:
-            raise InputError(
-                f"unknown workload {self.workload}", fix=f"choose from {', '.join(WORKLOADS)}"
-            )
-        module, name = WORKLOADS[self.workload].split(":")
+        check(self.workload)
+        module, name = WORKLOADS.get(self.workload, _OWN).split(":")
         training: Training = getattr(importlib.import_module(module), name)(self)
         return training
 

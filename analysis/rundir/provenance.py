@@ -170,7 +170,8 @@ def _exported_with(records: _Records, model: Mapping[str, Any]) -> Mapping[str, 
     """What model.json has to say. The name of a model that is not a built-in one may be a path,
     which is recorded resolved."""
     builtin = ("model",) if model.get("source") == "builtin" else ()
-    return {k: records.options.get(k) for k in (*builtin, "batch", "seq", "seed")}
+    shapes = (k for k in ("batch", "seq") if model.get(k) is not None)  # not every model has them
+    return {k: records.options.get(k) for k in (*builtin, *shapes, "seed")}
 
 
 def _check_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:

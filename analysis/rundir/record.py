@@ -26,12 +26,19 @@ _NAMES = dict(zip(Model.__struct_encode_fields__, Model.__struct_fields__, stric
 
 
 def title(model: Model | None, trained: Iterable[Eager], run: Run) -> str:
-    """``gpt2, 1×128``: of the export, else of what was trained; the directory's name where neither
-    says it."""
+    """``gpt2, 1×128``, ``resnet, batch 1``: of the export, else of what was trained; the
+    directory's name where neither says it."""
     if model is not None:
-        return f"{model.model}, {model.batch}×{model.seq}"
-    names = dict.fromkeys(f"{m.trained}, {m.batch}×{m.sequence}" for m in trained if m.model)
+        return _titled(model.model, model.batch, model.seq)
+    names = dict.fromkeys(_titled(m.trained, m.batch, m.sequence) for m in trained if m.model)
     return " and ".join(names) or run.path.resolve().name
+
+
+def _titled(name: str | None, batch: int | None, seq: int | None) -> str:
+    both = None not in (batch, seq)
+    known = [(label, n) for label, n in (("batch", batch), ("seq", seq)) if n is not None]
+    shapes = [f"{n}" if both else f"{label} {n}" for label, n in known]
+    return ", ".join(filter(None, (str(name), "×".join(shapes))))
 
 
 def assemble(

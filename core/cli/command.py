@@ -20,6 +20,7 @@ with at_once():
 # Command name: the module that holds its click command, and the command's name there.
 # A stage's command lives in the stage; a command of its own file keeps its options beside it.
 COMMANDS = {
+    "init": "layerline.export.init:init",
     "export": "layerline.export.command:export",
     "engines": "layerline.engines.command:engines",
     "profile": "layerline.profile.command:profile",

@@ -70,7 +70,7 @@ class Carriers:
             nodes = self._reformatted(*reformat)
             known = True
         if not nodes and (layer.outputs or reformat is not None):
-            nodes = self._readers(layer, reformat)
+            nodes = self._readers(p, reformat)
             if nodes:
                 why = f"moves an input or a constant for {self._names(nodes)}"
                 return Carried(nodes, "carrier", why)
@@ -161,18 +161,24 @@ class Carriers:
             {q for i in nodes for q in self._flow.producers[i] if q not in nodes}
         )
 
-    def _readers(self, layer: RawLayer, reformat: tuple[str, int, str] | None) -> tuple[int, ...]:
+    def _readers(self, p: int, reformat: tuple[str, int, str] | None) -> tuple[int, ...]:
         """What reads a moved model input or constant: nothing made it, so its first reader
-        carries it."""
+        carries it. Where that reads it by another name, the next layer that reads the input."""
+        layer = self._layers[p]
         if layer.inputs and any(self._made(t) for t in layer.inputs):
             return ()
         readers: set[int] = set()
         pending = list(layer.outputs or ())
         for t in pending:
-            for p in self._tensors.readers.get(t, ())[:1]:
-                readers.update(self._claims.of_layer[p])
-                if not self._claims.of_layer[p] and self._tensors.moving[p]:
-                    pending.extend(self._layers[p].outputs or ())
+            for q in self._tensors.readers.get(t, ())[:1]:
+                readers.update(self._claims.of_layer[q])
+                if not self._claims.of_layer[q] and self._tensors.moving[q]:
+                    pending.extend(self._layers[q].outputs or ())
+        for t in () if readers else layer.inputs or ():
+            later = (q for q in self._tensors.readers.get(t, ()) if q > p)
+            of_later = (own for q in later if (own := self._claims.of_layer[q]))
+            if self._tensors.model_name(t) in self._flow.graph.inputs:
+                readers.update(next(of_later, {}))
         if not readers and reformat is not None and reformat[0] == "Input":
             nodes = self._nodes_named(reformat[2])
             if not any(q not in nodes for i in nodes for q in self._flow.producers[i]):

@@ -85,6 +85,17 @@ def read_inputs(job: Job, names: Sequence[str]) -> dict[str, Any]:
         return {name: arrays[name] for name in names}
 
 
+def bfloat16(array: Any) -> Any:
+    """The bits of fp32 values rounded to bfloat16, ties to even, in uint16: numpy has no such type.
+    NaN stays NaN."""
+    import numpy as np
+
+    wide = np.ascontiguousarray(array, dtype=np.float32)
+    bits = wide.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(wide), 0x7FC0, rounded).astype(np.uint16)
+
+
 def save(path: str, arrays: dict[str, Any]) -> None:
     """Write arrays as npz."""
     import numpy as np

@@ -99,6 +99,13 @@ class Gpu(sessions.Host):
             raise
         binding.bind_ortvalue_input(name, value)
 
+    def bind_bfloat16(self, binding: Any, name: str, bits: Any) -> None:
+        value = self.ort.OrtValue.ortvalue_from_shape_and_type(
+            list(bits.shape), sessions.BFLOAT16, "cuda", 0
+        )
+        self.cuda.to_device(value.data_ptr(), bits)
+        binding.bind_ortvalue_input(name, value)
+
     def bind_output(self, binding: Any, name: str) -> None:
         binding.bind_output(name, "cuda", 0)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from common import Job, WorkerError, read_inputs
+from common import Job, WorkerError, bfloat16, read_inputs
 from gpu_memory import ran_out
 
 LEVELS = {
@@ -26,6 +26,7 @@ LEVELS = {
     "all": "ORT_ENABLE_ALL",
 }
 CPU = "CPUExecutionProvider"
+BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 _REFUSALS = (
     "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented",
     "RuntimeException", "EPFail",
@@ -73,6 +74,11 @@ class Host:
     def bind_input(self, binding: Any, name: str, array: Any) -> None:
         """Bind an array for all runs."""
         binding.bind_cpu_input(name, array)
+
+    def bind_bfloat16(self, binding: Any, name: str, bits: Any) -> None:
+        """Bind bfloat16 values, given as uint16, for all runs."""
+        value = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, BFLOAT16)
+        binding.bind_ortvalue_input(name, value)
 
     def bind_output(self, binding: Any, name: str) -> None:
         """Let the next run allocate an output."""
@@ -155,10 +161,18 @@ class Bound:
 
     def __init__(self, place: Host, session: Any, job: Job) -> None:
         self.place, self.session = place, session
-        inputs = read_inputs(job, [i.name for i in session.get_inputs()])
+        types = {i.name: i.type for i in session.get_inputs()}
+        inputs = read_inputs(job, list(types))
         self.binding = session.io_binding()
         for name, array in inputs.items():
-            place.bind_input(self.binding, name, np.ascontiguousarray(array))
+            # The file of a run's inputs has fp32 for every floating type.
+            if types[name] == "tensor(bfloat16)":
+                place.bind_bfloat16(self.binding, name, bfloat16(array))
+                continue
+            half = types[name] == "tensor(float16)"
+            place.bind_input(
+                self.binding, name, np.ascontiguousarray(array, np.float16 if half else None)
+            )
         self.names = [o.name for o in session.get_outputs()]
         for name in self.names:
             place.bind_output(self.binding, name)

@@ -96,7 +96,9 @@ class Engine:
             job, [n for n, mode in modes.items() if mode == trt.TensorIOMode.INPUT]
         )
         for name, given in inputs.items():
-            array = np.ascontiguousarray(given, dtype=trt.nptype(engine.get_tensor_dtype(name)))
+            dtype = self._numpy_type(engine.get_tensor_dtype(name))
+            wide = dtype == np.uint16 and given.dtype.kind == "f"
+            array = common.bfloat16(given) if wide else np.ascontiguousarray(given, dtype=dtype)
             if not self.context.set_input_shape(name, array.shape):
                 shape = tuple(engine.get_tensor_shape(name))
                 raise WorkerError(f"input {name} is {array.shape}, the engine takes {shape}")

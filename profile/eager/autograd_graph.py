@@ -173,12 +173,12 @@ def _number(function: Any) -> int:
 
 def of_model(path: Path) -> dict[str, Any]:
     """The graph of a training forward of the model that the export describes (model.json)."""
-    from ...export.models import load_spec
+    from ...export.models import load_spec, tensors
 
     spec = load_spec(path)
     model = spec.build(training=True)
     with recorded(model, spec.model) as document:
-        model(**{k: torch.tensor(v) for k, v in spec.inputs().items()})
+        model(**tensors(spec.inputs()))
     return document
 
 

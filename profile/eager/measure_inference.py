@@ -60,7 +60,7 @@ def trace(job: dict[str, Any]) -> dict[str, Any]:
             warm_up(lambda: _timed(subject), Repeats.of(job["options"], WARMED))
         with replacing(files["trace"]) as path:
             classes = profile(subject, iterations, path, lambda: forward(subject))
-        tensors = float_outputs(subject.model(**subject.batch()))
+        tensors = float_outputs(subject.model(**subject.batch()), subject.inputs)
         finite = all(bool(v.isfinite().all()) for v in tensors.values())
     profiled = {
         "iterations": iterations,

@@ -6,6 +6,7 @@ depends on what the model is for, and the meta file says which it was:
 
 * ``causal``: next-token cross entropy, for models whose class says CausalLM or LMHead
 * ``masked``: cross entropy of the 15 % of positions that were chosen, for MaskedLM
+* ``own``: the user's own, of a model that own code makes
 * ``mean``: the mean of the first floating output, for everything else
 """
 
@@ -21,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...core.errors import CheckFailed
+from ...core.errors import CheckFailed, InputError
 from ...core.stats import summarise
+from ...export import own
+from ...export.own import LOSS
 from ...workloads.loop import Step, train
 from ...workloads.plugin import Plugin
-from ...workloads.training import Training
+from ...workloads.training import Loss, Training
 from .latency import Latency
 from .plugins import Schedule
 from .setup import (
@@ -89,7 +92,6 @@ def loss_of(kind: str, output: dict[str, torch.Tensor], labels: torch.Tensor | N
 def training_of(subject: Subject, options: dict[str, Any]) -> Training:
     """The training of a run's model on its one batch. CheckFailed where it returns nothing to make
     a loss of."""
-    batch = subject.batch()
     training = Training(
         subject.model,
         torch.optim.AdamW(subject.model.parameters(), lr=float(options.get("learning_rate", 1e-5))),
@@ -98,6 +100,11 @@ def training_of(subject: Subject, options: dict[str, Any]) -> Training:
         subject.device,
         precision=subject.precision,
     )
+    if subject.spec.own is not None:
+        training.loss = own_loss(subject)
+        training.facts = {**subject.facts, "loss": "own"}
+        return training
+    batch = subject.batch()
     with torch.no_grad():
         output = float_outputs(training.forward(batch))
     if not output:
@@ -108,6 +115,14 @@ def training_of(subject: Subject, options: dict[str, Any]) -> Training:
         labels = labels_for(kind, batch["input_ids"], int(options.get("seed", 0)))
     training.facts = {**subject.facts, "loss": kind}
     return training
+
+
+def own_loss(subject: Subject) -> Loss:
+    """The user's loss. InputError where the function gave none."""
+    loss = own.loss_of(subject.spec.made(), subject.device)
+    if loss is None:
+        raise InputError(f"{subject.spec.location}: gave no loss, so it is not trained", fix=LOSS)
+    return lambda output, _batch: loss(output)
 
 
 @dataclass

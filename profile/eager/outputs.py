@@ -17,7 +17,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     """Write the floating outputs, as float32, to `job["files"]["outputs"]`; gives facts."""
     subject = prepare(job, training=False)
     with torch.inference_mode():
-        tensors = float_outputs(subject.model(**subject.batch()))
+        tensors = float_outputs(subject.model(**subject.batch()), subject.inputs)
         outputs = {k: v.float().cpu().numpy() for k, v in tensors.items()}
     if not outputs:
         raise CheckFailed("the model returns no floating tensor", file=job["model"])

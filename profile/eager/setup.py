@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...core import machine
@@ -32,8 +31,10 @@ from ...core.files import write_json
 from ...core.series import in_order
 from ...engines.workers.cuda_driver import bus_id, driver_version
 from ...engines.workers.nvml_sampler import Sampler
-from ...export.models import ModelSpec, cast, load_spec
+from ...export import own
+from ...export.models import ModelSpec, cast, load_spec, tensors
 from ...export.naming import ModuleTree
+from ...export.nested import named, outputs
 from ...workloads.request import choose_device, set_up
 from ...workloads.training import LOW
 from . import hooks
@@ -44,18 +45,20 @@ IDENTITY = ("precision", "training", "parameters", "batch", "sequence")
 
 @dataclass
 class Subject:
-    """A model on its device with one batch of inputs (numpy, on the host)."""
+    """A model on its device with one batch of inputs (numpy, on the host; see `ModelSpec`)."""
 
     model: torch.nn.Module
-    inputs: dict[str, np.ndarray]
+    spec: ModelSpec
+    inputs: dict[str, Any]
     device: torch.device
     precision: str
     training: bool
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def batch(self) -> dict[str, torch.Tensor]:
-        """The inputs as new tensors on the device."""
-        return {k: torch.tensor(v, device=self.device) for k, v in self.inputs.items()}
+    def batch(self) -> dict[str, Any]:
+        """The inputs as new tensors on the device, floating ones as the weights are."""
+        precision = weights_of(self.precision, self.training)
+        return tensors(self.inputs, precision, self.device)
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""
@@ -79,6 +82,14 @@ def ready(job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def explained(job: dict[str, Any]) -> AbstractContextManager[None]:
+    """Around a job: what the user's own code raises is InputError; everything else is as it is."""
+    spec = load_spec(Path(job["model"]))
+    if spec.own is None:
+        return contextlib.nullcontext()
+    return own.explained(str(spec.location), "training" if job["task"] == "train" else "it")
+
+
 def prepare(job: dict[str, Any], training: bool) -> Subject:
     """The model of the run as the exporter describes it, in the precision asked for."""
     precision = job["precision"]
@@ -86,24 +97,28 @@ def prepare(job: dict[str, Any], training: bool) -> Subject:
     seed = int(job["options"].get("seed", 0))
     set_up(precision, seed, job["options"].get("threads"))
     spec = load_spec(Path(job["model"]))
-    weights = precision if precision in LOW and not training else "fp32"
-    model = cast(copy.deepcopy(built(spec)), weights)
-    model.requires_grad_(training)
+    model = cast(copy.deepcopy(built(spec)), weights_of(precision, training))
+    if not training or spec.own is None:  # what the user froze stays frozen
+        model.requires_grad_(training)
     model = model.to(device).train(training)
-    subject = Subject(model, spec.inputs(), device, precision, training)
+    subject = Subject(model, spec, spec.inputs(), device, precision, training)
     subject.facts = facts_of(subject, seed)
     return subject
 
 
+def weights_of(precision: str, training: bool) -> str:
+    """The precision of the weights: training in a low one is autocast."""
+    return precision if precision in LOW and not training else "fp32"
+
+
 def facts_of(subject: Subject, seed: int) -> dict[str, Any]:
     """`facts`, and what the inputs are."""
-    shape = next(iter(subject.inputs.values())).shape
     return {
         **facts(subject.model, subject.device, subject.precision, subject.training),
         "seed": seed,
-        "inputs": {k: [str(v.dtype), *v.shape] for k, v in subject.inputs.items()},
-        "batch": shape[0] if shape else None,
-        "sequence": shape[1] if len(shape) > 1 else None,
+        "inputs": {k: [str(v.dtype), *v.shape] for k, v in named(subject.inputs).items()},
+        "batch": subject.spec.batch,
+        "sequence": subject.spec.seq,
     }
 
 
@@ -137,15 +152,11 @@ def facts(
     }
 
 
-def float_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """Floating tensors of what a model returned, by name (``output``, ``output_1`` for a tuple)."""
-    if isinstance(output, torch.Tensor):
-        return {"output": output}
-    if hasattr(output, "items"):
-        named = list(output.items())
-    else:
-        named = [(f"output_{i}" if i else "output", v) for i, v in enumerate(output)]
-    return {k: v for k, v in named if isinstance(v, torch.Tensor) and v.is_floating_point()}
+def float_outputs(output: Any, inputs: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
+    """Floating tensors of what a model returned, by the names of the ONNX file (``output``,
+    ``output_1`` for a tuple); those depend on the names of the `inputs`."""
+    found = outputs(output, inputs)
+    return {k: v for k, v in found.items() if isinstance(v, torch.Tensor) and v.is_floating_point()}
 
 
 CONVINCING = 20

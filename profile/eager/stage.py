@@ -19,10 +19,11 @@ from typing import Any
 from ...core.capture_names import TORCH_TASKS, Task
 from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError, ToolMissing
-from ...core.files import machine_lock
+from ...core.files import machine_lock, read_json
 from ...core.run import Run, Step
 from ...engines import backend as backends
 from ...engines.launch import Serving
+from ...export.own import LOSS
 from .. import nsys, steps
 from ..beside import Beside
 from . import nsys as nsys_
@@ -95,6 +96,9 @@ class Eager:
         and wait for none of them."""
         if not process.installed() or not self.run.file("export", "model.json").is_file():
             return
+        document = read_json(self.run.file("export", "model.json"))
+        if document.get("own") is not None:
+            log(f"{document.get('location')}: this is your code, and it is executed")
         ready = process.ready(self.run)
         parts = [side.step(part) for side in self.sides for part in PARTS]
         if not all(step.valid() for step in (*also, *parts)):
@@ -224,6 +228,18 @@ def _kept(run: Run, precision: str) -> bool:
     return True
 
 
+def _untrained(run: Run) -> tuple[str, str] | None:
+    """Why the run's model is not trained, and what to do; None where it is."""
+    path = run.file("export", "model.json")
+    document = read_json(path) if path.is_file() else {}
+    code = document.get("own")
+    if code is not None and not code.get("loss"):
+        return "its function gives no loss", LOSS
+    if document.get("past") is not None:
+        return "a decode step is inference", "export without --phase decode"
+    return None
+
+
 def reference_step(run: Run) -> Step:
     """The step of eager fp32's outputs."""
     inputs = [run.file("export", "model.json"), backends.inputs_path(run)]
@@ -242,7 +258,12 @@ def sides(
         most = limits["iterations"]
         options["iterations"] = {"min": min(6, most), "max": most}
     found = []
+    untrained = _untrained(run)
     for task in TORCH_TASKS:
+        if task == "train" and task in what and untrained is not None:
+            steps.skip(run, "profile/train", "training", *untrained)
+            log(f"training is not measured: {untrained[0]}; {untrained[1]}")
+            continue
         able: dict[str, None] = {}
         for precision in wanted if task in what else ():
             why = process.why_not(precision, options)

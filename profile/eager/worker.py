@@ -67,7 +67,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     if job["task"] == "modules":
         return module_outputs.run(job)
     measure = measure_training if job["task"] == "train" else measure_inference
-    facts: dict[str, Any] = getattr(measure, job["part"])(job)
+    with setup.explained(job):
+        facts: dict[str, Any] = getattr(measure, job["part"])(job)
     return facts
 
 

@@ -13,9 +13,9 @@ from ...core.cli.options import FilePath, Finite, given, listed, no_use
 from ...core.cli.progress import log
 from ...core.errors import InputError, ToolMissing
 from ...core.run import Run, Step, code_hash, open_run
-from ...export import overrides
+from ...export import overrides, own
 from ...export.models import folder_files, onnx_precision
-from ...workloads.request import WORKLOADS, Request, defaults
+from ...workloads.request import WORKLOADS, Request, check, defaults
 from ...workloads.text import files_of, tokenizer_file
 from .. import nsys, steps
 from ..eager import plugins, process
@@ -88,7 +88,9 @@ def train(
     **asked: Any,
 ) -> None:
     """Train a model on text and measure its steps: WORKLOAD is gpt2 (causal) or bert (masked);
-    llama, gpt-layouts and sequence-parallel are for several ranks, with settings of their own.
+    llama, gpt-layouts and sequence-parallel are for several ranks, with settings of their own;
+    own.py:build, or package.module:function, is your model on its example inputs, with the loss
+    that the function gives: your code is executed (layerline init own.py writes one).
 
     The text is --text, or what comes with PyTorch; without a tokenizer a byte-level one is trained.
     Steps are timed alone first, then captured. Leaves RUN/captures/train.PRECISION.*, which
@@ -113,8 +115,8 @@ def train(
         "stacks": stacks,
         "tensorboard": None if tensorboard is None else str(tensorboard.resolve()),
     }
-    own = defaults(asked["workload"], asked["model"])
-    asked |= {k: v for k, v in own.items() if asked[k] is None}
+    usual = defaults(asked["workload"], asked["model"])
+    asked |= {k: v for k, v in usual.items() if asked[k] is None}
     asked |= {k: str(asked[k].resolve()) for k in ("text", "tokenizer") if asked[k]}
     asked |= {"cache": str((run_path / "text").resolve()), "settings": overrides.split(settings)}
     plan = Plan(steps=steps, profile=names, options=options)
@@ -168,11 +170,12 @@ def _no_use_alone() -> None:
 def _request(precision: str, asked: dict[str, Any]) -> Request:
     onnx_precision(precision)
     request = Request(precision=precision, **asked)
-    if request.workload not in WORKLOADS:
-        raise InputError(
-            f"unknown workload {request.workload}", fix=f"choose from {', '.join(WORKLOADS)}"
-        )
-    return request
+    check(request.workload)
+    code = own.target(request.workload)
+    if code is None:
+        return request
+    log(f"{code}: this is your code, and it is executed")
+    return replace(request, workload=str(code))
 
 
 def perform(run: Run, request: Request, plan: Plan, force: bool = False) -> None:
@@ -197,7 +200,7 @@ def perform(run: Run, request: Request, plan: Plan, force: bool = False) -> None
             )
         steps.drop_training(run, request.precision)
     before = ((step.manifest() or {}).get("options") or {}).get("request")
-    if force:
+    if force or own.target(request.workload) is not None:  # what that imports is not known here
         run.manifest_path(name).unlink(missing_ok=True)
     steps.perform(step, partial(_trained, run, request, plan))
     if before not in (None, given["request"]):
@@ -210,6 +213,8 @@ def _inputs(request: Request) -> list[Path]:
     text, tokenizer = request.path("text"), request.path("tokenizer")
     found = [] if text is None else files_of(text)
     found += [] if tokenizer is None else [tokenizer_file(tokenizer)]
+    code = own.target(request.workload)
+    found += [code.file] if code is not None and code.file is not None else []
     model = Path(request.model or "")
     return found + (folder_files(model) if request.model and model.is_dir() else [])
 

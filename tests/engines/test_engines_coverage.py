@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from layerline.core import files
 from layerline.core.run import open_run
@@ -17,6 +18,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
+NETS = ROOT / "tests" / "support" / "own_nets.py"
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "llama": {"num_key_value_heads": 2},
@@ -55,3 +57,28 @@ def test_every_layer_is_resolved(
             assert [r["name"] for r in listed["layers"] if not r["modules"]] == [], where
             assert [n["name"] for n in listed["nodes"] if n["status"] == "missing"] == [], where
             assert facts["reload_max_abs"] == 0.0, where
+
+
+@pytest.mark.parametrize("net", ["resnet", "yolo", "vit", "unet", "diffusion"])
+def test_every_layer_of_a_model_of_ones_own_is_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, net: str
+) -> None:
+    """Kind: convolutions in ONNX Runtime's blocked layout, with a sum and an activation fused in,
+    and in fp16 with casts around them."""
+    from layerline.export.source import Request
+    from layerline.export.stage import Options, Stage
+
+    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+    precisions = ["fp32", "fp16"] if net == "resnet" else ["fp32"]
+    run = open_run(tmp_path / "run", create=True)
+    options = Options(18, 1e-3, 2_000_000_000, False)
+    Stage(run, Request(model=f"{NETS}:{net}"), options).export(precisions)
+    backend = OnnxRuntimeBackend()
+    for precision in precisions:
+        backend.build(run, precision, backend.options(BuildOptions("all", 1)))
+        listed = json.loads(backend.layers(run, precision).read_text())
+        assert [r["name"] for r in listed["layers"] if not r["modules"]] == [], precision
+        for layer in listed["layers"]:
+            if layer["op"] == "Conv":  # each its own, with the norm that was folded in
+                convolutions = [n for n in layer["nodes"] if "/Conv" in n]
+                assert len(convolutions) == 1, layer

@@ -1,0 +1,86 @@
+"""One decode step: a transformers cache of keys and values as plain tensors, in and out.
+
+What runs is given ``cache`` (`NAMES`) as ``((keys, values), …)``, one pair a layer, each [batch,
+heads, past, size], and gives the longer ones back in the same form. Hooks of the root module make
+the library's cache of it, in the eager model and in the export alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import InputError
+from .quiet import gist, quiet
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NAMES = ("cache", "past_key_values")  # of transformers, the newer first
+Shapes = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def name_in(names: Collection[str]) -> str | None:
+    """What a cache is called among parameters, or outputs; None where there is none."""
+    return next((n for n in NAMES if n in names), None)
+
+
+def name_of(model: Any) -> str | None:
+    """What the forward of a model, or of a class, calls its cache; None where it has none."""
+    return name_in(inspect.signature(model.forward).parameters)
+
+
+def shapes(model: nn.Module, batch: int, past: int) -> Shapes:
+    """The shapes of each layer's keys and values after `past` tokens, of a model on the meta
+    device: only shapes are computed. InputError for a model without such a cache."""
+    import torch
+
+    name = type(model).__name__
+    tokens = torch.zeros(batch, past, dtype=torch.int64, device="meta")
+    try:
+        with quiet(), torch.no_grad():
+            output = model(input_ids=tokens, use_cache=True)
+        cache = output[name_in(output)]
+        return [(tuple(layer.keys.shape), tuple(layer.values.shape)) for layer in cache.layers]
+    except (KeyError, AttributeError, TypeError, ValueError, RuntimeError) as e:
+        raise InputError(
+            f"{name} keeps no cache of keys and values that is known here ({gist(e)})",
+            fix="export its prefill: leave --phase out",
+        ) from e
+
+
+def attach(model: Any, past: int) -> None:
+    """Let a model take and give its cache as plain tensors."""
+    model.register_forward_pre_hook(_Taken(model.config, past), with_kwargs=True)
+    model.register_forward_hook(_given)
+
+
+class _Taken:
+    """Makes a cache of pairs of tensors; copied with the model."""
+
+    def __init__(self, config: Any, past: int) -> None:
+        self.config, self.past = config, past
+
+    def __call__(self, _model: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        from transformers import DynamicCache
+
+        name = name_in(kwargs)
+        assert name is not None, "the inputs of a decode step have a cache"
+        pairs = kwargs[name]
+        cache = DynamicCache(config=self.config)
+        if not cache.layers:
+            cache.layers = [cache.layer_class_to_replicate() for _ in pairs]
+        for layer, (keys, values) in zip(cache.layers, pairs, strict=True):
+            # As `update` would, without joining them to an empty tensor.
+            layer.keys, layer.values = keys, values
+            layer.dtype, layer.device, layer.is_initialized = keys.dtype, keys.device, True
+            if hasattr(layer, "cumulative_length"):
+                layer.cumulative_length = self.past
+        return args, {**kwargs, name: cache, "use_cache": True}
+
+
+def _given(_model: Any, _args: Any, output: Any) -> Any:
+    name = name_in(output)
+    output[name] = tuple((layer.keys, layer.values) for layer in output[name].layers)
+    return output
