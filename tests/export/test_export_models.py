@@ -169,7 +169,10 @@ def test_weights_that_do_not_fit_the_overrides_are_refused(tmp_path: Path) -> No
         ({"model_type": "bert", "architectures": ["BertModel"]}, "BertModel", "encoder"),
         ({"model_type": "bert", "is_decoder": True}, "BertLMHeadModel", "causal-lm"),
         ({"model_type": "llama"}, "LlamaForCausalLM", "causal-lm"),
-        ({"model_type": "t5"}, "T5EncoderModel", "encoder"),
+        ({"model_type": "t5"}, "T5ForConditionalGeneration", "encoder-decoder"),
+        ({"model_type": "t5", "architectures": ["T5EncoderModel"]}, "T5EncoderModel", "encoder"),
+        ({"model_type": "whisper"}, "WhisperForConditionalGeneration", "encoder-decoder"),
+        ({"model_type": "wav2vec2"}, "Wav2Vec2ForCTC", "speech"),
     ],
 )
 def test_the_class_is_chosen_by_the_configuration(
@@ -186,10 +189,12 @@ def test_the_class_is_chosen_by_the_configuration(
         ("{", "is not JSON"),
         ("[]", "is not a model configuration"),
         ('{"a": 1}', "model_type None"),
-        ('{"model_type": "vit"}', "no vocab_size"),
+        ('{"model_type": "resnet"}', "has no sequence"),
     ],
 )
-def test_a_folder_that_holds_no_text_model_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_folder_that_holds_no_model_of_this_sequence_is_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(InputError, match=said):
         resolve(Request(model=str(tmp_path), seq=8))

@@ -1,0 +1,207 @@
+"""Families of transformers models: which inputs they are given, what they refuse in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from layerline.core.errors import InputError  # noqa: E402
+from layerline.core.files import write_json  # noqa: E402
+from layerline.export import nested, onnx_export  # noqa: E402
+from layerline.export.models import ModelSpec, load_spec, tensors  # noqa: E402
+from layerline.export.source import Request, resolve  # noqa: E402
+
+WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 64}  # fmt: skip
+TEXT = {**WIDTH, "vocab_size": 99, "max_position_embeddings": 64}
+TWO = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+       "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+       "vocab_size": 99}  # fmt: skip
+SOUND = {**WIDTH, "vocab_size": 20, "conv_dim": [16, 16], "conv_stride": [5, 2],
+         "conv_kernel": [10, 3], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4,
+         "num_conv_pos_embedding_groups": 2}  # fmt: skip
+T5 = {"model_type": "t5", "d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 32,
+      "vocab_size": 99}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "t5": {**T5, "architectures": ["T5ForConditionalGeneration"]},
+    "bart": {**TWO, "model_type": "bart", "max_position_embeddings": 64},
+    "whisper": {**TWO, "model_type": "whisper", "max_source_positions": 20, "num_mel_bins": 8,
+                "max_target_positions": 64, "pad_token_id": 1, "bos_token_id": 1,
+                "eos_token_id": 1, "decoder_start_token_id": 1},
+    "vit": {**WIDTH, "model_type": "vit", "image_size": 32, "patch_size": 16},
+    "clip_vision": {**WIDTH, "model_type": "clip_vision_model", "image_size": 32,
+                    "patch_size": 16, "architectures": ["CLIPVisionModel"]},
+    "clip": {"model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": 16,
+             "text_config": {**TEXT, "eos_token_id": 98},
+             "vision_config": {**WIDTH, "image_size": 32, "patch_size": 16}},
+    "wav2vec2": {**SOUND, "model_type": "wav2vec2"},
+    "mixtral": {**TEXT, "model_type": "mixtral", "num_key_value_heads": 2,
+                "num_local_experts": 4},
+    "gpt_oss": {**TEXT, "model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 8,
+                "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
+    "mamba2": {"model_type": "mamba2", "hidden_size": 32, "num_hidden_layers": 2,
+               "vocab_size": 99, "state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1,
+               "chunk_size": 8, "expand": 2, "time_step_limit": [0.0, float("inf")]},
+    "llama": {**TEXT, "model_type": "llama", "num_key_value_heads": 2},
+    "bert": {**TEXT, "model_type": "bert"},
+}  # fmt: skip
+
+
+def spec_of(folder: Path, family: str, **more: Any) -> ModelSpec:
+    (folder / "config.json").write_text(json.dumps(CONFIGS[family]))
+    return resolve(Request(**{"model": str(folder), "seq": 16, **more}))
+
+
+def shapes(inputs: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {k: v.shape for k, v in nested.named(inputs).items()}
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "expected"),
+    [
+        ("t5", {}, {"input_ids": (1, 16), "decoder_input_ids": (1, 16)}),
+        ("t5", {"part": "encoder"}, {"input_ids": (1, 16)}),
+        ("t5", {"part": "decoder"},
+         {"decoder_input_ids": (1, 16), "encoder_outputs.0": (1, 16, 32)}),
+        ("whisper", {}, {"input_features": (1, 8, 40), "decoder_input_ids": (1, 16)}),
+        ("whisper", {"part": "decoder"},
+         {"decoder_input_ids": (1, 16), "encoder_outputs.0": (1, 20, 32)}),
+        ("vit", {"seq": 128, "batch": 2}, {"pixel_values": (2, 3, 32, 32)}),
+        ("clip", {}, {"input_ids": (1, 16), "pixel_values": (1, 3, 32, 32)}),
+        # Dumoulin, Visin: a convolution gives (n - kernel) / stride + 1: 165 -> 32 -> 15
+        ("wav2vec2", {"seq": 15}, {"input_values": (1, (2 * 14 + 3 - 1) * 5 + 10)}),
+        ("bert", {"padded": True, "batch": 3},
+         {"input_ids": (3, 16), "attention_mask": (3, 16)}),
+    ],
+)  # fmt: skip
+def test_each_family_is_given_its_own_inputs_and_runs_on_them(
+    tmp_path: Path, family: str, more: dict[str, Any], expected: dict[str, tuple[int, ...]]
+) -> None:
+    spec = spec_of(tmp_path, family, **more)
+    inputs = spec.inputs()
+    assert shapes(inputs) == expected
+    outputs = onnx_export.eager_outputs(spec.build(), inputs)
+    assert all(np.isfinite(v).all() for v in outputs.values())
+    again = spec.inputs()
+    for name, value in nested.named(inputs).items():
+        np.testing.assert_array_equal(value, nested.named(again)[name])
+
+
+def test_sound_becomes_as_many_frames_as_were_asked_for(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "wav2vec2", seq=15)
+    logits = onnx_export.eager_outputs(spec.build(), spec.inputs())["logits"]
+    assert logits.shape == (1, 15, 20)
+
+
+def test_a_padded_batch_has_a_whole_sequence_and_shorter_ones(tmp_path: Path) -> None:
+    mask = spec_of(tmp_path, "bert", padded=True, batch=8).inputs()["attention_mask"]
+    assert mask.dtype == np.int64 and mask[0].all()
+    lengths = mask.sum(1)
+    assert (lengths >= 8).all() and (lengths < 16).any()
+    assert (np.sort(mask, axis=1)[:, ::-1] == mask).all()  # padded behind
+
+
+def test_both_halves_of_an_encoder_decoder_are_in_the_graph(tmp_path: Path) -> None:
+    """Kind: a part of a model that is left out is never the model without a word."""
+    spec = spec_of(tmp_path, "t5")
+    made = exported(spec)
+    modules = {n["module"].split(".")[0] for n in made.nodes["nodes"]}
+    assert {"encoder", "decoder", "lm_head"} <= modules
+
+
+def exported(spec: ModelSpec, precision: str = "fp32") -> onnx_export.Exported:
+    eager = onnx_export.eager_outputs(spec.build(), spec.inputs())
+    return onnx_export.export(
+        spec.build(precision), spec.inputs(), list(eager), name=spec.model, opset=18,
+        precision=precision,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["mixtral", "gpt_oss"])
+def test_experts_are_computed_as_can_be_exported(
+    tmp_path: Path, family: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = spec_of(tmp_path, family)
+    assert spec.experts_implementation == "batched_mm"
+    assert "experts are computed with batched_mm" in capsys.readouterr().err
+    assert any("experts" in (n["module"] or "") for n in exported(spec).nodes["nodes"])
+
+
+def test_an_experts_implementation_is_named_or_refused(tmp_path: Path) -> None:
+    asked = {"experts_implementation": "batched_mm"}
+    assert spec_of(tmp_path, "mixtral", settings=asked).experts_implementation == "batched_mm"
+    with pytest.raises(InputError, match="choose from batched_mm"):
+        spec_of(tmp_path, "mixtral", settings={"experts_implementation": "grouped_mm"})
+    with pytest.raises(InputError, match="no choice of experts"):
+        spec_of(tmp_path, "llama", settings=asked)
+
+
+def test_infinity_in_a_configuration_is_kept(tmp_path: Path) -> None:
+    """Kind: special floats in a config.json, which JSON has not."""
+    spec = spec_of(tmp_path, "mamba2")
+    write_json(tmp_path / "model.json", spec.as_dict())
+    read = load_spec(tmp_path / "model.json")
+    model = read.build()
+    assert model.config.time_step_limit[1] == float("inf")  # type: ignore[union-attr,index]
+    outputs = onnx_export.eager_outputs(model, read.inputs())
+    assert np.isfinite(outputs["logits"]).all()
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_a_decode_step_gives_the_logits_of_the_whole_sequence(tmp_path: Path, family: str) -> None:
+    """The last token's logits of a prefill are those of one step on the cache of what is before."""
+    whole = spec_of(tmp_path, family, seq=13)
+    step = spec_of(tmp_path, family, seq=1, past=12)
+    tokens = torch.from_numpy(whole.inputs()["input_ids"])
+    with torch.inference_mode():
+        expected = whole.build()(input_ids=tokens).logits[:, -1]
+        before = whole.build()(input_ids=tokens[:, :-1], use_cache=True)
+        name = next(n for n in ("cache", "past_key_values") if n in before)
+        pairs = tuple((layer.keys, layer.values) for layer in before[name].layers)
+        given = tensors(step.inputs())
+        assert [tuple(t.shape for t in p) for p in given.pop(name)] == [
+            tuple(t.shape for t in p) for p in pairs
+        ]
+        got = step.build()(**{**given, "input_ids": tokens[:, -1:], name: pairs})
+    torch.testing.assert_close(got.logits[:, -1], expected, rtol=1e-4, atol=1e-5)
+    assert all(isinstance(t, torch.Tensor) for pair in got[name] for t in pair)
+
+
+@pytest.mark.slow
+def test_a_decode_step_is_exported_with_its_cache_as_inputs_and_outputs(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "llama", seq=1, past=12)
+    made = exported(spec, "fp16")
+    inputs, outputs = made.nodes["inputs"], made.nodes["outputs"]
+    assert len(inputs) == 5 and len(outputs) == 5 and not set(inputs) & set(outputs)
+    sizes = made.nodes["tensors"]
+    assert sizes[inputs[1]]["shape"] == [1, 2, 12, 8]
+    assert sizes[outputs[1]]["shape"] == [1, 2, 13, 8]
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "said"),
+    [
+        ("vit", {"seq": 64}, "has no sequence"),
+        ("vit", {"seq": 128, "padded": True}, "reads no tokens"),
+        ("vit", {"seq": 128, "past": 4}, "no decoder with a cache"),
+        ("llama", {"part": "encoder"}, "not an encoder and a decoder"),
+        ("llama", {"seq": 1, "past": 64}, "--past 63 or less"),
+        ("llama", {"seq": 1, "past": 4, "padded": True}, "of no use"),
+        ("mamba2", {"seq": 1, "past": 4}, "leave --phase out"),
+    ],
+)
+def test_what_a_family_cannot_do_is_one_line_with_what_to_do(
+    tmp_path: Path, family: str, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        spec_of(tmp_path, family, **more)
+    assert said in caught.value.line() and "\n" not in caught.value.line()
+    assert caught.value.fix
