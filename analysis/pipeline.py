@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..core import tables
 from ..core.accuracy.limits import DEFAULTS, Asked
-from ..core.errors import InputError, ToolMissing
+from ..core.errors import ToolMissing
 from ..core.module_paths import ordered_tree
 from ..core.run import Run
 from .captures import captured, columns, files, inventory, settings, sweep
@@ -52,9 +52,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
     if not sides and swept is None:
         problems.raise_first()
-        raise InputError(
-            "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
-        )
+        raise provenance.nothing(run)
     model = inventory.model(run, exported, problems)
     known = settings.collect(read, run.manifests())
     document = record.assemble(run, exported, known, problems)

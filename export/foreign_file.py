@@ -9,8 +9,9 @@ what torch's exporters leave:
   called again has a number there (``/fc_1/Gemm``), which cannot be told from a name;
 - this project's exporter: names ``layers.0.fc/MatMul_1``.
 
-Nodes without either (an optimiser's, a quantiser's) take the module of their neighbours in the
-dataflow, as at export; what has no such neighbour has none. A node without a name is called
+Of nodes without either (an optimiser's, a quantiser's) a weight or the output may tell it; the
+others lie between their neighbours in the dataflow (`foreign_names`), and what has none of these
+has no module. A node without a name is called
 ``node_of_OUTPUT``, as TensorRT's parser calls it (``getNodeName`` in onnx-tensorrt). Several nodes
 of one name get `` #1``, `` #2``: which of them a layer is, the name does not say.
 """
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,8 @@ import click
 from ..core.cli.options import FilePath
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
-from ..core.files import apart, write_json
-from . import naming
+from ..core.files import apart, open_regular, write_json
+from . import foreign_names, naming
 from .quiet import gist, quiet
 
 
@@ -103,21 +103,46 @@ def read(path: Path) -> ForeignNodes:
     InputError where it is missing or no ONNX model.
     """
     model = _load(path)
+    try:
+        found = _of(model, path.name)
+    except _BROKEN as e:
+        raise InputError(f"is no usable ONNX model ({gist(e)})", file=path, fix=_FIX) from None
+    if not _is_text(found.document):
+        raise InputError("holds names that are not UTF-8", file=path, fix=_FIX)
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a document holds no bytes: what is no UTF-8 in a file comes as these."""
+    if isinstance(value, dict):
+        return all(map(_is_text, (*value, *value.values())))
+    return (
+        all(map(_is_text, value)) if isinstance(value, list | tuple) else type(value) is not bytes
+    )
+
+
+def _of(model: Any, name: str) -> ForeignNodes:
     nodes = list(naming.all_nodes(model.graph))
     known: dict[Any, str] = {}
     classes: dict[Any, str | None] = {}
     for node in nodes:
-        module, classes[node] = _module(node)
+        scopes, names = (_listed(node, key) for key in (naming.SCOPES, naming.HIERARCHY))
+        classes[node] = None
+        module = foreign_names.module(node)
+        if len(scopes) > 1:
+            module = naming.spelled(scopes[-2], own=False)
+            if len(names) == len(scopes):
+                classes[node] = names[-2].rpartition(".")[2]
         if module is not None:
             known[node] = module
-    modules = naming.spread(nodes, known, *naming.neighbours(nodes))
+    modules = foreign_names.between(nodes, known)
     names, repeated = _names(nodes)
     named = [
         naming.node_of(node, name, modules.get(node), classes[node])
         for node, name in zip(nodes, names, strict=True)
     ]
     return ForeignNodes(
-        naming.nodes_json(path.name, model, named, {}),
+        naming.nodes_json(name, model, named, {}),
         known=len(known),
         inferred=len(modules) - len(known),
         unknown=len(nodes) - len(modules),
@@ -127,35 +152,35 @@ def read(path: Path) -> ForeignNodes:
     )
 
 
+_FIX = "name the .onnx file that the engine was built from"
+MOST_MODEL = (1 << 31) - 1  # bytes, of protobuf
+# What parsing raises of a file that anybody may have written.
+_BROKEN = (ValueError, TypeError, RuntimeError, LookupError, AttributeError, ArithmeticError,
+           AssertionError, MemoryError)  # fmt: skip
+
+
 def _load(path: Path) -> Any:
     import onnx_ir as ir
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import load_model_from_string
 
-    fix = "name the .onnx file that the engine was built from"
-    if not path.is_file():
-        what = "is no file" if path.exists() else "no such file"
-        raise InputError(what, file=path, fix=fix)
     try:
-        with quiet():
-            model = ir.load(path)
+        with open_regular(path) as file:
+            data = file.read(MOST_MODEL + 1)
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
-    except (DecodeError, ValueError, TypeError, RuntimeError) as e:
-        raise InputError(f"is no ONNX model ({gist(e)})", file=path, fix=fix) from None
+    if len(data) > MOST_MODEL:
+        what = "is larger than any ONNX file (2 GiB: its format holds no more)"
+        raise InputError(what, file=path, fix=_FIX)
+    try:
+        with quiet():
+            # Whatever the name ends in: by that onnx would choose among text formats.
+            model = ir.serde.deserialize_model(load_model_from_string(data))
+    except (*_BROKEN, DecodeError) as e:
+        raise InputError(f"is no ONNX model ({gist(e)})", file=path, fix=_FIX) from None
     if not len(model.graph):
-        raise InputError("is no ONNX model, or has no node", file=path, fix=fix)
+        raise InputError("is no ONNX model, or has no node", file=path, fix=_FIX)
     return model
-
-
-def _module(node: Any) -> tuple[str | None, str | None]:
-    """The module that a node names itself, and its class; None where it names none."""
-    scopes = _listed(node, naming.SCOPES)
-    if len(scopes) < 2:
-        return by_name(node.name or "", node.op_type), None
-    classes = _listed(node, naming.HIERARCHY)
-    known = len(classes) == len(scopes)
-    module_class = classes[-2].rpartition(".")[2] if known else None
-    return naming.spelled(scopes[-2], own=False), module_class
 
 
 def _listed(node: Any, key: str) -> list[str]:
@@ -165,24 +190,6 @@ def _listed(node: Any, key: str) -> list[str]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
     return [str(v) for v in value] if isinstance(value, list) else []
-
-
-def by_name(name: str, op: str) -> str | None:
-    """The module in a name that ends in its operator; None where it is no such name.
-
-    >>> by_name("/net/net.0/Gemm_1", "Gemm"), by_name("h.0/Add", "Add"), by_name("Add_3", "Add")
-    ('net.0', 'h.0', None)
-    """
-    *path, last = name.split("/")
-    if not path or not re.fullmatch(rf"{re.escape(op)}(?:_\d+)?", last):
-        return None
-    modules: list[str] = []
-    for part in filter(None, path):
-        if modules and part.startswith(f"{modules[-1]}."):
-            modules[-1] = part
-        else:
-            modules.append(part)
-    return ".".join(modules)
 
 
 def _names(nodes: list[Any]) -> tuple[list[str], int]:

@@ -23,7 +23,7 @@ from ...core.own_ranges import MODULE, PHASE
 from ...core.tables import PHASES
 from ...core.torch_ranges import EVALUATE, SUMS
 from ..readers.torch.events import OP, RANGE, UNKNOWN, Events, Ints
-from ..readers.torch.nesting import Flags, Nesting, innermost, windows
+from ..readers.torch.nesting import Flags, Nesting, windows
 
 # The operator that `torch.compile` puts around each call of a graph, with the graph's number.
 COMPILED = "Torch-Compiled Region: "
@@ -173,15 +173,15 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     depth[nesting.order] = np.arange(len(nesting.order))
     nodes = backward_nodes(events)
     charged = named(events, MODULE, RANGE) | named(events, COMPILED, OP)
-    module_at = innermost(charged, nesting.parent)
-    node_at = innermost(nodes, nesting.parent)
+    module_at = nesting.innermost(charged)
+    node_at = nesting.innermost(nodes)
     in_module = depth[module_at] > depth[node_at]
     in_node = depth[node_at] > depth[module_at]
     # Forward operators alone have a sequence number and no forward thread: one inside a backward
     # node, but in no module's range, is recomputed by a function that is no module.
     repeats = in_node & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
-    again = in_node & (depth[innermost(repeats, nesting.parent)] > depth[node_at])
-    again |= in_node & (depth[innermost(recomputing(events), nesting.parent)] > depth[node_at])
+    again = in_node & (depth[nesting.innermost(repeats)] > depth[node_at])
+    again |= in_node & (depth[nesting.innermost(recomputing(events))] > depth[node_at])
     in_node &= ~again
     neither = ~(in_module | in_node | again)
     marked, iteration = windows(events, nesting)
@@ -202,7 +202,7 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
     accumulation = _matching(events, lambda n: n.removeprefix(EVALUATE) == ACCUMULATE, OP)
     for code, at in ((ACCUMULATION, accumulation), (SUM, _sums(events, nesting))):
-        inner = innermost(at, nesting.parent)
+        inner = nesting.innermost(at)
         own = in_node & (inner >= 0) & (depth[inner] >= depth[node_at])
         module[own], forward[own] = UNKNOWN, UNKNOWN
         row[own], rule[own] = code, RANGE_RULE
@@ -231,9 +231,9 @@ def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
     phase = marked.copy()
     if not named(events, PHASE, RANGE).any():
         stepping = named(events, "Optimizer.", RANGE, OP)
-        phase[innermost(stepping, nesting.parent) >= 0] = PHASES.index("optimizer")
+        phase[nesting.innermost(stepping) >= 0] = PHASES.index("optimizer")
         numbered = (events.kind == OP) & (events.sequence >= 0) & (events.forward_thread <= 0)
-        ahead = (phase == UNKNOWN) & (innermost(numbered, nesting.parent) >= 0)
+        ahead = (phase == UNKNOWN) & (nesting.innermost(numbered) >= 0)
         phase[ahead] = PHASES.index("forward")
     phase[phase == UNKNOWN] = PHASES.index("other")
     return phase

@@ -20,7 +20,7 @@ from ..readers.torch.communication import (
     operation_of,
 )
 from ..readers.torch.events import DEVICE, KERNEL, UNKNOWN, Events, Ints
-from ..readers.torch.nesting import Nesting, innermost
+from ..readers.torch.nesting import Nesting
 from . import gloo
 from .communication import Found, arguments_of
 
@@ -98,7 +98,7 @@ def records_of(events: Events, nesting: Nesting, launch: Ints) -> Ints:
     result = np.full(len(events), UNKNOWN, dtype=np.int64)
     linked = np.flatnonzero(launch != UNKNOWN)
     for flags in (is_range, is_record):
-        around = innermost(flags[events.name] & host, nesting.parent)
+        around = nesting.innermost(flags[events.name] & host)
         here = around[launch[linked]]
         result[linked] = np.where(here != UNKNOWN, here, result[linked])
     return result

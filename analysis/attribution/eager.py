@@ -20,7 +20,7 @@ from ...core.own_ranges import ITERATION, MODULE, PHASE
 from ...core.tables import OUTSIDE_OPERATORS
 from ..readers.base import Artefact
 from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
-from ..readers.torch.nesting import Nesting, innermost, iteration_number, nest
+from ..readers.torch.nesting import Nesting, iteration_number, nest
 from ..readers.torch.trace import coded, columns, constant, facts, launches, masked
 from .autograd import (
     RANGE_RULE,
@@ -120,12 +120,11 @@ def _apart(
     """The operations, those of backward without what a checkpointed forward takes inside of them
     beside its own operators (Python, dispatch): that is a row of recomputation for each."""
     again = np.flatnonzero(recomputing(events) & (events.duration != UNKNOWN))
-    around = nesting.parent[again]
-    around = np.where(around >= 0, nesting.operator[around], UNKNOWN)
+    around = nesting.innermost(events.kind == OP, around=True)[again]
     again, around = again[around >= 0], around[around >= 0]
     if not len(again):
         return ops
-    of_range = innermost(recomputing(events), nesting.parent)
+    of_range = nesting.innermost(recomputing(events))
     own = np.flatnonzero((events.kind == OP) & (of_range >= 0))
     inside = np.zeros(len(events), dtype=np.int64)
     np.add.at(inside, of_range[own], nesting.self_ns[own])

@@ -65,6 +65,8 @@ class LayerInfo:
 def load(path: Path) -> LayerInfo:
     """Read layer information of one engine; InputError where it is of something else."""
     artefact = registry.read(path)
+    if artefact.facts.get("lists_layers"):
+        artefact = layers_.information(path)
     fix = "give --layer-info what trtexec --exportLayerInfo wrote"
     if artefact.kind == profile.KIND:
         what = "is a file of times, not layer information"

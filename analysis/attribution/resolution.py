@@ -36,12 +36,13 @@ def nameless(artefact: Artefact) -> InputError:
 
 
 def columns_of(resolution: Resolution | None) -> Row:
-    """Columns of a resolution. Nodes and modules of an unresolved layer are not known: None."""
+    """Columns of a resolution. Nodes and modules of an unresolved layer are not known, nor are
+    modules where no node tells one: None."""
     if resolution is None or resolution.rule == "unresolved":
         return {"nodes": None, "modules": None, "rule": resolution and resolution.rule}
     return {
         "nodes": list(resolution.nodes),
-        "modules": list(resolution.modules),
+        "modules": list(resolution.modules) or None,
         "rule": resolution.rule,
     }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite
+from ...core.cli.options import FilePath, Finite, no_use
 from ...core.cli.progress import log
 from ...core.errors import CheckFailed, InputError, one_line
 
@@ -55,10 +55,21 @@ def compare(
 
     A and B are run directories, their report/summary.json, or layers or modules tables
     (.parquet). A difference is claimed only where the interval of the ratio excludes it.
+
+    Two profiles, captures or layer lists of engines of one model (two builds, two precisions) are
+    compared layer by layer: layers that do the same work are put together, however each engine
+    fuses them.
     """
     from ..comparison import runs
     from ..comparison.runs import load
 
+    if runs.names_layers(a) and runs.names_layers(b):
+        no_use(
+            ["again", "fail_above", "modules", "anyway"],
+            "with captures; layerline layers CAPTURE -o TABLE.parquet makes tables to gate on",
+        )
+        _layers(a, b, as_json)
+        return
     side_a, side_b = load(a), load(b)
     repeats = [load(path) for path in again]
     for other in (side_b, *repeats):
@@ -111,6 +122,25 @@ def compare(
             f"{worst.a.group} {worst.a.name}: at least {worst.low:+.1%}",
             file=b,
         )
+
+
+def _layers(a: Path, b: Path, as_json: bool) -> None:
+    from ..comparison.layer_lists import together
+    from ..report import layer_differences as text
+    from .layers import read_layers
+
+    tables = []
+    for path in (a, b):
+        table, notes, _ = read_layers(path, None, None)
+        tables.append(table.to_pylist())
+        for note in notes:
+            log(f"{path}: {note}")
+    found = together(*tables)
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "layers": text.records(found)}, indent=1))
+        return
+    for line in text.lines(found, str(a), str(b)):
+        click.echo(one_line(line))
 
 
 def _check_facts(a: Loaded, b: Loaded, anyway: bool) -> None:

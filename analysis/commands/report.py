@@ -17,7 +17,7 @@ from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import listing, read_json, write_json, write_text
 from ...core.run import Run, Step, open_run
-from ..rundir import problems, provenance
+from ..rundir import age, problems, provenance
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
@@ -25,8 +25,6 @@ TABLES = ("ops", "layers", "latency", "modules")
 SOME_TABLES = ("counters", "accuracy")
 REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
 _WHERE = "layerline accuracy says in which module"
-# What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
-_READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
 
 
 @click.command()
@@ -69,13 +67,7 @@ def report(
 
 
 def _step(run: Run, limits: Asked) -> Step:
-    inputs = sorted(
-        path
-        for pattern in _READ
-        for path in run.path.glob(pattern)
-        if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
-    )
-    return Step(run, "analysis/report", limits.as_json(), inputs, _outputs(run))
+    return Step(run, age.STEP, limits.as_json(), age.inputs(run), _outputs(run))
 
 
 def _outputs(run: Run) -> list[Path]:

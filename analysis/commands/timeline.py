@@ -14,7 +14,7 @@ from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.run import Run, open_run
 from ...engines.command import precisions
-from ..rundir import provenance
+from ..rundir import age, provenance
 from ..rundir.files import spare
 from ..rundir.problems import Problems, failed
 from .report import TIMELINE as FILE
@@ -76,6 +76,8 @@ def timeline(
     run = open_run(run_path)
     path = output or run.file("report", FILE)
     spare(run, path)
+    if output is None:
+        age.check(run)  # it would lie beside a report of other captures
     with progress("timeline"):
         problems = Problems()
         captured = inventory.read(run, model(run, problems), problems)
@@ -85,7 +87,9 @@ def timeline(
         lacking = [p for p in wanted if all(c.sides[-1].side.precision != p for c in captured)]
         if lacking or not captured:
             _say(missing)
-            what = f"no capture in {', '.join(lacking)}" if lacking else "nothing was captured"
+            if not lacking:
+                raise provenance.nothing(run)
+            what = f"no capture in {', '.join(lacking)}"
             raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
         if wanted:
             captured = [c for c in captured if c.sides[-1].side.precision in wanted]
@@ -94,7 +98,9 @@ def timeline(
         of_counters = Problems()
         counted = counters(run, of_counters)
         missing += [one for one in of_counters.listed(run) if one not in missing]
-        if doubtful := provenance.unlike(run, missing)[1]:
+        unlike, doubtful = provenance.unlike(run, missing)
+        missing += [one for one in unlike if "file" in one]
+        if doubtful:
             log(provenance.line(doubtful))
         _say([one for one in missing if "file" not in one])
         unused = [one for one in missing if "file" in one and _is_wanted(one["file"], wanted)]

@@ -19,8 +19,10 @@ from ...core import forms
 from ...core.errors import InputError
 from ...core.files import read_json
 from ...core.forms import Amount
+from ...core.run import Run
 from ...core.stats import median
 from ..model.comparison import SCHEMA_VERSION
+from ..rundir import age
 
 SLOWER, FASTER = "slower", "faster"
 SAME, UNSURE = "not distinguishable", "no interval"
@@ -260,6 +262,7 @@ def disagreements(
 
 # Kinds of captures that `layerline layers` makes a table of.
 _NAME_LAYERS = ("nsys-sqlite", "nsys-parquet", "trt-profile", "onnxruntime-profile")
+_LISTS_LAYERS = (*_NAME_LAYERS, "trt-layers")
 
 
 @dataclass(frozen=True)
@@ -305,6 +308,8 @@ def _summary(path: Path) -> Loaded:
             fix="make the report again",
         )
     forms.check(document, Summary, path, "make the report again")
+    if path.parent.name == "report":
+        age.check(Run(path.parent.parent))
     return Loaded(
         path, "summary", from_summary(document), document.get("facts"), wrong_sides(document)
     )
@@ -326,6 +331,18 @@ def _capture(path: Path) -> InputError | None:
         file=path,
         fix=f"{table}, to be compared" if layers else "name a run directory or a table of layers",
     )
+
+
+def names_layers(path: Path) -> bool:
+    """Whether a path is a capture, a profile or a list of an engine's layers."""
+    from ..readers import registry
+
+    if path.suffix == ".parquet" and not path.is_dir():
+        return False
+    try:
+        return registry.identify(path).KIND in _LISTS_LAYERS
+    except InputError:
+        return False
 
 
 def _table(path: Path) -> Loaded:

@@ -148,6 +148,8 @@ def _cause(events: Events, nesting: Nesting, placed: Placed, i: int, on_device: 
         elif kind == PYTHON and function is None:
             function = written(name)
         at = int(nesting.parent[at])
+        while at >= 0 and events.end[at] <= events.start[i]:  # a frame outlived it
+            at = int(nesting.parent[at])
     module = int(placed.module[i])
     phase = int(placed.phase[i])
     call = events.names[events.name[i]] if on_device else None

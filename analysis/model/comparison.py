@@ -309,6 +309,10 @@ class Difference:
     sides: Sequence[str]
 
 
+# What is missing of a run that was copied in part.
+IN_PART = "what files that are gone held"
+
+
 @dataclass(frozen=True)
 class Skipped:
     """What is missing and was not asked for; with `file`, what is missing for want of that file,

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ...core.errors import InputError
-from .bounded import compression_of, decode, open_bytes, open_regular
+from ...core.files import open_regular
+from .bounded import compression_of, decode, json_start, open_bytes
 
 HEAD_BYTES = 64 * 1024
 MAX_ENTRIES = 10_000  # names of a directory that are looked at
@@ -69,6 +70,11 @@ class Head:
     def stripped(self) -> str:
         """`text` without leading white space."""
         return self.text.lstrip()
+
+    @cached_property
+    def json(self) -> str:
+        """`text` from where a JSON document begins; see `bounded.json_start`."""
+        return self.text[json_start(self.text) :]
 
 
 class Reader(Protocol):

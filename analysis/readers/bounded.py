@@ -14,7 +14,6 @@ import json
 import lzma
 import os
 import re
-import stat
 import zlib
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,12 +21,14 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from ...core.errors import InputError
+from ...core.files import open_regular
 
 MIB = 1 << 20
 MAX_BYTES = 4096 * MIB  # of any file, decompressed
 MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
 RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
 MAX_JSON_BYTES = 512 * MIB
+MAX_BEFORE_JSON = 64 * 1024  # characters
 MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes
 
 _MAGIC = (
@@ -36,35 +37,6 @@ _MAGIC = (
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
 )
-
-
-def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file; a pipe, socket, device or directory is refused without waiting."""
-    try:
-        # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) else str(e)
-        if isinstance(e, OSError) and _is_socket(path):
-            why = "it is a socket"
-        raise InputError(f"cannot be read ({why})", file=path) from None
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise InputError("is a directory", file=path, fix="name a file")
-    what = "a pipe" if stat.S_ISFIFO(mode) else "a device"
-    raise InputError(f"is {what}, not a file", file=path, fix="save it to a file first")
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 class _Bounded(io.RawIOBase):
@@ -211,12 +183,37 @@ def decode(data: bytes) -> str:
     return data.decode(encoding, errors=_LATIN1)
 
 
+_LINE_END = re.compile(r"\r\n?|\n")
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a text. `str.splitlines` also cuts at U+001E and its like, with which tools join
+    names."""
+    return _LINE_END.split(text)
+
+
 def valid_text(text: str) -> str:
     """`text` with lone surrogates replaced, so that any table and file can hold it."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 # --- JSON ---------------------------------------------------------------------------------------
+
+# A line of a log: [I] …, [05/08/2024-14:05:14] [I] …, [TRT] …
+LOG_LINE = re.compile(r"\[(?:\d\d/\d\d/\d{4}-|\d{4}-\d\d-\d\d|[A-Za-z][\w ]*\] )|&&&& ")
+_JSON_LINE = re.compile(r'^[ \t]*(?=\{\s*["}]|\[\s*[\[{"\]]|"\s*[\[{])', re.MULTILINE)
+
+
+def json_start(text: str) -> int:
+    """Where the first JSON document begins: lines may stand before it (a prompt, a command, a log).
+    Where none begins, the first character that is not white space."""
+    at = _skip(text, 0)
+    if text[at : at + 1] in ("{", "[", '"') and not LOG_LINE.match(text, at):
+        return at
+    if "\x00" in text[:MAX_BEFORE_JSON]:
+        return at
+    begins = _JSON_LINE.search(text, at, MAX_BEFORE_JSON)
+    return begins.end() if begins else at
 
 
 def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any:
@@ -249,7 +246,7 @@ def parse_json_documents(
     text = _without_lone_surrogates(decode(data))
     decoder = json.JSONDecoder(object_pairs_hook=_unique if unique_keys else None)
     documents = []
-    at = _skip(text, 0)
+    at = json_start(text)
     try:
         while at < len(text):
             document, at = decoder.raw_decode(text, at)

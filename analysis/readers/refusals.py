@@ -76,14 +76,11 @@ def _binary(head: Head) -> tuple[str, str] | None:
     return "is binary data of no known kind", ""
 
 
-_TRTEXEC = re.compile(r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT|=== Performance summary ===")
 _NCU_TEXT = re.compile(r"Context \d+, Stream \d+, Device \d+, CC \d")
 
 
 def _text(head: Head) -> tuple[str, str] | None:
     text = head.stripped
-    if _TRTEXEC.search(text):
-        return "is a trtexec log", "use --exportProfile, --exportTimes and --exportLayerInfo"
     if _NCU_TEXT.search(text):
         return "is ncu's text page", "print it with --csv --page raw"
     if re.search(r'^"(?:Address|#)","Source"', text, re.MULTILINE):

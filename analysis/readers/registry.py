@@ -28,6 +28,7 @@ READERS = (
     "nsys.stats",
     "ncu.page",
 )
+_JSON = ("memory-snapshot", "trt-layers", "trt-profile", "onnxruntime-profile", "torch-trace")
 
 
 def load(name: str) -> Reader:
@@ -81,6 +82,9 @@ def read(path: Path) -> Artefact:
         raise
     if _stamp(path) != stamp:
         raise _changed(path)
+    skipped = before.text[: len(before.text) - len(before.json)].strip("\ufeff\x00 \t\r\n,")
+    if skipped and reader.KIND in _JSON:
+        artefact.notes.append(f"what stands before the JSON was left out: {skipped[:60]!r}")
     return artefact
 
 

@@ -18,7 +18,7 @@ from ..comparison.savings import intervals
 from ..formatting import percent
 from ..formatting import spoken_time as time
 from ..host.launch_bound import LAUNCH_BOUND
-from ..model.comparison import Check, Comparison, Place, Ratio, Side, Skipped
+from ..model.comparison import IN_PART, Check, Comparison, Place, Ratio, Side, Skipped
 from . import doubts, ledger, sweep
 
 GOOD, BAD, NEUTRAL, UNSURE = "good", "bad", "neutral", "unsure"
@@ -46,8 +46,10 @@ def sentences(comparison: Comparison) -> list[Sentence]:
         found = list(_of_sides(comparison))
     else:
         found = [Sentence(sweep.sentence(best)) for best in comparison.sweep.best]
-    if left := [s for s in comparison.skipped if s.file]:
+    if left := [s for s in comparison.skipped if s.file and s.what != IN_PART]:
         found.insert(1, _unusable(left))
+    if part := next((s for s in comparison.skipped if s.what == IN_PART), None):
+        found.insert(0, Sentence(f"{part.why[:1].upper()}{part.why[1:]}; {part.fix}.", BAD))
     return found
 
 

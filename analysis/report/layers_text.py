@@ -223,14 +223,19 @@ def summary(rows: list[Row], times: Times, *, resolved: bool) -> Iterator[str]:
             parts.append(f"{rule} {len(by_rule)}{share}")
     yield "by rule: " + ", ".join(parts)
     missing = [r for r in everything if (r["rule"] or "unresolved") == "unresolved"]
+    homeless = [r for r in everything if not r["modules"] and r["rule"] not in (None, "unresolved")]
     if timed:
-        known = 1 - _total(counted(missing)) / total
+        known = 1 - _total(counted([*missing, *homeless])) / total
         # A ForeignNode that nothing describes is no fault of nodes.json: the hint is of it.
-        beyond = _total([r for r in missing if _undescribed(r)]) / total
+        beyond = _total([r for r in missing if _undescribed(r)] + counted(homeless)) / total
         question = "" if known + beyond >= ENOUGH else f"; {FITS}"
         yield f"resolved to modules: {percent(known)} of the time{question}"
     else:
-        yield f"resolved to modules: {len(everything) - len(missing)} of {len(everything)} layers"
+        yield f"resolved to modules: {len(everything) - len(missing) - len(homeless)} of {len(everything)} layers"
+    if homeless:
+        share = f" ({percent(_total(counted(homeless)) / total)} of the time)" if timed else ""
+        what = "1 layer resolves" if len(homeless) == 1 else f"{len(homeless)} layers resolve"
+        yield f"{what}{share} to nodes that name no module"
     if foreign is not None:
         yield foreign
     yield from _myelin_hint(rows)

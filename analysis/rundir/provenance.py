@@ -18,8 +18,9 @@ from typing import Any
 
 from ...core.capture_names import TORCH_TASKS, CaptureName
 from ...core.errors import InputError
-from ...core.files import read_json, sha256
+from ...core.files import listing, read_json, sha256
 from ...core.run import Run, unchanged
+from ..model.comparison import IN_PART
 from ..readers.nsys.schema import META
 
 _AGAIN = "copy the file of this name again from where it was made, or measure again"
@@ -368,9 +369,14 @@ def unlike(
         if name.startswith(_FOLDERS) and name.endswith(_READ) and name not in listed
     ]
     if gone := [n for n in names if not _there(run, n)]:
-        why = f"{_names(gone)}: left by a step of this run, and not there"
+        what = (
+            "1 file that its steps left is"
+            if len(gone) == 1
+            else (f"{len(gone)} files that its steps left are")
+        )
+        why = f"{what} not there ({_names(gone)}): the run was copied in part"
         fix = "copy the whole run, or run those steps again"
-        rows.append({"what": "what lost files held", "why": why, "fix": fix})
+        rows.append({"what": IN_PART, "why": why, "fix": fix, "file": gone[0]})
     other = [n for n in names if run.file(n).exists() and records.changed(run, n)]
     if other:
         why = (
@@ -380,6 +386,23 @@ def unlike(
         fix = "unless you changed it, copy it again, or run that step again"
         rows.append({"what": "whether files are this run's own", "why": why, "fix": fix})
     return rows, other
+
+
+def nothing(run: Run) -> InputError:
+    """The error for a run of which no capture can be used: it was copied in part, its captures lack
+    what says what they are of, or there is none."""
+    for row in unlike(run)[0]:
+        if row["what"] == IN_PART:
+            return InputError(row["why"], file=run.path, fix=row["fix"])
+    held = listing(run.file("captures"))
+    if held:
+        what = (
+            f"nothing says what the {len(held)} files in captures/ are of (no latency.json, "
+            "meta.json or engines/*.layers.json): the run was copied in part"
+        )
+        return InputError(what, file=run.path, fix="copy the whole run")
+    fix = "run the profile stage (make profile)"
+    return InputError("nothing was captured", file=run.path, fix=fix)
 
 
 def line(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from .boundary import Tensors
 from .claims import Claims
 from .flow import Flow, met, open_at
 from .model import RawLayer
-from .spelling import Speller, base, foreign_range, parts, reformat_of
+from .spelling import Speller, base, foreign_range, moved_tensor, parts, reformat_of
 
 # The movement nodes that a layer's word can be.
 _MOVES: tuple[tuple[re.Pattern[str], frozenset[str]], ...] = (
@@ -66,6 +66,8 @@ class Carriers:
         known = any(self._tensors.model_name(t) for t in layer.inputs or ())
         if layer.inputs:
             nodes = self._writers(layer.inputs)
+        elif (tensor := moved_tensor(layer.name)) in self._flow.known:
+            nodes = self._writers((tensor,)) or self._one_module(self._reading(tensor))
         if not nodes and reformat is not None:
             nodes = self._reformatted(*reformat)
             known = True
@@ -178,6 +180,11 @@ class Carriers:
             if not any(q not in nodes for i in nodes for q in self._flow.producers[i]):
                 readers = nodes
         return tuple(sorted(readers))
+
+    def _reading(self, tensor: str) -> set[int]:
+        """The nodes that read an input of the model or a constant."""
+        readers = self._flow.graph.consumers.get(tensor, ())
+        return {self._flow.number[n.name] for n in readers}
 
     def _made(self, tensor: str) -> bool:
         """Whether a node, or another layer, makes the tensor: it is no input and no constant."""

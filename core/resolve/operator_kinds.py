@@ -19,6 +19,9 @@ MOVEMENT = words(
     "Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze"
 )
 
+# Convert data between a number and its quantised form.
+QUANTISING = words("QuantizeLinear DequantizeLinear DynamicQuantizeLinear")
+
 # Of these, what costs nothing: the data stay where they are.
 VIEW = words("Flatten Identity Reshape Squeeze Unsqueeze")
 

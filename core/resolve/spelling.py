@@ -7,17 +7,19 @@ it is no node's, one at a time, so a node that really ends in ``_reshape`` keeps
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, cached_property
 
-from ..nodes import NodeGraph, sanitised
+from ..nodes import Node, NodeGraph, sanitised
 from .model import Network, NetworkLayer
-from .operator_kinds import words
+from .operator_kinds import CONVOLUTION, words
 
 # TensorRT layers join by " + " and " || ", Myelin by "+", metadata by U+001E and U+001F. Where
 # Myelin takes a layer that TensorRT had joined, its " + " has become " _ ".
 _JOIN = re.compile(r"\s*(?:\|\||\+|\x1e|\x1f)\s*| _ ")
 _METADATA = re.compile(r"\[ONNX Layer: (.*?)\](?=$|[\x1e\x1f\s,;\[])")
 _FOREIGN = re.compile(r"ForeignNode\[(.+?)\.\.\.(.+)\]")
+_DLA = re.compile(r"\{([^{}]+)\}")
+_TO_DLA = re.compile(r".+ (?:(?:to|from) nvm|copy finish|finish)")
 _UNNAMED = re.compile(r"\(Unnamed Layer[*_] (\d+)\)(?: \[([^\]]*)\])?")
 _REFORMAT = re.compile(r"Reformatting CopyNode for (Input|Output) Tensor (\d+) to (.+)", re.DOTALL)
 
@@ -50,6 +52,7 @@ _SUFFIXES = tuple(
         r"_U\d+_\w+",
         r" copy",  # TensorRT: concatenation by copy
         r"_copy_(?:in|out)put",
+        r"_quant",  # ONNX Runtime's quantiser: the node with operands of 8 bits
         r"_output_\d+",
         r"\}",
         r"\)",
@@ -62,6 +65,8 @@ def parts(name: str) -> tuple[str, ...]:
     """The names joined in a layer's name; bracketed ranges (ForeignNode) stay whole."""
     if _FOREIGN.search(name):
         return (name,)
+    if dla := _DLA.fullmatch(name):  # a region that a DLA runs lists its layers
+        return tuple(p for p in dla[1].split(",") if p)
     texts: list[str] = []
     for text in _JOIN.split(name):
         if text.startswith("PWN("):
@@ -111,6 +116,8 @@ def base(part: str) -> str:
 
 
 _CASTS = ("InsertedPrecisionFreeCast_", "InsertedCast_")  # ONNX Runtime: the tensor follows
+# ONNX Runtime's quantiser: the tensor stands before.
+_QUANTISES = re.compile(r"(.+)_(?:Q|Deq)uantizeLinear(?:_Output)?(?:_token_\d+)?", re.DOTALL)
 _MOVES = re.compile(
     r"(?:slice|reformat|cast|copy|copyNode|move|transpose|tran|reshape|concat|split|pad|shuffle"
     r"|Memcpy.*"
@@ -121,7 +128,7 @@ _MOVES = re.compile(
 _MOVING_TOKENS = words("Cast Move Tran Resh Slic Conc Copy Repl Rfmt Reshape")
 _MOVING_OPS = words(
     "cast copy reformat memcpyfromhost memcpytohost reorderinput reorderoutput slice shuffle "
-    "transpose reshape move nop"
+    "transpose reshape move nop quantizelinear dequantizelinear"
 )
 
 
@@ -129,7 +136,13 @@ def is_movement(name: str, op: str | None = None) -> bool:
     """Whether a layer that is no node by name only moves data, by its name and operator."""
     if name.startswith(_CASTS) and op is None:
         return blocked_output(name) is None
-    if reformat_of(name) is not None or (op is not None and op.lower() in _MOVING_OPS):
+    if _QUANTISES.fullmatch(name) and "+" not in name:
+        return True
+    if (
+        reformat_of(name) is not None
+        or _TO_DLA.fullmatch(name)
+        or (op is not None and op.lower() in _MOVING_OPS)
+    ):
         return True
     spoken = [base(p) for p in parts(name)]
     return bool(spoken) and all(_moves(w) for w in spoken)
@@ -143,10 +156,15 @@ def _moves(word: str) -> bool:
     return bool(tokens) and "".join(tokens) == word and all(t in _MOVING_TOKENS for t in tokens)
 
 
+# Activations that ONNX Runtime applies in a convolution in its blocked layout.
+_APPLIED = words("Relu LeakyRelu Clip Sigmoid Tanh HardSigmoid")
+
+
 class Speller:
     """Finds a graph's nodes by any spelling that tools give their names."""
 
     def __init__(self, graph: NodeGraph, network: Network | None = None) -> None:
+        self._graph = graph
         self._exact = graph.by_name
         self._network = _network_names(graph, network)
         self._sanitised: dict[str, list[str]] = {}
@@ -173,6 +191,8 @@ class Speller:
                 return (candidate,)  # else Myelin may have spelled another node's name so
             if nodes:
                 return tuple(nodes)
+            if made := self._blocked(candidate) or self._numbered(candidate):
+                return made
             if len(queue) > 64:
                 break
             for shorter in _shorter(candidate):
@@ -180,6 +200,35 @@ class Speller:
                     tried.add(shorter)
                     queue.append(shorter)
         return ()
+
+    def _blocked(self, text: str) -> tuple[str, ...]:
+        """The node that ONNX Runtime replaced by one in its blocked layout: it names that after
+        the tensor it writes, behind the activation that it applies."""
+        tensor = blocked_output(text)
+        node = self._graph.producer.get(tensor) if tensor is not None else None
+        while node is not None and node.op in _APPLIED:
+            inner = [self._graph.producer[t] for t in node.inputs if t in self._graph.producer]
+            if len(inner) != 1 or inner[0].op not in CONVOLUTION:
+                break
+            node = inner[0]
+        return () if node is None else (node.name,)
+
+    def _numbered(self, text: str) -> tuple[str, ...]:
+        """The node without a name that ONNX Runtime calls ``MatMul_4``: operator and place in the
+        file, constants left out (``Node::Index``; ``node_of_OUTPUT`` is what nodes.json calls it).
+        Nodes of branches are numbered by themselves: then the place is not known."""
+        match = re.fullmatch(r"([A-Z]\w*?)_(\d{1,9})", text)
+        if match is None or int(match[2]) >= len(self._places):
+            return ()
+        node = self._places[int(match[2])]
+        unnamed = node.op == match[1] and node.name.startswith("node_of_")
+        return (node.name,) if unnamed else ()
+
+    @cached_property
+    def _places(self) -> list[Node]:
+        if any(n.op in ("If", "Loop", "Scan") for n in self._graph.nodes):
+            return []
+        return [n for n in self._graph.nodes if n.op != "Constant"]
 
 
 def _network_names(graph: NodeGraph, network: Network | None) -> dict[str, str]:
@@ -226,6 +275,13 @@ def blocked_output(name: str) -> str | None:
     return match[1] if match else None
 
 
+def moved_tensor(name: str) -> str | None:
+    """The tensor that a layer casts or quantises, where its name says so."""
+    return next(iter(tensor_spellings(name)[1:]), None)
+
+
 def tensor_spellings(tensor: str) -> tuple[str, ...]:
     """What a tensor may be called in the model, the written name first."""
-    return (tensor, *(tensor[len(p) :] for p in _CASTS if tensor.startswith(p)))
+    quantised = _QUANTISES.fullmatch(tensor)
+    made = (quantised[1],) if quantised else ()
+    return (tensor, *made, *(tensor[len(p) :] for p in _CASTS if tensor.startswith(p)))

@@ -29,7 +29,8 @@ def document(message: str | None) -> dict[str, Any] | None:
     """``{"Layers": [...]}`` of a log message, or None where it is none."""
     if message is None or not message.startswith(BEGIN):
         return None
-    lines = message[len(BEGIN) :].splitlines()
+    # Not str.splitlines: it cuts at U+001E, with which Metadata joins names.
+    lines = message[len(BEGIN) :].replace("\r\n", "\n").split("\n")
     return {"Layers": [_layer(line) for line in lines if line.startswith("Name: ")]}
 
 

@@ -300,7 +300,7 @@ def test_a_file_that_a_step_left_and_that_is_gone_is_told(made: Run) -> None:
     name = "captures/fp16.onnxruntime.latency.json"
     record(made, name)
     spoil(made.path / name, "gone")
-    assert f"{name}: left by a step of this run, and not there" in said(made)
+    assert f"not there ({name}): the run was copied in part" in said(made)
 
 
 def test_a_trace_that_was_unpacked_is_not_gone(made: Run) -> None:

@@ -117,6 +117,59 @@ def test_what_was_measured_and_is_not_all_there_is_listed(h100: Run) -> None:
     assert "train fp16: it was measured, but captures/train.fp16.trace.json.gz is not" in told
 
 
+def test_a_report_older_than_its_captures_is_not_used(h100: Run, tmp_path: Path) -> None:
+    """Neither to compare nor to lie beside a newer timeline; a report that was copied alone is."""
+    assert run("report", "--run", h100.path).exit_code in (0, 1)
+    assert run("compare", h100.path, h100.path).exit_code == 0
+    alone = tmp_path / "alone"
+    shutil.copytree(h100.file("report"), alone / "report")
+    capture = h100.file("captures", "eager.fp16.latency.json")
+    measured = capture.exists()
+    capture.write_text(capture.read_text().replace(" ", "  ") if measured else "{}")
+    for arguments in (
+        ("compare", h100.path, alone),
+        ("compare", alone, h100.file("report", "summary.json"), "--fail-above", 5),
+        ("timeline", h100.path),
+    ):
+        told = refused(*arguments)
+        assert "is older than the run's captures/eager.fp16.latency.json" in told
+        assert f"layerline report --run {h100.path}" in told
+    assert run("timeline", h100.path, "-o", tmp_path / "t.perfetto-trace").exit_code in (0, 1)
+    assert run("compare", alone, alone).exit_code == 0
+    run("report", "--run", h100.path)
+    assert run("compare", h100.path, alone).exit_code == 0
+
+
+def test_a_report_that_was_not_finished_is_not_used(h100: Run) -> None:
+    run("report", "--run", h100.path)
+    h100.manifest_path("analysis/report").unlink()
+    assert "makes it again" in refused("compare", h100.path, h100.path)
+
+
+def test_a_run_copied_in_part_says_so_first_and_ends_with_1(h100: Run) -> None:
+    run("report", "--run", h100.path)
+    engines, metas = (
+        sorted(h100.path.glob(pattern)) for pattern in ("engines/*.json", "captures/*.meta.json")
+    )
+    names = [path.relative_to(h100.path).as_posix() for path in (*engines, *metas)]
+    left = {name: {"sha256": "0" * 64, "size": 1} for name in names}
+    write_json(h100.manifest_path("profile/all"), {"step": "profile/all", "outputs": left})
+    shutil.move(engines[0], h100.path / "elsewhere.json")
+    told = run("report", "--run", h100.path)
+    assert isinstance(told.exception, CheckFailed)
+    first = f"1 file that its steps left is not there ({names[0]}): the run was copied in part"
+    assert told.stdout.startswith(first) and first in str(told.exception)
+    assert first in str(run("timeline", h100.path).exception)
+    for path in (*engines[1:], *metas):
+        path.unlink()
+    assert f"{len(names)} files that its steps left are not there" in refused(
+        "report", "--run", h100.path
+    )
+    h100.manifest_path("profile/all").unlink()
+    told_nothing = refused("report", "--run", h100.path)
+    assert "nothing says what" in told_nothing and "copied in part" in told_nothing
+
+
 @pytest.mark.parametrize("folder", ["captures", "engines"])
 def test_a_file_where_a_folder_of_the_run_is_needed_is_named(h100: Run, folder: str) -> None:
     shutil.rmtree(h100.file(folder))

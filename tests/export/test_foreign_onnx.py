@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,15 @@ def test_modules_of_the_dynamo_exporter_come_from_its_scopes(tmp_path: Path) -> 
         # Names without a path, and names that an optimiser made.
         ("Add_3", "Add", None),
         ("node_linear", "Gemm", None),
-        ("/fc/MatMul/MatMulScaleFusion/", "FusedMatMul", None),
+        ("/fc/MatMul/MatMulScaleFusion/", "FusedMatMul", "fc"),
+        ("/h.0/fc/MatMul/MatMulAddFusion", "Gemm", "h.0.fc"),
+        ("/act/Mul/QuickGeluFusion/", "QuickGelu", "act"),
+        ("/conv/Conv_output_0_nchwc", "Conv", "conv"),
+        ("/conv/Conv_quant", "QLinearConv", "conv"),
+        ("/act/Relu_output_0_QuantizeLinear", "QuantizeLinear", "act"),
+        ("/Conv/Conv", "Conv", "Conv"),
+        ("/MatMulAddFusion", "Gemm", None),
+        ("/model/conv1/strange", "Conv", None),
         ("/fc/Gemm_input_QuantizeLinear", "QuantizeLinear", None),
     ],
 )
@@ -109,6 +118,45 @@ def test_a_node_that_lost_its_module_takes_its_readers(tmp_path: Path) -> None:
     assert found["alone"]["module"] is None  # nobody reads it, nobody known writes for it
 
 
+def test_a_node_that_tells_its_module_never_takes_its_neighbours(tmp_path: Path) -> None:
+    """By a name that does not end in its operator, by a weight, by its output."""
+    block = [
+        ["Gemm", "x", "a.fc.weight", "g", "/a/fc/MatMul/MatMulAddFusion"],
+        ["Gelu", "g", "", "h", "Gelu_0"],
+        ["MatMul", "h", "a.out.weight", "i", ""],
+        ["Neg", "i", "", "/a/act/Neg_output_0", "fused 7"],
+        ["Gemm", "/a/act/Neg_output_0", "b.fc.weight", "y", "/b/fc/Gemm"],
+    ]
+    made = model(
+        *(make_node(op, [x, *filter(None, [w])], [y], name=n) for op, x, w, y, n in block),
+        weights=("a.fc.weight", "a.out.weight", "b.fc.weight"),
+    )
+    assert [n["module"] for n in nodes(tmp_path, made).values()] == [
+        "a.fc", "a", "a.out", "a.act", "b.fc"
+    ]  # fmt: skip
+
+
+def test_a_weight_tells_the_module_through_what_dequantises_it(tmp_path: Path) -> None:
+    parts = ("_quantized", "_scale", "_zero_point")
+    weight = [f"m.conv.weight{part}" for part in parts]
+    made = model(
+        make_node("DequantizeLinear", weight, ["d"], name="m.conv.weight_DequantizeLinear"),
+        make_node("Conv", ["x", "d"], ["c"]),
+        make_node("Neg", ["c"], ["y"], name="/out/Neg"),
+        weights=tuple(weight),
+    )
+    assert [n["module"] for n in nodes(tmp_path, made).values()] == ["m.conv", "m.conv", "out"]
+
+
+def test_a_weight_that_several_nodes_read_tells_none_of_them(tmp_path: Path) -> None:
+    made = model(
+        make_node("Gather", ["wte.weight", "x"], ["e"]),
+        make_node("MatMul", ["e", "wte.weight"], ["y"]),
+        weights=("wte.weight",),
+    )
+    assert [n["module"] for n in nodes(tmp_path, made).values()] == [None, None]
+
+
 def test_nodes_without_a_name_are_called_as_tensorrt_calls_them(tmp_path: Path) -> None:
     found = nodes(tmp_path, model(make_node("Relu", ["x"], ["y"])))
     assert list(found) == ["node_of_y"]
@@ -127,6 +175,33 @@ def test_nodes_of_one_name_are_numbered_and_no_layer_is_taken_for_the_first(
     listed.write_text(json.dumps({"Layers": ["act"], "Bindings": []}))
     shown = CliRunner().invoke(layers, [str(listed), "--nodes", str(path)]).stdout
     assert "unresolved: act" in shown
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "pbtxt", "json", "onnxtxt", "textproto", "txt"])
+@pytest.mark.parametrize("content", [b"hi", b"{}", b"\x08\x08\x12\x07garbage\xff", b"", b"\0" * 99])
+def test_any_content_under_any_suffix_is_refused_in_one_line(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is no ONNX model"):
+        read(path)
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, model(make_node("Relu", ["x"], ["y"], name="/act/Relu")))
+    path.write_bytes(path.read_bytes().replace(b"/act/Relu", b"/act\xff\xfeelu"))
+    with pytest.raises(InputError, match="is no usable ONNX model|not UTF-8"):
+        read(path)
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="is a pipe"):
+        read(path)
+    with pytest.raises(InputError, match="is a pipe"):
+        load(path.rename(tmp_path / "nodes.json"))
 
 
 def test_weights_that_are_inputs_too_are_weights(tmp_path: Path) -> None:

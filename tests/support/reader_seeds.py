@@ -60,6 +60,12 @@ _PROFILE = (
     '[\n  { "count" : 2 }\n, { "name" : "a || b", "timeMs" : 2.5, "averageMs" : 1.25, '
     '"medianMs" : 1.25, "percentage" : 100 }\n]\n'
 )
+_TRTEXEC = (
+    "[I] === Profile (2 iterations ) ===\n[I]   Layer   Time (ms)   Avg. Time (ms)   Time %\n"
+    "[I]       a        2.00             1.00     80.0\n"
+    "[I]   b + c        0.50             0.25     20.0\n"
+    "[I]   Total        2.50             1.25    100.0\n[I] \n"
+)
 _TIMES = '[\n  { "startEnqMs" : 0, "h2dMs" : 0, "computeMs" : 1, "latencyMs" : 1.5 }\n]\n'
 _NCU_DETAILS = (
     '==PROF== Connected to process 1\n"ID","Process ID","Process Name","Host Name","thread Domain:'
@@ -170,6 +176,7 @@ SEEDS: dict[str, list[Callable[[Path], Path]]] = {
         _file("b.json", _TIMES),
         _file("c.json", '{"a": [0.1, 0.2], "b": [1.0, 2.0]}'),
         _file("d.json", '{"performance_summary": {"Latency": [0.1]}}'),
+        _file("e.log", _TRTEXEC),
     ],
     "ncu.page": [
         _file("a.csv", _NCU_DETAILS),

@@ -56,7 +56,7 @@ def sniff(head: Head) -> bool:
     """Any pickle of protocol 2 to 5 (others are refused by name), or a snapshot as JSON."""
     if head.data[:1] == b"\x80":
         return head.data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    text = head.stripped
+    text = head.json
     if text.startswith("{"):
         return '"segments"' in text[:4096] and (
             '"segment_type"' in text or '"device_traces"' in text

@@ -124,6 +124,10 @@ def _scan(lines: Any, path: Path) -> _Scan:
         if not scan.runs:
             _noise(scan, line, path)
             continue
+        if "\x00" in line:  # a hole in the file: what follows it is of another row
+            scan.broken.append(begun if pending else number)
+            pending = ""
+            continue
         run = scan.runs[-1]
         start = ROW.search(line)
         if pending and start is not None and start.start() == 0:
@@ -134,6 +138,9 @@ def _scan(lines: Any, path: Path) -> _Scan:
             count += 1
         elif start is not None:
             text, begun, count = line[start.start() :], number, 1
+            if (inner := run.layout.next_row(text)) is not None:
+                scan.broken.append(number)  # it lost its end, and the next one its line
+                text = text[inner:]
         elif (units := _units_row(run, line)) is not None:
             run.units = run.layout.split(units) or []
             scan.broken_units = None if run.units else number

@@ -37,6 +37,12 @@ _TYPES = {
 }
 _ANCHORS = ("Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
 
+_PROCESS = re.compile(r'"\d+"(,"\d+","[^"]{2,}",)')
+_FREE = (
+    *("Process Name", "Kernel Name", "Range Name"),
+    *("Rule Name", "Rule Description", "Metric Value"),
+)
+
 # Columns that say which launch a row is about; in a raw page all others are metrics.
 LAUNCH_COLUMNS = frozenset(
     [*_TYPES, "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Range Name"]
@@ -129,10 +135,25 @@ class Layout:
         CSV keep their doubled quotes (see `ranges`).
         """
         fields = _strict(text)
-        if fields is not None and self._fits(fields):
-            return self._padded(fields)
-        fields = self._tolerant(text.rstrip())
-        return None if fields is None else self._padded(fields)
+        if fields is None or not self._fits(fields):
+            fields = self._tolerant(text.rstrip())
+        if fields is None or any("\n" in f and i not in self._free for i, f in enumerate(fields)):
+            return None
+        return self._padded(fields)
+
+    def next_row(self, text: str) -> int | None:
+        """Where in the text of a row another one of the same process begins: it lost its end."""
+        own = _PROCESS.match(text)
+        if own is None:
+            return None
+        again = re.compile(rf'"\d+"{re.escape(own[1])}').search(text, own.end())
+        return again and again.start()
+
+    @cached_property
+    def _free(self) -> frozenset[int]:
+        """Positions of columns whose text may hold a line break."""
+        names = {n for n in _FREE if n in self.index}
+        return frozenset(self.index[n] for n in names) | set(self.nvtx)
 
     def _padded(self, fields: list[str]) -> list[str]:
         return fields + [""] * (len(self.columns) - len(fields))

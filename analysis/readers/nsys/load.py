@@ -35,7 +35,6 @@ from .source import (
     repeats_note,
 )
 
-_TABLES = (schema.KERNELS, schema.MEMCPY, schema.MEMSET, schema.GRAPHS)
 # Columns that name an operation of each kind, the best one first, and its name without any.
 _LABELS: dict[int, tuple[str, ...]] = {
     KERNEL: ("demangledName", "shortName", "mangledName"),
@@ -67,7 +66,8 @@ def load(source: Source, *, described: bool = True) -> Capture:
         # The largest tables first, so that the two threads end at about the same time.
         range_columns = pool.submit(_range_columns, source)
         operation_columns = [
-            pool.submit(_operation_columns, source, k, described) for k in range(len(_TABLES))
+            pool.submit(_operation_columns, source, k, described)
+            for k in range(len(schema.OPERATIONS))
         ]
         calls = pool.submit(_calls, source, exclude=False)
         ranges = _ranges(source, range_columns.result(), names, notes)
@@ -96,7 +96,7 @@ def load(source: Source, *, described: bool = True) -> Capture:
 
 def _operation_columns(source: Source, kind: int, described: bool) -> tuple[Columns, int] | None:
     """The rows, each once, and how many repeated another."""
-    table = source.find(_TABLES[kind], ("start", "end"))
+    table = source.recorded(schema.OPERATIONS[kind], ("start", "end"))
     if table is None:
         return None
     numbers = source.present(table, ("start", "end", "correlationId"))
@@ -178,7 +178,7 @@ def _grids(source: Source, starts: Sequence[int]) -> Grids:
 def _calls(source: Source, *, exclude: bool) -> Calls:
     """Calls with a launch's name; with `exclude` the others."""
     empty = Calls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32), [])
-    table = source.find(schema.RUNTIME, ("start", "correlationId", "globalTid"))
+    table = source.recorded(schema.RUNTIME, ("start", "correlationId", "globalTid"))
     if table is None:
         return empty
     where = None
@@ -220,7 +220,7 @@ def _facts(source: Source) -> dict[str, Any]:
 
 def _range_columns(source: Source) -> tuple[Columns, int] | None:
     """The rows of ranges, each once, and how many repeated another; None without such a table."""
-    table = source.find(schema.NVTX, ("start", "end", "globalTid", "eventType"))
+    table = source.recorded(schema.NVTX, ("start", "end", "globalTid", "eventType"))
     if table is None:
         return None
     wanted = ("globalTid", "eventType", "endGlobalTid", "textId", "domainId")

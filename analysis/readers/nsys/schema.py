@@ -22,6 +22,8 @@ STRINGS = "StringIds"
 DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 META = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
+OPERATIONS = (KERNELS, MEMCPY, MEMSET, GRAPHS)
+
 # What an nsys export has, one of these at least, with these columns at least.
 SIGNATURES = {
     KERNELS: {"start", "end"},

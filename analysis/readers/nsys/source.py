@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ....core.errors import InputError
 from . import schema
 
 Integers = npt.NDArray[np.int64]
@@ -73,6 +74,7 @@ class Source(Protocol):
 
     path: Path
     tables: dict[str, tuple[str, ...]]
+    unread: frozenset[str] = frozenset()  # names of what is there, but no table (views)
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +95,22 @@ class Source(Protocol):
         """The newest form of a table; None where it is absent or lacks a needed column."""
         table = schema.pick(self.tables, name)
         return table if table is not None and set(needed) <= set(self.tables[table]) else None
+
+    def recorded(self, name: str, needed: Sequence[str]) -> str | None:
+        """As `find`, for what must not be taken for nothing: InputError where there is a table, or
+        a view, of this name that does not have the needed columns."""
+        table = self.find(name, needed)
+        if table is not None:
+            return table
+        fix = "export the report again with `nsys export --type sqlite`"
+        there = schema.pick(self.tables, name)
+        if there is not None:
+            lacks = " and ".join(c for c in needed if c not in self.tables[there])
+            raise InputError(f"has a {there} without {lacks}", file=self.path, fix=fix)
+        view = schema.pick(dict.fromkeys(self.unread, ()), name)
+        if view is not None:
+            raise InputError(f"has {view} as a view, which is not read", file=self.path, fix=fix)
+        return None
 
     def present(self, table: str, wanted: Sequence[str]) -> list[str]:
         """Those of the wanted columns that the table has."""

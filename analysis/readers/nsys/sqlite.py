@@ -45,7 +45,10 @@ def sniff(head: Head) -> bool:
 def source(path: Path) -> SqliteSource:
     """Open an export; InputError where it is none. To be closed (a context manager)."""
     opened = SqliteSource(path)
-    if not schema.is_nsys(opened.tables):
+    like = dict.fromkeys((*opened.tables, *opened.unread), ())
+    if not schema.is_nsys(opened.tables) and not any(
+        schema.pick(like, name) for name in schema.OPERATIONS
+    ):
         opened.close()
         raise InputError(
             "is an SQLite file, but no export of nsys (no CUPTI or NVTX table)",
@@ -120,16 +123,19 @@ class SqliteSource(Source):
     def _list_tables(self) -> dict[str, tuple[str, ...]]:
         tables: dict[str, tuple[str, ...]] = {}
         rows = self._connection.execute(
-            "select name, sql from sqlite_master where type = 'table' limit 10000"
+            "select name, sql, type from sqlite_master where type in ('table', 'view') limit 10000"
         ).fetchall()
-        for name, sql in rows:
+        unread = set()
+        for name, sql, kind in rows:
             if not isinstance(name, str) or not isinstance(sql, str):
                 continue
-            if sql.lstrip().upper().startswith("CREATE VIRTUAL"):
+            if kind == "view" or sql.lstrip().upper().startswith("CREATE VIRTUAL"):
+                unread.add(name)
                 continue
             # table_xinfo's last field: 0 for a stored column; generated and hidden ones differ.
             info = self._connection.execute(f"pragma table_xinfo({_quoted(name)})").fetchall()
             tables[name] = tuple(str(c[1]) for c in info if c[6] == 0)
+        self.unread = frozenset(unread)
         return tables
 
     def read(self, query: Query) -> Columns:

@@ -128,12 +128,14 @@ class Text:
     """All tables of a text, and what is in none of them.
 
     `skipped`, `unread`: names of reports that nsys had no data for, or that are printed in a form
-    that is not read. `misfits`: lines of tables that do not fit their headings. `other`: lines
+    that is not read. `why`: what nsys says of a report that it had no data for, where it is not
+    clear which (it says so beside the reports, in its errors). `misfits`: lines of tables that do not fit their headings. `other`: lines
     that are of no table (the program's own output, what nsys says about its work).
     """
 
     tables: list[Table] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     misfits: int = 0
     other: int = 0
@@ -189,6 +191,8 @@ def _no_table(text: Text, path: Path) -> InputError:
 def _notes(text: Text) -> Iterator[str]:
     if text.skipped:
         yield f"nsys had no data for {_listed(text.skipped)}"
+    if text.why:
+        yield f"nsys left out reports: {_listed(text.why)}"
     if text.unread:
         yield f"no table can be read of {_listed(text.unread)}; {_FIX}"
     if text.misfits:
@@ -222,7 +226,10 @@ def _blocks(lines: Iterable[str], text: Text) -> Iterator[_Block]:
     titled = False  # a `** Title (NAME):` was seen for it
     block: _Block | None = None
     for line in lines:
-        line = line.rstrip("\r\n").replace("\x00", "")
+        line = line.rstrip("\r\n")
+        if "\x00" in line:  # a hole in the file: of which row this is the end is not known
+            text.misfits += 1
+            continue
         if block and line.lstrip(" ")[:1].isdigit():  # most lines: none of the cases below
             block.lines.append(line)
             continue
@@ -242,8 +249,11 @@ def _blocks(lines: Iterable[str], text: Text) -> Iterator[_Block]:
             if not waiting:
                 text.skipped.append(report)
         elif line.startswith("SKIPPED: "):
-            text.skipped.append(report)
-            waiting = False
+            if waiting and _is_of(report, line):
+                text.skipped.append(report)
+                waiting = False
+            else:
+                text.why.append(line.removeprefix("SKIPPED: ").strip())
         elif is_csv:
             block, waiting = _Block(report, line), False
         elif is_other_form:
@@ -257,6 +267,22 @@ def _blocks(lines: Iterable[str], text: Text) -> Iterator[_Block]:
         text.unread.append(report)
     if block:
         yield block
+
+
+# What nsys says is missing, and what the names of the reports that show it have in them.
+_MISSING = {
+    "NVTX": "nvtx", "OS Runtime": "osrt", "Vulkan": "vulkan", "OpenGL": "opengl|khrdebug",
+    "DX11": "dx11", "DX12": "dx12", "WDDM": "wddm", "OpenACC": "openacc", "OpenMP": "openmp",
+    "UM": "um", "Unified Memory": "um", "NIC": "nic|network", "MPI": "mpi", "SYCL": "syscall|sycl",
+}  # fmt: skip
+
+
+def _is_of(report: str, skipped: str) -> bool:
+    """Whether what nsys says it had no data for may be of this report."""
+    for what, names in _MISSING.items():
+        if re.search(rf"\b{what}\b", skipped):
+            return re.search(names, report) is not None
+    return True
 
 
 def _announced(line: str) -> tuple[str, bool, str]:

@@ -13,6 +13,7 @@ from typing import IO, Any
 import msgspec
 
 from ....core.errors import InputError
+from ..bounded import json_start
 
 READ = 1 << 20  # characters at a time
 MOST_DAMAGE = 10_000  # entries that are none of the profiler's
@@ -66,6 +67,7 @@ def events_of(stream: IO[str], damage: Damage) -> Iterator[Event]:
     """The events one by one, however the file is laid out; memory is bounded by one event."""
     decoder, quick = json.JSONDecoder(), msgspec.json.Decoder(Event)
     text, at, ended = "", 0, False
+    begun: int | None = None
     while True:
         at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         if at < len(text) and text[at] == "]":
@@ -106,6 +108,8 @@ def events_of(stream: IO[str], damage: Damage) -> Iterator[Event]:
             return
         more = stream.read(READ)
         text, at, ended = text[at:] + more, 0, not more
+        if begun is None:
+            begun = at = json_start(text)
 
 
 def _event(members: dict[str, Any]) -> Event:

@@ -10,7 +10,10 @@ with pid and tid -1. Such an event follows the one that launched it, whose name 
 microsecond in which the parent began: of two that began in the same one, the last gets the kernels
 of both. The quirks:
 
-- times are whole microseconds: a duration of 0 is below one microsecond, no missing value;
+- times are whole microseconds: a duration of 0 is below one microsecond, no missing value; one
+  that is missing or negative is unknown;
+- older releases leave the name of a node empty that the model gives none: such nodes are called
+  after their operator (newer ones write ``MatMul_4``, operator and place in the file);
 - older releases write ``NAME_fence_before`` and ``_fence_after`` around each node: waiting,
   no execution, counted in the facts, not a row;
 - at 1,000,000 events recording stops and the file says nothing of it: nodes after the last
@@ -60,7 +63,7 @@ OPERATORS = schema("name text, op text, provider text, calls int, total_ns int")
 
 def sniff(head: Head) -> bool:
     """A JSON list whose events have ONNX Runtime's categories and names."""
-    text = head.stripped
+    text = head.json
     return text.startswith("[") and bool(_CATEGORY.search(text)) and bool(_EVENT.search(text))
 
 
@@ -153,6 +156,7 @@ class _Events:
     fences: int = 0
     fence_ns: int = 0
     nested: bool = False
+    unnamed: int = 0
     _seen: dict[str, str] = field(default_factory=dict)
     _latest: dict[str, int] = field(default_factory=dict)  # row by the name of a node's event
 
@@ -163,20 +167,25 @@ class _Events:
             self.others[f"{category} without a name"] += 1
         elif category == "Node" and name.endswith(_SUFFIX):
             self._latest[name] = len(self.rows)
-            self._row("node", name.removesuffix(_SUFFIX), event)
+            self._row("node", name.removesuffix(_SUFFIX) or self._unnamed(event), event)
         elif category == "Kernel":
             self._row("kernel", name, event)
         elif category == "Node" and name.endswith(_FENCES):
             self.fences += 1
-            self.fence_ns += _ns(event.dur) or 0
+            self.fence_ns += _duration(event) or 0
         elif category == "Session" and (name == "model_run" or name.endswith("Executor::Execute")):
-            start, duration = _ns(event.ts), _ns(event.dur)
+            start, duration = _ns(event.ts), _duration(event)
             if start is not None and duration is not None:
                 kind = "model_run" if name == "model_run" else "executor"
                 span = (start, start + duration, _integer(event.tid))
                 self.runs.setdefault(kind, []).append(span)
         else:
             self.others[f"{category}: {name}" if category == "Session" else str(category)] += 1
+
+    def _unnamed(self, event: Event) -> str:
+        self.unnamed += 1
+        op = event.args.op_name if event.args is not None else None
+        return op if isinstance(op, str) and op else "unnamed"
 
     def _row(self, kind: str, name: str, event: Event) -> None:
         args = event.args or Args()
@@ -188,7 +197,7 @@ class _Events:
                 op=self._same(args.op_name),
                 provider=self._same(args.provider),
                 start=_ns(event.ts),
-                duration=_ns(event.dur),
+                duration=_duration(event),
                 stream=_integer(args.stream),
                 process=_integer(event.pid),
                 thread=_integer(event.tid),
@@ -237,17 +246,18 @@ class _Events:
 
     def operators(self) -> pa.Table:
         """Calls and time by name, operator and provider, the longest first."""
-        sums: dict[tuple[Any, ...], list[int]] = {}
+        sums: dict[tuple[Any, ...], list[Any]] = {}
         for row in self.rows:
             if row.kind == "node":
                 entry = sums.setdefault((row.name, row.op, row.provider), [0, 0])
                 entry[0] += 1
-                entry[1] += row.duration or 0
+                lacks = row.duration is None or entry[1] is None
+                entry[1] = None if lacks else entry[1] + row.duration
         rows = [
             {"name": n, "op": o, "provider": p, "calls": calls, "total_ns": total}
             for (n, o, p), (calls, total) in sums.items()
         ]
-        rows.sort(key=lambda r: -r["total_ns"])
+        rows.sort(key=lambda r: -(r["total_ns"] or 0))
         return pa.Table.from_pylist(rows, schema=OPERATORS)
 
 
@@ -289,6 +299,12 @@ def _ns(value: Any) -> int | None:
     if not abs(value) < 2**53:
         return None
     return round(value * 1000)
+
+
+def _duration(event: Event) -> int | None:
+    """None for what is no duration: missing, negative."""
+    ns = _ns(event.dur)
+    return None if ns is None or ns < 0 else ns
 
 
 def _integer(value: Any) -> int | None:
@@ -347,7 +363,11 @@ def _notes(events: _Events, iterations: list[int | None], windows: _Windows) -> 
         notes.append("nodes of subgraphs lie inside others: durations nest, self_ns does not")
     missing = sum(row.duration is None for row in events.rows)
     if missing:
-        notes.append(f"{missing:,} node executions have no duration")
+        notes.append(f"{missing:,} node executions have no duration, or one below 0: it is unknown")
+    if events.unnamed:
+        notes.append(
+            f"{events.unnamed:,} node executions have no name and are called after their operator"
+        )
     if events.rows and not any(row.provider for row in events.rows):
         notes.append("no execution provider is recorded, as in the oldest releases")
     return notes

@@ -29,8 +29,9 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
-from ..base import Artefact, Head, int64, schema
-from ..bounded import decode, parse_json_documents, read_bytes
+from ..base import HEAD_BYTES, Artefact, Head, int64, schema
+from ..bounded import LOG_LINE, decode, json_start, lines, parse_json_documents, read_bytes
+from . import profile, trtexec_log
 
 KIND = "trt-layers"
 DESCRIPTION = "TensorRT layer information (trtexec --exportLayerInfo, engine inspector)"
@@ -55,7 +56,6 @@ _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|\Z)", re.DOTALL)
 # The engine inspector as text (LayerInformationFormat.ONELINE).
 _BEGIN = re.compile(r"^(?:\[[^\]]*\] *)*Layers:[ \t]*$", re.MULTILINE)
 _DETAILED = re.compile(r"^Name: .*?, LayerType: \w+", re.MULTILINE)
-_LOG_LINE = re.compile(r"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\]|&&&& ")
 
 # A key after a comma at bracket depth 0 begins the next value.
 _KEY = re.compile(
@@ -74,29 +74,38 @@ _TENSOR = re.compile(
 
 def sniff(head: Head) -> bool:
     """`"Layers": [`, a layer's own document, or the inspector's text."""
-    text = head.stripped
-    if _is_json(text):
-        text = text[:4096].replace('\\"', '"')
+    if _is_json(head.json):
+        text = head.json[:4096].replace('\\"', '"')
         return bool(
             _LAYERS_KEY.search(text)
             or (_ONE_LAYER.match(text.lstrip('["')) and '"LayerType"' in text)
         )
+    text = head.stripped
+    if trtexec_log.TABLE.search(text):
+        return False  # a log that has times, too: see `profile`
     if "\x00" in text[:1024]:
         return False
     return bool(_DETAILED.search(text) or (_BEGIN.match(text) and "\n" in text.strip()))
 
 
 def _is_json(text: str) -> bool:
-    return text.startswith(("{", "[", '"')) and not _LOG_LINE.match(text)
+    return text.startswith(("{", "[", '"')) and not LOG_LINE.match(text)
 
 
 def read(path: Path) -> Artefact:
-    """The layers of every engine in the file, in the engine's order.
+    """The layers of every engine in the file, in the engine's order; of trtexec's log their times,
+    where it has them.
 
     InputError where a document is not layer information, or holds no layer.
     """
-    data = read_bytes(path)
-    engines, notes = _engines(data, path)
+    if trtexec_log.TABLE.search(decode(read_bytes(path))):
+        return profile.read(path)  # of the same log, the times
+    return information(path)
+
+
+def information(path: Path) -> Artefact:
+    """As `read`, also of a log that has times, too."""
+    engines, notes = _engines(read_bytes(path), path)
     if not any(engine["Layers"] for engine in engines):
         raise InputError(
             "names no layer", file=path, fix="build the engine with detailed profiling verbosity"
@@ -106,12 +115,15 @@ def read(path: Path) -> Artefact:
 
 def _engines(data: bytes, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     notes: list[str] = []
-    text = decode(data[:4096]).lstrip()
-    if _is_json(text):
+    text = decode(data[:HEAD_BYTES])
+    if _is_json(text[json_start(text) :]):
         documents = parse_json_documents(data, path)
         engines = _from_json(documents, path)
     else:
-        engines = _from_text(decode(data))
+        content = decode(data)
+        if "\x00" in content:
+            raise InputError("has a hole of NUL bytes", file=path, fix="copy it again")
+        engines = _from_text(content)
     layers = sum(len(engine["Layers"]) for engine in engines)
     if len(engines) > MAX_ENGINES or layers > MAX_ROWS:
         raise InputError(
@@ -306,7 +318,7 @@ def _block(text: str) -> dict[str, Any]:
     bindings: list[str] = []
     into: list[Any] = layers
     detailed = _DETAILED.search(text) is not None
-    for line in text.splitlines():
+    for line in lines(text):
         line = line.strip()
         if len(layers) > _MOST_LAYERS:
             break
@@ -315,7 +327,7 @@ def _block(text: str) -> dict[str, Any]:
         elif not line:
             if into is bindings and bindings:
                 break
-        elif _LOG_LINE.match(line):
+        elif LOG_LINE.match(line):
             # The log goes on: whatever follows belongs to it, unless another layer does.
             if into and (not detailed or into is bindings):
                 break

@@ -22,7 +22,10 @@ statistics, and an `ops` table of all values.
 parts. `latencyMs` is h2d + compute + d2h of one query. Files with `endToEndMs` (before 8.4)
 contain the warm-up iterations.
 
-**TREx** ``*.metadata.json``: settings and the performance summary as a `settings` table.
+**TREx** ``*.metadata.json``: settings and the performance summary as a `settings` table, and the
+devices that its ``device_info.py`` lists.
+
+**A log of trtexec** with ``--dumpProfile``: see `trtexec_log`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +45,13 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head, schema
-from ..bounded import decode, parse_json_documents, read_bytes
+from ..bounded import decode, json_start, parse_json_documents, read_bytes
+from . import trtexec_log
 
 KIND = "trt-profile"
-DESCRIPTION = "TensorRT timings (trtexec --exportProfile or --exportTimes, IProfiler, TREx)"
+DESCRIPTION = (
+    "TensorRT timings (trtexec --exportProfile, --exportTimes or its log, IProfiler, TREx)"
+)
 
 _COUNT = re.compile(r'\[\s*\{\s*"count"\s*:\s*\d+\s*\}')
 _LAYER = re.compile(r'\[\s*\{\s*"name"\s*:\s*".*?"\s*,\s*"timeMs"\s*:', re.DOTALL)
@@ -55,6 +62,7 @@ _PER_ITERATION = re.compile(
     rf"\{{\s*{_KEY}(?=[-+.\dn])[-+.\deEnul\s,]*(?:\]\s*(?:\}}|,\s*{_KEY})|\Z)"
 )
 _OUTPUT = re.compile(r'\[\s*\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"dimensions"\s*:')
+_DEVICES = re.compile(r'\[\s*\{\s*"Name"\s*:\s*"[^"]*"\s*,\s*"ComputeCapability"\s*:')
 _SECTIONS = (
     "performance_summary",
     "inference_options",
@@ -102,9 +110,11 @@ TIMINGS = schema(f"source text, iteration int, {_TIMES_SCHEMA}")
 
 def sniff(head: Head) -> bool:
     """One of the shapes above, by its first record."""
-    text = head.stripped
+    if trtexec_log.TABLE.search(head.text) or trtexec_log.LOG.search(head.text):
+        return True
+    text = head.json
     if text.startswith("["):
-        return any(p.match(text) for p in (_COUNT, _LAYER, _TIMES, _OUTPUT))
+        return any(p.match(text) for p in (_COUNT, _LAYER, _TIMES, _OUTPUT, _DEVICES))
     if not text.startswith("{"):
         return False
     return bool(_PER_ITERATION.match(text)) or _is_trex(text)
@@ -119,7 +129,9 @@ def read(path: Path) -> Artefact:
     """The timings; InputError where the file is neither of these, or holds no value."""
     data = read_bytes(path)
     text = decode(data)
-    if _OUTPUT.match(text.lstrip()):
+    if trtexec_log.TABLE.search(text) or trtexec_log.LOG.search(text):
+        return _log(path, text)
+    if _OUTPUT.match(text, json_start(text)):
         raise InputError(
             "is trtexec's --exportOutput: tensors, no times",
             file=path,
@@ -128,7 +140,7 @@ def read(path: Path) -> Artefact:
     try:
         documents = parse_json_documents(data, path, unique_keys=True)
     except InputError:
-        documents = _by_lines(text, path)
+        documents = _by_lines(text[json_start(text) :], path)
         if not documents:
             raise
     first = documents[0]
@@ -142,6 +154,9 @@ def read(path: Path) -> Artefact:
     if sum(map(len, arrays)) > MAX_ROWS:
         raise InputError(f"holds more than {MAX_ROWS:,} records", file=path)
     first = arrays[0][0] if arrays[0] else None
+    if isinstance(first, dict) and "ComputeCapability" in first:
+        devices = (device for array in arrays for device in array)
+        return _trex(path, {f"device {i}": device for i, device in enumerate(devices)})
     is_times = isinstance(first, dict) and "latencyMs" in first
     return _times(path, arrays) if is_times else _profile(path, arrays)
 
@@ -159,7 +174,7 @@ def _number(value: Any, what: str, path: Path) -> float | None:
         return None
     if not -1e15 < number < 1e15:
         raise InputError(f"has {what} that is no time ({number:g} ms)", file=path)
-    return number
+    return None if number < 0 else number  # no time is below 0: it is unknown
 
 
 def _ns(milliseconds: float | None) -> int | None:
@@ -172,6 +187,8 @@ def _ns(milliseconds: float | None) -> int | None:
 def _by_lines(text: str, path: Path) -> list[Any]:
     """`--exportProfile` that is not JSON, one record per line; empty where it is something else."""
     arrays: list[list[dict[str, Any]]] = []
+    if "\x00" in text:  # a hole in the file: what follows it is of another layer
+        return []
     for number, line in enumerate(io.StringIO(text)):
         if number > MAX_ROWS:
             raise InputError(f"holds more than {MAX_ROWS:,} lines", file=path)
@@ -193,6 +210,25 @@ def _loose(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
+
+
+def _log(path: Path, text: str) -> Artefact:
+    arrays, notes = trtexec_log.tables(text)
+    if not arrays:
+        raise InputError(
+            "is a trtexec log without a table of its layers' times (=== Profile)",
+            file=path,
+            fix="use --dumpProfile, or --exportProfile, --exportTimes and --exportLayerInfo",
+        )
+    artefact = _profile(path, arrays)
+    facts = dict(artefact.facts)
+    if trtexec_log.LISTS_LAYERS.search(text):
+        facts["lists_layers"] = True
+        notes.append("The log lists the engine's layers, too: name it after --layer-info as well.")
+    return replace(artefact, facts=facts, notes=[*notes, _OF_LOG, *artefact.notes])
+
+
+_OF_LOG = "A log has sums to 0.01 ms and medians to 0.0001 ms; --exportProfile writes six digits."
 
 
 def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:

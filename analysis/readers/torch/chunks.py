@@ -14,24 +14,26 @@ output_json.cpp and torch/csrc/profiler/kineto_shim.cpp write them.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 
 from ....core.errors import InputError
-from ..bounded import MIB, open_bytes
+from ..bounded import MAX_BEFORE_JSON, MIB, encoding_of, json_start, open_bytes, open_text
 
 CHUNK = 4 * MIB
 MOST_HEAD = 16 * MIB  # of what stands before the events, and behind them
 MOST_EVENT = 16 * MIB
 MOST_DEPTH = 64  # of nested lists and objects; real traces reach 8
 MOST_LOOSE = 1_500_000  # events that only the slow parser takes
+LEAST_ROUNDED = 2.0**43  # microseconds from which on doubles are more than a nanosecond apart
 LEAST_EVENT = 8  # bytes of an event on average: `{"ph":1}`
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
@@ -90,12 +92,13 @@ _RAW = ("grid", "block", "registers", "shared", *COMMUNICATION)
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of a trace; times in microseconds, as number or text."""
+    """One event of a trace; times in microseconds, as number or text. A `ts` that a double would
+    round is as the file has it."""
 
     ph: str = "X"
     name: Number = ""
     cat: str | None = None
-    ts: Number = None
+    ts: Number | msgspec.Raw = None
     dur: Number = None
     pid: Number = None
     tid: Number = None
@@ -103,7 +106,25 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class _Dated(Event, gc=False):
+    """An event whose `ts` is kept as it is written."""
+
+    ts: msgspec.Raw = ABSENT
+
+
 _EVENTS = msgspec.json.Decoder(list[Event])
+_DATED = msgspec.json.Decoder(list[_Dated])
+
+
+class _Real(float):
+    """A number of the slow parser, with its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Real:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 @dataclass
@@ -118,10 +139,11 @@ class Chunks:
     path: Path
     head: dict[str, Any] = field(default_factory=dict)
     repaired: int = 0
+    _absolute: bool = False  # whether times were met that a double rounds
     _loose: int = 0
 
     def __iter__(self) -> Iterator[list[Event]]:
-        with open_bytes(self.path) as stream:
+        with _utf8(self.path) as stream:
             rest, closing = self._begin(stream)
             yield from self._events(stream, rest, closing)
 
@@ -132,9 +154,10 @@ class Chunks:
         data = stream.read(CHUNK)
         if data.startswith(b"\xef\xbb\xbf"):
             data = data[3:]
-        start = data.lstrip()[:1]
+        data = data[json_start(data[: 2 * MAX_BEFORE_JSON].decode("latin-1")) :]
+        start = data[:1]
         if start == b"[":
-            return data.lstrip()[1:], False
+            return data[1:], False
         if start != b"{":
             raise InputError("is not a profiler trace (no JSON object or list)", file=self.path)
         scan = _Scan(self.path)
@@ -183,7 +206,7 @@ class Chunks:
             # A scan that has begun found an event that is longer than a chunk: it goes on. The scan
             # is slow: of what ends the file too, all but the last event is taken without it.
             cut = None if scan.at else _quick_border(rest)
-            events = None if cut is None else _strict(rest[:cut])
+            events = None if cut is None else self._strict(rest[:cut])
             if events is None or cut is None:
                 cut, close = scan.border(rest)
                 if close is not None:
@@ -230,8 +253,16 @@ class Chunks:
             raise InputError("is cut short after its events", file=self.path, fix="copy it again")
         self._take_head(b"{" + rest.lstrip(b",").strip())
 
+    def _strict(self, text: bytes) -> list[Event] | None:
+        events: list[Event] | None = None
+        if not self._absolute:
+            events = _decoded(text, _EVENTS)
+            times = (e.ts for e in events or () if type(e.ts) is float)
+            self._absolute = max(times, default=0.0) >= LEAST_ROUNDED
+        return _decoded(text, _DATED) if self._absolute else events
+
     def _parse(self, text: bytes, count: int) -> list[Event]:
-        events = _strict(text)
+        events = self._strict(text)
         if events is not None:
             return events
         values = _lenient(b"[" + text + b"]")
@@ -247,6 +278,29 @@ class Chunks:
             what = f"holds over {MOST_LOOSE:,} events in chunks that are no strict JSON"
             raise InputError(what, file=self.path, fix="export it again")
         return [_loose(value) for value in values]
+
+
+class _Recoded(io.RawIOBase):
+    """Text of another encoding as UTF-8."""
+
+    def __init__(self, text: IO[str]) -> None:
+        self._text = text
+
+    def read(self, size: int = -1) -> bytes:
+        return self._text.read(size).encode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._text.close()
+        super().close()
+
+
+def _utf8(path: Path) -> IO[bytes]:
+    """The file as UTF-8: what PowerShell redirects into a file is UTF-16."""
+    stream = open_bytes(path)
+    if encoding_of(cast(io.BufferedReader, stream).peek(4096)[:4096]).startswith("utf-16"):
+        stream.close()
+        return cast(IO[bytes], _Recoded(open_text(path)))
+    return stream
 
 
 def _quick_border(data: bytes) -> int | None:
@@ -312,15 +366,17 @@ class _Scan:
         self.at = len(data)
 
 
-def _strict(text: bytes) -> list[Event] | None:
+def _decoded(text: bytes, decoder: msgspec.json.Decoder[Any]) -> list[Event] | None:
     try:
-        return _EVENTS.decode(b"[" + text + b"]")
+        return decoder.decode(b"[" + text + b"]")  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def _lenient(data: bytes) -> Any:
     """Parse with repairs; None where that fails too."""
+    if b"\x00" in data:
+        return None  # a hole in the file: what follows it is of another event
     text = data.decode("utf-8", errors="replace")
     tried = None
     for repair in (lambda t: t, partial(_ESCAPE.sub, r"\\\\"), partial(_BARE.sub, r"\1null")):
@@ -328,7 +384,7 @@ def _lenient(data: bytes) -> Any:
         if text == tried:
             continue
         try:
-            return json.loads(text, strict=False)
+            return json.loads(text, strict=False, parse_float=_Real)
         except RecursionError:
             return None
         except ValueError:
@@ -345,11 +401,13 @@ def _loose(value: dict[str, Any]) -> Event:
         name: _raw(args.get(key)) if name in _RAW else _scalar(args.get(key))
         for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True)
     }
+    ts = _scalar(value.get("ts"))
     return Event(
         ph=str(value.get("ph", "X")),
         name=_scalar(value.get("name")) or "",
         cat=cat if isinstance(cat, str) else None,
-        **{key: _scalar(value.get(key)) for key in ("ts", "dur", "pid", "tid", "id")},
+        ts=msgspec.Raw(ts.text.encode()) if isinstance(ts, _Real) else ts,
+        **{key: _scalar(value.get(key)) for key in ("dur", "pid", "tid", "id")},
         args=Args(**used),
     )
 

@@ -7,18 +7,21 @@ forward to backward); names are stored once.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from ....core.errors import InputError
-from .chunks import ABSENT, COMMUNICATION, Args, Chunks, Event, Number
+from .chunks import ABSENT, COMMUNICATION, LEAST_ROUNDED, Args, Chunks, Event, Number
 from .communication import Arguments, is_named, parse
 
 Ints = npt.NDArray[np.int64]
@@ -31,6 +34,7 @@ HOST = (RANGE, PYTHON, OP, RUNTIME)
 DEVICE = (KERNEL, MEMCPY, MEMSET)
 DEVICE_KINDS = {KERNEL: "kernel", MEMCPY: "memcpy", MEMSET: "memset"}
 DRAWN = (RANGE, RUNTIME, *DEVICE)  # what a timeline needs beside the table of operations
+STEP = "ProfilerStep#"  # the range of a step of a profiler with a schedule
 UNKNOWN = -1
 
 # Categories as written from 2021 to now, in lower case.
@@ -49,6 +53,7 @@ _CATEGORIES = {
     "overhead": UNKNOWN,
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
+_THREE_DECIMALS = re.compile(rb"(?:[0-3]?\d{1,15}\.\d{3}\n)*+[0-3]?\d{1,15}\.\d{3}")
 _SIZES = msgspec.json.Decoder(tuple[int, ...])
 _UNKNOWN = np.array([UNKNOWN], dtype=np.int64)
 _OF_AUTOGRAD = ("sequence", "forward_thread", "device")
@@ -158,21 +163,40 @@ class Events:
         return int(self.start[event]) + max(int(self.duration[event]), 0)
 
 
-def nanoseconds(values: list[Number]) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Microseconds (int, float or text) as integer nanoseconds, and which of them are known.
+def nanoseconds(values: list[Number | msgspec.Raw]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Microseconds (number or text) as integer nanoseconds, and which of them are known.
 
     The whole and the broken part are converted apart: 2**53 ns is only 104 days, so a product
-    in floating point would round an absolute time.
+    in floating point would round an absolute time. One that is text never becomes a double.
     """
+    kinds = set(map(type, values))
+    if kinds == {msgspec.Raw}:
+        text = b"\n".join(cast(list[msgspec.Raw], values))
+        if _THREE_DECIMALS.fullmatch(text):
+            ns = np.fromstring(text.replace(b".", b"").decode(), np.int64, sep="\n")
+            return ns, np.ones(len(values), dtype=np.bool_)
+    numbers = cast(list[Number], values)
+    if msgspec.Raw in kinds:
+        numbers = [_number(v) if isinstance(v, msgspec.Raw) else v for v in values]
     try:
-        real = np.array(values, dtype=np.float64)
+        real = np.array(numbers, dtype=np.float64)
     except (ValueError, TypeError):
-        real = np.array([_real(v) for v in values], dtype=np.float64)
+        real = np.array([_real(v) for v in numbers], dtype=np.float64)
     known = np.isfinite(real) & (np.abs(real) < MOST_MICROSECONDS)
     real = np.where(known, real, 0.0)
     whole = np.floor(real)
     ns = whole.astype(np.int64) * 1000 + np.rint((real - whole) * 1000).astype(np.int64)
+    if not kinds <= {int, float, NoneType}:
+        for i in np.flatnonzero(np.abs(real) >= LEAST_ROUNDED).tolist():
+            value = numbers[i]
+            if isinstance(value, str):
+                ns[i] = int((Decimal(value) * 1000).to_integral_value())
     return ns, known
+
+
+def _number(value: msgspec.Raw) -> str | None:
+    """The number in a JSON value, as text."""
+    return bytes(value).decode(errors="replace").strip('"') or None
 
 
 def _real(value: Number) -> float:
@@ -337,6 +361,10 @@ def read_events(path: Path, *, flows: bool = False, lean: bool = False) -> Event
     columns: dict[str, Any] = {
         k: np.concatenate([p.pop(k) for p in builder.parts]) for k in list(builder.parts[0])
     }
+    # PyTorch 1.8 to 1.11 wrote the profiler's steps as operators.
+    steps = [i for i, name in enumerate(builder.names) if str(name).startswith(STEP)]
+    kind = columns["kind"]
+    kind[(kind == OP) & np.isin(columns["name"], steps)] = RANGE
     notes = []
     if chunks.repaired:
         notes.append(f"{chunks.repaired} chunks are not strict JSON and were repaired")

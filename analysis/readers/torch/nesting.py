@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from ....core.own_ranges import ITERATION, PHASE
 from ....core.tables import PHASES
-from .events import HOST, OP, PYTHON, RANGE, RUNTIME, UNKNOWN, Events, Ints, integer
+from .events import HOST, OP, PYTHON, RANGE, RUNTIME, STEP, UNKNOWN, Events, Ints, integer
 
 MODULE_FRAME = "nn.Module: "
-ITERATIONS = (ITERATION, "ProfilerStep#")
+ITERATIONS = (ITERATION, STEP)
 
 Flags = npt.NDArray[np.bool_]
 
@@ -28,20 +28,28 @@ Flags = npt.NDArray[np.bool_]
 class Nesting:
     """How host events nest: arrays over all events; -1 for none, and for device events.
 
-    `order`: host events, parents before children. `parent`: the enclosing event. `operator`: the
-    innermost enclosing operator, the event itself where it is one. `range`: the innermost
-    enclosing range, itself where it is one. `self_ns`: time in which an operator is the innermost
-    one that runs on its thread. `path`: into `paths`, whose entries are (outer path, name code);
-    path -1 is outside of all ranges.
+    What encloses an event is what runs on its thread when it begins. `order`: host events, parents
+    before children. `parent`: the innermost enclosing event; its own parent may have ended before
+    the event begins (a Python frame that outlives the operator in which it began), so ask
+    `innermost` for what is further out. `operator`: the innermost enclosing operator, the event
+    itself where it is one. `self_ns`: time in which an operator is the innermost one that runs on
+    its thread. `path`: into `paths`, whose entries are (outer path, name code); path -1 is outside
+    of all ranges.
     """
 
+    start: Ints
+    end: Ints
     order: Ints
     parent: Ints
     operator: Ints
-    range: Ints
     self_ns: Ints
     path: Ints
     paths: list[tuple[int, int]]
+
+    def innermost(self, flags: Flags, *, around: bool = False) -> Ints:
+        """The innermost event with a flag that encloses each event, -1 for none; an event with the
+        flag is its own, or with `around` the next one further out."""
+        return _innermost(flags, self.parent, self.start, self.end, around)
 
 
 def nest(events: Events) -> Nesting:
@@ -76,29 +84,41 @@ def nest(events: Events) -> Nesting:
     is_operator = events.kind == OP
     frames = np.array([name.startswith(MODULE_FRAME) for name in events.names], dtype=bool)
     is_range = (events.kind == RANGE) | ((events.kind == PYTHON) & frames[events.name])
-    operator, range_ = innermost(is_operator, parent), innermost(is_range, parent)
-    path, paths = _paths(events, order, parent, range_)
+    outer = _innermost(is_operator, parent, start, end, around=True)
+    path, paths = _paths(events, order, is_range, _innermost(is_range, parent, start, end, True))
     return Nesting(
+        start=start,
+        end=end,
         order=order,
         parent=parent,
-        operator=operator,
-        range=range_,
-        self_ns=_self_times(start, end, parent, operator),
+        operator=np.where(is_operator, np.arange(len(events)), outer),
+        self_ns=np.where(is_operator, _self_times(start, end, np.where(is_operator, outer, -1)), 0),
         path=path,
         paths=paths,
     )
 
 
-def innermost(flags: Flags, parent: Ints) -> Ints:
-    """The innermost event with a flag that encloses each event, itself included; -1."""
+def _innermost(flags: Flags, parent: Ints, start: Ints, end: Ints, around: bool) -> Ints:
+    """See `Nesting.innermost`."""
     # Each event points to itself where it has the flag, else outwards; pointers are followed two,
     # four, eight steps at a time. The last entry is where those end that are in nothing.
+    beyond = np.append(parent, -1)
     pointers = np.append(np.where(flags, np.arange(len(flags)), parent), -1)
     while True:
         further = pointers[pointers]
         if np.array_equal(further, pointers):
-            return pointers[:-1]
+            break
         pointers = further
+    found = pointers[beyond[:-1]] if around else pointers[:-1].copy()
+    # All that runs when an event begins is in the chain of its parents, with what has ended since
+    # a parent began: that is passed over.
+    rest = np.flatnonzero(found != np.arange(len(found)))
+    while True:
+        rest = rest[found[rest] >= 0]
+        rest = rest[end[found[rest]] <= start[rest]]
+        if not len(rest):
+            return found
+        found[rest] = pointers[beyond[found[rest]]]
 
 
 def _running(start: Ints, end: Ints) -> Ints:
@@ -139,27 +159,44 @@ def _running(start: Ints, end: Ints) -> Ints:
 
 
 def _paths(
-    events: Events, order: Ints, parent: Ints, range_: Ints
+    events: Events, order: Ints, is_range: Flags, around: Ints
 ) -> tuple[Ints, list[tuple[int, int]]]:
-    """`path` and `paths` of `Nesting`: paths are numbered as they are met."""
+    """`path` and `paths` of `Nesting`, from the range `around` each event: paths are numbered as
+    they are met."""
+    start, end = events.start, events.end
     known: dict[tuple[int, int], int] = {}
-    of_range: dict[int, int] = {UNKNOWN: UNKNOWN}
-    ranges = order[range_[order] == order]
-    around = np.where(parent[ranges] >= 0, range_[parent[ranges]], UNKNOWN)
-    rows = zip(ranges.tolist(), around.tolist(), events.name[ranges].tolist(), strict=True)
-    for i, outer, name in rows:
-        of_range[i] = known.setdefault((of_range[outer], name), len(known))
-    code = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
-    code[ranges] = [of_range[i] for i in ranges.tolist()]
-    return code[range_], list(known)
+    code = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)  # of a range: with it, as it begins
+    until = np.full(len(events) + 1, np.iinfo(np.int64).max)  # until when all of this path runs
+
+    def at(range_: int, moment: int) -> int:
+        """The path inside a range at a moment: without the outer ranges that have ended."""
+        names = []
+        while moment >= until[range_]:
+            if end[range_] > moment:
+                names.append(int(events.name[range_]))
+            range_ = int(around[range_])
+        path = int(code[range_])
+        for name in reversed(names):
+            path = known.setdefault((path, name), len(known))
+        return path
+
+    for i in order[is_range[order]].tolist():
+        outer, name = int(around[i]), int(events.name[i])
+        code[i] = known.setdefault((at(outer, int(start[i])), name), len(known))
+        until[i] = min(end[i], until[outer])
+    path = code[np.where(is_range, np.arange(len(events)), around)]
+    late = np.flatnonzero(~is_range & (start >= until[around]))
+    for i in late.tolist():
+        path[i] = at(int(around[i]), int(start[i]))
+    return path, list(known)
 
 
-def _self_times(start: Ints, end: Ints, parent: Ints, operator: Ints) -> Ints:
+def _self_times(start: Ints, end: Ints, parent: Ints) -> Ints:
     """The time in which each operator is the last one that began and has not ended."""
     inside = np.flatnonzero(parent >= 0)
     outer = parent[inside]
-    # Until when an event or something in it runs: longer than the event itself only where rounded
-    # times overlap.
+    # Until when an event or something in it runs: longer than the event itself only where they
+    # overlap.
     until = end.copy()
     while True:
         before = until.copy()
@@ -168,10 +205,7 @@ def _self_times(start: Ints, end: Ints, parent: Ints, operator: Ints) -> Ints:
             break
     alone = end - start
     np.subtract.at(alone, outer, np.minimum(until[inside], end[outer]) - start[inside])
-    self_ns: Ints = np.zeros(len(start), dtype=np.int64)
-    owned = np.flatnonzero(operator >= 0)
-    np.add.at(self_ns, operator[owned], alone[owned])
-    return self_ns
+    return alone
 
 
 # --- phases and iterations ------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def sniff(head: Head) -> bool:
     events, or a PyTorch execution trace, which `read` refuses by name."""
     if head.is_dir:
         return False
-    text = head.stripped
+    text = head.json
     if text.startswith("{"):
         kineto = '"schemaVersion"' in text and '"deviceProperties"' in text
         execution = '"nodes"' in text and _EXECUTION.search(text) is not None

@@ -4,6 +4,9 @@ The models are written by hand here; ONNX Runtime optimises them and the optimis
 (invented names, the model's tensors) are the layers.
 """
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -166,3 +169,104 @@ def test_every_layer_of_an_optimised_graph_is_resolved(make, dtype, level, tmp_p
         made = {graph.producer[t].name for t in layer.outputs if t in graph.producer}
         if r.rule != "carrier":
             assert made <= set(r.nodes), layer
+
+
+# --- names alone, as a profile has them ----------------------------------------------------------
+
+
+def three_convolutions():
+    m = Model()
+    x = "x"
+    for module, act in (("stem", "Relu"), ("body", "Sigmoid"), ("head", None)):
+        weight = m.constant(16 if module != "head" else 8, 3 if module == "stem" else 16, 1, 1)
+        x = m.add(module, "Conv", [x, weight])
+        x = m.add("act", act, [x]) if act else x
+    return m, x
+
+
+def test_convolutions_in_blocked_layout_are_known_by_their_tensor(tmp_path):
+    """The tensor is the activation's where the convolution applies it."""
+    m, y = three_convolutions()
+    layers = m.layers("ORT_ENABLE_ALL", [1, 3, 8, 8], y, tmp_path)
+    blocked = [RawLayer(x.name) for x in layers if x.op == "Conv"]
+    assert all("_nchwc" in x.name for x in blocked) and len(blocked) == 3
+    found = resolve(blocked, m.graph([1, 3, 8, 8], y))
+    assert [r.modules[0] for r in found] == ["stem", "body", "head"]
+
+
+def test_a_blocked_convolution_of_a_residual_is_not_guessed():
+    g = NodeGraph(
+        nodes=(
+            Node("a/Conv", "Conv", "a", ("x",), ("p",)),
+            Node("b/Conv", "Conv", "b", ("x",), ("q",)),
+            Node("Add", "Add", "", ("p", "q"), ("y",)),
+            Node("Relu", "Relu", "", ("y",), ("z",)),
+        ),
+        inputs=("x",),
+        outputs=("z",),
+    )
+    assert resolve([RawLayer("z_nchwc")], g)[0].nodes == ("Relu",)
+
+
+def test_nodes_without_a_name_are_known_by_their_place_in_the_file(tmp_path):
+    """ONNX Runtime calls them after operator and place; constants do not count."""
+    session = pytest.importorskip("onnxruntime")
+    made = [
+        onnx.helper.make_node("Constant", [], ["c"], value_float=1.0),
+        onnx.helper.make_node("MatMul", ["x", "x"], ["a"]),
+        onnx.helper.make_node("Add", ["a", "c"], ["b"]),
+        onnx.helper.make_node("Softmax", ["b"], ["s"]),
+        onnx.helper.make_node("MatMul", ["s", "x"], ["y"]),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        made,
+        "g",
+        [value("x", onnx.TensorProto.FLOAT, [4, 4])],
+        [value("y", onnx.TensorProto.FLOAT, [4, 4])],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    proto = onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
+    options = session.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "p")
+    options.graph_optimization_level = session.GraphOptimizationLevel.ORT_DISABLE_ALL
+    running = session.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    running.run(None, {"x": np.zeros((4, 4), np.float32)})
+    events = json.loads(Path(running.end_profiling()).read_text())
+    names = [e["name"].removesuffix("_kernel_time") for e in events if e["cat"] == "Node"]
+    nodes = tuple(
+        Node(f"node_of_{n.output[0]}", n.op_type, n.output[0], tuple(n.input), tuple(n.output))
+        for n in made
+    )
+    found = resolve([RawLayer(n) for n in names], NodeGraph(nodes, ("x",), ("y",)))
+    assert [r.modules for r in found] == [("a",), ("b",), ("s",), ("y",)]
+    # Another operator at that place, a node that has a name: it is another file's.
+    other = NodeGraph((nodes[2], *nodes), ("x",), ("y",))
+    assert resolve([RawLayer("MatMul_0")], other)[0].rule == "unresolved"
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("fc/MatMul_quant", "fc"),
+        ("fc_out_QuantizeLinear", "fc"),
+        ("fc_out_DequantizeLinear_Output_token_3", "fc"),
+        ("fc.weight_DequantizeLinear", "fc"),
+        ("x_QuantizeLinear", "fc"),
+    ],
+)
+def test_a_quantised_models_nodes_are_found_in_the_original_ones(name, module):
+    g = NodeGraph(
+        nodes=(
+            Node("fc/MatMul", "MatMul", "fc", ("x", "fc.weight"), ("fc_out",)),
+            Node("act/Relu", "Relu", "act", ("fc_out",), ("y",)),
+        ),
+        inputs=("x",),
+        outputs=("y",),
+        initializers=frozenset({"fc.weight"}),
+    )
+    found = resolve([RawLayer(name)], g)[0]
+    assert found.modules == (module,)
+    assert found.rule == ("name" if name.endswith("_quant") else "carrier")

@@ -486,3 +486,65 @@ def test_a_short_row_lacks_columns_that_are_checked_where_they_are_there():
     short = line("0", "1", "p", "h", "gemm", "m", "ns", "5")
     assert Layout(header).split(short) == ["0", "1", "p", "h", "gemm", "m", "ns", "5", ""]
     assert Layout(header).split(short + ',"7"')[-1] == "7"
+
+
+# --- holes ---------------------------------------------------------------------------------------
+
+METRICS = [("Duration", "us"), ("Elapsed Cycles", "cycle"), ("Registers", "register/thread")]
+WHOLE = "".join(
+    details(
+        [(name, unit, f"{100 * launch + i}.5") for i, (name, unit) in enumerate(METRICS)],
+        launch=str(launch),
+    ).split("\n", 0 if launch == 0 else 1)[-1]
+    for launch in range(4)
+)
+
+
+def of_launches(artefact):
+    rows = artefact.main.to_pylist()
+    return {(r["launch"], r["metric"]): r["value"] for r in rows if r["value"] is not None}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 400))
+def test_a_hole_gives_no_value_to_another_launch(tmp_path_factory, at, length):
+    """Blocks that were never written are NUL bytes."""
+    path = tmp_path_factory.mktemp("hole") / "ncu.csv"
+    header = WHOLE.index("\n") + 1
+    at = max(at, header)
+    holed = WHOLE[:at] + "\0" * len(WHOLE[at : at + length]) + WHOLE[at + length :]
+    path.write_text(WHOLE)
+    whole = of_launches(page.read(path))
+    assert len(whole) == 12
+    path.write_text(holed)
+    try:
+        artefact = page.read(path)
+    except InputError:
+        return
+    found = of_launches(artefact)
+    assert found.items() <= whole.items()
+    if found != whole:
+        assert artefact.facts["rows_left_out"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 11), st.integers(1, 60))
+def test_a_row_that_lost_its_end_takes_none_of_the_next(tmp_path_factory, number, lost):
+    path = tmp_path_factory.mktemp("end") / "ncu.csv"
+    lines = WHOLE.splitlines(keepends=True)
+    path.write_text(WHOLE)
+    whole = of_launches(page.read(path))
+    lines[number] = lines[number][: -min(lost, len(lines[number]) - 30)]
+    path.write_text("".join(lines))
+    artefact = page.read(path)
+    assert of_launches(artefact).items() <= whole.items()
+    assert len(artefact.main) >= 11
+    if lost > 2:
+        assert artefact.facts["rows_left_out"] == 1
+
+
+def test_a_line_break_in_a_number_is_two_rows(tmp_path):
+    lines = WHOLE.splitlines()
+    lines[1], lines[2] = lines[1][:-3], lines[2][-9:]  # …"us","0 and ","101.5"
+    artefact = read(tmp_path, "\n".join(lines) + "\n")
+    assert (0, "Duration") not in of_launches(artefact)

@@ -280,3 +280,27 @@ def test_names_that_are_numbers_stay_text(read: Any) -> None:
 )
 def test_recognition_is_quick_on_odd_text(text: str) -> None:
     assert not sniff(Head(Path("x"), text.encode()))
+
+
+SKIPPED = "SKIPPED: c.sqlite does not contain NV Tools Extension (NVTX) data.\n"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_report_is_not_called_skipped_for_another_ones_error(read: Any, before: bool) -> None:
+    """nsys says so among its errors, which may come before or behind what it prints."""
+    kernels = PROCESSING.format("cuda_gpu_kern_sum")
+    table = as_csv(SUMMARY, GEMM) + "\n"
+    text = kernels + SKIPPED + table if before else kernels + table + SKIPPED
+    artefact = read(text)
+    assert artefact.facts["reports"] == ["cuda_gpu_kern_sum"]
+    assert not any("no data for" in note for note in artefact.notes)
+    assert any("left out reports: c.sqlite does not contain" in note for note in artefact.notes)
+    assert len(artefact.main) == 1
+
+
+def test_a_row_with_a_hole_in_it_is_left_out_and_said(read: Any) -> None:
+    text = as_csv(SUMMARY, GEMM, RELU)
+    row = next(line for line in text.splitlines() if line.startswith("75"))
+    artefact = read(text.replace(row, row[:9] + "\0" * 20 + row[14:]))
+    assert artefact.main["name"].to_pylist() == [RELU[-1]]
+    assert any("1 lines have another number of fields" in note for note in artefact.notes)

@@ -355,3 +355,24 @@ def test_a_line_that_is_no_event_of_its_own_is_read_by_the_slower_parser(tmp_pat
     assert found.main["name"].to_pylist() == ["a", "b", "c", "d"]
     assert found.main["duration_ns"].to_pylist() == [2000, 3000, 1000, 1000]
     assert found.main["iteration"].to_pylist() == [0, 0, 0, 0]
+
+
+def test_a_duration_that_is_missing_or_below_zero_is_unknown(tmp_path: Path) -> None:
+    lacking = node("b", 4, 3)
+    del lacking["dur"]
+    events = [node("a", 1, -2), lacking, node("c", 8, 1), node("c", 9, -1), run(0, 20)]
+    found = profile.read(write(tmp_path / "p", events))
+    assert found.main["duration_ns"].to_pylist() == [None, None, 1000, None]
+    sums = {r["name"]: r["total_ns"] for r in found.tables["operators"].to_pylist()}
+    assert sums == {"a": None, "b": None, "c": None}
+    assert any("3 node executions have no duration" in note for note in found.notes)
+
+
+def test_nodes_without_a_name_are_called_after_their_operator(tmp_path: Path) -> None:
+    """Older releases write the model's empty name."""
+    events = [run(0, 20)]
+    for i, op in enumerate(("Conv", "Relu", "Conv")):
+        events.append({**node("", i, 2), "args": {"op_name": op}})
+    found = profile.read(write(tmp_path / "p", [*events, node("", 9, 1)]))
+    assert found.main["name"].to_pylist()[:3] == ["Conv", "Relu", "Conv"]
+    assert any("no name" in note for note in found.notes)

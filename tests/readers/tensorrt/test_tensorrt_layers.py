@@ -253,3 +253,12 @@ def test_text_that_was_made_to_be_slow_is_read_once(tmp_path, monkeypatch):
     assert read(tmp_path, "Layers:\n" + line).main["layer"].to_pylist() == ["a"]
     with pytest.raises(InputError, match="with 6 layers, more than"):
         read(tmp_path, "Layers:\n" + "Name: a, LayerType: kgen\n" * 30)
+
+
+@pytest.mark.parametrize("odd", ["\x1c", "\x1d", "\x1e", "\x1f", "\x85", "\u2028"])
+@pytest.mark.parametrize("joint", ["\x1e", "\x1f"])
+def test_only_line_ends_end_a_line_of_text(tmp_path, joint, odd):
+    """`str.splitlines` also cuts where TensorRT joins names."""
+    text = f"Name: a, LayerType: gemm, Metadata: [ONNX Layer: a{odd}b]{joint}[ONNX Layer: c]"
+    (row,) = read(tmp_path, f"Layers:\n{text}\n\nBindings:\nx\n").main.to_pylist()
+    assert row["nodes"] == [f"a{odd}b", "c"]

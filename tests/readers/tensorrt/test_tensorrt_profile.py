@@ -233,3 +233,19 @@ def test_more_records_than_any_run_has_are_refused(tmp_path, monkeypatch, text):
     monkeypatch.setattr(profile, "MAX_ROWS", 8)
     with pytest.raises(InputError, match="more than 8"):
         profile.read(path)
+
+
+def test_the_devices_that_trex_lists_are_settings(tmp_path):
+    device = {"Name": "NVIDIA H100", "ComputeCapability": [9, 0], "TotalMemory": 8}
+    rows = {
+        (r["section"], r["key"]): r["value"]
+        for r in read(tmp_path, [device, device]).main.to_pylist()
+    }
+    assert rows["device 1", "Name"] == "NVIDIA H100"
+    assert rows["device 0", "ComputeCapability"] == "[9, 0]"
+
+
+def test_a_time_below_zero_is_unknown(tmp_path):
+    artefact = read(tmp_path, {"a": [0.5, -0.5], "b": [1.0, 2.0]})
+    assert artefact.main["total_ns"].to_pylist() == [None, 3_000_000]
+    assert artefact.main["median_ns"].to_pylist()[0] == 500_000

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from layerline.analysis.readers.torch import trace
 from layerline.analysis.readers.torch.events import read_events
 from layerline.analysis.readers.torch.nesting import nest
+from layerline.core.errors import InputError
 from layerline.core.intervals import covered, union
 
 # Each example writes the same file anew.
@@ -93,6 +94,66 @@ def test_a_parent_is_the_smallest_interval_around(
         around = [(d - c, (c, d)) for c, d in proper if c <= a and b <= d and (c, d) != (a, b)]
         found = proper[parent[i]] if parent[i] >= 0 else None
         assert found == (min(around)[1] if around else None)
+
+
+def test_what_a_frame_outlives_encloses_nothing_that_begins_later(tmp_path: Path) -> None:
+    """A frame of Python that begins in an operator and ends after it, as around compiled code."""
+    path = write(
+        tmp_path / "t.json",
+        [
+            ("outer", 1, 0, 100, "cpu_op"),
+            ("prologue", 1, 10, 20, "cpu_op"),
+            ("run", 1, 20, 70, "python_function"),
+            ("early", 1, 22, 5, "cpu_op"),
+            ("compiled", 1, 50, 30, "cpu_op"),
+        ],
+    )
+    self_ns = {r["name"]: r["self_ns"] for r in trace.read(path).main.to_pylist()}
+    assert self_ns == {"outer": 50, "prologue": 15, "early": 5, "compiled": 30}
+
+
+KINDS = ("cpu_op", "user_annotation", "python_function", "nn.Module: ")
+
+
+@settings(PROPERTY, max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 30), st.sampled_from(KINDS)),
+        min_size=1,
+        max_size=14,
+        unique_by=lambda span: span[0],
+    )
+)
+def test_what_encloses_an_event_is_what_runs_when_it_begins(
+    tmp_path: Path, spans: list[tuple[int, int, str]]
+) -> None:
+    """Any spans, however they overlap, against a look at each moment."""
+    written = [
+        (f"nn.Module: {i}" if kind == KINDS[3] else str(i), 1, start, length,
+         "python_function" if kind == KINDS[3] else kind)
+        for i, (start, length, kind) in enumerate(spans)
+    ]  # fmt: skip
+    try:
+        events = read_events(write(tmp_path / "t.json", written))
+    except InputError:  # nothing but frames
+        return
+    nesting = nest(events)
+
+    def running(moment: int, *kinds: str) -> list[int]:
+        on = [i for i, (a, n, kind) in enumerate(spans) if a <= moment < a + n and kind in kinds]
+        return sorted(on, key=lambda i: spans[i][0])
+
+    for i, (start, _, kind) in enumerate(spans):
+        operators = running(start, "cpu_op")
+        assert nesting.operator[i] == (operators[-1] if operators else -1)
+        path, names = int(nesting.path[i]), list[str]()
+        while path >= 0:
+            path, name = nesting.paths[path]
+            names.insert(0, events.names[name])
+        assert names == [written[j][0] for j in running(start, "user_annotation", KINDS[3])]
+        if kind == "cpu_op":
+            mine = [t for t in range(100) if (running(t, "cpu_op") or [-1])[-1] == i]
+            assert nesting.self_ns[i] == len(mine)
 
 
 def test_equal_times_follow_the_profilers_index(tmp_path: Path) -> None:

@@ -439,3 +439,51 @@ def test_files_made_to_be_slow_are_refused_and_looked_at_once(
     assert says in e.value.line()
     # A string that is not closed begins anew with each chunk: that is the square of 16.
     assert sum(seen) < (200_000 if "aaaa" in text else 40_000)
+
+
+NOW = 1_712_195_495_519_689  # microseconds since 1970: a double has steps of 0.25 there
+
+
+@pytest.mark.parametrize(
+    "quoted", ["{}", '"{}"', '{}, "bad": inf'], ids=["number", "text", "no strict JSON"]
+)
+@pytest.mark.parametrize("decimals", ["{:03}", "{:03}00"])
+def test_absolute_times_keep_every_nanosecond(tmp_path: Path, quoted: str, decimals: str) -> None:
+    ns = [47, 127, 999, 1]
+    texts = (quoted.format(f"{NOW}.{decimals.format(n)}") for n in ns)
+    events = (
+        f'{{"ph": "X", "cat": "cpu_op", "name": "a", "ts": {t}, "dur": 0.001}}' for t in texts
+    )
+    path = tmp_path / "t.json"
+    path.write_text('{"traceEvents": [' + ", ".join(events) + "]}")
+    assert [r["start_ns"] for r in rows(path)] == [NOW * 1000 + n for n in ns]
+
+
+def test_absolute_times_after_relative_ones_keep_every_nanosecond(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk may begin with events of another clock."""
+    monkeypatch.setattr(chunks_, "CHUNK", 100)
+    times = ["0.5", *(f"{NOW}.{n:03}" for n in (7, 3, 5))]
+    path = tmp_path / "t.json"
+    events = (f'{{"ph": "X", "cat": "cpu_op", "name": "a", "ts": {t}, "dur": 1}}' for t in times)
+    path.write_text("[" + ", ".join(events) + "]")
+    assert [r["start_ns"] for r in rows(path)] == [500, *(NOW * 1000 + n for n in (7, 3, 5))]
+
+
+def test_steps_that_are_written_as_operators_are_ranges(trace: Callable[..., Path]) -> None:
+    """PyTorch 1.8 to 1.11."""
+    path = trace(
+        [
+            event("ProfilerStep#3", 0, 100, "Operator"),
+            event("aten::mm", 10, 20, "Operator"),
+            launch(12, 5, cat="Runtime"),
+            kernel(40, 5, cat="Kernel"),
+        ]
+    )
+    assert [
+        (r["name"], r["iteration"], r["layer"], r["range_path"], r["self_ns"]) for r in rows(path)
+    ] == [
+        ("aten::mm", 3, None, ["ProfilerStep#3"], 20_000),
+        ("gemm", 3, "aten::mm", ["ProfilerStep#3"], None),
+    ]

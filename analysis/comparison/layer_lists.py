@@ -1,0 +1,129 @@
+"""Layers of two engines of one model against each other: two builds, two precisions.
+
+Engines fuse differently, so layers have other names. Those of one name are compared; of the
+others, those that share a node of the model (by the nodes that a tool tells, or by the parts of
+their names) are put together on both sides until nothing is shared any more: what stands in one
+line did the same work. Nothing is joined by its place in a list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.resolve.spelling import base, foreign_range, metadata_names, parts, reformat_of
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Together:
+    """The layers of both sides that did the same work; one side may have none.
+
+    `a_ns`, `b_ns`: their time in one iteration, None where it is not known (0 for no layer).
+    `changes`: what else differs, as (what, A's, B's): precision, tactic.
+    """
+
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    a_ns: float | None
+    b_ns: float | None
+    changes: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def more_ns(self) -> float | None:
+        """B's time less A's."""
+        return None if self.a_ns is None or self.b_ns is None else self.b_ns - self.a_ns
+
+    @property
+    def differs(self) -> bool:
+        """Whether layers, precisions or tactics are not the same."""
+        return self.a != self.b or bool(self.changes)
+
+
+def together(a: Sequence[Row], b: Sequence[Row]) -> list[Together]:
+    """All layers of A and B, each once: what changed most first, then in A's order."""
+    sides = (_labelled(a), _labelled(b))
+    same = [label for label in sides[0] if label in sides[1]]
+    found = [_together([sides[0][n]], [sides[1][n]], (n,), (n,)) for n in same]
+    rest = [{n: r for n, r in side.items() if n not in set(same)} for side in sides]
+    for labels_a, labels_b in _components(*rest):
+        rows_a, rows_b = ([side[n] for n in own] for side, own in zip(
+            rest, (labels_a, labels_b), strict=True))  # fmt: skip
+        found.append(_together(rows_a, rows_b, tuple(labels_a), tuple(labels_b)))
+    return sorted(found, key=lambda t: -abs(t.more_ns or 0))
+
+
+def _labelled(rows: Sequence[Row]) -> dict[str, Row]:
+    """Rows by the layer's name; the second of one name is `NAME #2`, movement stands apart."""
+    seen: Counter[str] = Counter()
+    labelled = {}
+    for row in rows:
+        name = (row["layer"] or "") + (" [movement]" if row["kind"] == "movement" else "")
+        seen[name] += 1
+        labelled[name if seen[name] == 1 else f"{name} #{seen[name]}"] = row
+    return labelled
+
+
+def _nodes(row: Row) -> set[str]:
+    """What a layer is made of, as far as it says; a reformat is of nothing but itself."""
+    name = row["layer"] or ""
+    if reformat_of(name) is not None or row["kind"] == "movement":
+        return set()
+    if row["nodes"]:
+        return set(row["nodes"])
+    told = set(metadata_names(name)) | set(foreign_range(name) or ())
+    return told or {base(part).removesuffix(")").removeprefix("PWN(") for part in parts(name)}
+
+
+def _components(a: Mapping[str, Row], b: Mapping[str, Row]) -> list[tuple[list[str], list[str]]]:
+    """The labels of A and B that share nodes, directly or through others."""
+    of_node: dict[str, list[tuple[int, str]]] = {}
+    nodes = {(i, n): _nodes(row) for i, side in enumerate((a, b)) for n, row in side.items()}
+    for key, own in nodes.items():
+        for node in own:
+            of_node.setdefault(node, []).append(key)
+    found, done = [], set[tuple[int, str]]()
+    for key in nodes:
+        if key in done:
+            continue
+        group, waiting = [], [key]
+        done.add(key)
+        while waiting:
+            one = waiting.pop()
+            group.append(one)
+            beside = {k for node in nodes[one] for k in of_node[node]} - done
+            done |= beside
+            waiting += beside
+        members = set(group)
+        found.append(tuple([n for n in side if (i, n) in members] for i, side in enumerate((a, b))))
+    return [(x, y) for x, y in found]
+
+
+def _together(
+    a: Sequence[Row], b: Sequence[Row], labels_a: tuple[str, ...], labels_b: tuple[str, ...]
+) -> Together:
+    medians = all(r["median_ns"] is not None for r in (*a, *b))
+    times = [_sum([_time(r, medians) for r in rows]) for rows in (a, b)]
+    changes = []
+    for column, what in (("precision_in", "reads"), ("precision_out", "writes"),
+                         ("compute_precision", "computes in"), ("tactic", "tactic")):  # fmt: skip
+        x, y = ({str(r[column]) for r in rows if r[column]} for rows in (a, b))
+        if x and y and x != y:
+            changes.append((what, "+".join(sorted(x)), "+".join(sorted(y))))
+    return Together(labels_a, labels_b, times[0], times[1], tuple(changes))
+
+
+def _time(row: Row, medians: bool) -> float | None:
+    """The time of a layer in one iteration: its median, or its mean."""
+    if medians:
+        return row["median_ns"]  # type: ignore[no-any-return]
+    if row["total_ns"] is None or not row["calls"]:
+        return None
+    return float(row["total_ns"] / row["calls"])
+
+
+def _sum(times: Sequence[float | None]) -> float | None:
+    return None if any(t is None for t in times) else sum(t for t in times if t is not None)

@@ -1,0 +1,45 @@
+"""Whether a run's report is of the captures that lie beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...core.errors import InputError
+from ...core.run import Run, unchanged
+
+STEP = "analysis/report"
+# What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
+_READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
+_NAMED = 3
+
+
+def inputs(run: Run) -> list[Path]:
+    """The files that a report is made of."""
+    return sorted(
+        path
+        for pattern in _READ
+        for path in run.path.glob(pattern)
+        if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
+    )
+
+
+def check(run: Run) -> None:
+    """InputError where the report was made before files that it would be made of now, or was not
+    finished. Of a report that was copied alone nothing is known, and of files that were not copied
+    with it nothing is said."""
+    summary = run.file("report", "summary.json")
+    if not summary.exists():
+        return
+    last = run.manifest(STEP)
+    if last is None and not (run.file("manifests").is_dir() and run.file("captures").is_dir()):
+        return
+    recorded = (last or {}).get("inputs") or {}
+    names = {path.relative_to(run.path).as_posix(): path for path in inputs(run)}
+    newer = [n for n, path in names.items() if not unchanged(path, recorded.get(n) or {})]
+    if newer:
+        more = f" and {len(newer) - _NAMED} more" if len(newer) > _NAMED else ""
+        raise InputError(
+            f"is older than the run's {', '.join(newer[:_NAMED])}{more}: it is of other captures",
+            file=summary,
+            fix=f"layerline report --run {run.path} makes it again",
+        )
