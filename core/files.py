@@ -9,10 +9,11 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -106,6 +107,35 @@ def apart(output: Path | None, *inputs: Path | None) -> None:
             raise InputError("is to be read and written", file=output, fix="name another output")
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file; a pipe, socket, device or directory is refused without waiting."""
+    try:
+        # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise InputError("no such file", file=path) from None
+    except (OSError, ValueError) as e:
+        why = e.strerror if isinstance(e, OSError) else str(e)
+        if isinstance(e, OSError) and _is_socket(path):
+            why = "it is a socket"
+        raise InputError(f"cannot be read ({why})", file=path) from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise InputError("is a directory", file=path, fix="name a file")
+    what = "a pipe" if stat.S_ISFIFO(mode) else "a device"
+    raise InputError(f"is {what}, not a file", file=path, fix="save it to a file first")
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return False
+
+
 def listing(path: Path) -> list[Path]:
     """What a folder holds, by name; nothing where there is none. InputError where it cannot be
     read, or is no folder."""
@@ -132,16 +162,22 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+MOST_JSON = 512 << 20  # bytes of a file that is read whole
+
+
 def read_json(path: Path, *, finite: bool = True) -> Any:
     """Read JSON; InputError says which file is missing, not text, or not JSON.
 
     `finite`: NaN and Infinity, which are no JSON but which Python writes, are refused.
     """
     try:
-        text = _text(path.read_bytes(), path)
+        with open_regular(path) as file:
+            data = file.read(MOST_JSON + 1)
+        if len(data) > MOST_JSON:
+            what = f"is JSON of more than {MOST_JSON >> 20} MiB"
+            raise InputError(what, file=path, fix="is it another file?")
+        text = _text(data, path)
         return _parsed(text) if finite else json.loads(text)
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
     except (ValueError, RecursionError) as e:  # also of a number with thousands of digits

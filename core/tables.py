@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .errors import InputError
-from .files import replacing
+from .files import open_regular, replacing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -376,12 +376,15 @@ def read_parquet(path: Path, name: str | None = None) -> pa.Table:
     columns, columns of other types, or nulls where a row needs a value (`NEEDED`).
     """
     try:
-        data = pq.read_table(path)
+        with open_regular(path) as file:
+            data = pq.read_table(file)
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except (pa.ArrowInvalid, OSError) as e:
         raise InputError(f"is not a Parquet table ({e})", file=path) from None
-    version = (data.schema.metadata or {}).get(b"layerline.schema", b"none").decode()
+    version = (
+        (data.schema.metadata or {}).get(b"layerline.schema", b"none").decode(errors="replace")
+    )
     if name is not None:
         if version != str(SCHEMA_VERSION):
             raise InputError(

@@ -30,7 +30,7 @@ import click
 from ..core.cli.options import FilePath
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
-from ..core.files import apart, write_json
+from ..core.files import apart, open_regular, write_json
 from . import foreign_names, naming
 from .quiet import gist, quiet
 
@@ -103,6 +103,25 @@ def read(path: Path) -> ForeignNodes:
     InputError where it is missing or no ONNX model.
     """
     model = _load(path)
+    try:
+        found = _of(model, path.name)
+    except _BROKEN as e:
+        raise InputError(f"is no usable ONNX model ({gist(e)})", file=path, fix=_FIX) from None
+    if not _is_text(found.document):
+        raise InputError("holds names that are not UTF-8", file=path, fix=_FIX)
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a document holds no bytes: what is no UTF-8 in a file comes as these."""
+    if isinstance(value, dict):
+        return all(map(_is_text, (*value, *value.values())))
+    return (
+        all(map(_is_text, value)) if isinstance(value, list | tuple) else type(value) is not bytes
+    )
+
+
+def _of(model: Any, name: str) -> ForeignNodes:
     nodes = list(naming.all_nodes(model.graph))
     known: dict[Any, str] = {}
     classes: dict[Any, str | None] = {}
@@ -123,7 +142,7 @@ def read(path: Path) -> ForeignNodes:
         for node, name in zip(nodes, names, strict=True)
     ]
     return ForeignNodes(
-        naming.nodes_json(path.name, model, named, {}),
+        naming.nodes_json(name, model, named, {}),
         known=len(known),
         inferred=len(modules) - len(known),
         unknown=len(nodes) - len(modules),
@@ -133,23 +152,34 @@ def read(path: Path) -> ForeignNodes:
     )
 
 
+_FIX = "name the .onnx file that the engine was built from"
+MOST_MODEL = (1 << 31) - 1  # bytes, of protobuf
+# What parsing raises of a file that anybody may have written.
+_BROKEN = (ValueError, TypeError, RuntimeError, LookupError, AttributeError, ArithmeticError,
+           AssertionError, MemoryError)  # fmt: skip
+
+
 def _load(path: Path) -> Any:
     import onnx_ir as ir
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import load_model_from_string
 
-    fix = "name the .onnx file that the engine was built from"
-    if not path.is_file():
-        what = "is no file" if path.exists() else "no such file"
-        raise InputError(what, file=path, fix=fix)
     try:
-        with quiet():
-            model = ir.load(path)
+        with open_regular(path) as file:
+            data = file.read(MOST_MODEL + 1)
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
-    except (DecodeError, ValueError, TypeError, RuntimeError) as e:
-        raise InputError(f"is no ONNX model ({gist(e)})", file=path, fix=fix) from None
+    if len(data) > MOST_MODEL:
+        what = "is larger than any ONNX file (2 GiB: its format holds no more)"
+        raise InputError(what, file=path, fix=_FIX)
+    try:
+        with quiet():
+            # Whatever the name ends in: by that onnx would choose among text formats.
+            model = ir.serde.deserialize_model(load_model_from_string(data))
+    except (*_BROKEN, DecodeError) as e:
+        raise InputError(f"is no ONNX model ({gist(e)})", file=path, fix=_FIX) from None
     if not len(model.graph):
-        raise InputError("is no ONNX model, or has no node", file=path, fix=fix)
+        raise InputError("is no ONNX model, or has no node", file=path, fix=_FIX)
     return model
 
 

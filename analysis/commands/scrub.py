@@ -77,6 +77,10 @@ def _scrub(path: Path, output: Path | None, in_place: bool, several: bool) -> No
     _show(path, counts, "removed")
     if any(place in _NAMES and kind not in _NO_NAME for place, kind in counts):
         click.echo("  names of operations or ranges held such values: results are equal up to them")
+    log(
+        "not searched for: values in base64 or another encoding, and names in prose that no field, "
+        "path or address tells; look yourself before you share it"
+    )
     log(f"wrote {written}")
 
 

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ...core.errors import InputError
-from .bounded import compression_of, decode, json_start, open_bytes, open_regular
+from ...core.files import open_regular
+from .bounded import compression_of, decode, json_start, open_bytes
 
 HEAD_BYTES = 64 * 1024
 MAX_ENTRIES = 10_000  # names of a directory that are looked at

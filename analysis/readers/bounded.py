@@ -14,7 +14,6 @@ import json
 import lzma
 import os
 import re
-import stat
 import zlib
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,6 +21,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from ...core.errors import InputError
+from ...core.files import open_regular
 
 MIB = 1 << 20
 MAX_BYTES = 4096 * MIB  # of any file, decompressed
@@ -37,35 +37,6 @@ _MAGIC = (
     (b"\xfd7zXZ\x00", "xz"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
 )
-
-
-def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file; a pipe, socket, device or directory is refused without waiting."""
-    try:
-        # Without O_NONBLOCK opening a pipe that nobody writes to would wait for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (OSError, ValueError) as e:
-        why = e.strerror if isinstance(e, OSError) else str(e)
-        if isinstance(e, OSError) and _is_socket(path):
-            why = "it is a socket"
-        raise InputError(f"cannot be read ({why})", file=path) from None
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise InputError("is a directory", file=path, fix="name a file")
-    what = "a pipe" if stat.S_ISFIFO(mode) else "a device"
-    raise InputError(f"is {what}, not a file", file=path, fix="save it to a file first")
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 class _Bounded(io.RawIOBase):

@@ -136,6 +136,8 @@ def _of_file_in_run(file: Path) -> Rewrite | str:
     """The function for a file of a run, or why there is none."""
     if file.is_symlink():
         return "a link"
+    if file.name == ".env" or file.name.startswith(".env.") or file.suffix == ".env":
+        return "an environment, of which nothing is a result"
     if why := _LEFT_OUT.get(file.suffix.lower()):
         return why
     if ".partial." in file.name:

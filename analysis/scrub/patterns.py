@@ -77,16 +77,21 @@ _BEFORE_VERSION = re.compile(
 
 # Where people's files lie. The name is that of the user; a placeholder is left as it is.
 _NAME = r"[^/\\\s\"':;,()<>|*?{}\[\]`$&=]+"
+# Before a path: no part of a name, or an option of a compiler that has no space behind it.
+_BEFORE = (
+    r"(?:(?<![\w.\-])|(?<=-[A-Za-z])|(?<=/I)|(?<=-isystem)|(?<=-iquote)|(?<=-idirafter)"
+    r"|(?<=-include)|(?<=-imacros))"
+)
 HOME = re.compile(
-    rf"(?<![\w.\-])(?:/[\w.-]+){{0,6}}?/(?:home|homes|Users)/({_NAME})|"
-    rf"(?<![A-Za-z0-9])[A-Za-z]:[\\/]{{1,2}}(?:Users|Documents and Settings)[\\/]{{1,2}}"
+    rf"{_BEFORE}(?:/[\w.-]+){{0,6}}?/(?:home|homes|Users)/({_NAME})|"
+    rf"(?:(?<![A-Za-z0-9])[A-Za-z]:/{{1,2}}|[A-Za-z]:\\{{1,4}})(?:Users|Documents and Settings)(?:/{{1,2}}|\\{{1,4}})"
     rf"((?:[^/\\\s\"':;,()<>|*?]| (?=[^/\\\"':;,()<>|*?\r\n]{{1,40}}[\\/]))+)|"
-    rf"(?<![\w.\-/])/root(?![\w.-])"
+    rf"(?:(?<![\w.\-/])|(?<=-[A-Za-z]))/root(?![\w.-])"
 )
 _PART = r"[^/\s\"':;,()<>|*?{}\[\]`$&=]+"
 # Mount points of clusters and drives: what is below names projects and people.
 STORAGE = re.compile(
-    r"(?<![\w.\-/])/(?:mnt|scratch\w*|lustre\w*|gpfs\w*|nfs\w*|beegfs\w*|ceph\w*|media|fsx\w*|"
+    r"(?:(?<![\w.\-/])|(?<=-[A-Za-z])|(?<=-isystem))/(?:mnt|scratch\w*|lustre\w*|gpfs\w*|nfs\w*|beegfs\w*|ceph\w*|media|fsx\w*|"
     rf"Volumes|nobackup\w*|projects)(?:/{_PART})+"
 )
 BUCKET = re.compile(r"(?<=s3://|gs://)[A-Za-z0-9._-]+|(?<=hdfs://)[A-Za-z0-9._-]+")
@@ -95,7 +100,9 @@ _FILE_SUFFIX = (
     r"ncu-rep|csv|log|sh|ipynb|safetensors|ya?ml|parquet)"
 )
 # An absolute path to a file of a known suffix: no name of an ONNX node ends so.
-FILE = re.compile(rf"(?<![\w.\-/:])(?:/[\w.+@~-]+)+/[\w.+~-]+{_FILE_SUFFIX}(?![\w.-])")
+FILE = re.compile(
+    rf"(?:(?<![\w.\-/:])|(?<=-[A-Za-z]))(?:/[\w.+@~-]+)+/[\w.+~-]+{_FILE_SUFFIX}(?![\w.-])"
+)
 SUFFIX = re.compile(r"\.[A-Za-z0-9_-]{1,12}\Z")
 
 # Directories that every machine has.

@@ -35,6 +35,10 @@ def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[P
         raise InputError(
             "is to be read and written", file=target, fix="name another, or --in-place"
         )
+    if path.is_dir() and not in_place and target.resolve().is_relative_to(path.resolve()):
+        raise InputError(
+            f"lies in {path}, which is to be copied", file=target, fix="name a place outside of it"
+        )
     with _directory(target, in_place) if path.is_dir() else replacing(target) as temporary:
         _write(rewrite, path, temporary, scrubber)
     return target, scrubber.found

@@ -25,7 +25,9 @@ _OVERLAP = 8192
 _MANY = 200
 
 _LOOKS_LIKE = {
-    "home": re.compile(rb"(?<![\w.-])/(?:home|Users)/(?!user\d+(?!\w))[\w.-]+"),
+    "home": re.compile(
+        rb"(?:(?<![\w.-])|(?<=-[A-Za-z])|(?<=-isystem))/(?:home|Users)/(?!user\d+(?!\w))[\w.-]+"
+    ),
     "windows home": re.compile(rb"[A-Za-z]:\\{1,4}Users\\{1,4}(?!user\d+)[\w.-]+"),
     "uuid": re.compile(
         rb"(?<![0-9A-Za-z])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![0-9A-Za-z])"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,33 @@ def test_nodes_of_one_name_are_numbered_and_no_layer_is_taken_for_the_first(
     listed.write_text(json.dumps({"Layers": ["act"], "Bindings": []}))
     shown = CliRunner().invoke(layers, [str(listed), "--nodes", str(path)]).stdout
     assert "unresolved: act" in shown
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "pbtxt", "json", "onnxtxt", "textproto", "txt"])
+@pytest.mark.parametrize("content", [b"hi", b"{}", b"\x08\x08\x12\x07garbage\xff", b"", b"\0" * 99])
+def test_any_content_under_any_suffix_is_refused_in_one_line(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is no ONNX model"):
+        read(path)
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, model(make_node("Relu", ["x"], ["y"], name="/act/Relu")))
+    path.write_bytes(path.read_bytes().replace(b"/act/Relu", b"/act\xff\xfeelu"))
+    with pytest.raises(InputError, match="is no usable ONNX model|not UTF-8"):
+        read(path)
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="is a pipe"):
+        read(path)
+    with pytest.raises(InputError, match="is a pipe"):
+        load(path.rename(tmp_path / "nodes.json"))
 
 
 def test_weights_that_are_inputs_too_are_weights(tmp_path: Path) -> None:
