@@ -84,4 +84,4 @@ def measured(
         unresolved_ns=unresolved.median if unresolved else None,
         phase_shares=phase_shares(ops) if side.phase == "step" else None,
     )
-    return MeasuredSide(whole, ops, labels, reduced, latency.samples, **more)
+    return MeasuredSide(whole, ops, labels, reduced, latency.samples, traced_ns, **more)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from ...core.documents import Measured, Memory
 from ...core.errors import InputError
 from ...core.files import listing
 from ...core.run import Run
+from ...core.stats import UNMEASURED, Estimate
+from ..checks import steadiness
 from ..memory.explain import Explained, explain
 from ..memory.remedies import Tried
 from ..readers import registry
@@ -80,10 +81,10 @@ def _tried(run: Run, base: Explained, other: Run, there: Captured, device: int |
     return Tried(
         peak_bytes=done.peak.allocated,
         reserved_bytes=most_reserved(done),
-        step_ns=_step_ns(other, there.name),
+        step=_step(other, there.name),
         base_peak_bytes=base.peak.allocated,
         base_reserved_bytes=most_reserved(base),
-        base_step_ns=_step_ns(run, there.name),
+        base_step=_step(run, there.name),
     )
 
 
@@ -93,10 +94,13 @@ def most_reserved(done: Explained) -> int | None:
     return None if reserved is None else int(reserved[step.begin : step.end + 1].max())
 
 
-def _step_ns(run: Run, name: CaptureName) -> int | None:
-    """The median of the steps that nothing watched."""
+def _step(run: Run, name: CaptureName) -> Estimate:
+    """Of the steps that nothing watched."""
     path = run.file("captures", f"{name.stem}.latency.json")
     measured = files.optional(path, Measured, None)
-    if measured is None or not measured.latency_ns:
-        return None
-    return int(statistics.median(measured.latency_ns))
+    if measured is None or (stat := steadiness.summary(measured.latency_ns)) is None:
+        return UNMEASURED
+    steady = steadiness.judge(measured.latency_ns)
+    if steady is None or not steady.settled:
+        return Estimate(stat.median, n=stat.n)
+    return Estimate(stat.median, stat.low, stat.high, stat.n)

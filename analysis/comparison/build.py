@@ -27,7 +27,7 @@ from ..model.counters import Counted, Uncounted
 from ..model.layer import MOVEMENT
 from ..model.side import Model
 from ..roofline import bound
-from . import lead, ratios, savings
+from . import lead, partition, ratios, savings
 
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
@@ -72,6 +72,7 @@ def build(
         sweep=_without(sweep, [s for s in judged if s.wrong]),
         counters=_counted(counters, layer_rows, modules),
         columns=list(columns),
+        partitions=partition.partitions(sides, model),
     )
 
 

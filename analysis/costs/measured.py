@@ -18,8 +18,9 @@ from .modules import bounds
 class MeasuredSide:
     """`ops`: rows of this source, precision and phase. `labels`: a name for each row of `ops` that
     has no module ("optimizer"; "unresolved" where nothing is known). `sums`: these per iteration.
-    `latency_ns`: unprofiled samples in their order. `outside_ns`: wall time in no operator, by
-    iteration. `layers`, `nodes`: of an engine. `floors`: by layer label.
+    `latency_ns`: unprofiled samples in their order. `traced_ns`: latency of the profiled run, and
+    `outside_ns`: wall time in no operator, by iteration. `layers`, `nodes`: of an engine.
+    `floors`: by layer label.
     """
 
     side: Side
@@ -27,6 +28,7 @@ class MeasuredSide:
     labels: pa.Array | pa.ChunkedArray
     sums: Sums
     latency_ns: Sequence[int] = ()
+    traced_ns: Mapping[int, int] = field(default_factory=dict)
     outside_ns: Mapping[int, int] = field(default_factory=dict)
     layers: pa.Table | None = None
     nodes: Sequence[Mapping[str, Any]] = ()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...core.documents import Memory
+from ...core.stats import Estimate
 from ...core.tables import Ints
 from .categories import Told
 from .peak import Peak
@@ -32,21 +33,15 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 @dataclass(frozen=True)
 class Tried:
-    """The same figures where it was done once: of the step without it and with it."""
+    """The same figures where it was done once: of the step without it and with it. A step's time
+    in nanoseconds; without an interval where its samples are too few or have not settled."""
 
     peak_bytes: int
     reserved_bytes: int | None
-    step_ns: int | None
+    step: Estimate
     base_peak_bytes: int
     base_reserved_bytes: int | None
-    base_step_ns: int | None
-
-    @property
-    def slower(self) -> float | None:
-        """How much longer the step took, as a share."""
-        if not self.step_ns or not self.base_step_ns:
-            return None
-        return self.step_ns / self.base_step_ns - 1
+    base_step: Estimate
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ...core.documents import ModuleError
 from ...core.stats import UNMEASURED, Estimate
 from .counters import Counted
 from .layer import Floor
+from .partition import Partition
 from .waiting import Waiting
 
 # Of summary.json, and of the data of the page.
@@ -405,3 +406,5 @@ class Comparison:
     sweep: Sweep | None = None  # other batch sizes; None: not measured
     counters: Counted | None = None  # by ncu; None: no side runs kernels
     columns: Sequence[Column] = ()  # of modules, beside their times
+    # What each side's time is made of, by its key.
+    partitions: Mapping[str, Partition] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.stats import Estimate
-from ..formatting import UNKNOWN, exact, known, time, time_range
+from ..formatting import UNKNOWN, exact, known, ratio, time, time_range
 from ..model.comparison import Cost
 
 
@@ -56,3 +56,28 @@ def cost_exact(c: Cost | None) -> str:
     if c.shared:
         text += f", with layers shared with other modules {exact(c.upper.median)}"
     return text
+
+
+def signed(ns: int) -> str:
+    """A difference: ``+1.20 ms``, ``−1.20 ms``."""
+    return f"+{time(ns)}" if ns > 0 else time(ns)
+
+
+def change(over: Cost | None, under: Cost | None) -> tuple[str, str]:
+    """By how much `under` takes longer, and how many times as fast it is; ranges where layers are
+    shared."""
+    if over is None or under is None:
+        return UNKNOWN, UNKNOWN
+    a, a_upper, b, b_upper = (e.median for e in (over.own, over.upper, under.own, under.upper))
+    if a is None or a_upper is None or b is None or b_upper is None:
+        return UNKNOWN, UNKNOWN
+    least, most = signed(b - a_upper), signed(b_upper - a)
+    difference = least if least == most else f"{least} to {most}"
+    if not a_upper or not b_upper:
+        return difference, UNKNOWN
+    low, high = ratio(a / b_upper), ratio(a_upper / b) if b else UNKNOWN
+    if low == high:
+        return difference, low
+    if not a or not b:
+        return difference, (f"≥ {low}" if a else f"≤ {high}" if b else UNKNOWN)
+    return difference, f"{low} to {high}"

@@ -12,25 +12,27 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment
 from markupsafe import Markup
 
 from .. import formatting
-from ..comparison import lead
 from ..model.comparison import Comparison, Cost
-from . import answer, bars, cells, contents, doubts, ledger, payload, roofline_plot
+from . import cells, contents, payload, roofline_plot
 from .headline import Sentence
+from .screen import believe, screens
 from .templates import FOLDER, environment
 
 # The parts of the page's script, each of which uses those before it.
-SCRIPTS = ("data", "text", "elements", "panels", "tables", "rows", "tree", "layers", "start")
-RATIOS_SHOWN = 4
+SCRIPTS = (
+    *(f"page.{part}" for part in ("data", "text", "elements", "panels", "tables", "rows")),
+    *(f"screen/{part}" for part in ("choice", "icicle")),
+    *(f"page.{part}" for part in ("tree", "layers", "start")),
+)
 LAYERS_WITHOUT_SCRIPT = 25
-POOR_COVERAGE = 0.9
 # After a dot, slash, plus or underscore, but not within a number; page.elements.js has the same.
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
@@ -41,18 +43,22 @@ def render(
     """The report as one HTML document. Every string of `comparison` is escaped, none is trusted."""
     script = _script()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    data = payload.build(comparison)
+    shown = screens.of(comparison)
+    data = payload.build(comparison, shown)
     variables = contents.of(comparison, headline)
+    checks, left = believe.checks(comparison, variables["panels"], variables["sentences"])
+    pair = next(([s.over, s.under] for s in shown if s.over and not s.wrong), None)
     rows = [comparison.modules[i] for i in payload.visible_rows(data)]
     template = _environment().get_template("page.html.j2")
     return template.render(
         **variables,
         timeline=timeline,
-        figures=list(_figures(comparison)),
-        charts={p["key"]: bars.charts(comparison, p["sides"]) for p in variables["panels"]},
+        screens=shown,
+        believe=checks,
+        other_remarks=left,
         rows=rows,
+        pair=pair,
         first_panel=data["first"],
-        smallest=bars.SMALL,
         layers_shown=LAYERS_WITHOUT_SCRIPT,
         rules=payload.RULES,
         plots=[roofline_plot.drawing(s) for s in comparison.counters.sides]
@@ -63,7 +69,7 @@ def render(
         if comparison.manifest
         else [],
         # The package's own files, and JSON that `embedded` left no markup in.
-        css=Markup(_asset("page.css")),
+        css=Markup(_asset("page.css") + _asset("screen/screen.css")),
         script=Markup(script),
         digest=digest,
         data=Markup(embedded(data)),
@@ -83,7 +89,7 @@ def embedded(value: Any) -> str:
 @cache
 def _script() -> str:
     """The page's one script: its parts in one function, so that no name of theirs is global."""
-    parts = "\n".join(_asset(f"page.{name}.js") for name in SCRIPTS)
+    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
@@ -96,46 +102,13 @@ def _asset(name: str) -> str:
 def _environment() -> Environment:
     env = environment()
     env.filters |= {"breaks": _breaks, "tie": _tie}
-    env.globals |= {"meter": _meter, "module_name": _module_name, "whole": cells.whole}
+    env.globals |= {
+        "meter": _meter,
+        "module_name": _module_name,
+        "whole": cells.whole,
+        "change": cells.change,
+    }
     return env
-
-
-class _Figure(NamedTuple):
-    """A number to see first, what it is of, and how sure it is."""
-
-    value: str
-    what: str
-    sure: str
-    unit: str = ""
-    against: str = ""
-    tone: str = ""
-
-
-def _figures(comparison: Comparison) -> Iterator[_Figure]:
-    sides = {s.key: s for s in comparison.sides}
-    for s in comparison.sides:
-        if s.wrong:
-            yield _Figure("wrong", s.label, doubts.outputs(s), tone="bad")
-    for r in answer.ordered(comparison)[:RATIOS_SHOWN]:
-        row, alike = answer.row(r, sides), lead.alike(r)
-        known = row["interval"] != formatting.UNKNOWN
-        interval = f"95 %: {row['interval']}" if known else "interval unknown"
-        sure = "; ".join([interval, *doubts.of_sides(sides.get(r.over), sides.get(r.under))])
-        unit, like = (doubts.ALIKE, "from") if alike else ("as fast", "as")
-        yield _Figure(row["ratio"], row["side"], sure, unit, f"{like} {row['against']}")
-    passed, failed, unknown = ledger.tally(comparison.sides)
-    if made := passed + failed + unknown:
-        left = [f"{failed} {'does' if failed == 1 else 'do'} not add up"] if failed else []
-        left += [f"{unknown} not checked"] if unknown else []
-        sure = ", ".join(left) or "none left unchecked"
-        tone = "bad" if failed else ""
-        yield _Figure(f"{passed} of {made}", "checks add up", sure, tone=tone)
-    covered = [(s.coverage, s.label) for s in comparison.sides if s.coverage is not None]
-    if covered:
-        share, label = min(covered, key=lambda c: c[0])
-        tone = "bad" if share < POOR_COVERAGE else ""
-        value = formatting.percent(share)
-        yield _Figure(value, "of the time has a module", f"the least: {label}", tone=tone)
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:

@@ -64,8 +64,9 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Lines that belong together."""
+    """Lines that belong together; `key`: the check's name, else a word of its own."""
 
+    key: str
     title: str
     note: str
     rows: Sequence[Row]
@@ -137,11 +138,11 @@ def groups(sides: Sequence[Side]) -> list[Group]:
         precision.append(row("Verdict", _asked, total=True))
     names = dict.fromkeys([*CHECKS, *(c.name for s in sides for c in s.checks)])
     return [
-        Group("Latency", "median, 95 % interval and count", latency),
-        Group("Operations", "median per iteration of self times", operations),
-        *([Group("Host side", HOST_NOTE, host)] if host else []),
+        Group("latency", "Latency", "median, 95 % interval and count", latency),
+        Group("operations", "Operations", "median per iteration of self times", operations),
+        *([Group("host", "Host side", HOST_NOTE, host)] if host else []),
         *(_check(name, [check_of(s, name) for s in sides]) for name in names if name != PRECISION),
-        Group("Precision", "by share of time", precision),
+        Group(PRECISION, "Precision", "by share of time", precision),
         *_accuracy(sides),
     ]
 
@@ -173,7 +174,9 @@ def _check(name: str, checks: Sequence[Check | None]) -> Group:
     rows.append(Row("Residual", [_residual(c) for c in checks]))
     rows.append(Row("Verdict", [_verdict(name, c) for c in checks], total=True))
     title = CHECKS.get(name) or EXTRA.get(name)
-    return Group(f"Check {name}: {title}" if title else f"Check {name}", NOTES.get(name, ""), rows)
+    return Group(
+        name, f"Check {name}: {title}" if title else f"Check {name}", NOTES.get(name, ""), rows
+    )
 
 
 def _verdict(name: str, c: Check | None) -> Cell:
@@ -300,7 +303,7 @@ def _accuracy(sides: Sequence[Side]) -> list[Group]:
     ]
     if any(s.outputs for s in sides):
         rows.append(Row("Verdict", [_outputs(s) for s in sides], total=True))
-    return [Group("Accuracy", "on the same input", rows)] if any(parity) else []
+    return [Group("accuracy", "Accuracy", "on the same input", rows)] if any(parity) else []
 
 
 def _outputs(side: Side) -> Cell:

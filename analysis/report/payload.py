@@ -8,12 +8,14 @@ under its module, and under the model where its module is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import formatting
 from ..model.comparison import Comparison, Cost, ModuleRow
 from . import counted, doubts, panels
+from .screen import icicles
+from .screen.screens import Screen
 
 RULES = {
     "name": "The layer's name is the name of its ONNX nodes, or lists them.",
@@ -32,7 +34,7 @@ Counters = dict[tuple[str, str, str], dict[str, Any]]
 _FLOOR = ("flop", "bytes", "ns", "times", "limit")
 
 
-def build(comparison: Comparison) -> dict[str, Any]:
+def build(comparison: Comparison, shown_first: Sequence[Screen] = ()) -> dict[str, Any]:
     """Sides, modules and layers as lists; see the module's docstring for how they are joined."""
     sides = {s.key: i for i, s in enumerate(comparison.sides)}
     counters = counted_rows(comparison)
@@ -67,6 +69,8 @@ def build(comparison: Comparison) -> dict[str, Any]:
         ],
         **_columns(comparison),
         "first": panels.first(comparison, shown),
+        "screens": [[sides.get(s.over or ""), sides.get(s.under), s.wrong] for s in shown_first],
+        "icicles": icicles.of(comparison, by_path),
         "modules": modules,
         "layers": layers,
         "rules": RULES,
@@ -166,12 +170,16 @@ def _more(comparison: Comparison, row: ModuleRow) -> dict[str, list[Any]]:
     }
 
 
-def _errors(comparison: Comparison, row: ModuleRow) -> dict[str, list[str]]:
+def _errors(comparison: Comparison, row: ModuleRow) -> dict[str, list[Any]]:
     """The error of a module on each side; nothing where it was measured of none."""
     if row.kind != "module" or not any(s.errors for s in comparison.sides):
         return {}
     found = [s.errors.get(row.path) for s in comparison.sides]
-    return {"errors": ["" if m is None else doubts.error(m) for m in found]}
+    texts = ["" if m is None else doubts.error(m) for m in found]
+    sizes = [
+        None if m is None else [m.error_out, m.first_wrong or bool(m.nonfinite)] for m in found
+    ]
+    return {"errors": texts, "off": sizes}
 
 
 def _layers_of_modules(comparison: Comparison) -> Iterator[list[int]]:
@@ -198,7 +206,7 @@ def counted_rows(comparison: Comparison) -> Counters:
         by_id: dict[str, dict[str, Any]] = {}
         for r in side.rows:
             if r.kind == "kernel":
-                kernel = [r.name, r.launches, r.measured, r.text]
+                kernel = [r.name, r.launches, r.measured, r.text, _digits(r.replay_ns)]
                 by_id[r.parent or ""]["kernels"].append(kernel)
                 continue
             made = {

@@ -100,10 +100,13 @@ def _start(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
 
 
 def _tee(output: IO[bytes], log: IO[bytes], prefix: bytes) -> None:
-    """Each line into the log, and to stdout with the rank before it."""
+    """Each line into the log, and to stdout with the rank before it; Kineto's own marks, which no
+    level of its log keeps out, into the log alone."""
     for line in output:
         log.write(line)
         log.flush()
+        if line.startswith(b"USDT:"):
+            continue
         with contextlib.suppress(OSError):  # whoever read it is gone
             sys.stdout.buffer.write(line if line.startswith(b"[rank") else prefix + line)
             sys.stdout.buffer.flush()

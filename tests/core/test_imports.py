@@ -19,7 +19,7 @@ FLOORS = (
     {"readers", "model", "formatting"},
     {"attribution", "host", "rundir", "scrub"},
     {"costs", "counters"},
-    {"checks", "roofline", "memory", "parameters"},
+    {"checks", "memory", "parameters", "ranks", "roofline"},
     {"captures", "comparison", "metrics"},
     {"report", "timeline", "graph", "pipeline"},
     {"commands"},

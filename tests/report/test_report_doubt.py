@@ -23,6 +23,7 @@ from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Comparison, Ratio
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import answer, cells, contents, doubts, headline, ledger, payload
+from layerline.analysis.report.screen import screens
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.files import write_json
 from layerline.core.run import open_run
@@ -142,11 +143,9 @@ def test_a_ratio_whose_interval_holds_one_is_never_shown_as_a_difference() -> No
     assert "as fast" not in said
     (row,) = [r for r in answer.comparisons(view) if r["side"] == "CPU fp16"]
     assert row["note"].startswith("not distinguishable; only 4.0 % was computed in fp16")
-    page = rendering.html(view)
-    card = page.split('<dl class="figures">')[1].split("</dl>")[0]
-    figure = next(f for f in card.split("<div") if "CPU fp16" in f)
-    assert "not distinguishable</span>" in figure and "from eager fp16" in figure
-    assert "as fast" not in figure
+    (screen,) = [s for s in screens.of(view) if s.option.startswith("CPU fp16 with eager fp16")]
+    assert "as fast as eager fp16" in screen.answer.text and "×" not in screen.answer.text
+    assert "not distinguishable (95 %: " in screen.line[0]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import report_views
 
 from layerline.analysis.formatting import percent
 from layerline.analysis.report import (
-    bars,
     ledger,
     manifest,
     panels,
@@ -102,9 +101,12 @@ def test_every_side_of_the_view_is_in_some_panel_of_the_page() -> None:
     shown = payload.build(rendering.comparison(view))["panels"]
     assert sorted(i for p in shown for i in p["sides"]) == list(range(18))
     text = rendering.html(view)
-    for section in ("ledger", "where", "modules", "kinds"):
+    for section in ("modules", "kinds"):
         for p in views.PRECISIONS:
             assert text.count(f'id="{section}-{p}"') == 1
+    ledgers = text.partition('id="ledger"')[2].partition('id="unresolved"')[0]
+    for check in ledgers.split('<details class="check"')[1:]:
+        assert [check.count(f'data-panel="{p}"') for p in views.PRECISIONS] == [1, 1, 1]
 
 
 def test_what_is_wrong_comes_first_and_what_adds_up_is_counted() -> None:
@@ -170,28 +172,6 @@ def test_sides_are_named_by_what_they_have_in_common() -> None:
         rendering.comparison(view), [views.key("fp16", k) for k in ("forward", "backward", "step")]
     ) == ("fp16 training")
     assert panels.names(rendering.comparison(view), None) == ""
-
-
-def test_a_training_step_has_its_own_scale_and_all_its_phases() -> None:
-    view = views.three_precisions()
-    whole = rendering.comparison(view)
-    (half,) = [p for p in panels.panels(whole) if p["key"] == "fp16"]
-    inference, training = bars.charts(whole, half["sides"])
-    assert [s.label for s in inference.sides] == [
-        "ONNX Runtime CUDA fp16",
-        "TensorRT fp16",
-        "eager fp16",
-    ]
-    # The longest is a whole bar in each: 2 units of eager, 2 units of backward.
-    assert max(d.own for b in inference.bars for d in b.lines) == 100
-    assert [b.name for b in training.bars] == ["a", "b", "optimizer"]
-    widths = {b.name: {d.side.phase: round(d.own, 1) for d in b.lines} for b in training.bars}
-    # Of 200 µs: a is 10 and 200, b 5 and 100, the optimizer 100.
-    assert widths == {
-        "a": {"forward": 5.0, "backward": 100.0},
-        "b": {"forward": 2.5, "backward": 50.0},
-        "optimizer": {"step": 50.0},
-    }
 
 
 def test_the_ledger_says_that_columns_of_check_ii_are_iterations_of_their_own() -> None:

@@ -10,11 +10,11 @@ function choose(k) {
 // "#fp16" chooses, "#kinds-fp16" chooses and goes there.
 function fromHash() {
   const hash = window.location.hash.slice(1);
-  const k = panels.findIndex((p) => hash === p.key || ["ledger", "where", "modules", "kinds"].some((s) => hash === `${s}-${p.key}`));
+  const k = panels.findIndex((p) => hash === p.key || ["ledger", "modules", "kinds"].some((s) => hash === `${s}-${p.key}`));
   if (k < 0) return;
   choose(k);
-  const to = $(hash);
-  if (to) to.closest("section").scrollIntoView();
+  const to = hash === panels[k].key ? null : $(hash.slice(0, -panels[k].key.length - 1));
+  if (to) to.scrollIntoView();
 }
 if (panels.length > 1) {
   for (const input of document.querySelectorAll("#precision input")) {

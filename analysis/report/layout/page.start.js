@@ -4,6 +4,8 @@ if (panels.length > 1) {
   fromHash();
 }
 
+unfold();
+
 // Everything that is folded away is printed.
 const folded = () => [...document.querySelectorAll("details:not([open])")];
 let toFold = [];

@@ -79,6 +79,21 @@ const ratio = (v) => {
   const text = v.toFixed(decimals);
   return edge(text) ? `${v > Number(text) ? ">" : "<"}${Number(text).toFixed(2)}×` : `${text}×`;
 };
+// As cells.change: the difference and the ratio of two costs, and what each is sorted by.
+const signed = (ns) => (ns > 0 ? `+${time(ns)}` : time(ns));
+function changeOf(over, under) {
+  const none = { difference: "–", ratio: "–", sort: [null, null] };
+  if (![over, under].every((c) => c && known(c[0]) && known(c[3]))) return none;
+  const [a, b] = [over[0], under[0]];
+  const [aUpper, bUpper] = [a + over[3], b + under[3]];
+  const [least, most] = [signed(b - aUpper), signed(bUpper - a)];
+  const difference = least === most ? least : `${least} to ${most}`;
+  const sort = [(b + bUpper - a - aUpper) / 2, b + bUpper ? (a + aUpper) / (b + bUpper) : null];
+  if (!aUpper || !bUpper) return { difference, ratio: "–", sort };
+  const [low, high] = [ratio(a / bUpper), b ? ratio(aUpper / b) : "–"];
+  const times = low === high ? low : !a || !b ? (a ? `≥ ${low}` : b ? `≤ ${high}` : "–") : `${low} to ${high}`;
+  return { difference, ratio: times, sort };
+}
 function floorOf(f) {
   if (!f) return "–";
   const work = `${known(f.flop) ? f.flop.toLocaleString("en-US") : "–"} FLOP, ${known(f.bytes) ? f.bytes.toLocaleString("en-US") : "–"} bytes`;

@@ -35,6 +35,10 @@ if (tree) {
   // What is known of modules beside their times: memory, changes, the optimizer's share.
   const columns = () => (panels[panel].columns || []);
   const moreOf = (i, k) => (modules[i].more || [])[k] || null;
+  // Difference and ratio of the two sides that are compared.
+  const changes = () => (pair() ? ["Difference", "Ratio"] : []);
+  const change = (i) => changeOf(...pair().map((s) => modules[i].costs[s]));
+  const spanOf = () => shown.size + changes().length + columns().length + 1;
   const sideShown = (side) => side === null || side === undefined || shown.has(side);
   const moduleItem = (i, level, trail) => ({ key: `m${i}`, type: "module", i, level, hit: trail || (matched !== null && matched.has(i)) });
   function inner(item) {
@@ -51,7 +55,7 @@ if (tree) {
     if (matched !== null && !item.hit) list = list.filter((c) => matched.has(c.i) || within.has(c.i));
     if (sort !== null) {
       const more = (c) => (moreOf(c.i, sort.column) || [null])[0];
-      const value = sort.side === "name" ? (c) => modules[c.i].name : sort.side === "more" ? more : (c) => whole(modules[c.i].costs[sort.side]);
+      const value = sort.side === "name" ? (c) => modules[c.i].name : sort.side === "change" ? (c) => change(c.i).sort[sort.column] : sort.side === "more" ? more : (c) => whole(modules[c.i].costs[sort.side]);
       list.sort((a, b) => compare(value(a), value(b), sort.direction));
     }
     let own = m.layers.filter((i) => sideShown(layers[i].side)).map((i) => ({ key: `${item.key}/l${i}`, type: "layer", i, level, base }));
@@ -100,8 +104,12 @@ if (tree) {
     });
     const twist = item.more ? el("span", { class: "twist", "aria-hidden": "true" }, "▶") : null;
     // A node has no time of its own: its name may use the whole line.
-    const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? shown.size + columns().length + 1 : null;
+    const span = item.type === "node" || item.type === "kernel" || item.type === "group" ? spanOf() : null;
     tr.append(el("th", { scope: "row", role: "rowheader", colspan: span, style: `--level:${item.level - 1}` }, el("span", { class: "cell" }, twist, ...label(item, needle))));
+    const found = item.type === "module" && changes().length ? change(item.i) : null;
+    for (const text of span || !changes().length ? [] : [found && found.difference, found && found.ratio]) {
+      tr.append(el("td", { class: "cost change", role: "gridcell" }, text === null ? "" : el("span", { class: text === "–" ? "num unknown" : "num" }, tie(text))));
+    }
     for (const side of span ? [] : ordered()) {
       if (item.type === "module") tr.append(costCell(modules[item.i].costs[side] || null, modules[item.i].counters[side], sides[side].wrong, (modules[item.i].errors || [])[side]));
       else if (item.type === "layer" && layers[item.i].side === side) {
@@ -118,7 +126,7 @@ if (tree) {
   // A row that looks as it did is used again.
   let drawn = new Map();
   function rowFor(item, next) {
-    const looks = [item.position, item.size, item.more && isOpen(item), needle, ...ordered()].join();
+    const looks = [item.position, item.size, item.more && isOpen(item), needle, pair(), ...ordered()].join();
     const before = drawn.get(item.key);
     const tr = before && before.looks === looks ? before.tr : row(item);
     tr.tabIndex = item.key === current ? 0 : -1;
@@ -135,9 +143,9 @@ if (tree) {
     drawn = next;
     if (every.length > limit) {
       const more = el("button", { type: "button", on: { click: () => { limit += PAGE; draw(false); } } }, `Show ${Math.min(PAGE, every.length - limit)} more of ${every.length} rows`);
-      body.append(el("tr", { role: "row", class: "more" }, el("td", { role: "gridcell", colspan: shown.size + columns().length + 1 }, more)));
+      body.append(el("tr", { role: "row", class: "more" }, el("td", { role: "gridcell", colspan: spanOf() }, more)));
     }
-    if (!items.length) body.append(el("tr", { role: "row" }, el("td", { role: "gridcell", colspan: shown.size + columns().length + 1, class: "muted" }, "No module matches.")));
+    if (!items.length) body.append(el("tr", { role: "row" }, el("td", { role: "gridcell", colspan: spanOf(), class: "muted" }, "No module matches.")));
     tree.tBodies[0].replaceChildren(body);
     if (focus) focusRow(current);
   }
@@ -178,16 +186,19 @@ if (tree) {
       tr.append(th);
     };
     add(el("th", { scope: "col", role: "columnheader" }, "Module"), "name", "ascending");
+    const addMore = (side, k, title, note, first) => {
+      const th = el("th", { scope: "col", role: "columnheader", class: "right", title: note }, title);
+      sorter(th, first, (direction) => { sort = direction === null ? null : { side, column: k, direction }; draw(false); });
+      if (sort !== null && sort.side === side && sort.column === k) th.setAttribute("aria-sort", sort.direction < 0 ? "descending" : "ascending");
+      tr.append(th);
+    };
+    const against = pair() && pair().map((s) => sides[s].label).reverse().join(" against ");
+    changes().forEach((title, k) => addMore("change", k, title, against, k ? "descending" : "ascending"));
     const addSide = (i) => add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].wrong ? [el("span", { class: "isbad", title: sides[i].wrong }, "✗"), " "] : []), ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
     for (const i of ordered()) addSide(i);
-    for (const k of columns()) {
-      const th = el("th", { scope: "col", role: "columnheader", class: "right", title: data.columns[k].note }, data.columns[k].title);
-      sorter(th, "descending", (direction) => { sort = direction === null ? null : { side: "more", column: k, direction }; draw(false); });
-      if (sort !== null && sort.side === "more" && sort.column === k) th.setAttribute("aria-sort", sort.direction < 0 ? "descending" : "ascending");
-      tr.append(th);
-    }
+    for (const k of columns()) addMore("more", k, data.columns[k].title, data.columns[k].note, "descending");
     tree.tHead.replaceChildren(tr);
-    tree.style.setProperty("--sides", shown.size + columns().length);
+    tree.style.setProperty("--sides", spanOf() - 1);
   }
 
   tree.setAttribute("role", "treegrid");
@@ -258,10 +269,15 @@ if (tree) {
     $("tree-sides").append(el("label", {}, box, el("bdi", {}, short(side.label, 60))));
     return box;
   });
+  rechosen.push(() => {
+    if (sort !== null && sort.side === "change" && !pair()) sort = null;
+    head();
+    draw(false);
+  });
   follow.push(() => {
     showPanel();
     boxes.forEach((box, i) => { box.checked = shown.has(i); });
-    if (sort !== null && (sort.side === "more" ? !columns().includes(sort.column) : sort.side !== "name" && !shown.has(sort.side))) sort = null;
+    if (sort !== null && sort.side !== "change" && (sort.side === "more" ? !columns().includes(sort.column) : sort.side !== "name" && !shown.has(sort.side))) sort = null;
     head();
     draw(false);
   });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ....core.stats import ratio
 from ... import formatting
 from ...memory.explain import Explained
 from ...memory.peak import NO_MODULE, Check
@@ -94,11 +95,20 @@ def tried(remedy: Remedy, done: Tried) -> str:
         after, before = done.reserved_bytes, done.base_reserved_bytes
     saved = formatting.percent(abs(before - after) / max(before, 1))
     text = f"tried: {formatting.size(after)}, {saved} {'less' if after <= before else 'more'}"
-    slower = done.slower
-    if slower is not None:
-        word = "longer" if slower >= 0 else "shorter"
-        text += f", step {formatting.percent(abs(slower))} {word}"
+    if (slower := ratio(done.step, done.base_step)) is not None:
+        text += f", {step(*slower)}"
     return text
+
+
+def step(value: float, low: float | None, high: float | None) -> str:
+    """How much longer a step takes, of the ratio of its times: ``step 11 % longer (9 to 13 %)``."""
+    if low is None or high is None:
+        return "step times not settled"
+    if low <= 1 <= high:
+        return "step as long as far as can be told"
+    word, ends = ("longer", (low, high)) if value > 1 else ("shorter", (high, low))
+    parts = [formatting.percent(abs(x - 1)) for x in (value, *ends)]
+    return f"step {parts[0]} {word} ({parts[1]} to {parts[2]})"
 
 
 def check(one: Check) -> str:
