@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import rendering
 from run_by_hand import write_run
 
 from layerline.analysis import pipeline
 from layerline.core.run import Run
-from layerline.core.tables import write_parquet
+from layerline.core.tables import table, write_parquet
 
 pytestmark = pytest.mark.browser
 HEADS = "#tree thead th"
@@ -21,7 +20,8 @@ HEADS = "#tree thead th"
 def page_of(show: Any, folder: Path, changed: dict[str, int]) -> Any:
     write_run(folder)
     if changed:
-        table = pa.table(
+        rows = table(
+            "parameters",
             {
                 "module": list(changed),
                 "elements": [100] * len(changed),
@@ -29,9 +29,9 @@ def page_of(show: Any, folder: Path, changed: dict[str, int]) -> Any:
                 "source": ["s"] * len(changed),
                 "step": [0] * len(changed),
                 "index": list(range(len(changed))),
-            }
+            },
         )
-        write_parquet(folder / "captures/train.fp16.parameters.parquet", table)
+        write_parquet(folder / "captures/train.fp16.parameters.parquet", rows)
     return show(rendering.html(pipeline.analyse(Run(folder)).comparison)).page
 
 

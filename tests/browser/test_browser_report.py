@@ -152,12 +152,10 @@ def test_columns_are_chosen(show: Show) -> None:
 def test_layers_sort_filter_and_tell_their_nodes(show: Show) -> None:
     view = views.gpt2(12)
     page = show(rendering.html(view)).page
-    rows = page.locator("#layer-table tbody tr")
-    assert rows.count() == 40
+    rows = page.locator("#layer-table tbody tr:not(.space)")
+    assert 40 <= rows.count() < len(view["layers"])
     first = max(view["layers"], key=lambda r: r["time"]["median"])
     assert rows.first.locator(".name").first.inner_text() == first["layer"]
-    page.locator("#layer-more").click()
-    assert rows.count() == 140
     page.select_option("#layer-side", label="ONNX Runtime fp16")
     page.fill("#layer-filter", "fastgelu")
     assert rows.count() == 12
@@ -169,7 +167,7 @@ def test_layers_sort_filter_and_tell_their_nodes(show: Show) -> None:
     detail = page.locator("tr.detail").inner_text()
     assert "Gemm, fused" in detail and "FastGelu, fused" in detail and "n 40" in detail
     page.locator("#layer-table thead button").first.click()
-    names = _names(page, "#layer-table tbody tr:not(.detail)")
+    names = _names(page, "#layer-table tbody tr:not(.detail, .space)")
     assert names[0].startswith("transformer.h.0.") and names[2].startswith("transformer.h.2.")
 
 

@@ -1,4 +1,5 @@
-// The layers of the engines: sorted, filtered, opened one by one.
+// The layers of the engines: sorted, filtered, opened one by one. Of many rows only those near the
+// part that is seen are in the page, between two rows as high as what is left out.
 const table = $("layer-table");
 if (table) {
   const counted = layers.some((r) => r.counters);
@@ -8,10 +9,10 @@ if (table) {
     ...(counted ? [["bound", (r) => r.counters && r.counters.bound], ["peak", (r) => r.counters && r.counters.peak && r.counters.peak[1]], ["bytes", (r) => r.counters && r.counters.bytes]] : []),
     ["in", (r) => r.in], ["out", (r) => r.out], ["compute", (r) => r.compute], ["tactic", (r) => r.tactic],
   ];
-  const haystack = layers.map((r) => [r.name, r.kind, r.rule, r.tactic || "", r.compute || "", ...r.modules].map(visible).join("\n").toLowerCase());
+  let texts = null; // what is searched, made when it is
+  const haystack = () => (texts = texts || layers.map((r) => [r.name, r.kind, r.rule, r.tactic || "", r.compute || "", ...r.modules].map(visible).join("\n").toLowerCase()));
   const opened = new Set();
   let order = { column: 6, direction: -1 };
-  let limit = 40;
   let needle = "";
   let side = "";
 
@@ -37,7 +38,11 @@ if (table) {
     const button = el("button", { type: "button", class: "open", "aria-expanded": String(opened.has(i)), "data-layer": i }, nameOf(r.name, 120));
     button.addEventListener("click", () => {
       const tr = button.closest("tr");
-      if (opened.delete(i)) tr.nextSibling.remove(); else { opened.add(i); tr.after(detail(r)); }
+      if (opened.delete(i)) tr.nextSibling.remove(); else {
+        opened.add(i);
+        tr.after(detail(r));
+      }
+      heights.delete(i);
       button.setAttribute("aria-expanded", String(opened.has(i)));
     });
     const [median, low, high, n] = r.time;
@@ -54,23 +59,57 @@ if (table) {
       ...(counted ? boundCells(r.counters) : []),
       text(r.in, 20), text(r.out, 20), text(r.compute, 20), text(r.tactic, 60));
   }
-  function draw() {
-    let found = layers.map((_, i) => i).filter((i) => (side === "" || sideLabel(layers[i]) === side) && (!needle || haystack[i].includes(needle)));
-    if (order !== null) {
-      const value = columns[order.column][1];
-      found = found.sort((a, b) => compare(value(layers[a]), value(layers[b]), order.direction));
-    }
+  const box = table.closest(".scroll");
+  const BESIDE = 20; // rows above and below what is seen
+  let found = [];
+  let tall = 40; // of a row that is closed, as the first ones are
+  const heights = new Map(); // of the rows that were drawn, with what is open below them
+  let at = null; // first and last row that are drawn
+  const heightOf = (i) => heights.get(i) || tall;
+  const space = (height) => el("tr", { class: "space", "aria-hidden": "true", style: `height:${height}px` }, el("td", { colspan: columns.length }));
+  function filled(force) {
+    const from = box.scrollTop;
+    const to = from + box.clientHeight;
+    let first = 0;
+    let top = 0;
+    while (first < found.length && top + heightOf(found[first]) < from - BESIDE * tall) { top += heightOf(found[first]); first += 1; }
+    let last = first;
+    let bottom = top;
+    while (last < found.length && (bottom < to + BESIDE * tall || last < first + 2 * BESIDE)) { bottom += heightOf(found[last]); last += 1; }
+    if (!force && at && Math.abs(at[0] - first) < BESIDE / 2 && Math.abs(at[1] - last) < BESIDE / 2) return;
+    at = [first, last];
+    const focus = document.activeElement && table.contains(document.activeElement) ? document.activeElement.dataset.layer : undefined;
+    const below = found.slice(last).reduce((sum, i) => sum + heightOf(i), 0);
     const body = document.createDocumentFragment();
-    for (const i of found.slice(0, limit)) {
-      body.append(line(i));
-      if (opened.has(i)) body.append(detail(layers[i]));
+    if (top) body.append(space(top));
+    const rows = new Map();
+    for (const i of found.slice(first, last)) {
+      rows.set(i, [line(i), ...(opened.has(i) ? [detail(layers[i])] : [])]);
+      body.append(...rows.get(i));
     }
+    if (below) body.append(space(below));
     if (!found.length) body.append(el("tr", {}, el("td", { colspan: columns.length, class: "muted" }, "No layer matches.")));
     table.tBodies[0].replaceChildren(body);
-    $("layer-more").hidden = found.length <= limit;
-    $("layer-more").textContent = `Show ${Math.min(100, found.length - limit)} more of ${found.length}`;
+    for (const [i, drawn] of rows) heights.set(i, drawn.reduce((sum, r) => sum + r.offsetHeight, 0));
+    if (focus !== undefined) { const button = table.querySelector(`[data-layer="${focus}"]`); if (button) button.focus({ preventScroll: true }); }
+  }
+  function draw() {
+    found = layers.map((_, i) => i).filter((i) => (side === "" || sideLabel(layers[i]) === side) && (!needle || haystack()[i].includes(needle)));
+    if (order !== null) {
+      const value = columns[order.column][1];
+      found.sort((a, b) => compare(value(layers[a]), value(layers[b]), order.direction));
+    }
+    box.scrollTop = 0;
+    filled(true);
+    if (heights.size) tall = [...heights.values()].reduce((sum, h) => sum + h, 0) / heights.size || tall;
     $("layer-count").textContent = needle || side !== "" ? `${found.length} of ${layers.length} layers` : "";
   }
+  let waiting = false;
+  box.addEventListener("scroll", () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; filled(false); });
+  });
   [...table.tHead.rows[0].cells].forEach((th, i) => {
     sorter(th, th.classList.contains("right") ? "descending" : "ascending", (direction) => {
       order = direction === null ? null : { column: i, direction };
@@ -79,8 +118,7 @@ if (table) {
     if (i === 6) th.setAttribute("aria-sort", "descending");
   });
   for (const labelText of new Set(layers.map(sideLabel))) $("layer-side").append(el("option", { value: labelText }, short(labelText, 60)));
-  $("layer-side").addEventListener("change", (event) => { side = event.target.value; limit = 40; draw(); });
-  $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); limit = 40; draw(); });
-  $("layer-more").addEventListener("click", () => { limit += 100; draw(); });
+  $("layer-side").addEventListener("change", (event) => { side = event.target.value; draw(); });
+  $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); draw(); });
   draw();
 }

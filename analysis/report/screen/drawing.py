@@ -20,6 +20,7 @@ from ...model.partition import (
     Step,
     Waterfall,
 )
+from .. import cells
 
 COLOURS = 8  # of kinds; more share the last
 _EVIDENCE = {UNRESOLVED: "#unresolved", WAITING: "#b-host", GAPS: "#b-ii", ROW: "#modules"}
@@ -55,46 +56,54 @@ def colours(comparison: Comparison) -> dict[str, int]:
 
 def bars(fall: Waterfall, labels: tuple[str | None, str], kinds: Mapping[str, int]) -> list[Bar]:
     """The two ends, and between them the steps. Without a first label it begins at nothing."""
-    level, levels = fall.start, [fall.start, fall.end]
+    level, levels = fall.start, [0, fall.start, fall.end]
     for step in fall.steps:
         level += step.ns
         levels.append(level)
-    scale = 100 / max(*levels, 1)
-    lowest = min(0, *levels)
-    found = [_end(labels[0], fall.start, scale, lowest, "over")] if labels[0] is not None else []
+    axis = _Axis(min(levels), max(*levels, 1))
+    found = [_end(labels[0], fall.start, axis, "over")] if labels[0] is not None else []
     level = fall.start
     for step in fall.steps:
-        found.append(_step(step, level, scale, lowest, kinds, labels[0] is not None))
+        found.append(_step(step, level, axis, kinds, signed=labels[0] is not None))
         level += step.ns
-    return [*found, _end(labels[1], fall.end, scale, lowest, "under")]
+    return [*found, _end(labels[1], fall.end, axis, "under")]
 
 
-def _end(label: str | None, ns: int, scale: float, lowest: int, cls: str) -> Bar:
-    left, width = -lowest * scale, ns * scale
+@dataclass(frozen=True)
+class _Axis:
+    """The times between which everything is drawn."""
+
+    low: int
+    high: int
+
+    def span(self, a: int, b: int) -> tuple[float, float]:
+        """Left end and width of what lies between two times, cut where the drawing ends."""
+        ends = sorted(min(max(x, self.low), self.high) - self.low for x in (a, b))
+        left, right = (100 * x / (self.high - self.low) for x in ends)
+        return round(left, 3), round(right - left, 3)
+
+
+def _end(label: str, ns: int, axis: _Axis, cls: str) -> Bar:
+    return Bar(label, time(ns), formatting.exact(ns), *axis.span(0, ns), None, cls, "")
+
+
+def _step(step: Step, level: int, axis: _Axis, kinds: Mapping[str, int], *, signed: bool) -> Bar:
+    def text(ns: int) -> str:
+        return cells.signed(ns) if signed else time(ns)
+
+    left, width = axis.span(level, level + step.ns)
+    known = step.low is not None and step.high is not None
     return Bar(
-        label or "", time(ns), formatting.exact(ns), round(left, 3), round(width, 3), None, cls, ""
-    )
-
-
-def _step(
-    step: Step, level: int, scale: float, lowest: int, kinds: Mapping[str, int], signed: bool
-) -> Bar:
-    first = min(level, level + step.ns)
-    sure = None
-    if step.low is not None and step.high is not None:
-        ends = sorted(max(level + x - lowest, 0) * scale for x in (step.low, step.high))
-        sure = (round(ends[0], 3), round(min(ends[1], 100) - ends[0], 3))
-    return Bar(
-        step.name,
-        _signed(step.ns) if signed else time(step.ns),
-        f"{formatting.exact(step.ns)}, {_interval(step)}",
-        round((first - lowest) * scale, 3),
-        round(abs(step.ns) * scale, 3),
-        sure,
-        look(step.name, step.kind, kinds),
-        _leads(step),
-        signed and not step.sure and step.low is not None,
-        [(s.name, _signed(s.ns) if signed else time(s.ns)) for s in step.inner],
+        name=step.name,
+        text=text(step.ns),
+        exact=f"{formatting.exact(step.ns)}, {_interval(step)}",
+        left=left,
+        width=width,
+        sure=axis.span(level + (step.low or 0), level + (step.high or 0)) if known else None,
+        cls=look(step.name, step.kind, kinds),
+        href=_leads(step),
+        pale=signed and known and not step.sure,
+        inner=[(s.name, text(s.ns)) for s in step.inner],
     )
 
 
@@ -106,14 +115,10 @@ def look(name: str, kind: str, kinds: Mapping[str, int]) -> str:
     return {FUSED: "k fused", WAITING: "wait", GAPS: "wait", OTHER: "k"}.get(kind, "k")
 
 
-def _signed(ns: int) -> str:
-    return f"+{time(ns)}" if ns > 0 else time(ns)
-
-
 def _interval(step: Step) -> str:
     if step.low is None or step.high is None:
         return "no interval"
-    return f"95 %: {_signed(step.low)} to {_signed(step.high)}"
+    return f"95 %: {cells.signed(step.low)} to {cells.signed(step.high)}"
 
 
 def _leads(step: Step) -> str:

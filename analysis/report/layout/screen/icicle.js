@@ -109,6 +109,11 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
   }
 
   const partsShown = () => [...new Set(shownSides().flatMap((s) => data.icicles.sides[s].leaves.map((l) => l[1])))].map((k) => data.icicles.parts[k]);
+  // The modules around one that have a box of their own, the model first.
+  function shownAround(i) {
+    const tree = treeOf(shownSides().find((s) => treeOf(s).ofModule.has(i)));
+    return around(i).filter((k) => { const b = tree.ofModule.get(k); return !b.up || spread(b.up, b)[0] === b; });
+  }
   // Colours. Each says the class of a box, and what its classes mean.
   const costs = (b, side) => (b.module === null ? null : modules[b.module].costs[side]);
   const middle = (c) => (c && known(c[0]) ? c[0] + (c[3] || 0) / 2 : null);
@@ -187,7 +192,7 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
       const one = { ...b, x, w, row, above: parent, below: [] };
       boxes.push(one);
       if (parent) parent.below.push(one);
-      if (["layer", "kernel"].includes(b.type) && w < 2) return;
+      if ((["layer", "kernel"].includes(b.type) && w < 2) || b.type === "fused") return;
       let left = x;
       const kids = kidsOf(b);
       if (kids.length && kids[0].type === "layer" && w < 20) return;
@@ -199,7 +204,7 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
     const rows = Math.max(...boxes.map((b) => b.row), 3) + 1;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${rows * tall}`, role: "group", "aria-label": `${sides[tree.side].label}, by module` });
     for (const b of boxes) {
-      const last = b.type === "fused" && !b.below.length ? rows - 1 : b.row;
+      const last = b.type === "fused" ? rows - 1 : b.row;
       const look = `${modes.get(mode).look(b)}${b.type === "fused" ? " fused" : ""}`;
       b.g = svg("g", { class: `cell-box ${look} ${b.type}`, tabindex: "-1", role: "button", "aria-label": `${short(nameOfBox(b), 80)}, ${time(b.ns)}` });
       const h = (last - b.row + 1) * tall - GAP;
@@ -256,7 +261,8 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
       if (off) parts.push(` · ${off}`);
     } else {
       const kind = { layer: "layer", kernel: "kernel", fused: "fused", own: "own operations", row: "no module" }[b.type];
-      parts.push(` ${kind}, ${short(sides[b.side].label, 40)} ${time(b.type === "layer" ? layers[b.layer].time[0] : b.ns)}`);
+      const inside = b.type === "fused" ? layersOf(b).map((i) => short(layers[i].name, 60)).slice(0, 3).join(", ") : "";
+      parts.push(` ${kind}${inside ? ` (${inside})` : ""}, ${short(sides[b.side].label, 40)} ${time(b.type === "layer" ? layers[b.layer].time[0] : b.ns)}`);
     }
     const w = counters(b);
     if (w && w.bound) parts.push(` · ${w.bound}-bound`);
@@ -281,13 +287,13 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
       ["ArrowUp", () => focus(b.above)],
       ["Enter", () => { keep = { side: b.side, key: keyOf(b) }; open(b); }],
       [" ", () => { keep = { side: b.side, key: keyOf(b) }; open(b); }],
-      ["Escape", () => { if (opened !== null) { keep = { side: b.side, key: `module:${opened}:` }; go(modules[opened].parent); } }],
+      ["Escape", () => { if (opened !== null) { keep = { side: b.side, key: `module:${opened}:` }; const chain = shownAround(opened).filter((i) => i !== opened); go(chain.length ? chain[chain.length - 1] : null); } }],
     ]);
     const action = actions.get(event.key);
     if (action) { event.preventDefault(); event.stopPropagation(); action(); }
   }
   function path() {
-    const chain = opened === null ? [] : around(opened);
+    const chain = opened === null ? [] : [...shownAround(opened).filter((i) => i !== opened), opened];
     $("icicle-path").replaceChildren(...chain.flatMap((i, k) => {
       const button = el("button", { type: "button", "aria-current": i === opened ? "true" : null, on: { click: () => go(i) } }, short(titleOf(i), 30));
       return k ? [" › ", button] : [button];
