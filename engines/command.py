@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..core.capture_names import PRECISIONS
-from ..core.cli.options import FilePath, listed, no_use
+from ..core.cli.options import FilePath, examples, listed, no_use, run_argument
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError
 from ..core.files import machine_lock
@@ -51,12 +51,12 @@ def _capability(
 
 
 def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of every stage that takes engines: --run (path), --precision (wanted),
+    """The options of every stage that takes engines: RUN (run_path), --precision (wanted),
     --backend."""
     for option in (
         click.option(
             "--backend",
-            help="tensorrt, onnxruntime-cuda or onnxruntime.  [default: the first that runs]",
+            help="tensorrt, onnxruntime-cuda or onnxruntime.  [default: the first that runs here]",
         ),
         click.option(
             "--precision",
@@ -65,45 +65,58 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             callback=precisions,
             help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
         ),
-        click.option("--run", "path", type=FilePath(), required=True, help="Run folder."),
+        run_argument(),
     ):
         command = option(command)
     return command
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline engines runs/gpt2                    # fp32 and fp16",
+        "layerline engines runs/gpt2 --precision bf16 --backend tensorrt",
+        "layerline engines runs/gpt2 --precision fp16 --engine own.plan",
+    )
+)
 @engine_options
 @click.option(
     "--optimization-level",
-    help="ONNX Runtime: disable, basic, extended or all. TensorRT: 0 to 5.",
+    help="How hard the builder tries. ONNX Runtime: disable, basic, extended or all. TensorRT: "
+    "0 to 5.",
 )
-@click.option("--workspace-mib", type=click.IntRange(min=1), help="TensorRT: workspace limit.")
+@click.option(
+    "--workspace-mib",
+    type=click.IntRange(min=1),
+    help="TensorRT: at most so much memory for a layer's workspace, in MiB.",
+)
 @click.option(
     "--timing-cache",
     type=FilePath(dir_okay=False),
-    help="TensorRT: timing cache to use and to keep.  [default: an empty one, not kept]",
+    help="TensorRT: the timing cache to use and update.  [default: an empty one, not kept]",
 )
 @click.option(
     "--compute-capability",
     metavar="CC",
     callback=_capability,
-    help="TensorRT-RTX: build for this GPU, e.g. 89, on a machine without one.",
+    help="TensorRT-RTX: build for a GPU that is not here, by its compute capability, e.g. 89.",
 )
 @click.option(
     "--precision-plan",
     type=FilePath(dir_okay=False),
-    help="Keep the modules that this file names in fp32; layerline accuracy --plan writes one.",
+    help="Keep the modules that this file names in fp32. `layerline accuracy --plan` writes one.",
 )
 @click.option(
     "--engine",
     type=FilePath(dir_okay=False),
     help="TensorRT: take this engine, built elsewhere from the run's ONNX file, instead of "
-    "building one. Needs one --precision.",
+    "building one. Name its --precision.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads.  [default: all usable]")
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run none.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="CPU threads to use.  [default: all usable]"
+)
 def engines(
-    path: Path,
+    run_path: Path,
     wanted: tuple[str, ...],
     backend: str | None,
     optimization_level: str | None,
@@ -113,12 +126,13 @@ def engines(
     precision_plan: Path | None,
     **builder: Any,
 ) -> None:
-    """Build one engine per precision from the exported ONNX files.
+    """Build an inference engine for each precision.
 
-    Each engine gets its list of layers, resolved to ONNX nodes and modules, and a record of how
-    it was built. An engine that is still valid is not built again.
+    It is built from the exported ONNX file. Beside it lie the list of its layers, with the ONNX
+    nodes and modules that each is made of, and a record of how it was built. An engine that is
+    still valid is not built again.
     """
-    run = open_run(path)
+    run = open_run(run_path)
     if engine is not None:
         if len(wanted) != 1 or dry_run:
             raise InputError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..core.cli.options import FilePath, Finite, given, listed
+from ..core.cli.options import Finite, examples, given, listed, run_argument
 from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.run import open_run
@@ -20,14 +20,21 @@ DEFAULT = "fp32,fp16"
 PAST = 512
 
 
-@click.command()
-@click.option("--run", "run_path", type=FilePath(), required=True, metavar="DIR")
+@click.command(
+    epilog=examples(
+        "layerline export runs/gpt2                     # GPT-2 in fp32 and fp16",
+        "layerline export runs/bert --model bert --precision fp16 --seq 256",
+        "layerline export runs/own --model own.py:build --batch 8",
+    )
+)
+@run_argument()
 @click.option(
     "--model",
     default="gpt2",
     show_default=True,
-    help=f"{', '.join(builtin_names())}; a folder; a hub id; or your own code, own.py:build or "
-    "package.module:function, which is executed (layerline init own.py writes one).",
+    help=f"{', '.join(builtin_names())}; a Hugging Face folder; an id of its hub; or your own "
+    "code, own.py:build or package.module:function, which is executed (`layerline init own.py` "
+    "writes one).",
 )
 @click.option(
     "--precision",
@@ -35,58 +42,86 @@ PAST = 512
     multiple=True,
     default=(DEFAULT,),
     show_default=True,
-    help="fp32, tf32 (fp32's file), fp16, bf16; again or with commas for several.",
+    help="fp32, tf32 (its file is that of fp32), fp16 or bf16; repeat it or join with commas.",
 )
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True)
-@click.option("--seq", type=click.IntRange(min=1), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once."
+)
+@click.option(
+    "--seq",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Tokens of a sequence.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of random weights and of the tokens.",
+)
 @click.option(
     "--opset",
     type=int,
-    help="17, 18 or 20.  [default: what the backend computes as ONNX means it]",
+    help="ONNX opset: 17, 18 or 20.  [default: one that the backend computes as ONNX means it]",
 )
 @click.option(
     "--backend",
-    help="What the engines will be built with, for --opset.  [default: the first that runs]",
+    help="What will build the engines; it decides the opset.  [default: the first that runs here]",
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
-@click.option("--dynamic", multiple=True, metavar="batch,seq", help="Axes left open.")
-@click.option("--revision", help="Of a hub model.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change one value of the model's configuration; repeatable.",
+)
+@click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="batch,seq",
+    help="Leave these axes open in the ONNX file: batch, seq or both.",
+)
+@click.option("--revision", help="The revision of a model of the hub.")
 @click.option(
     "--part",
     type=click.Choice(["whole", "encoder", "decoder"]),
     default="whole",
     show_default=True,
-    help="Of an encoder-decoder: both in one graph, or one alone.",
+    help="Which part of an encoder-decoder to export: both in one graph, or one alone.",
 )
 @click.option(
-    "--padded", is_flag=True, help="Sequences of differing lengths, with an attention mask."
+    "--padded", is_flag=True, help="Use sequences of differing lengths, with an attention mask."
 )
 @click.option(
     "--phase",
     type=click.Choice(["prefill", "decode"]),
     default="prefill",
     show_default=True,
-    help="decode: one token with a cache of --past tokens.",
+    help="prefill: all tokens at once; decode: one token, with a cache of --past tokens.",
 )
 @click.option(
-    "--past", type=click.IntRange(min=1), help="Of --phase decode.  [default: 512]", metavar="N"
+    "--past",
+    type=click.IntRange(min=1),
+    help="Tokens in the cache of --phase decode.  [default: 512]",
+    metavar="N",
 )
 @click.option(
     "--tolerance",
     type=Finite(min=0),
     default=Options.tolerance,
     show_default=True,
-    help="Largest absolute difference of the fp32 file from eager fp32.",
+    help="The largest absolute difference allowed between the fp32 file and eager fp32.",
 )
 @click.option(
     "--external-above",
     type=click.IntRange(min=0),
     default=Options.external_above,
     metavar="BYTES",
-    help="Weights beyond this go to a .onnx.data file. [default: 2 GB]",
+    help="Weights larger than this are kept in a .onnx.data file.  [default: 2 GB]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="All that torch and transformers say.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show what torch and transformers print.")
 def export(
     run_path: Path,
     precisions: tuple[str, ...],
@@ -101,10 +136,11 @@ def export(
     past: int | None,
     **asked: Any,
 ) -> None:
-    """A model to ONNX, every node named after the module it came from.
+    """Write a model as ONNX, each node named by its module.
 
-    Writes RUN/export: an ONNX file per precision, nodes.json, model.json, inputs.npz and
-    parity.json (ONNX Runtime against eager fp32 on the same tokens). What is valid is kept.
+    RUN/export then holds an ONNX file for each precision, nodes.json, model.json, inputs.npz and
+    parity.json (how far ONNX Runtime is from eager fp32 on the same tokens). What is still valid
+    is not made again.
     """
     if opset is not None:
         opsets.check_offered(opset)

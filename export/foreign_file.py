@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from ..core.cli.options import FilePath
+from ..core.cli.options import FilePath, examples
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
 from ..core.files import apart, open_regular, write_json
@@ -35,19 +35,25 @@ from . import foreign_names, naming
 from .quiet import gist, quiet
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline nodes own.onnx                     # writes own.nodes.json",
+        "layerline layers own.sqlite --nodes own.nodes.json",
+    )
+)
 @click.argument("model", type=FilePath(), metavar="MODEL.onnx")
 @click.option(
     "-o",
     "--output",
     type=FilePath(),
-    help="The file to write. [default: MODEL.nodes.json beside the model]",
+    help="The file to write.  [default: MODEL.nodes.json beside the model]",
 )
 def nodes(model: Path, output: Path | None) -> None:
-    """nodes.json of your own ONNX file, for `layers --nodes`.
+    """Write which node of your own ONNX file is of which module.
 
-    Nodes are named as in the file, so that engines built from it resolve; modules are what
-    torch's exporters left (metadata of the dynamo exporter, names /path/Op of the older one).
+    `layerline layers --nodes` reads the file that this writes. Nodes keep their names, so that the
+    layers of an engine built from the file are found; modules are those that torch's exporters
+    left (metadata of the dynamo exporter, names /path/Op of the older one).
     """
     if importlib.util.find_spec("onnx_ir") is None:
         raise ToolMissing("reading an ONNX file needs onnx-ir", fix="pip install onnx onnx-ir")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..core.cli.options import FilePath
+from ..core.cli.options import FilePath, examples
 from ..core.errors import InputError
 from ..core.files import write_text
 
@@ -24,10 +24,16 @@ def build(batch=1, width=64):  # --batch N; --set width=128. Take seq, too, for 
 '''
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline init own.py",
+        "layerline export runs/own --model own.py:build",
+        "layerline train own.py:build --run runs/own",
+    )
+)
 @click.argument("file", type=FilePath(), metavar="own.py")
 def init(file: Path) -> None:
-    """Write a file with the function that makes your model: change it, and export FILE:build.
+    """Write a Python file to put your own model into.
 
     The function returns the module and example inputs, and, for training to be measured, a loss
     of what the module returns (and of targets). Its code is executed by export and profile.

@@ -14,7 +14,7 @@ from ..core import documents
 from ..core.accuracy.limits import Asked, Limits, judge
 from ..core.capture_names import TORCH_TASKS
 from ..core.cli.accuracy_limits import limit_options
-from ..core.cli.options import listed, no_use
+from ..core.cli.options import examples, listed, no_use
 from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, LayerlineError
 from ..core.run import Run, Step, open_run
@@ -47,14 +47,20 @@ def _what(
     return (*chosen, REBUILD) if REBUILD in found else chosen
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline profile runs/gpt2                    # all that this machine can",
+        "layerline profile runs/gpt2 --what engine --precision fp16",
+        "layerline profile runs/gpt2 --force            # again, on an idle machine",
+    )
+)
 @engine_options
 @click.option(
     "--what",
     multiple=True,
     callback=_what,
-    help="engine, eager, train, ncu (counters of the engines) or all; rebuild: build each engine "
-    "again, to know how much two builds differ.  [default: all]",
+    help="What to measure: engine, eager, train, ncu (counters of the engines) or all; rebuild "
+    "builds each engine again, to tell how much two builds differ.  [default: all]",
 )
 @steps.repeat_options("measurement", "15 unprofiled, 10 profiled")
 @click.option(
@@ -62,14 +68,14 @@ def _what(
     type=click.IntRange(min=1),
     default=trace.ITERATIONS,
     show_default=True,
-    help="Inferences in a capture of an engine under nsys.",
+    help="How many inferences nsys captures of an engine.",
 )
 @limit_options
-@click.option("--anyway", is_flag=True, help="Measure engines whose outputs are wrong, too.")
-@click.option("--force", is_flag=True, help="Measure again what is still valid.")
-@click.option("--dry-run", is_flag=True, help="Print the commands that would run; run none.")
+@click.option("--anyway", is_flag=True, help="Also measure engines whose outputs are wrong.")
+@click.option("--force", is_flag=True, help="Also measure again what is still valid.")
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run none.")
 def profile(
-    path: Path,
+    run_path: Path,
     wanted: tuple[str, ...],
     backend: str | None,
     what: tuple[str, ...],
@@ -81,18 +87,17 @@ def profile(
     dry_run: bool,
     **limits: Any,
 ) -> None:
-    """Measure the engines of a run, the eager model in inference, and its training.
+    """Measure engines and the eager model, in inference and training.
 
-    First of all the outputs of each engine are held against those of eager fp32: an engine that
-    computes something else is not measured, and the command ends with 1 after the others.
+    The outputs of each engine are compared with those of eager fp32 first. An engine that computes
+    something else is not measured, and the command then ends with 1.
 
-    Each measurement repeats until it is precise enough or says that it is not. Nothing is measured
-    beside a build or another measurement. What is still valid is not measured again, but with
-    --force: on a machine that has become idle, say. `layerline ncu` measures hardware counters
-    alone, with options of its own.
+    Each measurement repeats until it is precise enough, or says that it is not. Nothing is measured
+    beside a build or another measurement. What is still valid is not measured again without
+    --force. `layerline ncu` measures hardware counters alone, with more options.
     """
     _check_limits(what, backend)
-    run = open_run(path)
+    run = open_run(run_path)
     if dry_run:
         _show(run, wanted, backend, what, limits, trace_iterations)
         return

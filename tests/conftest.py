@@ -31,3 +31,9 @@ def _heard() -> Iterator[None]:
     """A command with ``--quiet`` silences the process: later tests hear it again."""
     yield
     progress.set_quiet(False)
+
+
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said after two seconds is not said on a slow machine only."""
+    monkeypatch.setattr(progress, "AFTER_S", 3600.0)

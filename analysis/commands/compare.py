@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite, no_use
-from ...core.cli.progress import log
+from ...core.cli.options import FilePath, Finite, examples, no_use
+from ...core.cli.progress import log, progress
 from ...core.errors import CheckFailed, InputError, one_line
 
 if TYPE_CHECKING:
@@ -20,28 +20,35 @@ SHOWN = 15
 CHANCE = 0.05
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline compare runs/before runs/after",
+        "layerline compare runs/before runs/after --fail-above 2   # for CI",
+        "layerline compare runs/before runs/after --again runs/before-again --modules",
+    )
+)
 @click.argument("a", type=FilePath())
 @click.argument("b", type=FilePath())
 @click.option(
     "--again",
     multiple=True,
     type=FilePath(),
-    help="A made again, engines built again: its spread is the noise between runs. Repeatable.",
+    help="A run made like A, with engines built anew: how far it is from A is the noise between "
+    "runs. Repeatable.",
 )
 @click.option(
     "--fail-above",
     type=Finite(min=0),
     metavar="PERCENT",
-    help="Exit 1 when a latency is slower by more than this for sure (its whole interval is).",
+    help="Exit with 1 when a latency is certainly slower by more than this: its whole interval is.",
 )
 @click.option(
     "--modules",
     is_flag=True,
-    help="The gate also looks at modules and layers, not at latencies only.",
+    help="Let --fail-above look at modules and layers too, not only at latencies.",
 )
-@click.option("--anyway", is_flag=True, help="Compare what is not comparable, with a warning.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of text.")
+@click.option("--anyway", is_flag=True, help="Compare also what is not comparable, with a warning.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def compare(
     a: Path,
     b: Path,
@@ -51,10 +58,10 @@ def compare(
     anyway: bool,
     as_json: bool,
 ) -> None:
-    """How much slower or faster B is than A, and whether the noise allows saying so.
+    """Compare two runs: is B faster than A, by how much, how sure.
 
-    A and B are run directories, their report/summary.json, or layers or modules tables
-    (.parquet). A difference is claimed only where the interval of the ratio excludes it.
+    A and B are run directories, their report/summary.json, or tables of layers or modules
+    (.parquet). A difference is claimed only where the interval of the ratio excludes equality.
 
     Two profiles, captures or layer lists of engines of one model (two builds, two precisions) are
     compared layer by layer: layers that do the same work are put together, however each engine
@@ -70,8 +77,9 @@ def compare(
         )
         _layers(a, b, as_json)
         return
-    side_a, side_b = load(a), load(b)
-    repeats = [load(path) for path in again]
+    with progress("reading the runs"):
+        side_a, side_b = load(a), load(b)
+        repeats = [load(path) for path in again]
     for other in (side_b, *repeats):
         if other.kind != side_a.kind:
             raise InputError(

@@ -13,7 +13,7 @@ import click
 from ...core import documents, module_paths
 from ...core import nodes as nodes_file
 from ...core.capture_names import CaptureName
-from ...core.cli.options import FilePath, no_use
+from ...core.cli.options import FilePath, examples, no_use, run_argument
 from ...core.cli.progress import progress
 from ...core.errors import InputError
 from ...core.files import apart, listing, write_text
@@ -34,10 +34,19 @@ COLOURS = ("cost", "memory", "hotness", "error")
 _PAGE = "index.html"
 
 
-@click.command()
-@click.option("--run", "run_path", type=FilePath(), help="A run directory.")
+@click.command(
+    epilog=examples(
+        "layerline graph runs/gpt2                      # RUN/report/graph.svg",
+        "layerline graph runs/gpt2 --open transformer.h.3 --colour error",
+        "layerline graph --nodes own.nodes.json -o own.dot",
+    )
+)
+@run_argument(required=False)
 @click.option(
-    "--nodes", "nodes_path", type=FilePath(), help="nodes.json alone: then nothing is coloured."
+    "--nodes",
+    "nodes_path",
+    type=FilePath(),
+    help="A nodes.json instead of a run; nothing is then coloured.",
 )
 @click.option(
     "--from",
@@ -45,19 +54,19 @@ _PAGE = "index.html"
     type=click.Choice(["export", "autograd"]),
     default="export",
     show_default=True,
-    help="Whose dataflow: that of the exported nodes, or what autograd recorded of a training "
-    "forward (a capture's, else of the run's model, which is then run once: needs PyTorch).",
+    help="Whose dataflow to draw: that of the exported nodes, or what autograd recorded of a "
+    "forward pass in training (in a capture; without one the model is run once, with PyTorch).",
 )
 @click.option(
     "-o",
     "--output",
     type=FilePath(dir_okay=False),
-    help="The file: .svg or .dot. [default: RUN/report/graph.svg, else graph.svg]",
+    help="The file to write: .svg or .dot.  [default: RUN/report/graph.svg, else graph.svg]",
 )
 @click.option(
     "--depth",
     type=click.IntRange(min=1),
-    help="How many names deep modules are shown (transformer.h.0 is three). "
+    help="How many names deep to show modules (transformer.h.0 is three).  "
     "[default: as deep as can be read]",
 )
 @click.option(
@@ -65,28 +74,28 @@ _PAGE = "index.html"
     "opened",
     multiple=True,
     metavar="MODULE",
-    help="Show repeated blocks apart: all of a list (transformer.h) or one (transformer.h.3). "
-    "Repeat it for more.",
+    help="Show repeated blocks one by one: all of a list (transformer.h) or one of them "
+    "(transformer.h.3). Repeatable.",
 )
 @click.option(
     "--colour",
     "--color",
     "colour",
     type=click.Choice(COLOURS),
-    help="By a side's time, memory at the peak, changed parameters, or an engine's error. "
+    help="Colour modules by time, memory at the peak, changed parameters or an engine's error.  "
     "[default: cost, where the run has a report]",
 )
 @click.option(
     "--side",
     "side_key",
     metavar="KEY",
-    help="The side of cost or error, as engine/fp16.tensorrt/inference or eager/fp32/step. "
+    help="Whose cost or error to show, as engine/fp16.tensorrt/inference or eager/fp32/step.  "
     "[default: the first of the run; with --from autograd the first training step]",
 )
 @click.option(
     "--tensorboard",
     type=FilePath(file_okay=False),
-    help="Also write PyTorch's own trace of the run's model into this folder of events.",
+    help="Also write PyTorch's own trace of the run's model into this folder, for TensorBoard.",
 )
 def graph(
     run_path: Path | None,
@@ -99,18 +108,18 @@ def graph(
     side_key: str | None,
     tensorboard: Path | None,
 ) -> None:
-    """Draw how modules depend on one another, with their paths as in the report.
+    """Draw how the modules depend on one another.
 
-    A box is a module, an arrow a tensor. Repeated blocks are one box with how often they are
-    there. In the SVG a module's title shows under the pointer, and it links to the report. DOT is
-    for Graphviz.
+    A box is a module, with the path that it has in the report; an arrow is a tensor. Repeated
+    blocks are one box with their number. In the SVG each box links to the report. DOT is for
+    Graphviz.
     """
     from ..graph import contract, dot, svg
 
     if (run_path is None) == (nodes_path is None):
-        raise click.UsageError("give either --run or --nodes")
+        raise click.UsageError("name a run, or a nodes.json with --nodes: one of them")
     if nodes_path is not None:
-        no_use(("origin", "colour", "side_key", "tensorboard"), "without --run")
+        no_use(("origin", "colour", "side_key", "tensorboard"), "without a run")
     run = None if run_path is None else open_run(run_path)
     path = output or (Path("graph.svg") if run is None else run.file("report", "graph.svg"))
     if path.suffix not in SUFFIXES:
@@ -118,7 +127,7 @@ def graph(
     apart(path, nodes_path)
     if run is not None:
         spare(run, path)
-    with progress("graph"):
+    with progress("drawing the graph"):
         nodes = _nodes(run, nodes_path, origin)
         _check_opened(nodes, opened)
         found = contract.contracted(nodes, depth, opened)

@@ -13,7 +13,7 @@ from ...core import nodes as nodes_file
 from ...core import tables
 from ...core.capture_names import PRECISIONS
 from ...core.cli import progress
-from ...core.cli.options import FilePath, no_use
+from ...core.cli.options import FilePath, examples, no_use
 from ...core.errors import InputError
 from ...core.files import apart, write_json
 from ...core.nodes import NodeGraph
@@ -34,13 +34,18 @@ def _write_json(path: Path, table: pa.Table) -> None:
 _WRITERS = {".csv": tables.write_csv, ".parquet": tables.write_parquet, ".json": _write_json}
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline layers own.sqlite --nodes own.nodes.json",
+        "layerline layers profile.json --layer-info layers.json -o layers.csv",
+    )
+)
 @click.argument("capture", type=FilePath())
 @click.option(
     "--nodes",
     "nodes_path",
     type=FilePath(),
-    help="nodes.json of the exported model: which ONNX node is which module.",
+    help="nodes.json of the model: which ONNX node is of which module.",
 )
 @click.option(
     "--network",
@@ -52,25 +57,25 @@ _WRITERS = {".csv": tables.write_csv, ".parquet": tables.write_parquet, ".json":
     "--layer-info",
     "info_path",
     type=FilePath(),
-    help="What trtexec --exportLayerInfo wrote of the engine: tensors, kinds and precisions, "
-    "joined to CAPTURE by the names of layers.",
+    help="The file of trtexec --exportLayerInfo: tensors, kinds and precisions, joined to CAPTURE "
+    "by the names of layers.",
 )
 @click.option(
     "--precision",
     type=click.Choice(PRECISIONS),
-    help="Precision of the engine, written into the table of -o.",
+    help="The engine's precision, to be written into the table of -o.",
 )
 @click.option(
     "--iteration",
     metavar="PATTERN",
-    help="Name of the NVTX ranges that are iterations (* and ? match); default: "
-    "TensorRT's enqueue.",
+    help="The name of the NVTX ranges that are iterations (* and ? match).  "
+    "[default: TensorRT's enqueue]",
 )
 @click.option(
     "-o",
     "--output",
     type=FilePath(),
-    help="Write the table: .csv, .parquet or .json.",
+    help="Write the table to this file: .csv, .parquet or .json.",
 )
 def layers(
     capture: Path,
@@ -81,12 +86,12 @@ def layers(
     iteration: str | None,
     output: Path | None,
 ) -> None:
-    """What each layer of an engine costs, and which modules it is.
+    """List what each layer of an engine costs, and its modules.
 
-    CAPTURE is an nsys export (SQLite, Parquet or Arrow), a TensorRT layer list or profile, or an
-    ONNX Runtime profile; its kind is found from its content. Of a run's own ONNX Runtime profile
-    (RUN/captures/*.profile.json) warm-up is left out and modules are found as in its report.
-    Beside a profile of trtexec give its layer information with --layer-info.
+    CAPTURE is an nsys export (SQLite, Parquet or Arrow), a list of layers or a profile of TensorRT,
+    or a profile of ONNX Runtime; its kind is found from its content. With a profile of trtexec give
+    its layer information as --layer-info. From a run's own profile of ONNX Runtime
+    (RUN/captures/*.profile.json) warm-up is left out, as in its report.
     """
     if output is not None and output.suffix not in _WRITERS:
         raise InputError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath, listed
+from ...core.cli.options import FilePath, examples, listed, run_argument
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.files import write_json, write_text
@@ -26,49 +26,55 @@ TRIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }
 
 
-@click.command()
-@click.argument("file", required=False, type=FilePath(), metavar="[FILE.pickle]")
-@click.option("--run", "run_path", type=FilePath(), metavar="RUN", help="A run that recorded it.")
-@click.option("--precision", "precisions", multiple=True, help="Of a run: only these.")
-@click.option("--device", type=click.IntRange(0, 1024), help="Of a snapshot of several devices.")
+@click.command(
+    epilog=examples(
+        "layerline memory snapshot.pickle               # of any program",
+        "layerline train gpt2 --run runs/memory --steps 8 --profile memory",
+        "layerline memory runs/memory --try checkpoint,batch",
+    )
+)
+@run_argument("source", metavar="RUN|FILE.pickle")
+@click.option("--precision", "precisions", multiple=True, help="Of a run: only these precisions.")
+@click.option(
+    "--device",
+    type=click.IntRange(0, 1024),
+    help="Which device, where a snapshot is of several.",
+)
 @click.option(
     "--try",
     "tries",
     multiple=True,
-    help=f"Of a run: do it once and compare: {', '.join(TRIES)}; with commas for several.",
+    help=f"Of a run: train once with a remedy and compare: {', '.join(TRIES)}; repeat it or join "
+    "with commas.",
 )
 @click.option(
-    "-o", "--output", type=FilePath(dir_okay=False), help="The page. [default: RUN/report/"
-    f"{PAGE}, or FILE.html]",
+    "-o", "--output", type=FilePath(dir_okay=False), help="The page to write.  "
+    f"[default: RUN/report/{PAGE}, or FILE.html]",
 )  # fmt: skip
 def memory(
-    file: Path | None,
-    run_path: Path | None,
+    source: Path,
     precisions: tuple[str, ...],
     device: int | None,
     tries: tuple[str, ...],
     output: Path | None,
 ) -> None:
-    """Explain the peak of a CUDA allocator snapshot, or of the training steps of a RUN.
+    """Explain what memory holds at its peak, and what lowers it.
 
-    What was alive, of which category and module, which line allocated it, and what would lower the
-    peak. Writes a page, its figures as JSON beside it and, of a run, tables/memory.parquet. Of a
-    run `layerline train --profile memory` records it, on the CPU too; the JSON file that it leaves
-    beside a snapshot is used where it is of the same recording.
+    It tells what was alive, of which category and module, and which line allocated it, for a RUN of
+    `layerline train --profile memory` (also on a CPU) or for a snapshot of the CUDA allocator. It
+    writes a page, its figures as JSON beside it and, for a run, tables/memory.parquet. The JSON
+    file that the recording left beside a snapshot is used where it is of the same recording.
     """
-    if (file is None) == (run_path is None):
-        raise click.UsageError("name a snapshot, or a run with --run")
-    if file is not None:
+    if not source.is_dir():
         if tries or precisions:
-            raise click.UsageError("--try and --precision are of a run (--run)")
-        _of_file(file, device, output)
+            raise click.UsageError("--try and --precision are of a run, not of a snapshot")
+        _of_file(source, device, output)
         return
-    assert run_path is not None
     names = listed(tries)
     for name in names:
         if name not in TRIES:
             raise click.UsageError(f"{name} cannot be tried; choose from {', '.join(TRIES)}")
-    _of_run(open_run(run_path), listed(precisions), device, names, output)
+    _of_run(open_run(source), listed(precisions), device, names, output)
 
 
 def _of_file(file: Path, device: int | None, output: Path | None) -> None:

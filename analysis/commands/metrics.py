@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from ...core import nodes as nodes_file
-from ...core.cli.options import FilePath, names
+from ...core.cli.groups import Group
+from ...core.cli.options import FilePath, examples, names
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import apart, folder, write_text
@@ -19,32 +20,50 @@ from ...core.resolve import load_network
 _PATH: Any = FilePath()
 _capture = click.argument("capture", type=_PATH)
 _static = click.option(
-    "--static", is_flag=True, help="Also attributes of the device and of the tool."
+    "--static", is_flag=True, help="Also show attributes of the device and of the tool."
 )
 _by = click.option(
-    "--by", type=click.Choice(["layer", "module"]), default="layer", show_default=True
+    "--by",
+    type=click.Choice(["layer", "module"]),
+    default="layer",
+    show_default=True,
+    help="What a row is.",
 )
 _metric = click.option(
-    "-m", "--metric", "chosen", multiple=True, callback=names, help="A metric; repeat it."
+    "-m",
+    "--metric",
+    "chosen",
+    multiple=True,
+    callback=names,
+    help="The name of a metric; repeatable.",
 )
-_nodes = click.option("--nodes", type=_PATH, help="nodes.json of the exported model.")
+_nodes = click.option("--nodes", type=_PATH, help="nodes.json of the model.")
 _network = click.option("--network", type=_PATH, help="network.json of the engine's build.")
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    epilog=examples(
+        "layerline metrics explain own.ncu-rep",
+        "layerline metrics roofline own.ncu-rep --by module --nodes nodes.json",
+    ),
+)
 def metrics() -> None:
-    """Counters of an Nsight Compute capture as files, charts and text.
+    """Turn counters of an ncu capture into files, charts and text.
 
     CAPTURE is a report (.ncu-rep), ncu's CSV, a capture in pieces (.ncu.batches), or a run's
     tables/counters.parquet.
     """
 
 
-@metrics.command("list")
+@metrics.command("list", epilog=examples("layerline metrics list own.ncu-rep"))
 @_capture
 @_static
 def list_(capture: Path, static: bool) -> None:
-    """The metrics of CAPTURE that are numbers, a line each: name, unit, launches with a value."""
+    """List the metrics that are numbers.
+
+    A line has the name, the unit, and how many launches have a value.
+    """
     from ..metrics import series
 
     loaded = _load(capture)
@@ -53,15 +72,16 @@ def list_(capture: Path, static: bool) -> None:
         click.echo("\t".join(map(one_line, (one.metric, one.unit or "-", str(one.known)))))
 
 
-@metrics.command()
+@metrics.command(epilog=examples("layerline metrics extract own.ncu-rep -o metrics"))
 @_capture
 @_metric
 @_static
-@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the .npz files.")
+@click.option("-o", "--output", type=_PATH, required=True, help="The folder for the .npz files.")
 def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) -> None:
-    """Write every metric to METRIC_SUBMETRIC.npz.
+    """Write each metric as a NumPy file, METRIC_SUBMETRIC.npz.
 
-    Arrays: value (base units, NaN where unknown), cumulative_time_ns, kernel_id, unit, metric.
+    Its arrays are value (base units, NaN where unknown), cumulative_time_ns, kernel_id, unit and
+    metric.
     """
     from ..metrics import series
 
@@ -71,15 +91,20 @@ def extract(capture: Path, chosen: tuple[str, ...], static: bool, output: Path) 
     log(f"{len(paths)} metrics in {output}")
 
 
-@metrics.command()
+@metrics.command(epilog=examples("layerline metrics plot own.ncu-rep --format svg -o charts"))
 @_capture
 @_metric
 @click.option(
-    "--format", "suffix", type=click.Choice(["pdf", "svg", "png"]), default="pdf", show_default=True
+    "--format",
+    "suffix",
+    type=click.Choice(["pdf", "svg", "png"]),
+    default="pdf",
+    show_default=True,
+    help="The format of the charts.",
 )
-@click.option("-o", "--output", type=_PATH, required=True, help="Folder for the charts.")
+@click.option("-o", "--output", type=_PATH, required=True, help="The folder for the charts.")
 def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> None:
-    """Draw one chart per metric over the kernels of the capture."""
+    """Draw a chart for each metric, over the kernels of the capture."""
     from ..metrics import plots, series
 
     loaded = _load(capture, chosen)
@@ -89,16 +114,24 @@ def plot(capture: Path, chosen: tuple[str, ...], suffix: str, output: Path) -> N
     drawn = series.numbers(loaded.counters, wanted, loaded.name)
     paths = series.paths([one.metric for one in drawn], output, f".{suffix}")
     folder(output)
-    with progress(f"drawing {len(wanted)} charts"):
+    with progress(f"drawing {len(wanted)} charts", len(paths)) as doing:
         for one, path in zip(drawn, paths, strict=True):
             plots.plot(one, loaded, path)
+            doing.done()
     log(f"{len(wanted)} charts in {output}")
 
 
-@metrics.command()
+@metrics.command(
+    epilog=examples(
+        "layerline metrics overlay own.ncu-rep -o both.svg \\",
+        "    -m gpu__time_duration.sum -m dram__bytes.sum",
+    )
+)
 @_capture
 @_metric
-@click.option("-o", "--output", type=_PATH, required=True, help="Chart: .pdf, .svg or .png.")
+@click.option(
+    "-o", "--output", type=_PATH, required=True, help="The chart to write: .pdf, .svg or .png."
+)
 def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
     """Draw several metrics on one logarithmic axis, in base units."""
     from ..metrics import plots, series
@@ -110,7 +143,9 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
     log(f"{output}")
 
 
-@metrics.command()
+@metrics.command(
+    epilog=examples("layerline metrics attribute own.ncu-rep -m dram__bytes.sum --by module")
+)
 @_capture
 @click.option(
     "-m", "--metric", "chosen", multiple=True, required=True, callback=names, help="The metric."
@@ -118,7 +153,9 @@ def overlay(capture: Path, chosen: tuple[str, ...], output: Path) -> None:
 @_by
 @_nodes
 @_network
-@click.option("-o", "--output", type=_PATH, help="Text file; default: standard output.")
+@click.option(
+    "-o", "--output", type=_PATH, help="Write the text to this file.  [default: print it]"
+)
 def attribute(
     capture: Path,
     chosen: tuple[str, ...],
@@ -127,7 +164,7 @@ def attribute(
     network: Path | None,
     output: Path | None,
 ) -> None:
-    """One metric per layer, or per module, as text."""
+    """Print one metric for each layer or module."""
     from ..metrics import text
 
     if len(chosen) > 1:
@@ -147,11 +184,16 @@ def attribute(
             click.echo(text.narrowed(line, width))
 
 
-@metrics.command()
+@metrics.command(
+    epilog=examples(
+        "layerline metrics explain own.ncu-rep",
+        "layerline metrics explain -m dram__bytes.sum",
+    )
+)
 @click.argument("capture", type=_PATH, required=False)
 @_metric
 def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
-    """What metrics mean, and what their values in CAPTURE suggest."""
+    """Explain what metrics mean, and what their values suggest."""
     from ..metrics import explain as explained
 
     if capture is None and not chosen:
@@ -164,16 +206,20 @@ def explain(capture: Path | None, chosen: tuple[str, ...]) -> None:
         click.echo(one_line(line))
 
 
-@metrics.command()
+@metrics.command(
+    epilog=examples("layerline metrics roofline own.ncu-rep --by module --nodes nodes.json")
+)
 @_capture
 @_by
 @_nodes
 @_network
-@click.option("-o", "--output", type=_PATH, help="Write the table: .csv, .parquet or .json.")
+@click.option(
+    "-o", "--output", type=_PATH, help="Write the table to this file: .csv, .parquet or .json."
+)
 def roofline(
     capture: Path, by: str, nodes: Path | None, network: Path | None, output: Path | None
 ) -> None:
-    """FLOP, bytes and what bounds each layer or module, against the device's peaks."""
+    """Show what bounds each layer or module: FLOP, bytes, and the peaks."""
     from ...core.capture_names import CaptureName
     from ...core.files import read_json
     from ..metrics import text
@@ -202,7 +248,8 @@ def _load(capture: Path, asked: tuple[str, ...] = ()) -> Any:
     else is to be said of it, is logged."""
     from ..metrics import capture as capture_
 
-    loaded = capture_.load(capture, asked)
+    with progress(f"reading {capture.name}"):
+        loaded = capture_.load(capture, asked)
     for note in loaded.notes:
         log(f"{loaded.name}: {note}")
     return loaded

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite, once_each
-from ...core.cli.progress import log
+from ...core.cli.options import FilePath, Finite, examples, once_each, run_argument
+from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import apart, write_text
 from ..parameters.hotness import COLD
@@ -19,30 +19,48 @@ from ..parameters.hotness import COLD
 _FILE = FilePath(dir_okay=False)
 
 
-@click.command()
-@click.argument("inputs", nargs=-1, required=True, type=FilePath(), metavar="RUN|FILE…")
+@click.command(
+    epilog=examples(
+        "layerline train gpt2 --run runs/train --profile parameters",
+        "layerline parameters runs/train --by block --page parameters.html",
+        "layerline parameters changes.log --index names.json -o ranking.csv",
+    )
+)
+@run_argument("inputs", metavar="RUN|FILE…", many=True)
 @click.option(
     "--by",
     type=click.Choice(["kind", "parameter", "block"]),
     default="kind",
     show_default=True,
-    help="What to list after the answer.",
+    help="What the table lists after the answer.",
 )
 @click.option(
     "--cold",
     type=Finite(min=0, max=1),
     default=COLD,
     show_default=True,
-    help="A parameter is cold where a step changes a smaller share of its elements.",
+    help="Call a parameter cold where a step changes a smaller share of its elements.",
 )
-@click.option("--top", type=click.IntRange(min=1), default=30, show_default=True)
-@click.option("--index", type=_FILE, help="Which parameter is which number in the logs.")
 @click.option(
-    "--resumed", is_flag=True, help="Logs of resumed runs: the later of repeated iterations count."
+    "--top",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    help="How many rows to list.",
 )
-@click.option("-o", "--output", type=_FILE, help="The ranking: .csv, .parquet or .json.")
-@click.option("--plot", type=_FILE, help="A chart: .svg, .png or .pdf.")
-@click.option("--page", type=_FILE, help="A page: .html.")
+@click.option(
+    "--index", type=_FILE, help="The file that says which parameter a number in a log is."
+)
+@click.option(
+    "--resumed",
+    is_flag=True,
+    help="For logs of resumed runs: of iterations that are there twice, the later counts.",
+)
+@click.option(
+    "-o", "--output", type=_FILE, help="Write the ranking to this file: .csv, .parquet or .json."
+)
+@click.option("--plot", type=_FILE, help="Draw a chart: .svg, .png or .pdf.")
+@click.option("--page", type=_FILE, help="Write a page: .html.")
 def parameters(
     inputs: tuple[Path, ...],
     by: str,
@@ -54,11 +72,11 @@ def parameters(
     plot: Path | None,
     page: Path | None,
 ) -> None:
-    """Which parameters change at each optimizer step: the cold ones, by kind of layer and depth.
+    """Show which parameters a training changes, and which are cold.
 
-    RUN was trained with `--profile parameters`; its RUN/tables/parameters.parquet is written. FILE
-    is a .parameters.parquet, or a log of parameter changes of any program (unix time, iteration,
-    index:count of each parameter that changed).
+    RUN was trained with `--profile parameters`; RUN/tables/parameters.parquet is then written. FILE
+    is a .parameters.parquet, or any program's log of changes (unix time, iteration, index:count of
+    each parameter that changed).
     """
     once_each(inputs)
     for written in (output, plot, page):
@@ -105,12 +123,13 @@ def _histories(inputs: Sequence[Path], index: Path | None, resumed: bool) -> lis
 
     found: list[Any] = []
     for path in inputs:
-        if path.is_dir():
-            run = open_run(path)
-            found += captured.of_run(run)
-            captured.write_table(run)
-        else:
-            found += load.of_files([path], index, resumed=resumed)
+        with progress(f"reading {path}"):
+            if path.is_dir():
+                run = open_run(path)
+                found += captured.of_run(run)
+                captured.write_table(run)
+            else:
+                found += load.of_files([path], index, resumed=resumed)
     history.one_model(found)
     return found
 

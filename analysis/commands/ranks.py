@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...core.capture_names import CaptureName
-from ...core.cli.options import FilePath
+from ...core.cli.options import FilePath, examples, no_use, run_argument
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 
@@ -23,45 +23,52 @@ PAGE, TRACE = "ranks.html", "ranks.perfetto-trace"
 _ENDINGS = (".json", ".json.gz", ".sqlite")
 
 
-@click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, type=FilePath())
-@click.option("--run", "run_path", type=FilePath(), help="A run directory, instead of files.")
-@click.option("--precision", help="Of the run, where it has ranks in several.")
+@click.command(
+    epilog=examples(
+        "layerline train llama --model tiny --nproc 2 --run runs/many",
+        "layerline ranks runs/many",
+        "layerline ranks rank0.json rank1.json -o ranks     # traces of any program",
+    )
+)
+@run_argument("sources", metavar="RUN|FILE…", many=True)
+@click.option("--precision", help="Which precision of the run, where it has ranks in several.")
 @click.option(
     "-o",
     "--output",
     type=FilePath(file_okay=False),
-    help=f"Write {PAGE}, {TRACE}, collectives.parquet and ranks.parquet into this folder; of a "
-    "run they go into its report/ and tables/.",
+    help=f"Write {PAGE}, {TRACE}, collectives.parquet and ranks.parquet into this folder.  "
+    "[default: RUN/report and RUN/tables; for files nowhere]",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Processes that read captures, a file each. [default: one a CPU]",
+    help="How many processes read captures.  [default: one for each CPU]",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://HOST:8786) whose workers read the captures; they must see the "
-    "files, and the folder of --output.",
+    help="Let the workers of this Dask scheduler (tcp://HOST:8786) read the captures. They must "
+    "see the files and the folder of --output.",
 )
 def ranks(
-    files: tuple[Path, ...],
-    run_path: Path | None,
+    sources: tuple[Path, ...],
     precision: str | None,
     output: Path | None,
     workers: int | None,
     scheduler: str | None,
 ) -> None:
-    """Join the captures of a job's ranks: who makes whom wait, why, what the wires did, and what a
-    step would take without.
+    """Explain which rank of a job makes which wait, and why.
+
+    It also tells what the links carried, and how long a step would take without the waiting.
 
     FILE is a trace of torch.profiler or an nsys report exported to SQLite, one for each rank (or
-    one nsys report of all of a node), or a folder of such files. Flight Recorder dumps (pickles)
-    are told on their own: which collective did not end, and who did not come. Reads files only.
+    one nsys report of all ranks of a node), or a folder of such files. From Flight Recorder dumps
+    (pickles) it tells which collective did not end, and who did not come. It reads files only.
     """
-    if bool(files) == (run_path is not None):
-        raise click.UsageError("give files, or --run RUN")
+    run_path = sources[0] if len(sources) == 1 and _is_run(sources[0]) else None
+    files = () if run_path is not None else sources
+    if run_path is None:
+        no_use(("precision",), "without a run")
     if scheduler is not None and output is None and run_path is None:
         raise click.UsageError("--scheduler needs --output: a folder that the workers see")
     paths = _expanded(files) if run_path is None else _of_run(run_path, precision)
@@ -74,6 +81,11 @@ def ranks(
         if page is not None and tables is not None:
             title = run_path.name if run_path is not None else _title(paths)
             _write(job, places, page, tables, title)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether it is a run directory, not a folder of files."""
+    return any((path / name).is_dir() for name in ("captures", "manifests"))
 
 
 def _workspace(page: Path | None, scheduler: str | None) -> AbstractContextManager[str]:
@@ -147,8 +159,9 @@ def _job(
 
     places: list[Path] = []
     failures: list[partials.Failure] = []
-    with progress(f"reading {len(paths)} captures"):
+    with progress(f"reading {len(paths)} captures", len(paths)) as doing:
         for made in partials.make_all(paths, folder, workers, scheduler):
+            doing.done()
             if isinstance(made, partials.Failure):
                 failures.append(made)
             else:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from ...core.cli.options import FilePath, once_each
+from ...core.cli.options import FilePath, examples, once_each
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, LayerlineError, one_line
 from ...core.files import apart, replacing
@@ -26,22 +26,33 @@ _LEAST = 8  # characters of a column, however narrow the terminal
 _FACT = 200
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline read own.sqlite                      # its kind and first rows",
+        "layerline read own.ncu-rep --rows 50",
+        "layerline read rank0.json rank1.json -o both.parquet",
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=FilePath(), metavar="FILE…")
 @click.option(
     "-o",
     "--output",
     type=FilePath(dir_okay=False),
-    help="Write the table here: .csv, .parquet or .json (records). Several files are joined.",
+    help="Write the table to this file: .csv, .parquet or .json. Tables of several files are "
+    "joined.",
 )
 @click.option(
-    "--table", "name", metavar="NAME", help="Which table; the kind's main one if not given."
+    "--table", "name", metavar="NAME", help="Which table to read.  [default: the main one]"
 )
 @click.option(
-    "--rows", default=10, show_default=True, type=click.IntRange(0, 2**62), help="Rows to show."
+    "--rows",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0, 2**62),
+    help="How many rows to show.",
 )
 def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: int) -> int:
-    """Read raw captures of any kind: what they are, and their tables.
+    """Show what a file of any profiler is, and its table.
 
     The kind is found from the content, not from the name: Nsight Systems exports, Nsight Compute
     CSV and reports, torch.profiler traces, memory snapshots, ONNX Runtime profiles, TensorRT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import click
 from ...core.accuracy.limits import Asked
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
-from ...core.cli.options import FilePath
-from ...core.cli.progress import log, progress
+from ...core.cli.options import examples, run_argument
+from ...core.cli.progress import Doing, log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import listing, read_json, write_json, write_text
 from ...core.run import Run, Step, open_run
@@ -24,30 +25,39 @@ TABLES = ("ops", "layers", "latency", "modules")
 # Those of what not every run has measured.
 SOME_TABLES = ("counters", "accuracy")
 REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
+# What the summary at the end shows at most: of the headline, and of the comparisons.
+_LINES, _WIDTH, _ROWS = 3, 100, 12
+_SIGNS = {"bad": "✗", "unsure": "?", "good": "✓"}
 _WHERE = "layerline accuracy says in which module"
 
 
-@click.command()
-@click.option(
-    "--run",
-    "run_path",
-    type=FilePath(),
-    required=True,
-    help="The run directory, as the other stages left it.",
+@click.command(
+    epilog=examples(
+        "layerline report runs/gpt2 --open",
+        "layerline report runs/gpt2 --min-cosine fp16=0.999",
+        "layerline report runs/gpt2 -q                  # for scripts: no progress",
+    )
 )
+@run_argument()
 @limit_options
+@click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
 def report(
-    run_path: Path, min_cosine: dict[str, float], min_top1: dict[str, float], force: bool
+    run_path: Path,
+    min_cosine: dict[str, float],
+    min_top1: dict[str, float],
+    opened: bool,
+    force: bool,
 ) -> None:
-    """Compare what was captured: RUN/report/index.html, report.md, layers.csv, summary.json,
-    timeline.perfetto-trace (for ui.perfetto.dev), with hardware counters counters.csv.
+    """Compare what was measured, and write the page.
 
-    Also writes RUN/tables/*.parquet and RUN/run.json. Reads files only: a run that was captured
-    on another machine is reported on this one. Ends with 1 where the outputs of an engine are not
-    those of eager fp32 (then its times are no result), an engine of a backend that claims a
-    precision ran another, or a file of the run cannot be used; the report is written all the same,
-    of what can.
+    RUN/report then holds index.html, report.md, layers.csv, summary.json, a timeline for
+    ui.perfetto.dev and, where counters were measured, counters.csv; RUN/tables holds the tables.
+    It reads files only, so a run may come from another machine.
+
+    It ends with 1 where the outputs of an engine are not those of eager fp32 (its times are then no
+    result), where an engine ran in another precision than it claims, or where a file of the run
+    cannot be used. The report is written all the same, from what can be used.
     """
     run = open_run(run_path)
     if not listing(run.file("captures")):
@@ -57,12 +67,14 @@ def report(
     limits = Asked(min_cosine, min_top1)
     step = _step(run, limits)
     if force or not step.valid():
-        with step.recording(), progress("report"):
-            _write(run, limits)
+        with step.recording(), progress("reading the captures and comparing them") as doing:
+            _write(run, limits, doing)
     else:
         log("analysis/report: up to date")
     summary = read_json(run.file("report", "summary.json"))
     _show(run, summary)
+    if opened:
+        click.launch(str(run.file("report", "index.html").resolve()))
     _judge(run, summary)
 
 
@@ -76,7 +88,7 @@ def _outputs(run: Run) -> list[Path]:
     return [*written, run.file("run.json")]
 
 
-def _write(run: Run, limits: Asked) -> None:
+def _write(run: Run, limits: Asked, doing: Doing) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ...core.tables import write_parquet
     from ..pipeline import analyse
@@ -86,6 +98,7 @@ def _write(run: Run, limits: Asked) -> None:
     from ..timeline import captures, writer
 
     result = analyse(run, limits)
+    doing.now("writing the tables and the page")
     sentences = headline.sentences(result.comparison)
     for name in TABLES:
         write_parquet(run.file("tables", f"{name}.parquet"), result.tables[name])
@@ -113,15 +126,39 @@ def _write(run: Run, limits: Asked) -> None:
 
 
 def _show(run: Run, summary: Mapping[str, Any]) -> None:
-    for line in summary.get("headline", ()):
-        click.echo(one_line(line))
+    """What fits a screen: the answer, the comparisons, where the page is."""
+    for line in brief(summary):
+        click.echo(line)
     rows = summary.get("comparisons") or ()
     if len(rows) > 1:
         click.echo()
-        for line in _comparisons(rows):
+        for line in _comparisons(rows[:_ROWS]):
             click.echo(line)
+        if len(rows) > _ROWS:
+            click.echo(f"and {len(rows) - _ROWS} more comparisons in report.md")
         click.echo()
     click.echo(run.file("report", "index.html"))
+
+
+def brief(summary: Mapping[str, Any]) -> list[str]:
+    """The answer of the page, the figures below it, and whether to believe it: what is wrong
+    first, then what is unsure. A line each, none of more than 100 characters. That the run was
+    copied in part comes before all.
+
+    Where the run has no answer (a sweep alone) the headline's first sentences.
+    """
+    from ..model.comparison import IN_PART
+
+    answer, files = summary.get("answer"), summary.get("unusable") or ()
+    part = next((one["why"] for one in files if one["what"] == IN_PART), None)
+    if answer is None:
+        lines = list(summary.get("headline", ()))[:_LINES]
+    else:
+        chips = sorted(answer["doubts"], key=lambda chip: [*_SIGNS].index(chip["tone"]))
+        said = " · ".join(f"{_SIGNS[chip['tone']]} {chip['text']}" for chip in chips)
+        lines = [answer["text"], " ".join(answer["lines"]), said]
+        lines = lines if part is None else [part, answer["text"], said]
+    return [textwrap.shorten(one_line(line), _WIDTH, placeholder=" …") for line in lines if line]
 
 
 def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[str]:

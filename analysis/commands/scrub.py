@@ -7,34 +7,40 @@ from pathlib import Path
 
 import click
 
-from ...core.cli.options import FilePath, once_each
+from ...core.cli.options import FilePath, examples, once_each
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, LayerlineError, one_line
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline scrub own.sqlite                     # writes own.scrubbed.sqlite",
+        "layerline scrub runs/gpt2 -o to-share",
+        "layerline scrub runs/gpt2 --check              # is there anything?",
+    )
+)
 @click.argument("captures", nargs=-1, required=True, type=FilePath(), metavar="CAPTURE…")
 @click.option(
     "-o",
     "--output",
     type=FilePath(),
-    help="Write here; for several captures, a directory.  [default: NAME.scrubbed.EXT (of a run "
-    "NAME.scrubbed/) in the folder of each capture]",
+    help="Write here; for several captures, a directory.  [default: NAME.scrubbed.EXT (for a run "
+    "NAME.scrubbed/) beside each capture]",
 )
 @click.option("--in-place", is_flag=True, help="Replace the capture itself.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Write nothing: say what is found, and exit 1 if anything is. What no copy of a run would "
-    "hold (models, engines, tensors) is not searched.",
+    help="Write nothing, say what is found, and exit with 1 if anything is. What no copy of a run "
+    "would hold (models, engines, tensors) is not searched.",
 )
 def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check: bool) -> int:
-    """Make captures safe to share: no environments, hosts, users, home directories, command lines.
+    """Make a copy of captures or a run that is safe to share.
 
-    Takes nsys exports (SQLite, Parquet, Arrow), JSON of any kind, ncu and nsys CSV, logs, memory
-    snapshots and whole run directories. What analysis uses stays as it is. Every copy is searched
-    again for each value that was removed before it is kept. The copy lies beside the capture
-    unless -o says otherwise.
+    It holds no environments, hosts, users, home directories or command lines; what analysis uses
+    stays as it is. CAPTURE is an nsys export (SQLite, Parquet, Arrow), JSON of any kind, ncu or
+    nsys CSV, a log, a memory snapshot or a whole run directory. Each copy is searched again for
+    every value that was removed before it is kept.
     """
     if sum((output is not None, in_place, check)) > 1:
         raise click.UsageError("-o, --in-place and --check exclude each other")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...core.capture_names import CaptureName
-from ...core.cli.options import FilePath
+from ...core.cli.options import FilePath, examples, run_argument
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.run import Run, open_run
@@ -30,36 +30,42 @@ def _wanted(
     return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
 
 
-@click.command()
-@click.argument("run_path", metavar="RUN", type=FilePath())
+@click.command(
+    epilog=examples(
+        "layerline timeline runs/gpt2",
+        "layerline timeline runs/gpt2 --precision fp16 --iteration 3",
+    )
+)
+@run_argument()
 @click.option(
     "-o",
     "--output",
     type=FilePath(dir_okay=False),
-    help=f"The file to write; compressed if it ends in .gz. [default: RUN/report/{FILE}]",
+    help=f"The file to write, compressed if it ends in .gz.  [default: RUN/report/{FILE}]",
 )
 @click.option(
     "--precision",
     "wanted",
     multiple=True,
     callback=_wanted,
-    help="Only these sides; repeat it or join with commas.",
+    help="Only sides of these precisions; repeat it or join with commas.",
 )
 @click.option(
     "--iteration",
     type=click.IntRange(min=0, max=2**63 - 1),
-    help="The iteration to show, from 0; every side must have it. [default: each side's median "
-    "one]",
+    help="The iteration to show, from 0; every side must have it.  [default: the median one of "
+    "each side]",
 )
 def timeline(
     run_path: Path, output: Path | None, wanted: tuple[str, ...], iteration: int | None
 ) -> None:
-    """Write one iteration of every side of RUN as one timeline, side beside side.
+    """Write an iteration of every side as a trace for ui.perfetto.dev.
 
-    Modules, layers, kernels by stream, hardware counters, host operators and calls. Open the file
-    in https://ui.perfetto.dev ("Open trace file"); it stays on your machine. Reads files only.
-    Ends with 1 where a file of the run cannot be used; the timeline is written all the same, of
-    what can.
+    It shows modules, layers, kernels by stream, hardware counters, host operators and calls. Open
+    the file in https://ui.perfetto.dev ("Open trace file"); it stays on your machine.
+
+    It reads files only. It ends with 1 where a file of the run cannot be used; the timeline is
+    written all the same, from what can be used.
     """
     from ..captures import inventory
     from ..captures.files import model
@@ -78,7 +84,7 @@ def timeline(
     spare(run, path)
     if output is None:
         age.check(run)  # it would lie beside a report of other captures
-    with progress("timeline"):
+    with progress("drawing the timeline"):
         problems = Problems()
         captured = inventory.read(run, model(run, problems), problems)
         if not captured:

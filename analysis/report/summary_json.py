@@ -27,6 +27,7 @@ from ..model.comparison import SCHEMA_VERSION, Comparison, Cost, Side, Sweep
 from ..model.counters import Counted, CountedRow
 from . import answer, ledger, sentences
 from .headline import Sentence
+from .screen import screens
 
 _COUNTED = (
     "sources", "device", "clock_control", "launches", "measured", "uncounted", "missing", "spread",
@@ -47,6 +48,7 @@ def summary(
         "schema_version": SCHEMA_VERSION,
         "title": comparison.title,
         "generated": comparison.generated,
+        "answer": _answer(comparison),
         "headline": [h.text for h in headline],
         "engines": {f"{s.precision}.{s.backend}": _figures(s) for s in sides if s.task == "engine"},
         "eager": {f"{s.precision}.{s.phase}": _figures(s) for s in sides if s.task != "engine"},
@@ -64,6 +66,20 @@ def summary(
         "not_as_left": not_as_left,
     }
     return cast("dict[str, Any]", msgspec.to_builtins(document))
+
+
+def _answer(comparison: Comparison) -> dict[str, Any] | None:
+    """What the page's first screen says; None where nothing was measured."""
+    shown = screens.of(comparison)
+    if not shown:
+        return None
+    first = shown[0]
+    return {
+        "text": first.answer.text,
+        "tone": first.answer.tone,
+        "lines": first.line,
+        "doubts": [{"tone": c.tone, "text": c.text} for c in first.chips],
+    }
 
 
 def _figures(side: Side) -> dict[str, Any]:

@@ -16,40 +16,58 @@ with at_once():
     import click
 
     from . import progress
+    from .groups import Group, with_quiet
+    from .options import examples
 
-# Command name: the module that holds its click command, and the command's name there.
-# A stage's command lives in the stage; a command of its own file keeps its options beside it.
-COMMANDS = {
-    "init": "layerline.export.init:init",
-    "export": "layerline.export.command:export",
-    "engines": "layerline.engines.command:engines",
-    "profile": "layerline.profile.command:profile",
-    "train": "layerline.profile.train.command:train",
-    "accuracy": "layerline.profile.accuracy.command:accuracy",
-    "sweep": "layerline.profile.sweep.command:sweep",
-    "ncu": "layerline.profile.ncu.command:ncu",
-    "job": "layerline.profile.jobs.command:job",
-    "report": "layerline.analysis.commands.report:report",
-    "parameters": "layerline.analysis.commands.parameters:parameters",
-    "timeline": "layerline.analysis.commands.timeline:timeline",
-    "ranks": "layerline.analysis.commands.ranks:ranks",
-    "doctor": "layerline.core.cli.doctor:doctor",
-    "read": "layerline.analysis.commands.read:read",
-    "nodes": "layerline.export.foreign_file:nodes",
-    "memory": "layerline.analysis.commands.memory:memory",
-    "layers": "layerline.analysis.commands.layers:layers",
-    "graph": "layerline.analysis.commands.graph:graph",
-    "compare": "layerline.analysis.commands.compare:compare",
-    "metrics": "layerline.analysis.commands.metrics:metrics",
-    "scrub": "layerline.analysis.commands.scrub:scrub",
+# Under each heading of the help: command name, and the module that holds its click command with
+# the command's name there. A stage's command lives in the stage; a command of its own file keeps
+# its options beside it.
+SECTIONS = {
+    "From a model to the page, in this order": {
+        "export": "layerline.export.command:export",
+        "engines": "layerline.engines.command:engines",
+        "profile": "layerline.profile.command:profile",
+        "report": "layerline.analysis.commands.report:report",
+    },
+    "More about a run": {
+        "accuracy": "layerline.profile.accuracy.command:accuracy",
+        "sweep": "layerline.profile.sweep.command:sweep",
+        "ncu": "layerline.profile.ncu.command:ncu",
+        "timeline": "layerline.analysis.commands.timeline:timeline",
+        "graph": "layerline.analysis.commands.graph:graph",
+    },
+    "Training, on one rank or many": {
+        "train": "layerline.profile.train.command:train",
+        "job": "layerline.profile.jobs.command:job",
+        "ranks": "layerline.analysis.commands.ranks:ranks",
+        "memory": "layerline.analysis.commands.memory:memory",
+        "parameters": "layerline.analysis.commands.parameters:parameters",
+    },
+    "Your own models and files": {
+        "read": "layerline.analysis.commands.read:read",
+        "layers": "layerline.analysis.commands.layers:layers",
+        "init": "layerline.export.init:init",
+        "nodes": "layerline.export.foreign_file:nodes",
+        "metrics": "layerline.analysis.commands.metrics:metrics",
+    },
+    "Comparing and gates": {
+        "compare": "layerline.analysis.commands.compare:compare",
+    },
+    "Sharing, and this machine": {
+        "scrub": "layerline.analysis.commands.scrub:scrub",
+        "doctor": "layerline.core.cli.doctor:doctor",
+    },
 }
+COMMANDS = {name: where for section in SECTIONS.values() for name, where in section.items()}
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Commands are imported when asked for, so that analysis starts fast."""
 
+    sections = {heading: tuple(commands) for heading, commands in SECTIONS.items()}  # noqa: RUF012
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All command names, in the order of the stages."""
+        """All command names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -59,16 +77,24 @@ class LazyGroup(click.Group):
         module, name = COMMANDS[cmd_name].split(":")
         with at_once():
             command: click.Command = getattr(importlib.import_module(module), name)
-        return command
+        return with_quiet(command)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "make report                            # all four stages, on GPT-2",
+        "layerline report runs/gpt2-1x128 --open",
+        "layerline COMMAND --help               # options and examples of a command",
+    ),
+)
 @click.version_option(package_name="layerline")
-@click.option("-q", "--quiet", is_flag=True, help="No progress on stderr, errors only.")
+@click.option("-q", "--quiet", is_flag=True, help="Show errors only, no progress.")
 def cli(quiet: bool) -> None:
-    """What a layer costs, from the nn.Module to the kernel that ran.
+    """Find out what each layer of a model costs, from the nn.Module to the kernel that ran.
 
-    Stages: export, engines, profile, report. Files: read, nodes, layers, compare, ranks, scrub.
+    A run is a directory in which the commands leave what they make: name it as RUN.
     """
     progress.set_quiet(quiet)
 

@@ -11,16 +11,16 @@ import re
 import shlex
 import shutil
 import subprocess
+import textwrap
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from .. import machine
 from ..errors import InputError
 from ..tool_commands import words
+from .options import examples
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,61 @@ def _gpu() -> Finding:
     return Finding("NVIDIA GPU", "TensorRT engines, nsys, ncu", answer, None if answer else fix)
 
 
-def _tensorrt() -> Finding:
-    needed_for = "TensorRT engines (BACKEND=tensorrt)"
+# Prints, of the interpreter that runs it, the version of each package, null where it is missing.
+_ASK = """
+import importlib, importlib.metadata, json
+def version(name):
+    try: return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError: return None
+def imported(name):
+    try: return importlib.import_module(name).__version__
+    except Exception: return None
+found = {n: imported(n) for n in ("tensorrt", "tensorrt_rtx")}
+print(json.dumps({**found, **{n: version(n) for n in ("polygraphy", "nvidia-ml-py")}}))
+"""
+_ENGINES = "building TensorRT engines"
+
+
+def _tensorrt() -> list[Finding]:
+    """TensorRT and what its workers import, of the interpreter that has it: TRT_PYTHON, or this."""
+    rtx_for = "engines of TensorRT-RTX, for GPUs elsewhere too"
+    clocks, here = "GPU clocks and power", "pip install 'layerline[gpu]'"
     try:
         python = words("TRT_PYTHON")
     except InputError as e:
-        return Finding("tensorrt", needed_for, None, e.what)
-    if python:
-        code = "import tensorrt; print(tensorrt.__version__)"
-        answer = _output([*python, "-c", code])
-        named = f"TRT_PYTHON={shlex.join(python)}"
+        return [Finding("tensorrt", _ENGINES, None, e.what)]
+    if not python:
+        fix = f"{here}, or TRT_PYTHON=an interpreter that has it"
+        rtx = _package("tensorrt-rtx", rtx_for, fix)
+        return [
+            _package("tensorrt", _ENGINES, fix),
+            *([rtx] if rtx.found else []),
+            _package("polygraphy", _ENGINES, here),
+            _package("nvidia-ml-py", clocks, here),
+        ]
+    named = f"TRT_PYTHON={shlex.join(python)}"
+    answer = _output([*python, "-c", _ASK])
+    if answer is None:
+        fix = f"{named} does not start; name an interpreter that has tensorrt"
+        return [Finding("tensorrt", _ENGINES, None, fix)]
+    found = json.loads(answer.splitlines()[-1])
+
+    def finding(package: str, needed_for: str) -> Finding:
+        version = found[package.replace("-rtx", "_rtx")]
+        fix = f"{shlex.join(python)} -m pip install {package}"
+        of_it = None if version is None else f"{version} ({named})"
+        return Finding(package, needed_for, of_it, None if version else fix)
+
+    tensorrt, rtx = finding("tensorrt", _ENGINES), finding("tensorrt-rtx", rtx_for)
+    if not tensorrt.found:
         fix = f"{named} cannot import tensorrt; name an interpreter that can"
-        return Finding("tensorrt", needed_for, answer, None if answer else fix)
-    fix = "pip install 'layerline[gpu]', or TRT_PYTHON=an interpreter that has it"
-    return _package("tensorrt", needed_for, fix)
+        tensorrt = Finding("tensorrt", _ENGINES, None, fix)
+    return [
+        tensorrt,
+        *([rtx] if rtx.found else []),
+        finding("polygraphy", _ENGINES),
+        finding("nvidia-ml-py", clocks),
+    ]
 
 
 def diagnose() -> list[Finding]:
@@ -106,21 +147,26 @@ def diagnose() -> list[Finding]:
         _package("onnxscript", "export", model),
         *runtimes,
         _gpu(),
-        _tensorrt(),
-        _package("polygraphy", "TensorRT engines", "pip install 'layerline[gpu]'"),
-        _package("nvidia-ml-py", "GPU clocks and power", "pip install 'layerline[gpu]'"),
+        *_tensorrt(),
         _tool("NSYS", "nsys", "traces of GPU kernels", "install Nsight Systems"),
         _tool("NCU", "ncu", "hardware counters", "install Nsight Compute"),
         _package("ncu-report", "reading .ncu-rep files", "pip install 'layerline[ncu]'"),
     ]
 
 
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.command(
+    epilog=examples(
+        "layerline doctor",
+        "TRT_PYTHON=/opt/trt/bin/python layerline doctor",
+        "layerline doctor --json",
+    )
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(as_json: bool) -> None:
-    """Say what this machine can and cannot do, and how to get the rest.
+    """Show what this machine can do, and what to run next.
 
-    Reading captures, comparing and reporting need none of the tools listed.
+    What is missing is shown with the way to get it. Reading captures, comparing and reporting need
+    none of the tools listed.
     """
     findings = diagnose()
     state = machine.state()
@@ -128,27 +174,61 @@ def doctor(as_json: bool) -> None:
         click.echo(json.dumps({"machine": state, "findings": [asdict(f) for f in findings]}))
         return
     memory = state["memory_bytes"]
-    console = Console(highlight=False)
-    console.print(
+    facts = (
         f"{state['cpu'] or 'unknown CPU'}, {state['cpus_usable']} CPUs usable, "
         f"{'unknown' if memory is None else f'{memory / 2**30:.0f} GiB'} memory, "
-        f"governor {state['governor'] or 'unknown'}, load {state['load_1min']:.2f}",
-        markup=False,
+        f"governor {state['governor'] or 'unknown'}, load {state['load_1min']:.2f}"
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "what", "found", "needed for", "what to do"):
-        table.add_column(heading, overflow="fold")
+    click.echo(_wrapped(facts, ""))
+    click.echo()
     for f in findings:
-        sign = Text("yes", style="green") if f.found else Text("no", style="yellow")
-        table.add_row(sign, f.what, Text(f.found or "–"), f.needed_for, Text(f.fix or ""))
-    console.print(table)
-    missing = {f.what for f in findings if f.found is None}
+        sign = click.style("yes", fg="green") if f.found else click.style("no ", fg="yellow")
+        first = f"{f.found}, for {f.needed_for}" if f.found else f"for {f.needed_for}"
+        click.echo(f"{sign}  {f.what:{_NAME}}  {_wrapped(first, _INDENT).lstrip()}")
+        if f.fix:
+            click.echo(_wrapped(f"-> {f.fix}", _INDENT))
+    can, following = able({f.what for f in findings if f.found is None}, findings)
+    click.echo()
+    click.echo(_wrapped(f"This machine can {'; '.join(can)}.", ""))
+    click.echo()
+    click.echo(f"Run next: {following}")
+
+
+_WIDTH, _NAME = 80, 15
+_INDENT = " " * (5 + _NAME + 2)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    """The text in 80 columns, no word broken."""
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+_MODEL = ("torch", "transformers", "onnx", "onnxscript")
+
+
+def able(missing: Collection[str], findings: Sequence[Finding]) -> tuple[list[str], str]:
+    """What can be done without the `missing`, and the one command to run next."""
+    fixes = {f.what: f.fix for f in findings}
+    lacking = [name for name in _MODEL if name in missing]
     can = []
-    if not missing & {"torch", "transformers", "onnx", "onnxscript", "onnxruntime"}:
-        can.append("make report with ONNX Runtime on this CPU")
-    if not missing & {"NVIDIA GPU", "tensorrt", "nsys"}:
-        can.append("make report with TensorRT and nsys")
-    if not missing & {"NVIDIA GPU", "onnxruntime-gpu"}:
-        can.append("make report with ONNX Runtime on the GPU")
-    can.append("read, layers, compare and scrub on captures from anywhere")
-    console.print("\nThis machine can: " + "; ".join(can) + ".", markup=False)
+    if not lacking and not {"NVIDIA GPU", "tensorrt", "polygraphy", "nsys"} & {*missing}:
+        can.append("measure TensorRT engines under nsys")
+    if not lacking and not {"NVIDIA GPU", "onnxruntime-gpu"} & {*missing}:
+        can.append("measure ONNX Runtime on the GPU")
+    if not lacking and "onnxruntime" not in missing:
+        can.append("measure ONNX Runtime on this CPU")
+    goes = bool(can)
+    can.append("read, compare and report captures from anywhere")
+    if goes:
+        small = "" if "NVIDIA GPU" not in missing else " MODEL=tiny"
+        return can, f"make report{small}"
+    if lacking:
+        return can, str(fixes[lacking[0]]).rpartition("; ")[2]
+    return can, "pip install 'layerline[cpu]'"

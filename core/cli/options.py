@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,60 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
+_RUN = "layerline.run"
+
+
+def run_argument(
+    name: str = "run_path", *, metavar: str = "RUN", required: bool = True, many: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds the run directory: the argument RUN, or ``--run RUN`` as scripts write it.
+
+    The value is a path, None where none is given, or with `many` a tuple. `metavar` says what may
+    stand there instead of a run. UsageError where both are given, or neither and it is `required`.
+    """
+
+    def remembered(context: click.Context, _option: click.Parameter, value: Path | None) -> None:
+        context.meta[_RUN] = value
+
+    def chosen(context: click.Context, argument: click.Parameter, value: Any) -> Any:
+        named = context.meta.pop(_RUN, None)
+        if named is not None:
+            if value:
+                raise click.UsageError(f"name the run once: as {metavar} or with --run", context)
+            return (named,) if many else named
+        if required and not value:
+            raise click.MissingParameter(ctx=context, param=argument)
+        return value
+
+    def added(command: Callable[..., Any]) -> Callable[..., Any]:
+        kind = FilePath()
+        command = click.option(
+            "--run",
+            "run_option",
+            type=kind,
+            is_eager=True,
+            expose_value=False,
+            callback=remembered,
+            metavar="RUN",
+            help="The run directory, as an option.",
+        )(command)
+        return click.argument(
+            name,
+            type=kind,
+            metavar=metavar,
+            required=False,
+            nargs=-1 if many else 1,
+            callback=chosen,
+        )(command)
+
+    return added
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: command lines as they can be typed."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 SECONDS = Finite(min=0, min_open=True, max=LONGEST_SECONDS)
 
 
@@ -51,7 +105,7 @@ def no_use(names: Collection[str], why: str) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name in names and given(name) and context.params[name] not in (None, "", (), False):
+        if name in names and given(name) and context.params.get(name) not in (None, "", (), False):
             option = max(parameter.opts, key=len)
             raise click.UsageError(f"{option} is of no use {why}", context)
 

@@ -10,7 +10,7 @@ import click
 from ...core.accuracy.limits import Asked, Limits
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
-from ...core.cli.options import FilePath, no_use
+from ...core.cli.options import FilePath, examples, no_use
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import one_line
 from ...core.files import machine_lock
@@ -27,31 +27,43 @@ HEAD = ("module", "class", "error in", "error out", "ONNX file", "alone", "")
 BEFORE, AFTER = 6, 4
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "layerline accuracy runs/gpt2 --precision fp16",
+        "layerline accuracy runs/gpt2 --precision fp16 --plan",
+        "layerline engines runs/gpt2 --precision fp16 \\",
+        "    --precision-plan runs/gpt2/fp16.tensorrt.plan.json",
+    )
+)
 @engine_options
 @limit_options
-@click.option("--all", "every", is_flag=True, help="Print every module.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Print every module, not only those around the first wrong one.",
+)
 @click.option(
     "--plan",
     "planned",
     is_flag=True,
-    help="Find the least set of modules to keep in fp32; each try is an engine that is measured.",
+    help="Find the fewest modules to keep in fp32. Each try builds and measures an engine.",
 )
 @click.option(
     "-o",
     "--output",
     type=FilePath(dir_okay=False),
-    help="Where to write the plan.  [default: RUN/PRECISION.BACKEND.plan.json]",
+    help="The plan's file.  [default: RUN/PRECISION.BACKEND.plan.json]",
 )
 @click.option(
     "--tries",
     type=click.IntRange(min=1),
     default=MOST_TRIES,
     show_default=True,
-    help="With --plan: at most so many engines.",
+    help="With --plan: try at most so many engines.",
 )
 def accuracy(
-    path: Path,
+    run_path: Path,
     wanted: tuple[str, ...],
     backend: str | None,
     min_cosine: dict[str, float],
@@ -61,13 +73,13 @@ def accuracy(
     output: Path | None,
     tries: int,
 ) -> None:
-    """Where an engine goes wrong: the error of each module's output against eager's.
+    """Find the module in which an engine goes wrong.
 
-    For every module its error out beside the error of what it was given, in the engine and in the
-    ONNX file; a module that makes an error of its own is built alone and run on eager's inputs.
-    Leaves captures/PRECISION.BACKEND.accuracy.modules.json, which the report shows.
+    For every module it prints the error of its output beside the error of what it was given, in
+    the engine and in the ONNX file. A module that makes an error of its own is built alone and run
+    on eager's inputs. The report shows the result too.
     """
-    run, chosen = open_run(path), backends.choose(backend)
+    run, chosen = open_run(run_path), backends.choose(backend)
     limits = Asked(min_cosine, min_top1)
     if not planned:
         no_use(("output", "tries"), "without --plan")

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath
+from ...core.cli.groups import Group
+from ...core.cli.options import FilePath, examples
 from ...core.errors import InputError, ToolMissing
 from ...core.files import write_text
 from ...core.tool_commands import words
@@ -23,15 +24,15 @@ TRAIN = "train"
 OURS = ("--nproc", "--nnodes", "--rdzv-id", "--rdzv-endpoint", "--run")
 
 
-@click.group()
+_SLURM = "layerline job slurm --nodes 2 --per-node 8 train llama --profile torch"
+_PBS = "layerline job pbs --nodes 2 --per-node 4 train -- python own.py --steps 20"
+
+
+@click.group(cls=Group, epilog=examples(_SLURM, _PBS))
 def job() -> None:
-    """A training job for a cluster: the batch script, shown or submitted.
+    """Write, and submit, the batch script of a training job.
 
-    What runs is `layerline train`, with the arguments that it takes:
-
-    \b
-        layerline job slurm --nodes 2 --per-node 8 train llama --profile torch
-        layerline job pbs --nodes 2 --per-node 4 train -- python own.py --steps 20
+    The job runs `layerline train` with the arguments that it takes.
     """
 
 
@@ -40,7 +41,13 @@ def _common(time: str, time_help: str, queue: str) -> Callable[[Any], Any]:
     options = [
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, required=True),
         click.option("--name", default="layerline", show_default=True, help="The job's name."),
-        click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True),
+        click.option(
+            "--nodes",
+            type=click.IntRange(1, 100_000),
+            default=1,
+            show_default=True,
+            help="How many nodes to ask for.",
+        ),
         click.option(
             "--per-node",
             type=click.IntRange(1, 1024),
@@ -51,35 +58,37 @@ def _common(time: str, time_help: str, queue: str) -> Callable[[Any], Any]:
             "--chdir",
             type=FilePath(file_okay=False),
             default=Path(),
-            help="Where the job runs, on every node.  [default: here]",
+            help="The directory where the job runs, on every node.  [default: here]",
         ),
         click.option(
             "--logs",
             type=FilePath(file_okay=False),
             default=Path("logs"),
             show_default=True,
-            help="Folder for what the job prints.",
+            help="The folder for what the job prints.",
         ),
         click.option(time, "time", metavar="TIME", help=time_help),
-        click.option("--account", help="Who pays."),
+        click.option("--account", help="The account that pays."),
         click.option(queue, "queue", help=f"The {queue.removeprefix('--')} to wait in."),
         click.option(
             "--instance",
             metavar="TYPE",
-            help="Instance type of AWS with EFA, e.g. p5.48xlarge: sets what NCCL over EFA wants.",
+            help="The AWS instance type, e.g. p5.48xlarge: sets what NCCL over EFA needs.",
         ),
-        click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable to export."),
+        click.option(
+            "--env", multiple=True, metavar="NAME=VALUE", help="A variable to export; repeatable."
+        ),
         click.option(
             "--setup",
             multiple=True,
             metavar="LINE",
-            help="A line of shell before all else, as it is: 'module load conda', say.",
+            help="A line of shell to run first, e.g. 'module load conda'; repeatable.",
         ),
         click.option(
             "--directive",
             multiple=True,
             metavar="LINE",
-            help="Another directive, as it is, e.g. --directive '--mem=0'.",
+            help="One more directive for the scheduler, e.g. --directive '--mem=0'; repeatable.",
         ),
         click.option(
             "--layerline",
@@ -89,14 +98,16 @@ def _common(time: str, time_help: str, queue: str) -> Callable[[Any], Any]:
         click.option(
             "--statistics/--no-statistics",
             default=True,
-            help="Print nsys's statistics of the job's captures at its end.",
+            help="Print nsys's statistics of the captures at the end.",
         ),
-        click.option("--report/--no-report", default=True, help="Make the page at the job's end."),
+        click.option(
+            "--report/--no-report", default=True, help="Make the page at the end of the job."
+        ),
         click.option(
             "-o", "--output", type=FilePath(dir_okay=False), help="Write the script to a file."
         ),
-        click.option("--submit", is_flag=True, help="Submit it."),
-        click.option("--dry-run", is_flag=True, help="Show the script (what happens anyway)."),
+        click.option("--submit", is_flag=True, help="Submit the script."),
+        click.option("--dry-run", is_flag=True, help="Print the script (the default)."),
     ]
 
     def with_options(command: Any) -> Any:
@@ -111,13 +122,26 @@ def _common(time: str, time_help: str, queue: str) -> Callable[[Any], Any]:
 _SETTINGS = {"allow_interspersed_args": False}
 
 
-@job.command(context_settings=_SETTINGS)
-@_common("--time", "Limit of time, as sbatch takes it: 1-00:00:00, 30.", "--partition")
-@click.option("--qos", help="Quality of service.")
-@click.option("--constraint", help="Features that nodes must have.")
+@job.command(
+    context_settings=_SETTINGS,
+    epilog=examples(
+        _SLURM,
+        "layerline job slurm --nodes 4 --per-node 8 --time 30 --submit train llama",
+    ),
+)
+@_common("--time", "The time limit, as sbatch takes it: 1-00:00:00, 30.", "--partition")
+@click.option("--qos", help="The quality of service.")
+@click.option("--constraint", help="Features that the nodes must have.")
 @click.option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs to ask for on each node.")
-@click.option("--cpus-per-task", type=click.IntRange(min=1), help="CPUs for each node's ranks.")
-@click.option("--exclusive/--shared", default=True, show_default=True, help="Whole nodes.")
+@click.option(
+    "--cpus-per-task", type=click.IntRange(min=1), help="CPUs for the ranks of each node."
+)
+@click.option(
+    "--exclusive/--shared",
+    default=True,
+    show_default=True,
+    help="Ask for whole nodes, or share them.",
+)
 @click.option(
     "--auto-resume",
     "restarts",
@@ -125,23 +149,30 @@ _SETTINGS = {"allow_interspersed_args": False}
     default=0,
     show_default=True,
     metavar="N",
-    help="Back into the queue up to N times: where a node or a rank fails, or the time ends. "
-    "Training goes on from its newest complete checkpoint.",
+    help="Put the job back into the queue up to N times, when a node or a rank fails or the time "
+    "ends. Training goes on from its newest complete checkpoint.",
 )
 @click.option(
     "--warning",
     type=click.IntRange(1, 65535),
     default=120,
     show_default=True,
-    help="Seconds before the end of the time at which --auto-resume acts.",
+    help="How many seconds before the end of the time --auto-resume acts.",
 )
-@click.option("--container-image", help="An Enroot image: FILE.sqsh, or docker://IMAGE (pyxis).")
-@click.option("--container-mounts", multiple=True, metavar="SOURCE:TARGET", help="To mount there.")
-@click.option("--container-mount-home/--no-container-mount-home", default=True, show_default=True)
+@click.option("--container-image", help="The Enroot image: FILE.sqsh, or docker://IMAGE (pyxis).")
+@click.option(
+    "--container-mounts", multiple=True, metavar="SOURCE:TARGET", help="What to mount in it."
+)
+@click.option(
+    "--container-mount-home/--no-container-mount-home",
+    default=True,
+    show_default=True,
+    help="Whether the home directory is there too.",
+)
 def slurm(
     arguments: tuple[str, ...], submit: bool, output: Path | None, dry_run: bool, **given: Any
 ) -> None:
-    """A job for Slurm: torchrun on every node, bare or in a container (Enroot, pyxis)."""
+    """Write a job for Slurm: torchrun on each node, or in a container."""
     image = given["container_image"]
     if image is None and given["container_mounts"]:
         raise click.UsageError("--container-mounts is of no use without --container-image")
@@ -150,29 +181,42 @@ def slurm(
     _done(made.script(), made, submit, output, dry_run, "SBATCH", "sbatch")
 
 
-@job.command(context_settings=_SETTINGS)
-@_common("--walltime", "Limit of time, as qsub takes it: 01:00:00.", "--queue")
+@job.command(
+    context_settings=_SETTINGS,
+    epilog=examples(
+        _PBS,
+        "layerline job pbs --nodes 2 --per-node 4 --queue debug --submit train llama",
+    ),
+)
+@_common("--walltime", "The time limit, as qsub takes it: 01:00:00.", "--queue")
 @click.option(
     "--chunk",
     metavar="RESOURCES",
-    help="Of each node, after `select=N:`; ngpus=4:system=polaris, say.",
+    help="What to ask for on each node, after `select=N:`; e.g. ngpus=4:system=polaris.",
 )
-@click.option("--place", default="scatter", show_default=True, help="Placement of nodes.")
-@click.option("--filesystems", help="File systems that the job needs, e.g. home:eagle.")
-@click.option("--keep", default="doe", show_default=True, help="qsub -k: output as it is written.")
-@click.option("--join", default="oe", show_default=True, help="qsub -j: which outputs are one.")
-@click.option("--out", type=FilePath(), help="File or folder of the output.  [default: --logs]")
-@click.option("--err", type=FilePath(), help="The same of errors, where they are not joined.")
+@click.option("--place", default="scatter", show_default=True, help="How the nodes are placed.")
+@click.option("--filesystems", help="The file systems that the job needs, e.g. home:eagle.")
+@click.option(
+    "--keep",
+    default="doe",
+    show_default=True,
+    help="qsub -k: which output is kept as it is written.",
+)
+@click.option("--join", default="oe", show_default=True, help="qsub -j: which outputs are joined.")
+@click.option("--out", type=FilePath(), help="The file or folder of the output.  [default: --logs]")
+@click.option(
+    "--err", type=FilePath(), help="The file or folder of errors, where they are not joined."
+)
 @click.option(
     "--cpu-bind",
     metavar="BINDING",
-    help="mpiexec's, e.g. verbose,list:24-31:16-23:8-15:0-7, or depth.",
+    help="The binding for mpiexec, e.g. verbose,list:24-31:16-23:8-15:0-7, or depth.",
 )
-@click.option("--depth", type=click.IntRange(min=1), help="mpiexec's: CPUs of each rank.")
+@click.option("--depth", type=click.IntRange(min=1), help="CPUs of each rank, for mpiexec.")
 def pbs(
     arguments: tuple[str, ...], submit: bool, output: Path | None, dry_run: bool, **given: Any
 ) -> None:
-    """A job for PBS: mpiexec starts each rank on its CPUs."""
+    """Write a job for PBS: mpiexec starts each rank on its CPUs."""
     given["out"] = _absolute(given["out"] or given["logs"])
     given["err"] = given["err"] and _absolute(given["err"])
     made = Pbs(**_shared(given, arguments, in_container=False))

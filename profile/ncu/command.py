@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import SECONDS, FilePath, listed, no_use
+from ...core.cli.options import SECONDS, examples, listed, no_use, run_argument
 from ...core.cli.progress import log
 from ...core.errors import InputError, ToolMissing
 from ...core.files import machine_lock, writable, write_json
@@ -34,8 +34,16 @@ def _given(
     return tuple(dict.fromkeys(v.strip() for v in values if v.strip()))
 
 
-@click.command("ncu")
-@click.option("--run", "path", type=FilePath(), help="Run folder.")
+@click.command(
+    "ncu",
+    epilog=examples(
+        "layerline ncu runs/gpt2 --precision fp16 --roofline",
+        "layerline ncu runs/gpt2 --of train --precision fp32 --set full",
+        "layerline ncu runs/gpt2 --dry-run                # what would run",
+        "layerline ncu --query                            # the metrics of this GPU",
+    ),
+)
+@run_argument(required=False)
 @click.option(
     "--precision",
     "wanted",
@@ -43,24 +51,28 @@ def _given(
     callback=precisions,
     help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  [default: fp32,fp16]",
 )
-@click.option("--backend", default="tensorrt", show_default=True, help="Whose engine.")
+@click.option("--backend", default="tensorrt", show_default=True, help="Whose engine to measure.")
 @click.option(
     "--of",
     "work",
     type=click.Choice(WORK),
     default="engine",
     show_default=True,
-    help="Whose kernels.",
+    help="Whose kernels to measure.",
 )
 @click.option(
     "--section",
     "sections",
     multiple=True,
     callback=_given,
-    help="[default: ComputeWorkloadAnalysis]",
+    help="A section, as ncu names it; repeatable.  [default: ComputeWorkloadAnalysis]",
 )
 @click.option(
-    "--set", "sets", multiple=True, callback=_given, help="A set of sections, as ncu names it."
+    "--set",
+    "sets",
+    multiple=True,
+    callback=_given,
+    help="A set of sections, as ncu names it; repeatable.",
 )
 @click.option(
     "--metrics",
@@ -68,44 +80,56 @@ def _given(
     callback=lambda _context, _parameter, values: listed(values),
     help="Metrics, joined with commas.",
 )
-@click.option("--roofline", is_flag=True, help="The metrics of the roofline too.")
+@click.option("--roofline", is_flag=True, help="Also measure what the roofline needs.")
 @click.option(
     "--replay-mode",
     type=click.Choice(("kernel", "application", *tool.RANGES)),
-    help="range and app-range measure the iteration, or each range of --nvtx-include, as one.  "
-    "[default: kernel]",
+    help="What ncu repeats. range and app-range measure the whole iteration, or each range of "
+    "--nvtx-include, as one.  [default: kernel]",
 )
-@click.option("--cache-control", type=click.Choice(("all", "none")), help="[default: all]")
-@click.option("--clock-control", type=click.Choice(("base", "none")), help="[default: base]")
-@click.option("--kernel-name", help="Only kernels whose name fits this regular expression.")
+@click.option(
+    "--cache-control",
+    type=click.Choice(("all", "none")),
+    help="Which caches ncu empties before each replay.  [default: all]",
+)
+@click.option(
+    "--clock-control",
+    type=click.Choice(("base", "none")),
+    help="The clock that ncu fixes.  [default: base]",
+)
+@click.option(
+    "--kernel-name", help="Measure only kernels whose name matches this regular expression."
+)
 @click.option(
     "--nvtx-include",
     multiple=True,
     callback=_given,
-    help="Only inside these ranges, as ncu has it.",
+    help="Measure only inside these NVTX ranges, written as for ncu.",
 )
-@click.option("--every", is_flag=True, help="Replay every launch, equal ones too.")
+@click.option(
+    "--every", is_flag=True, help="Replay every launch, also those that are the same work."
+)
 @click.option(
     "--batch-launches",
     type=click.IntRange(min=1),
-    help="At most so many launches in one run of the program; what is done is not done again.",
+    help="Measure at most so many launches in one run of the program. Finished parts are kept.",
 )
 @click.option(
     "--passes",
     type=click.IntRange(min=1),
-    help="At most so many of --metrics in one run of the program.",
+    help="Measure at most so many of --metrics in one run of the program.",
 )
-@click.option("--query", is_flag=True, help="Only list this GPU's metrics into a file.")
+@click.option("--query", is_flag=True, help="Only write the list of this GPU's metrics to a file.")
 @click.option(
     "--timeout",
     type=SECONDS,
     default=1800,
     show_default=True,
-    help="Seconds after which a run of the program is ended.",
+    help="End a run of the program after so many seconds.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the commands.")
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run none.")
 def ncu(
-    path: Path | None,
+    run_path: Path | None,
     wanted: tuple[str, ...],
     backend: str,
     work: str,
@@ -117,26 +141,26 @@ def ncu(
     dry_run: bool,
     **asked: Any,
 ) -> None:
-    """Measure hardware counters with Nsight Compute, at a fraction of its cost.
+    """Measure hardware counters with Nsight Compute.
 
-    Launches that are the same work are replayed once or twice, by the run's nsys capture; the
-    others are given their counters and marked. Durations in these captures are of replayed,
-    serialised kernels: they are never latencies.
+    Launches that are the same work, by the run's nsys capture, are replayed once or twice; the
+    others are given the same counters and marked. That takes a fraction of the time. Durations in
+    these captures are those of replayed, serialised kernels: they are never latencies.
     """
     if query:
         others = {p.name or "" for p in click.get_current_context().command.params}
-        no_use(others - {"path", "query", "timeout"}, "with --query, which lists all metrics")
-        _query(path, timeout)
+        no_use(others - {"run_path", "query", "timeout"}, "with --query, which lists all metrics")
+        _query(run_path, timeout)
         return
-    if path is None:
-        raise click.UsageError("Missing option '--run'.")
+    if run_path is None:
+        raise click.UsageError("Missing argument 'RUN'.")
     if work != "engine":
         no_use(["backend"], f"with --of {work}, which has no engine")
     options = _options(asked)
     if passes and not options.metrics:
         raise click.UsageError("--passes divides --metrics, and there are none")
     _of_ranges(options, every=every, cut=batch_launches)
-    run = open_run(path)
+    run = open_run(run_path)
     if work == "engine":
         targets = _engines(run, wanted, backend)
     else:

@@ -87,45 +87,51 @@ def numbers(launches: str) -> tuple[int, int]:
 def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of `Asked`."""
     options = (
-        click.option("--nproc", type=click.IntRange(1, 1024), help="Ranks on this machine."),
+        click.option(
+            "--nproc", type=click.IntRange(1, 1024), help="How many ranks to start on this machine."
+        ),
         click.option(
             "--ranks",
             default="all",
             show_default=True,
-            help="Which ranks are profiled: all, 0,4, 0-3, or first-per-node[:N], that is local "
-            "rank 0 of each node, or of the first N.",
+            help="Which ranks to profile: all, 0,4, 0-3, or first-per-node[:N], which is local "
+            "rank 0 of each node, or of the first N nodes.",
         ),
         click.option(
             "--nnodes",
             type=click.IntRange(1, 100_000),
             default=1,
             show_default=True,
-            help="Nodes, on each of which this command runs.",
+            help="How many nodes take part; run this command on each.",
         ),
-        click.option("--rdzv-id", help="torchrun's: the same on every node."),
-        click.option("--rdzv-endpoint", metavar="HOST:PORT", help="torchrun's: where nodes meet."),
+        click.option("--rdzv-id", help="The job's name for torchrun, the same on every node."),
+        click.option(
+            "--rdzv-endpoint", metavar="HOST:PORT", help="Where the nodes of torchrun meet."
+        ),
         click.option("--timeout", type=SECONDS, help="End the job after so many seconds."),
         click.option(
-            "--around-all", is_flag=True, help="One nsys around all ranks of a node, not each."
+            "--around-all",
+            is_flag=True,
+            help="Start one nsys for all ranks of a node, not one for each.",
         ),
-        click.option("--delay", type=SECONDS, help="nsys starts after so many seconds."),
-        click.option("--duration", type=SECONDS, help="nsys captures so many seconds."),
+        click.option("--delay", type=SECONDS, help="Let nsys start after so many seconds."),
+        click.option("--duration", type=SECONDS, help="Let nsys capture so many seconds."),
         click.option(
-            "--launches", metavar="[SKIP:]COUNT", help="Kernels of each rank that ncu counts."
+            "--launches", metavar="[SKIP:]COUNT", help="Which kernels of each rank ncu measures."
         ),
         click.option(
             "--batches",
             type=click.IntRange(min=1),
             default=1,
             show_default=True,
-            help="Run again for the next --launches, so often.",
+            help="Run so many times, each for the next --launches.",
         ),
         click.option(
             "--replay",
             type=click.Choice(["kernel", "application"]),
             default="kernel",
             show_default=True,
-            help="What ncu repeats for more counters than fit: a kernel, or the whole job.",
+            help="What ncu repeats where not all counters fit into one pass: a kernel or the job.",
         ),
     )
     for option in reversed(options):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath, listed
+from ...core.cli.options import examples, listed, run_argument
 from ...core.run import open_run
 from ...engines import backend as backends
 from ...engines.command import DEFAULT_PRECISIONS, precisions
@@ -39,8 +39,13 @@ def _precisions(
     return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
 
 
-@click.command()
-@click.option("--run", "path", type=FilePath(), required=True, help="Run folder.")
+@click.command(
+    epilog=examples(
+        "layerline sweep runs/gpt2 --batches 1,2,4,8,16",
+        "layerline report runs/gpt2 --open              # shows the sweep",
+    )
+)
+@run_argument()
 @click.option(
     "--batches",
     multiple=True,
@@ -55,31 +60,30 @@ def _precisions(
     multiple=True,
     callback=_precisions,
     help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  "
-    "[default: of the run's engines]",
+    "[default: those of the run's engines]",
 )
 @click.option(
     "--backend",
     "names",
     multiple=True,
     help="tensorrt, onnxruntime-cuda or onnxruntime; repeat it or join with commas.  "
-    "[default: of the run's engines]",
+    "[default: those of the run's engines]",
 )
 @steps.repeat_options("point", "15")
 def sweep(
-    path: Path,
+    run_path: Path,
     batches: tuple[int, ...],
     wanted: tuple[str, ...],
     names: tuple[str, ...],
     **limits: Any,
 ) -> None:
-    """Latency and throughput of the run's engines at several batch sizes.
+    """Measure latency and throughput at several batch sizes.
 
-    Each batch is exported, built and measured in RUN/sweep/batch-N, with the run's own model,
-    sequence length, seed and build options; RUN/captures/sweep.json holds the results, and
-    `layerline report` shows them. What is valid is not made again; a point that fails is listed
-    with its reason.
+    For each batch size the model is exported, built and measured in RUN/sweep/batch-N, with the
+    run's own sequence length, seed and build options. `layerline report` shows the results. What
+    is still valid is not made again; a batch size that fails is listed with the reason.
     """
-    run = open_run(path)
+    run = open_run(run_path)
     measure.exported(run)  # a run without an export is refused before anything is looked for
     engines = []
     for precision, name in _engines(measure.built(run), wanted, listed(names)):

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite, given, listed, no_use
-from ...core.cli.progress import log
+from ...core.cli.options import FilePath, Finite, examples, given, listed, no_use
+from ...core.cli.progress import log, progress
 from ...core.errors import InputError, ToolMissing
 from ...core.run import Run, Step, code_hash, open_run
 from ...export import overrides, own
@@ -25,55 +25,122 @@ from .process import Plan, capture, outputs
 _KINDS = ", ".join(plugins.PLUGINS)
 
 
-@click.command(cls=WithProgram)
+@click.command(
+    cls=WithProgram,
+    epilog=examples(
+        "layerline train gpt2 --model tiny --run runs/train",
+        "layerline train gpt2 --model tiny --run runs/memory --steps 8 --profile memory",
+        "layerline train llama --model tiny --nproc 2 --run runs/many",
+        "layerline train --nproc 8 --run runs/own --profile nsys -- ./own.py",
+    ),
+)
 @click.argument("workload", metavar=f"{{{'|'.join(WORKLOADS)}}} | -- PROGRAM …", required=False)
-@click.option("--run", "run_path", type=FilePath(), required=True, metavar="DIR")
-@click.option("--model", help="A size of the workload's (tiny, …) or a Hugging Face folder.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Configuration.")
+@click.option(
+    "--run", "run_path", type=FilePath(), required=True, metavar="RUN", help="The run directory."
+)
+@click.option(
+    "--model", help="A size that the workload knows (tiny, for one) or a Hugging Face folder."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change one value of the model's configuration; repeatable.",
+)
 @click.option(
     "--precision",
     "precisions",
     multiple=True,
     default=("fp32",),
     show_default=True,
-    help="fp32, tf32, fp16, bf16 (these two by autocast); again or with commas for several.",
+    help="fp32, tf32, fp16 or bf16 (these two by autocast); repeat it or join with commas.",
 )
-@click.option("--batch", type=click.IntRange(min=1), help="[default: the workload's, 1]")
-@click.option("--seq", type=click.IntRange(min=2), help="[default: the workload's, 128]")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Sequences of a micro-batch.  [default: the workload's, 1]",
+)
+@click.option(
+    "--seq",
+    type=click.IntRange(min=2),
+    help="Tokens of a sequence.  [default: the workload's, 128]",
+)
 @click.option(
     "--accumulate", type=click.IntRange(min=1),
-    help="Micro-batches of a step.  [default: the workload's, 1]",
+    help="Micro-batches in a step.  [default: the workload's, 1]",
 )  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), default=Plan.steps, show_default=True)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "--learning-rate", type=Finite(min=0), default=Request.learning_rate, show_default=True
+    "--steps",
+    type=click.IntRange(min=1),
+    default=Plan.steps,
+    show_default=True,
+    help="Steps to time before any is captured.",
 )
-@click.option("--checkpoint", is_flag=True, help="Recompute each block in backward.")
-@click.option("--compile", is_flag=True, help="torch.compile: costs by graph, not by module.")
-@click.option("--fused", is_flag=True, help="AdamW in one kernel.")
-@click.option("--deterministic", is_flag=True, help="The same bits each time, on a GPU too.")
-@click.option("--text", type=FilePath(exists=True), help="A file or folder of text.")
-@click.option("--tokenizer", type=FilePath(exists=True), help="A folder with a tokenizer.json.")
-@click.option("--device", help="cpu, cuda, cuda:1, …  [default: a GPU where there is one]")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of weights and data.",
+)
+@click.option(
+    "--learning-rate",
+    type=Finite(min=0),
+    default=Request.learning_rate,
+    show_default=True,
+    help="The optimizer's learning rate.",
+)
+@click.option(
+    "--checkpoint", is_flag=True, help="Recompute each block in backward, to save memory."
+)
+@click.option(
+    "--compile",
+    is_flag=True,
+    help="Use torch.compile: costs are then told by graph, not by module.",
+)
+@click.option("--fused", is_flag=True, help="Use AdamW in one kernel.")
+@click.option(
+    "--deterministic", is_flag=True, help="Compute the same bits each time, also on a GPU."
+)
+@click.option(
+    "--text",
+    type=FilePath(exists=True),
+    help="A file or folder of text.  [default: text that comes with PyTorch]",
+)
+@click.option(
+    "--tokenizer",
+    type=FilePath(exists=True),
+    help="A folder with a tokenizer.json.  [default: a byte-level one is trained]",
+)
+@click.option("--device", help="cpu, cuda or cuda:1, say.  [default: a GPU where there is one]")
 @click.option(
     "--profile",
     "profile",
     multiple=True,
     default=("torch,operators",),
     show_default=True,
-    help=f"What watches it: {_KINDS}.",
+    help=f"What to record: {_KINDS}; repeat it or join with commas.",
 )
 @click.option(
     "--schedule",
     metavar="WAIT,WARMUP,ACTIVE[,REPEAT]",
     default="0,1,6,1",
     show_default=True,
-    help="Which steps torch and nsys capture, counted after --steps.",
+    help="Which steps torch and nsys capture, counted from the end of --steps.",
 )
-@click.option("--stacks", is_flag=True, help="Lines of Python of every operator (operators).")
-@click.option("--tensorboard", type=FilePath(), metavar="DIR", help="Traces for TensorBoard, too.")
-@click.option("--force", is_flag=True, help="Train again what is still valid.")
+@click.option(
+    "--stacks",
+    is_flag=True,
+    help="With --profile operators: also record the Python lines of every operator.",
+)
+@click.option(
+    "--tensorboard",
+    type=FilePath(),
+    metavar="DIR",
+    help="Also write traces for TensorBoard into this folder.",
+)
+@click.option("--force", is_flag=True, help="Train again though the result is still valid.")
 @rank_options
 def train(
     run_path: Path,
@@ -87,17 +154,17 @@ def train(
     force: bool,
     **asked: Any,
 ) -> None:
-    """Train a model on text and measure its steps: WORKLOAD is gpt2 (causal) or bert (masked);
-    llama, gpt-layouts and sequence-parallel are for several ranks, with settings of their own;
-    own.py:build, or package.module:function, is your model on its example inputs, with the loss
-    that the function gives: your code is executed (layerline init own.py writes one).
+    """Train a model and measure its steps, on one rank or many.
 
-    The text is --text, or what comes with PyTorch; without a tokenizer a byte-level one is trained.
-    Steps are timed alone first, then captured. Leaves RUN/captures/train.PRECISION.*, which
-    `layerline report` reads.
+    gpt2 (causal) and bert (masked) train on text; llama, gpt-layouts and sequence-parallel are for
+    several ranks; own.py:build, or package.module:function, is your own model with its inputs and
+    loss, and is executed (`layerline init own.py` writes one).
 
-    With --nproc, or where srun or mpiexec started it, it trains on many ranks, and leaves
-    RUN/captures/train.PRECISION.rankNNNN@HOST.*; with `-- PROGRAM …` it runs a program of yours so.
+    Steps are timed alone first, then captured. `layerline report RUN` shows what a step costs, and
+    `layerline memory`, `parameters` and `ranks` what --profile recorded.
+
+    With --nproc, or where srun or mpiexec started it, it trains on many ranks, and each leaves
+    captures of its own. With `-- PROGRAM` it runs a program of yours instead of a workload.
     """
     ranks = Asked(**{f.name: asked.pop(f.name) for f in fields(Asked)})
     words, names = program(), listed(profile)
@@ -158,7 +225,9 @@ def _many(path: Path, request: Request, plan: Plan, asked: Asked) -> None:
     if "ncu" in plan.profile:
         raise click.UsageError("ncu watches programs after --; see layerline ncu for workloads")
     with job.opened(path, request.precision, asked) as made:
-        facts = job.workload(made, plan.job(request, Path()), plan.profile)
+        where = "" if asked.nproc is None else f" on {asked.nproc} ranks"
+        with progress(f"training {request.workload} {request.precision}{where}"):
+            facts = job.workload(made, plan.job(request, Path()), plan.profile)
     _said(request, facts)
 
 

@@ -72,7 +72,7 @@ def test_tables_of_training_colour_it(reported: Path) -> None:
         (["--side", "engine/fp8"], "there is no side engine/fp8"),
         (["--open", "c.1"], "there is no module c.1"),
         (["-o", "x.png"], "is written as SVG or DOT"),
-        (["--nodes", "n.json"], "either --run or --nodes"),
+        (["--nodes", "n.json"], "name a run, or a nodes.json with --nodes"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -89,7 +89,7 @@ def test_nodes_alone_have_no_colours(tmp_path: Path, capsys: Any) -> None:
     assert outcome("graph", "--nodes", tmp_path / "nodes.json", "-o", out) == 0
     assert "scale" not in text(out) and "href" not in text(out)
     assert outcome("graph", "--nodes", tmp_path / "nodes.json", "--colour", "cost") == 2
-    assert "is of no use without --run" in capsys.readouterr().err
+    assert "is of no use without a run" in capsys.readouterr().err
 
 
 def test_a_file_of_the_run_is_not_overwritten(reported: Path, capsys: Any) -> None:

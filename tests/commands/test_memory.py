@@ -160,8 +160,8 @@ def test_a_try_that_cannot_be_read_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a snapshot, or a run"),
-        (["{file}", "--run", "{run}"], "name a snapshot, or a run"),
+        ([], "RUN|FILE.pickle"),
+        (["{file}", "--run", "{run}"], "name the run once"),
         (["{file}", "--try", "batch"], "are of a run"),
         (["--run", "{run}", "--try", "magic"], "magic cannot be tried"),
         (["--run", "{run}", "--precision", "bf16"], "in bf16; there is fp32"),
@@ -185,7 +185,7 @@ def test_misuse_is_one_line(tmp_path, arguments, message):
               "other": other, "empty": tmp_path / "empty"}  # fmt: skip
     with pytest.raises((LayerlineError, click.UsageError)) as e:
         run(*(a.format(**places) for a in arguments))
-    text = e.value.line() if isinstance(e.value, LayerlineError) else e.value.message
+    text = e.value.line() if isinstance(e.value, LayerlineError) else e.value.format_message()
     assert message in text and "\n" not in text
 
 

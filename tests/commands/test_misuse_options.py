@@ -55,14 +55,14 @@ def test_an_empty_path_is_refused_wherever_a_path_is_taken(
 ) -> None:
     assert isinstance(parameter.type, FilePath), "a path that may be empty"
     monkeypatch.chdir(tmp_path)
-    given = []
+    arguments, options = [], []
     for other in command.params:
         value = "" if other is parameter else "somewhere"
         if isinstance(other, click.Argument):
-            given.append(value)
+            arguments.append(value)
         elif other is parameter:
-            given += [other.opts[0], value]
-    result = CliRunner().invoke(cli, [*words, *given])
+            options += [other.opts[0], value]
+    result = CliRunner().invoke(cli, [*words, *options, *arguments])
     assert result.exit_code == 2
     said = result.output.splitlines()[-1]
     assert said.startswith("Error: Invalid value for ") and "the path is empty" in said

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from paths import ROOT
 
 from layerline.core import nodes
-from layerline.core.cli.command import COMMANDS
+from layerline.core.cli import doctor, progress
+from layerline.core.cli.command import COMMANDS, cli
 from layerline.core.errors import InputError
 
 STAGES = ("core", "export", "engines", "workloads", "profile", "analysis")
@@ -89,6 +91,53 @@ def test_bad_usage_is_one_line_and_exit_code_2(arguments):
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_quiet_works_after_a_command_as_before_it(tmp_path):
+    init = ["init", str(tmp_path / "own.py")]
+    for arguments in (["-q", *init], [*init, "-q"]):
+        (tmp_path / "own.py").unlink(missing_ok=True)
+        assert cli.main(arguments, standalone_mode=False) is None
+        assert progress._quiet
+        progress.set_quiet(False)
+
+
+def test_doctor_fits_80_columns_and_ends_with_the_command_to_run(tmp_path):
+    python = tmp_path / "python"
+    found = {"tensorrt": "10.9.0", "tensorrt_rtx": None, "polygraphy": "0.49", "nvidia-ml-py": None}
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(found)}'\n")
+    python.chmod(0o755)
+    done = layerline("doctor", env={**os.environ, "TRT_PYTHON": str(python)})
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(len(line) for line in lines if str(python) not in line) <= 80
+    listed = {line[5:].split()[0]: line for line in lines if line.startswith(("yes ", "no "))}
+    assert "10.9.0" in listed["tensorrt"] and listed["polygraphy"].startswith("yes")
+    assert listed["nvidia-ml-py"].startswith("no")
+    assert any(f"{python} -m pip install nvidia-ml-py" in line for line in lines)
+    assert lines[-1].startswith("Run next: ") and not lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("missing", "following"),
+    [
+        (set(), "make report"),
+        ({"NVIDIA GPU", "tensorrt", "nsys", "onnxruntime-gpu"}, "make report MODEL=tiny"),
+        ({"torch", "onnxruntime"}, "pip install torch"),
+        ({"onnxruntime", "onnxruntime-gpu", "tensorrt"}, "pip install 'layerline[cpu]'"),
+    ],
+)
+def test_doctor_says_what_to_run_next(missing, following):
+    findings = [doctor.Finding(m, "", None, f"0.1 is too old; pip install {m}") for m in missing]
+    assert doctor.able(missing, findings)[1] == following
+
+
+def test_a_slow_step_is_a_line_in_a_pipe_and_inside_another_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "AFTER_S", 0.0)
+    with progress.progress("reading [1]", 3) as doing, progress.progress("reading a part of it"):
+        doing.done()
+        time.sleep(0.05)
+    assert capsys.readouterr().err == "reading [1] …\n"
 
 
 def test_doctor_names_a_remedy_for_everything_missing():
