@@ -84,7 +84,8 @@ _BEFORE = (
 )
 HOME = re.compile(
     rf"{_BEFORE}(?:/[\w.-]+){{0,6}}?/(?:home|homes|Users)/({_NAME})|"
-    rf"(?:(?<![A-Za-z0-9])[A-Za-z]:/{{1,2}}|[A-Za-z]:\\{{1,4}})(?:Users|Documents and Settings)(?:/{{1,2}}|\\{{1,4}})"
+    rf"(?:(?<![A-Za-z0-9])[A-Za-z]:/{{1,2}}|[A-Za-z]:\\{{1,4}})"
+    rf"(?:Users|Documents and Settings)(?:/{{1,2}}|\\{{1,4}})"
     rf"((?:[^/\\\s\"':;,()<>|*?]| (?=[^/\\\"':;,()<>|*?\r\n]{{1,40}}[\\/]))+)|"
     rf"(?:(?<![\w.\-/])|(?<=-[A-Za-z]))/root(?![\w.-])"
 )

@@ -191,7 +191,7 @@ def test_any_content_under_any_suffix_is_refused_in_one_line(
 def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, model(make_node("Relu", ["x"], ["y"], name="/act/Relu")))
     path.write_bytes(path.read_bytes().replace(b"/act/Relu", b"/act\xff\xfeelu"))
-    with pytest.raises(InputError, match="is no usable ONNX model|not UTF-8"):
+    with pytest.raises(InputError, match=r"is no usable ONNX model|not UTF-8"):
         read(path)
 
 
