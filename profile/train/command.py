@@ -29,9 +29,9 @@ _KINDS = ", ".join(plugins.PLUGINS)
     cls=WithProgram,
     epilog=examples(
         "layerline train gpt2 --model tiny --run runs/train",
-        "layerline train gpt2 --model tiny --run runs/memory --steps 8 --profile memory",
+        "layerline train gpt2 --model tiny --run runs/mem --steps 8 --profile memory",
         "layerline train llama --model tiny --nproc 2 --run runs/many",
-        "layerline train --nproc 8 --run runs/own --profile nsys -- ./own.py",
+        "layerline train --nproc 8 --run runs/own -- python own.py",
     ),
 )
 @click.argument("workload", metavar=f"{{{'|'.join(WORKLOADS)}}} | -- PROGRAM …", required=False)
