@@ -11,7 +11,7 @@ import pytest
 from run_by_hand import outcome, write_run
 
 from layerline.core.files import write_json
-from layerline.core.tables import write_parquet
+from layerline.core.tables import SCHEMAS, write_parquet
 
 NODES = {
     "schema_version": 1,
@@ -56,8 +56,11 @@ def test_another_side_and_place_are_as_asked(reported: Path, tmp_path: Path) -> 
 
 
 def test_tables_of_training_colour_it(reported: Path) -> None:
-    rows = {"module": ["a", "b"], "elements": [10, 30], "changed": [5, 0]}
-    parameters = pa.table({**rows, "source": ["s"] * 2, "step": [0, 0], "index": [0, 1]})
+    rows = [
+        {"source": "s", "step": 0, "index": i, "module": m, "elements": n, "changed": c}
+        for i, (m, n, c) in enumerate((("a", 10, 5), ("b", 30, 0)))
+    ]
+    parameters = pa.Table.from_pylist(rows, schema=SCHEMAS["parameters"])
     write_parquet(reported / "tables/parameters.parquet", parameters)
     out = reported / "report/hot.svg"
     assert outcome("graph", "--run", reported, "--colour", "hotness", "-o", out) == 0

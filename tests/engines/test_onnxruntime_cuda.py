@@ -256,7 +256,7 @@ class Library:
                 return [Value(library.kind)]
 
         return SimpleNamespace(
-            get_inputs=lambda: [SimpleNamespace(name="ids")],
+            get_inputs=lambda: [SimpleNamespace(name="ids", type="tensor(int64)")],
             get_outputs=lambda: [SimpleNamespace(name="logits")],
             get_providers=lambda: [CUDA, CPU] if self.starts else [CPU],
             get_provider_options=lambda: {
