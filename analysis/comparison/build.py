@@ -44,6 +44,7 @@ def build(
     counters: Sequence[bound.Capture | Uncounted] = (),
     limits: Asked = DEFAULTS,
     columns: Sequence[comparison.Column] = (),
+    load_recorded: Sequence[str] = (),
 ) -> comparison.Comparison:
     """The comparison of these sides. Keys of sides are unique. An engine whose outputs are not
     within the limits is compared with nothing."""
@@ -73,6 +74,7 @@ def build(
         counters=_counted(counters, layer_rows, modules),
         columns=list(columns),
         partitions=partition.partitions(sides, model),
+        load_recorded=list(load_recorded),
     )
 
 

@@ -167,6 +167,11 @@ def _random_weights(sides: Sequence[SideFacts]) -> list[Difference]:
     return _bent("weights", effect, random, other=UNKNOWN)
 
 
+def load_recorded(sides: Sequence[SideFacts]) -> list[str]:
+    """The keys of the sides of which it is known how busy the machine was."""
+    return [s.key for s in sides if s.facts.get("load") is not None and s.facts.get("cpus")]
+
+
 def _busy(sides: Sequence[SideFacts]) -> list[Difference]:
     """Sides that were measured while the machine had other work."""
     busy = []

@@ -416,3 +416,5 @@ class Comparison:
     columns: Sequence[Column] = ()  # of modules, beside their times
     # What each side's time is made of, by its key.
     partitions: Mapping[str, Partition] = field(default_factory=dict)
+    # Keys of the sides of which it is known how busy the machine was.
+    load_recorded: Sequence[str] = ()

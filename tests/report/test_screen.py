@@ -56,6 +56,18 @@ def test_what_is_doubtful_is_in_the_answer() -> None:
     assert unchecked.answer.tone == little.answer.tone == words.UNSURE
 
 
+def test_a_machine_is_quiet_only_where_its_load_was_recorded() -> None:
+    found = view()
+    over, under = found.ratios[0].over, found.ratios[0].under
+    for recorded, said in (
+        ([], "? machine load unknown"),
+        ([under], "? machine load unknown"),
+        ([over, under], "✓ machine quiet"),
+    ):
+        chip = first(replace(found, load_recorded=recorded)).chips[-1]
+        assert f"{chip.mark} {chip.text}" == said
+
+
 def test_a_wrong_engine_is_compared_with_nothing() -> None:
     wrong = first(view(outputs=Verdict(False, "cosine 0.5, below 0.9999")))
     assert wrong.answer.text == "ONNX Runtime fp32 does not compute gpt2"
