@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import paths
@@ -289,11 +290,13 @@ def test_a_folder_without_manifests_is_reported_in_silence(made: Run, capsys: An
 def test_a_worker_says_what_a_latency_is_of() -> None:
     torch = pytest.importorskip("torch")
     np = pytest.importorskip("numpy")
+    from layerline.export.source import Request, resolve
     from layerline.profile.eager import setup
 
     model = torch.nn.Linear(8, 4)
+    spec = replace(resolve(Request(model="tiny")), batch=2, seq=8)
     tokens = {"x": np.zeros((2, 8), np.float32)}
-    subject = setup.Subject(model, tokens, torch.device("cpu"), "fp32", True)
+    subject = setup.Subject(model, spec, tokens, torch.device("cpu"), "fp32", True)
     subject.facts = setup.facts_of(subject, 0)
     said = {"precision": "fp32", "training": True, "parameters": 36, "batch": 2, "sequence": 8}
     assert {k: subject.facts[k] for k in setup.IDENTITY} == said

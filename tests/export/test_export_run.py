@@ -20,7 +20,7 @@ from layerline.core import nodes as node_files
 from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph, sanitised
-from layerline.export import models, onnx_export, parity
+from layerline.export import models, onnx_export, parity, stage
 from layerline.export.models import load_spec
 from layerline.export.source import Request, resolve
 
@@ -194,13 +194,14 @@ def exported(tmp_path: Path) -> Saver:
     ) -> tuple[Path, Any, dict[str, Any]]:
         model = spec.build()
         reference = onnx_export.eager_outputs(model, spec.inputs())
+        inputs, axes = stage.traced(spec)
         found = onnx_export.export(
             models.cast(model, precision),
-            spec.inputs(),
+            inputs,
             list(reference),
             name=spec.model,
             opset=opset,
-            dynamic=spec.dynamic,
+            open_axes=axes,
         )
         path = tmp_path / f"{precision}.{opset}.onnx"
         onnx_export.save(found, path, **options)

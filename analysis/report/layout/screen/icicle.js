@@ -135,7 +135,7 @@ if ($("icicles") && data.icicles.sides.some((s) => s)) {
   const ends = [["g0", "less"], ["g1", ""], ["g2", ""], ["g3", "more"]];
   const modes = new Map([
     ["kind", { title: "kind", look: lookOf, legend: () => [...new Map(partsShown().filter(([, look]) => /^k\d/.test(look)).map(([n, look]) => [look, n])).entries()].sort() }],
-    ["difference", { title: "difference", shown: () => pair() !== null, look: differs, legend: () => [["d0", "2× as fast or more"], ["d1", "faster"], ["d2", "alike"], ["d3", "slower"], ["d4", "half as fast or less"]] }],
+    ["difference", { title: "difference", shown: () => pair() !== null, look: differs, legend: () => [["d0", "half the time or less"], ["d1", "faster"], ["d2", "alike"], ["d3", "slower"], ["d4", "twice the time or more"]] }],
     ["share", { title: "share", look: (b) => graded(Math.min(0.99, (4 * b.ns) / treeOf(b.side).total)), legend: () => [["g0", "under 6 %"], ["g1", "12 %"], ["g2", "19 %"], ["g3", "more"]] }],
     ["bound", { title: "bound", shown: () => modules.some((m) => m.counters.some((c) => c)), look: (b) => { const w = counters(b); return w ? `b-${w.bound || "unknown"}` : "none"; }, legend: () => ["tensor", "fp32", "memory", "latency", "launch"].map((x) => [`b-${x}`, x]) }],
     ["error", {
