@@ -39,7 +39,12 @@ class FilePath(click.Path):
         """The path. Fails as every option does."""
         if not str(value).strip():
             self.fail("the path is empty.", param, ctx)
-        return super().convert(value, param, ctx)
+        path = super().convert(value, param, ctx)
+        try:
+            Path(path).resolve()
+        except (OSError, RuntimeError):  # which of them depends on the version of Python
+            self.fail(f"{path} is a link that leads back to itself.", param, ctx)
+        return path
 
 
 _RUN = "layerline.run"
