@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -41,9 +42,9 @@ class FilePath(click.Path):
             self.fail("the path is empty.", param, ctx)
         path = super().convert(value, param, ctx)
         try:
-            Path(path).resolve()
+            Path(os.fsdecode(path)).resolve()
         except (OSError, RuntimeError):  # which of them depends on the version of Python
-            self.fail(f"{path} is a link that leads back to itself.", param, ctx)
+            self.fail(f"{value} is a link that leads back to itself.", param, ctx)
         return path
 
 

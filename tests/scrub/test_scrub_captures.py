@@ -551,7 +551,7 @@ def test_a_target_inside_of_the_source_is_refused(tmp_path):
     run = tmp_path / "run"
     (run / "captures").mkdir(parents=True)
     (run / "run.json").write_text("{}")
-    with pytest.raises(InputError, match="lies in .*run, which is to be copied"):
+    with pytest.raises(InputError, match=r"lies in .*run, which is to be copied"):
         pipeline.scrub(run, run / "copy")
     assert not (run / "copy").exists()
 
