@@ -43,6 +43,7 @@ def readers() -> Iterator[Reader]:
 
 def identify(path: Path) -> Reader:
     """The reader for a file or directory; InputError says what an unknown one looks like."""
+    _named(path)
     return identify_head(read_head(path))
 
 
@@ -61,10 +62,7 @@ def read(path: Path) -> Artefact:
 
     InputError where it is of none, cannot be read, vanishes or changes while it is read.
     """
-    try:
-        path.name.encode()
-    except UnicodeEncodeError:  # it is in the tables, as the source
-        raise InputError("has a name that is not UTF-8", file=path, fix="rename it") from None
+    _named(path)
     before = read_head(path)
     reader = identify_head(before)
     stamp = _stamp(path)
@@ -86,6 +84,14 @@ def read(path: Path) -> Artefact:
     if skipped and reader.KIND in _JSON:
         artefact.notes.append(f"what stands before the JSON was left out: {skipped[:60]!r}")
     return artefact
+
+
+def _named(path: Path) -> None:
+    """InputError for a name that is no text: it is in the tables, as the source."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise InputError("has a name that is not UTF-8", file=path, fix="rename it") from None
 
 
 def _changed(path: Path) -> InputError:

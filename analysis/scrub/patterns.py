@@ -92,7 +92,8 @@ HOME = re.compile(
 _PART = r"[^/\s\"':;,()<>|*?{}\[\]`$&=]+"
 # Mount points of clusters and drives: what is below names projects and people.
 STORAGE = re.compile(
-    r"(?:(?<![\w.\-/])|(?<=-[A-Za-z])|(?<=-isystem))/(?:mnt|scratch\w*|lustre\w*|gpfs\w*|nfs\w*|beegfs\w*|ceph\w*|media|fsx\w*|"
+    r"(?:(?<![\w.\-/])|(?<=-[A-Za-z])|(?<=-isystem))/(?:mnt|scratch\w*|lustre\w*|"
+    r"gpfs\w*|nfs\w*|beegfs\w*|ceph\w*|media|fsx\w*|"
     rf"Volumes|nobackup\w*|projects)(?:/{_PART})+"
 )
 BUCKET = re.compile(r"(?<=s3://|gs://)[A-Za-z0-9._-]+|(?<=hdfs://)[A-Za-z0-9._-]+")

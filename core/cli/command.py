@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 from ..errors import LayerlineError, one_line
+from . import streams
 from .interrupts import at_once
 
 with at_once():
@@ -102,6 +103,7 @@ def cli(quiet: bool) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line; ends the process with the design's exit codes."""
     _end_orderly()
+    streams.tolerant()
     try:
         code = cli.main(args=arguments, standalone_mode=False, prog_name="layerline")
     except LayerlineError as e:

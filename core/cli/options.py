@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,12 @@ class FilePath(click.Path):
         """The path. Fails as every option does."""
         if not str(value).strip():
             self.fail("the path is empty.", param, ctx)
-        return super().convert(value, param, ctx)
+        path = super().convert(value, param, ctx)
+        try:
+            Path(os.fsdecode(path)).resolve()
+        except (OSError, RuntimeError):  # which of them depends on the version of Python
+            self.fail(f"{value} is a link that leads back to itself.", param, ctx)
+        return path
 
 
 _RUN = "layerline.run"

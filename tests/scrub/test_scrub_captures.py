@@ -514,3 +514,63 @@ def test_a_damaged_capture_ends_in_one_error_or_a_copy(tmp_path_factory, kind, c
         assert [p.name for p in folder.iterdir()] == [path.name]
     else:
         assert out.exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "left"),
+    [
+        ("-I/home/{}/include", "-I/home/user1/include"),
+        ("-L/Users/{}/lib", "-L/home/user1/lib"),
+        ("-isystem/home/{}/x", "-isystem/home/user1/x"),
+        (r"-IC:\Users\{}\inc", r"-IC:\Users\user1\inc"),
+        (r"-LC:\\Users\\{}\\lib", r"user1"),
+        ("/IC:/Users/{}/x", "/IC:/home/user1/x"),
+    ],
+)
+def test_a_compilers_option_hides_no_path(tmp_path, flag, left):
+    """It has no space between its letters and the path."""
+    path, out = tmp_path / "build.log", tmp_path / "out.log"
+    path.write_text(f"nvcc {flag.format(USER)} a.cu\n")
+    pipeline.scrub(path, out)
+    text = out.read_text()
+    assert USER not in text and left in text
+    assert not rescan.scan(out)
+
+
+def test_an_environment_file_is_not_copied(tmp_path):
+    run = tmp_path / "run"
+    (run / "captures").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    for name in (".env", ".env.local", "train.env"):
+        (run / "captures" / name).write_text(f"PASSPHRASE={TOKEN}\n")
+    written, _ = pipeline.scrub(run, None)
+    assert [p.name for p in written.rglob("*") if p.is_file()] == ["run.json"]
+
+
+def test_a_target_inside_of_the_source_is_refused(tmp_path):
+    run = tmp_path / "run"
+    (run / "captures").mkdir(parents=True)
+    (run / "run.json").write_text("{}")
+    with pytest.raises(InputError, match=r"lies in .*run, which is to be copied"):
+        pipeline.scrub(run, run / "copy")
+    assert not (run / "copy").exists()
+
+
+def test_what_expands_too_far_is_not_scrubbed(tmp_path):
+    """As it is not read."""
+    path = tmp_path / "bomb.log.gz"
+    path.write_bytes(gzip.compress(b"a" * (80 << 20), 9))
+    for read in (lambda: pipeline.scrub(path, tmp_path / "out"), lambda: registry.read(path)):
+        with pytest.raises(
+            InputError, match=r"expands to more than|is of no known kind|has a line of over"
+        ):
+            read()
+
+
+def test_what_is_not_searched_is_said(tmp_path, capsys):
+    path = tmp_path / "a.log"
+    path.write_text("hello\n")
+    with pytest.raises(SystemExit) as e:
+        main(["scrub", str(path), "-o", str(tmp_path / "out.log")])
+    assert e.value.code in (0, None)
+    assert "not searched for: values in base64" in capsys.readouterr().err
