@@ -22,7 +22,7 @@ from ...core.capture_names import CaptureName
 from ...workloads.plugin import Unobserved
 from ...workloads.request import Request
 from ..eager.worker import answer
-from ..ranks import identity
+from ...core.ranks import identity as ranks_
 
 
 def request_of(job: dict[str, Any]) -> Request:
@@ -49,7 +49,7 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
 
     name = CaptureName("train", request.precision)
     if request.ranks > 1:
-        name = replace(name, rank=request.rank, host=identity.host())
+        name = replace(name, rank=request.rank, host=ranks_.host())
     context = plugins.Context(Path(job["folder"]), name, job["options"])
     training = request.build()
     about = facts(training.model, training.device, request.precision, training=True)
