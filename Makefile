@@ -16,11 +16,14 @@ PIP_ARGS  ?=
 VENV := .venv
 BIN  := $(VENV)/bin
 STAMP := $(VENV)/.locked
-# Of `make train` and `make memory`: what is trained, and, where they are not named, a model of seconds in fp32.
+# Of `make train`, `make memory` and `make ranks`: what is trained, and, where they are not named, a model of seconds in fp32.
 WORKLOAD ?= gpt2
+# Of `make ranks`: how many, on this machine.
+NPROC    ?= 2
 of_train = $(if $(filter file,$(origin $1)),$2,$($1))
 TRAINED := $(call of_train,MODEL,tiny)
 MEMORY_RUN := $(call of_train,RUN,runs/memory-$(WORKLOAD)-$(notdir $(TRAINED)))
+RANKS_RUN := $(call of_train,RUN,runs/ranks-$(notdir $(TRAINED))-$(NPROC))
 TRAIN_RUN := $(call of_train,RUN,runs/train-$(WORKLOAD)-$(notdir $(TRAINED)))
 comma := ,
 space := $(subst ,, )
@@ -34,7 +37,7 @@ unexport PYTHONPATH
 .DEFAULT_GOAL := help
 # Nothing is built or measured beside anything else, also under -j.
 .NOTPARALLEL:
-.PHONY: help export engines profile train memory report doctor test lint typecheck bench lock clean
+.PHONY: help export engines profile train memory ranks report doctor test lint typecheck bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +68,10 @@ train: $(STAMP) ## train WORKLOAD on text and explain a step: RUN/report/index.h
 memory: $(STAMP) ## what memory holds at its peak in training, and what lowers it: RUN/report/memory.html (MODEL=tiny)
 	$(BIN)/layerline train '$(WORKLOAD)' --run '$(MEMORY_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64) --steps 8 --profile memory
 	$(BIN)/layerline memory --run '$(MEMORY_RUN)' --try checkpoint
+
+ranks: $(STAMP) ## NPROC ranks train a Llama, and who waits for whom: RUN/report/ranks.html (NPROC=2, MODEL=tiny)
+	$(BIN)/layerline train llama --run '$(RANKS_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --nproc $(NPROC) --profile torch
+	$(BIN)/layerline ranks --run '$(RANKS_RUN)'
 
 report: profile ## the comparison: RUN/report/index.html (everything this machine can do)
 	$(BIN)/layerline report --run '$(RUN)'

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError, ToolMissing
+from ..engines.workers.cuda_driver import bus_id
 from ..export import own
 
 if TYPE_CHECKING:
@@ -91,17 +92,37 @@ class Request:
         return training
 
 
-def defaults(workload: str, model: str | None) -> dict[str, int]:
-    """`batch`, `seq` and `accumulate` where nobody says them."""
+@dataclass(frozen=True)
+class Defaults:
+    """What a workload takes where nobody says it; `model` None: the workload's own."""
+
+    model: str | None = None
+    batch: int = 1
+    seq: int = 128
+    accumulate: int = 1
+    steps: int = 30
+
+
+def defaults(workload: str, model: str | None, device: str | None) -> Defaults:
+    """Of a workload, for this machine: without a GPU a model of seconds."""
     from .parallel import shapes
 
     if workload == "llama":
-        shape = shapes.LLAMA.get(model or shapes.LLAMA_MODEL, {})
-        return {"batch": 1, "seq": shape.get("max_position_embeddings", 4096), "accumulate": 1}
+        model = model or (shapes.LLAMA_MODEL if has_gpu(device) else shapes.TINY)
+        shape = shapes.LLAMA.get(model, {})
+        return Defaults(model, seq=shape.get("max_position_embeddings", 4096))
     if workload == "gpt-layouts":
-        known = shapes.GPT.get(model or shapes.GPT_MODEL)
-        return {"batch": 4, "seq": known.sequence if known else 1024, "accumulate": 4}
-    return {"batch": 1, "seq": 4608 if workload == "sequence-parallel" else 128, "accumulate": 1}
+        model = model or (shapes.GPT_MODEL if has_gpu(device) else shapes.TINY)
+        known = shapes.GPT.get(model)
+        return Defaults(model, batch=4, seq=known.sequence if known else 1024, accumulate=4)
+    if workload == "sequence-parallel":
+        return Defaults(seq=4608, steps=18)
+    return Defaults()
+
+
+def has_gpu(asked: str | None) -> bool:
+    """Whether a run on this device has a GPU; PyTorch is not imported."""
+    return asked != "cpu" and bus_id() is not None
 
 
 def choose_device(asked: str | None, local: int = 0) -> torch.device:

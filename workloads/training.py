@@ -36,8 +36,8 @@ class Training:
     needs besides, whose names `forward` leaves out (`beside`). `loss` takes what the model returned
     and the batch, and gives a scalar in float32. `accumulate` micro-batches make a step. `clip`
     bounds the norm of all gradients. `compiled` is called in the model's place where there is one.
-    `facts` go into the captures' meta files. `watchers` are plug-ins of the workload itself, which
-    watch the whole training.
+    `facts` go into the captures' meta files. `watchers` are plug-ins of the workload itself: they
+    watch the whole training, and their time is not the step's.
     """
 
     model: torch.nn.Module
@@ -79,6 +79,10 @@ class Training:
         """Wait until the device has done what it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    def length(self, warmup: int, steps: int) -> tuple[int, int]:
+        """How many steps warm up and how many are measured, of those that are asked for."""
+        return warmup, steps
 
     def gradients(self, phase: Phase) -> torch.Tensor:
         """Forward, loss and backward of one step's micro-batches; the mean loss.

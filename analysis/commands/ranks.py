@@ -235,10 +235,11 @@ def _write(job: Job, places: Mapping[int, Path], page: Path, tables: Path, title
 
 def _dumps(paths: Sequence[Path]) -> bool:
     """Whether the files are Flight Recorder dumps; then what they say has been told."""
+    from ...core.ranks import flight_recorder
     from ..ranks import flight
-    from ..readers import flight_recorder
+    from ..readers.base import read_head
 
-    dumps = [p for p in paths if flight_recorder.is_dump(p)]
+    dumps = [p for p in paths if not p.is_dir() and flight_recorder.is_dump(read_head(p).data)]
     if not dumps:
         return False
     if len(dumps) < len(paths):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import msgspec
 import pyarrow as pa
+
+from ...core.ranks.identity import spelled
 
 # What a moment of a rank is, the first that applies: of what runs on its device (on a CPU: of its
 # operators), and where nothing runs, why not.
@@ -219,21 +220,6 @@ class Job:
     bubbles: Sequence[Bubble]
     step_ns: int
     notes: Sequence[str] = field(default_factory=tuple)
-
-
-def spelled(ranks: Sequence[int]) -> str:
-    """``0-3,8`` for 0, 1, 2, 3, 8; with a step ``0-12:4``."""
-    ordered = sorted(set(ranks))
-    gaps = {b - a for a, b in pairwise(ordered)}
-    if len(ordered) > 2 and len(gaps) == 1 and (step := gaps.pop()) > 1:
-        return f"{ordered[0]}-{ordered[-1]}:{step}"
-    runs: list[list[int]] = []
-    for r in ordered:
-        if runs and r == runs[-1][1] + 1:
-            runs[-1][1] = r
-        else:
-            runs.append([r, r])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def table(name: str, rows: Sequence[Mapping[str, object]]) -> pa.Table:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...core.errors import InputError
-from ..model.ranks import spelled
+from ...core.ranks.identity import spelled
 
 if TYPE_CHECKING:
-    from ..readers.flight_recorder import Dump, Entry
+    from ...core.ranks.flight_recorder import Dump, Entry
 
 _DONE = "completed"
 _Place = tuple[str, bool, int]  # group, point to point, number
@@ -71,7 +71,7 @@ def _wrong(
         members = groups.get(group, tuple(by_rank))
         # A rank whose oldest entry is later has forgotten this one.
         away = [] if p2p else [r for r in members if r in by_rank and r not in entries]
-        absent = [r for r in away if _reached(by_rank[r], group) < number]
+        absent = [r for r in away if by_rank[r].reached(group) < number]
         undumped = [r for r in members if r not in by_rank]
         states = ", ".join(
             f"{state} on ranks {spelled([r for r, e in entries.items() if e.state == state])}"
@@ -79,16 +79,11 @@ def _wrong(
         )
         line = f"{what} ({name}) did not end: {states}"
         if absent:
-            reached = ", ".join(f"{r} is at {_reached(by_rank[r], group)}" for r in absent[:8])
+            reached = ", ".join(f"{r} is at {by_rank[r].reached(group)}" for r in absent[:8])
             line += f"; ranks {spelled(absent)} did not come to it (rank {reached})"
         if undumped:
             line += f"; ranks {spelled(undumped)} left no dump"
         yield line + _where(open_)
-
-
-def _reached(dump: Dump, group: str) -> int:
-    mine = [e.number for e in dump.entries if e.group == group and not e.point_to_point]
-    return max(mine, default=0)
 
 
 def _where(entries: Mapping[int, Entry]) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...core.capture_names import CaptureName
 from ...core.errors import InputError
-from ..model.ranks import Group, Identity, spelled
+from ...core.ranks.identity import spelled
+from ..model.ranks import Group, Identity
 
 # Ranks of a job begin and end together; clocks of hosts differ by less.
 APART_NS = 600 * 10**9

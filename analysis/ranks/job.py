@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ...core import tables
 from ...core.errors import InputError
 from ...core.intervals import Ints, union
+from ...core.ranks.identity import spelled
 from ..model.ranks import (
     PARTS,
     POINT_TO_POINT,
@@ -27,7 +28,6 @@ from ..model.ranks import (
     Job,
     Picture,
     RankCapture,
-    spelled,
 )
 from . import identity, imbalance, picture, pipeline, summary
 from .accounting import Ledger, ledger

@@ -156,7 +156,8 @@ def measure(
 
     clock = Latency()
     beside: dict[str, Plugin] = {n: p for n, p in plugins.items() if p.own_steps is None}
-    steps = train(training, sys.maxsize, [clock, *beside.values()])
+    watching = [*training.watchers.values(), clock, *beside.values()]
+    steps = train(training, sys.maxsize, watching)
 
     def timed() -> int:
         seen(next(steps))

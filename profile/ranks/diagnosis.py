@@ -10,14 +10,19 @@ and a lost peer only where nothing else is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.errors import one_line
-from . import flight_recorder, outcome
-from .flight_recorder import Collective
+from ...core.errors import InputError, one_line
+from ...core.files import listing
+from ...core.ranks import flight_recorder
+from ...core.ranks.flight_recorder import Dump, Entry
+from ...core.ranks.identity import spelled
+from . import outcome
 from .outcome import Outcome
+
+RECORDED = "flight_recorder_rank_"  # and the rank: a dump's name
 
 # Depth of a cause: 0 is the cause itself.
 CAUSE, TIMEOUT, CONSEQUENCE = 0, 1, 2
@@ -87,6 +92,7 @@ _PATTERNS: tuple[tuple[str, str, str, int], ...] = (
         CONSEQUENCE,
     ),
 )  # fmt: skip
+_OWN = re.compile(r"^error: (.*)$", re.M)
 _ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
 LEAVE = "leave"  # of `leaving.exit_when_told`, which prints the stack
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+) in (\S+)', re.M)
@@ -115,6 +121,8 @@ def reason(ended: Outcome, printed: str) -> Reason:
     number = -code if code < 0 else code - 128  # nsys, ncu and shells exit so for their program
     if number in _SIGNALS:
         return Reason(*_SIGNALS[number])
+    if own := _OWN.findall(printed):  # what is wrong and what to do, of a workload of ours
+        return Reason(f"{ended.ending()}: {one_line(own[-1])[:400]}", "")
     errors = _ERROR.findall(printed)
     said = f": {one_line(errors[-1])[:300]}" if errors else ""
     return Reason(f"{ended.ending()}{said}", "its log says more")
@@ -190,7 +198,7 @@ def _verb(what: str, ranks: Sequence[Outcome]) -> str:
 def _names(ranks: Sequence[Outcome]) -> str:
     if len(ranks) == 1:
         return ranks[0].words
-    return "ranks " + ", ".join(str(r.rank) for r in ranks)
+    return numbers([r.rank for r in ranks])
 
 
 def _frozen(
@@ -204,11 +212,10 @@ def _frozen(
     timeouts = [pair for pair in reasons if pair[1].depth == TIMEOUT]
     parts = [f"it did not end within {timeout:g} s"] if timeout is not None else []
     parts += [_grouped(timeouts)] if timeouts else []
-    last, problems = flight_recorder.read_all(folder)
-    met = flight_recorder.waiting(last)
+    dumps, problems = recorded(folder)
+    met = waiting(dumps)
     if met is not None:
-        collective, missing = met
-        there = sorted({c.rank for c in last if _same(c, collective)})
+        collective, there, missing = met
         parts.append(f"{numbers(there)} entered {collective.words}, and {numbers(missing)} did not")
     where: dict[str, list[int]] = {}
     for rank in told:
@@ -219,10 +226,39 @@ def _frozen(
     return Failure("; ".join([*parts, *problems]), fix)
 
 
-def _same(one: Collective, other: Collective) -> bool:
-    return (one.group, one.sequence) == (other.group, other.sequence)
+def recorded(folder: Path) -> tuple[dict[int, Dump], list[str]]:
+    """The dumps that ranks left in a folder, by rank; problems with the files."""
+    found: dict[int, Dump] = {}
+    problems = []
+    for path in listing(folder):
+        if path.name.startswith(RECORDED):
+            try:
+                dump = flight_recorder.read(path)
+            except InputError as e:
+                problems.append(e.line())
+            else:
+                found[-1 if dump.rank is None else dump.rank] = dump
+    return found, problems
+
+
+def waiting(dumps: Mapping[int, Dump]) -> tuple[Entry, list[int], list[int]] | None:
+    """The last collective that some ranks of a group entered and others did not, with the ranks
+    that did and those that did not; None where all came equally far. Of several, the one that
+    misses the fewest ranks."""
+    collectives = [e for d in dumps.values() for e in d.entries if not e.point_to_point]
+    found = []
+    for group in dict.fromkeys(e.group for e in collectives):
+        of_group = [e for e in collectives if e.group == group]
+        first = max(of_group, key=lambda e: e.number)
+        reached = {rank: dump.reached(group) for rank, dump in dumps.items()}
+        members = {r for d in dumps.values() for r in d.groups.get(group, ())}
+        there = {rank for rank, number in reached.items() if number == first.number}
+        missing = (members | {rank for rank, number in reached.items() if number}) - there
+        if missing:
+            found.append((first, sorted(there), sorted(missing)))
+    return min(found, key=lambda one: len(one[2]), default=None)
 
 
 def numbers(ranks: Sequence[int]) -> str:
     word = "rank" if len(ranks) == 1 else "ranks"
-    return f"{word} {', '.join(map(str, ranks))}"
+    return f"{word} {spelled(ranks)}"

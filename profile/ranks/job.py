@@ -18,9 +18,9 @@ from ...core.capture_names import CaptureName
 from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError
 from ...core.files import folder, listing, machine_lock, read_json, write_json
+from ...core.ranks import identity as ranks_
 from ...core.run import SCHEMA_VERSION, Run, open_run
 from ..eager.plugins import Schedule
-from . import identity as ranks_
 from . import launch, tools
 from .diagnosis import numbers
 from .launch import Agents

@@ -26,9 +26,9 @@ import msgspec
 
 from ...core.errors import InputError, LayerlineError
 from ...core.files import folder
-from . import identity as ranks_
+from ...core.ranks import identity as ranks_
+from ...core.ranks.identity import Rank
 from . import outcome as outcome_
-from .identity import Rank
 from .outcome import Outcome
 from .plan import Plan
 from .processes import adopt_orphans, dying_with_parent, end_children, end_with_parent

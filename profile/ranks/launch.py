@@ -23,8 +23,8 @@ import msgspec
 from ...core.cli.progress import log
 from ...core.errors import InputError, one_line
 from ...core.files import folder, listing, write_text
+from ...core.ranks import identity as ranks_
 from . import diagnosis, outcome
-from . import identity as ranks_
 from .outcome import Outcome
 from .plan import Plan
 from .processes import dying_with_parent

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.files import replacing
-from .flight_recorder import NAME
+from .diagnosis import RECORDED
 
 
 def exit_when_told() -> None:
@@ -27,13 +27,21 @@ def exit_when_told() -> None:
         signal.signal(signal.SIGTERM, leave)
 
 
+def leave_group() -> None:
+    """Be no member of the job's process group any longer, without which NCCL warns."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 def dump_collectives(folder: Path) -> None:
     """Leave the Flight Recorder's dump of this rank; nothing where PyTorch has none. NCCL's is
     written by its own watchdog."""
     from torch._C import _distributed_c10d
 
     dump = getattr(_distributed_c10d, "_dump_fr_trace", None)
-    path = folder / f"{NAME}{os.environ.get('RANK', '0')}"
+    path = folder / f"{RECORDED}{os.environ.get('RANK', '0')}"
     if dump is None or path.exists():
         return
     data = dump(True, True, False)  # collectives, with stack traces, those that are done too

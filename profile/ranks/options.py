@@ -11,7 +11,7 @@ import click
 
 from ...core.cli.options import SECONDS
 from ...core.errors import InputError
-from . import identity as ranks_
+from ...core.ranks import identity as ranks_
 from .launch import Agents
 
 _PROGRAM = "layerline.program"

@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from ...core.capture_names import CaptureName
-from . import identity as ranks_
-from .flight_recorder import NAME as RECORDER_NAME
-from .identity import Rank
+from ...core.ranks import identity as ranks_
+from ...core.ranks.identity import Rank
+from .diagnosis import RECORDED
 
 Tool = Literal["nsys", "ncu"]
 WATCH = "LAYERLINE_WATCH"
@@ -63,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         own = {
             **RECORDER,
             "KINETO_LOG_LEVEL": "4",
-            RECORDER_FILE: str(Path(self.folder, RECORDER_NAME)),
+            RECORDER_FILE: str(Path(self.folder, RECORDED)),
             **environment,
             **ranks_.torch_environment(rank, environment),
             "PYTHONFAULTHANDLER": "1",

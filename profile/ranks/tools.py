@@ -14,9 +14,9 @@ from pathlib import Path
 from ...core.capture_names import CaptureName
 from ...core.errors import InputError
 from ...core.files import listing, replacing
+from ...core.ranks import identity as ranks_
 from .. import nsys
 from ..ncu import tool as ncu
-from . import identity as ranks_
 from .options import Asked, numbers
 
 # Libraries and the system too would slow the host down.

@@ -14,9 +14,9 @@ from typing import Any
 
 from ...core.errors import InputError, LayerlineError
 from ...core.files import read_json, write_json
+from ...core.ranks import identity as ranks_
 from ..train.worker import run
-from . import identity as ranks_
-from .leaving import dump_collectives, exit_when_told
+from .leaving import dump_collectives, exit_when_told, leave_group
 
 
 def facts_of(folder: Path, rank: int) -> Path:
@@ -41,6 +41,7 @@ def main(path: Path) -> int:
         dump_collectives(folder)
         raise
     write_json(facts_of(folder, rank.rank), facts)
+    leave_group()
     return 0
 
 

@@ -15,7 +15,7 @@ from ...core.errors import InputError, ToolMissing
 from ...core.run import Run, Step, code_hash, open_run
 from ...export import overrides, own
 from ...export.models import folder_files, onnx_precision
-from ...workloads.request import WORKLOADS, Request, check, defaults
+from ...workloads.request import WORKLOADS, Request, check, defaults, has_gpu
 from ...workloads.text import files_of, tokenizer_file
 from .. import nsys, steps
 from ..eager import plugins, process
@@ -73,9 +73,7 @@ _KINDS = ", ".join(plugins.PLUGINS)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=Plan.steps,
-    show_default=True,
-    help="Steps to time before any is captured.",
+    help="Steps to time before any is captured.  [default: the workload's, 30]",
 )
 @click.option(
     "--seed",
@@ -147,7 +145,6 @@ def train(
     precisions: tuple[str, ...],
     settings: tuple[str, ...],
     profile: tuple[str, ...],
-    steps: int,
     schedule: str,
     stacks: bool,
     tensorboard: Path | None,
@@ -182,8 +179,12 @@ def train(
         "stacks": stacks,
         "tensorboard": None if tensorboard is None else str(tensorboard.resolve()),
     }
-    usual = defaults(asked["workload"], asked["model"])
-    asked |= {k: v for k, v in usual.items() if asked[k] is None}
+    usual = defaults(asked["workload"], asked["model"], asked["device"])
+    if usual.model and asked["model"] is None:
+        here = "with" if has_gpu(asked["device"]) else "without"
+        log(f"{asked['workload']}: --model {usual.model}, the default {here} a GPU")
+    asked |= {k: v for k, v in vars(usual).items() if asked[k] is None}
+    steps = asked.pop("steps")
     asked |= {k: str(asked[k].resolve()) for k in ("text", "tokenizer") if asked[k]}
     asked |= {"cache": str((run_path / "text").resolve()), "settings": overrides.split(settings)}
     plan = Plan(steps=steps, profile=names, options=options)
@@ -296,4 +297,5 @@ def _trained(run: Run, request: Request, plan: Plan) -> dict[str, Any]:
 
 def _said(request: Request, facts: dict[str, Any]) -> None:
     losses = facts["losses"]
-    log(f"{request.workload} {request.precision}: loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    if any(losses):  # else nothing was learnt
+        log(f"{request.workload} {request.precision}: loss {losses[0]:.3f} to {losses[-1]:.3f}")

@@ -5,8 +5,8 @@
     {"request": workloads.request.Request, "profile": ["torch", …], "folder": "RUN/captures",
      "steps": 30, "warmup": 3, "options": {"schedule": "0,1,6,1", …}}
 
-Which rank of how many this is: RANK, WORLD_SIZE and LOCAL_RANK of the environment, as torchrun sets
-them. Without steps nothing is measured, and the plug-ins alone run.
+Which rank of how many this is, the launcher's environment says (`core.ranks.identity`). Without
+steps nothing is measured, and the plug-ins alone run.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from ...core.capture_names import CaptureName
+from ...core.ranks import identity as ranks_
 from ...workloads.plugin import Unobserved
 from ...workloads.request import Request
 from ..eager.worker import answer
-from ..ranks import identity
 
 
 def request_of(job: dict[str, Any]) -> Request:
     """What the job asks for, for this rank."""
-    rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    return Request(**{**job["request"], "rank": rank, "ranks": ranks, "local": local})
+    found = ranks_.identity(os.environ)
+    if found is None:
+        return Request(**job["request"])
+    rank = {"rank": found.rank, "ranks": found.ranks or 1, "local": found.local or 0}
+    return Request(**{**job["request"], **rank})
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
 
     name = CaptureName("train", request.precision)
     if request.ranks > 1:
-        name = replace(name, rank=request.rank, host=identity.host())
+        name = replace(name, rank=request.rank, host=ranks_.host())
     context = plugins.Context(Path(job["folder"]), name, job["options"])
     training = request.build()
     about = facts(training.model, training.device, request.precision, training=True)
@@ -57,13 +59,13 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
     made = plugins.make(job["profile"], context)
     if not job.get("watched", True):  # another rank is: this one goes the same way unobserved
         made = {name: Unobserved(plugin.own_steps) for name, plugin in made.items()}
-    made |= training.watchers
-    steps = int(job["steps"])
-    plan = Repeats(int(job["warmup"]) if steps else 0, steps, steps, target=None, seconds=math.inf)
+    asked = int(job["steps"])
+    warmup, steps = training.length(int(job["warmup"]) if asked else 0, asked)
+    plan = Repeats(warmup, steps, steps, target=None, seconds=math.inf)
     measured = measure(training, plan, made, look=check)
     files = {k: context.path(s) for k, s in FILES.items()}
     said: dict[str, Any] = {}
-    for plugin in made.values():
+    for plugin in (*training.watchers.values(), *made.values()):
         said |= plugin.facts()
     if not steps:
         return {**{k: v for k, v in training.facts.items() if k != "machine"}, **said}

@@ -14,7 +14,6 @@ import slurm
 from paths import ROOT
 
 from layerline.core.capture_names import CaptureName
-from layerline.core.cli.command import COMMANDS
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,17 +43,20 @@ def log_of(folder: Path, job: str) -> str:
 
 
 def ended(environment: dict[str, str], folder: Path, job: str, seconds: float = 240) -> str:
-    """Wait until a job is over; gives what it printed. One that waits to start again is told to."""
-    end = time.monotonic() + seconds
+    """Wait until a job is over; gives what it printed. One that waits to start again is told to,
+    and is CANCELLED for a moment before it waits."""
+    end, seen = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         said = subprocess.run(
             ["scontrol", "show", "job", job], env=environment, capture_output=True, text=True
         ).stdout
         if "Reason=BeginTime" in said:
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=environment)
-        if any(
+        over = any(
             f"JobState={state}" in said for state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-        ):
+        )
+        seen = seen + 1 if over else 0
+        if seen == 5:
             return log_of(folder, job)
         time.sleep(0.5)
     raise AssertionError(f"job {job} is not over:\n{said}\n{log_of(folder, job)}")
@@ -75,8 +77,17 @@ def test_two_nodes_train_and_leave_a_trace_of_each_rank(environment, tmp_path):
     assert [n.rank for n in names] == [0, 1]
     assert {n.host for n in names} == {"node1", "node2"}
     assert not list(tmp_path.rglob("planted"))
-    if "ranks" in COMMANDS:
-        assert (tmp_path / "runs/x/report/ranks.html").exists(), printed
+    assert (tmp_path / "runs/x/report/ranks.html").exists(), printed
+
+
+def test_the_command_of_the_readme_leaves_a_page(environment, tmp_path):
+    job = submitted(
+        environment, tmp_path, "--nodes", 2, "--per-node", 1, "--run", "runs/many", "train",
+        "llama", "--profile", "torch",
+    )  # fmt: skip
+    printed = ended(environment, tmp_path, job)
+    assert "llama: --model tiny, the default without a GPU" in printed
+    assert (tmp_path / "runs/many/report/ranks.html").exists(), printed
 
 
 def test_a_rank_that_dies_is_named_and_ends_the_job_on_the_other_node(environment, tmp_path):

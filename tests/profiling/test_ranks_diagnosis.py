@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.core.errors import InputError
-from layerline.profile.ranks import diagnosis, flight_recorder, outcome
+from layerline.core.ranks import flight_recorder
+from layerline.profile.ranks import diagnosis, outcome
 from layerline.profile.ranks.outcome import Outcome
 
 NCCL = (
@@ -70,7 +71,7 @@ def entry(sequence: int, name: str = "nccl:all_reduce", group: str = "0") -> dic
 
 
 def dump(folder: Path, rank: int, *entries: dict, ranks: str = "[0, 1, 2]") -> Path:
-    path = folder / f"{flight_recorder.NAME}{rank}"
+    path = folder / f"{diagnosis.RECORDED}{rank}"
     text = {"version": "2.10", "pg_config": {"0": {"ranks": ranks}}, "entries": list(entries)}
     path.write_bytes(pickle.dumps(text, protocol=2))
     return path
@@ -110,7 +111,7 @@ def test_nccls_time_out_names_the_collective_and_who_did_not_come(tmp_path):
     dump(tmp_path, 2, entry(11), entry(12))
     what = said(tmp_path, (-6, False, NCCL), (134, True, STOOD), (-6, False, NCCL))
     assert what == (
-        "ranks 0, 2 waited 600000 ms for NCCL's ALLREDUCE number 12; ranks 0, 2 entered all_reduce "
+        "ranks 0,2 waited 600000 ms for NCCL's ALLREDUCE number 12; ranks 0,2 entered all_reduce "
         "number 12 (own.py:44), and rank 1 did not; rank 1 stood in all_reduce (own.py:44)"
     )
 
@@ -122,7 +123,7 @@ def test_an_error_of_a_program_is_its_last_line(tmp_path):
 
 def test_several_ranks_with_one_cause_are_told_together(tmp_path):
     log = "ModuleNotFoundError: No module named 'apex'"
-    assert said(tmp_path, (1, False, log), (1, False, log)) == "ranks 0, 1 have no module apex"
+    assert said(tmp_path, (1, False, log), (1, False, log)) == "ranks 0-1 have no module apex"
 
 
 def test_two_files_of_one_rank_are_refused(tmp_path):
@@ -136,7 +137,7 @@ def test_two_files_of_one_rank_are_refused(tmp_path):
 def test_ranks_that_came_equally_far_wait_for_no_one(tmp_path):
     dump(tmp_path, 0, entry(3), ranks="[0, 1]")
     dump(tmp_path, 1, entry(3), ranks="[0, 1]")
-    assert flight_recorder.waiting(flight_recorder.read_all(tmp_path)[0]) is None
+    assert diagnosis.waiting(diagnosis.recorded(tmp_path)[0]) is None
 
 
 class Harm:
@@ -146,7 +147,7 @@ class Harm:
 
 def test_no_code_of_a_dump_is_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / f"{flight_recorder.NAME}0"
+    path = tmp_path / f"{diagnosis.RECORDED}0"
     path.write_bytes(pickle.dumps({"version": Harm()}))
     with pytest.raises(InputError, match="is no Flight Recorder dump"):
         flight_recorder.read(path)

@@ -12,9 +12,9 @@ import pytest
 from layerline.core.capture_names import CaptureName
 from layerline.core.errors import InputError
 from layerline.core.files import read_json
+from layerline.core.ranks.identity import host
 from layerline.profile.eager.plugins import Schedule
 from layerline.profile.ranks import job, tools
-from layerline.profile.ranks.identity import host
 from layerline.profile.ranks.options import Asked
 
 TOOL = f"""#!{sys.executable}
@@ -122,7 +122,7 @@ def test_what_nsys_captured_of_the_others_is_exported_where_a_rank_dies(
 ):
     dies = ["bash", "-c", '[ "$RANK" = 0 ] || { sleep 2; kill -9 $$; }']
     monkeypatch.setattr(sys.modules[__name__], "PROGRAM", dies)
-    with pytest.raises(InputError, match=r"rank 1 of 2 .* captures of ranks 0, 1 are kept"):
+    with pytest.raises(InputError, match=r"rank 1 of 2 .* captures of ranks 0-1 are kept"):
         ran(tmp_path, calls, "nsys")
     stem = f"train.bf16.rank0000@{host()}"
     assert (tmp_path / "a %d run/captures" / f"{stem}.sqlite").exists()

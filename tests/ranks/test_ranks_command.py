@@ -172,12 +172,15 @@ def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def dump(tmp_path: Path, rank: int, states: list[str]) -> Path:
+    frames = [
+        {"filename": "/usr/lib/python3/dist-packages/torch/x.py", "line": 1, "name": "f"},
+        {"filename": "train.py", "line": 7, "name": "step"},
+    ]
     entries = [
         {
             "process_group": ("0", "default_pg"), "collective_seq_id": n + 1, "p2p_seq_id": 0,
             "is_p2p": False, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]],
-            "state": state, "frames": [{"filename": "/torch/x.py", "line": 1, "name": "f"},
-                                       {"filename": "train.py", "line": 7, "name": "step"}],
+            "state": state, "frames": frames,
         }
         for n, state in enumerate(states)
     ]  # fmt: skip

@@ -62,7 +62,7 @@ def _case(case: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
 
     from layerline.workloads.loop import train
     from layerline.workloads.plugin import Plugin
-    from layerline.workloads.run import WORKLOADS, converted
+    from layerline.workloads.request import Request
 
     class Phases(Plugin):
         def __init__(self) -> None:
@@ -73,10 +73,10 @@ def _case(case: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
             self.seen.append(name)
             yield
 
-    place, options = WORKLOADS[case["workload"]]
-    module = __import__(place, fromlist=["build"])
-    given = converted(getattr(module, options), case["options"])
-    training = module.build(given, torch.device("cpu"), rank, ranks)
+    settings = {name: str(value) for name, value in case["options"].items()}
+    training: Any = Request(
+        case["workload"], "", settings=settings, device="cpu", rank=rank, ranks=ranks
+    ).build()
     if case["workload"] == "sequence-parallel":
         return _exchange(training)
     phases = Phases()
@@ -109,7 +109,7 @@ def _exchange(training: Any) -> dict[str, Any]:
         out = training.model(x, lambda: None)
     parts: list[Any] = [None] * training.ranks
     torch.distributed.all_gather_object(parts, out.tolist())
-    list(train(training, training.options.warmup + training.options.iterations))
+    list(train(training, sum(training.length(0, 3))))
     return {
         "output": [row for part in parts for row in part],
         "timing": training.timing().as_dict(),

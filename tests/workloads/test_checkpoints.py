@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,9 @@ def run_to(
     """Train, with a report after each `every` steps and a checkpoint at the end."""
     told: list[Report] = []
     options = Options(report_every=every, checkpoints=kept, save_every=save_every)
-    journal = Journal(options, told.append)
-    for _ in train(run, steps, [journal]):
+    run.length(0, steps)
+    for _ in train(run, steps, [Journal(options, told.append)]):
         pass
-    journal.finish()
     return told
 
 
@@ -131,55 +131,54 @@ def test_every_kth_block_is_computed_again(words: Path, every: int, calls: int) 
     assert len(seen) == calls
 
 
-def lines(job: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    assert job.stdout is not None
-    for line in job.stdout:
-        yield json.loads(line)
-
-
-def ranks_of(job: subprocess.Popen[str]) -> dict[int, int]:
-    """Process id of each rank that torchrun `job` started."""
-    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-    found = {}
-    for child in children:
-        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        ranks = [v[5:] for v in environment if v.startswith(b"RANK=")]
-        if ranks:
-            found[int(ranks[0])] = int(child)
-    return found
+def reports(run: Path) -> dict[int, float]:
+    """The losses that rank 0 left in its capture, by step."""
+    meta = min(run.glob("captures/train.fp32*.meta.json"))
+    return {row["step"]: row["loss"] for row in json.loads(meta.read_text())["reports"]}
 
 
 @pytest.mark.slow
 def test_a_killed_rank_is_named_and_the_job_resumes(words: Path, tmp_path: Path) -> None:
-    command = (
-        "-m", "layerline.workloads.run", "llama", "--json", "--device", "cpu", "--model", "tiny",
-        "--layers", "2", "--seq", "16", "--global-batch", "8", "--micro-batch", "2",
-        "--text", words, "--cache", words.parent / "cache",
-        "--save-every", "2", "--report-every", "1",
-    )  # fmt: skip
-    kept = "--checkpoints", tmp_path / "kept"
-    with rank_job.start(2, *command, *kept, "--steps", "1000") as job:
-        for row in lines(job):
-            if row["step"] == 5:
-                os.kill(ranks_of(job)[1], signal.SIGKILL)
-        assert job.wait(60) != 0
+    def start(run: str, ranks: int, steps: int, kept: str) -> subprocess.Popen[str]:
+        command = [
+            *(sys.executable, "-P", "-m", "layerline.core.cli.command", "train", "llama"),
+            *("--device", "cpu", "--model", "tiny", "--seq", "16", "--batch", "2"),
+            *("--text", words, "--nproc", ranks, "--run", tmp_path / run, "--ranks", "0"),
+            *("--steps", steps, "--profile", "graph"),
+        ]
+        settings = {
+            "layers": 2, "global_batch": 8, "report_every": 1, "save_every": 2,
+            "checkpoints": tmp_path / kept,
+        }  # fmt: skip
+        command += [word for k, v in settings.items() for word in ("--set", f"{k}={v}")]
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}  # where the machine's lock is
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*map(str, command)], text=True, env=environment, **pipes)
+
+    with start("killed", 2, 1000, "kept") as job:
+        assert job.stdout is not None
         assert job.stderr is not None
+        for line in job.stdout:
+            if "step 5 " in line:
+                (rank,) = tmp_path.glob("killed/job/*/rank0001.*.json")
+                os.kill(json.loads(rank.read_text())["process"], signal.SIGKILL)
         errors = job.stderr.read()
-    assert re.search(r"rank\s*: 1 ", errors)
-    assert "SIGKILL" in errors
+    assert job.returncode == 2
+    assert re.search(r"rank 1 of 2 .* was killed \(SIGKILL\)", errors)
     newest = complete(tmp_path / "kept")[0]
     done = int(newest.name.split("-")[1])
     assert done >= 4
 
-    def losses(ranks: int, *where: str | Path) -> dict[int, float]:
-        job = rank_job.start(ranks, *command, *where, "--steps", str(done + 2))
-        out, errors = job.communicate(timeout=120)
+    def losses(ranks: int, kept: str) -> dict[int, float]:
+        run = f"{kept}{ranks}"
+        job = start(run, ranks, done - 1, kept)  # after 3 of warm-up
+        _, errors = job.communicate(timeout=240)
         assert job.returncode == 0, errors
-        told = [json.loads(line) for line in out.splitlines()]
-        return {row["step"]: row["loss"] for row in told if row["step"] > done}
+        return {step: loss for step, loss in reports(tmp_path / run).items() if step > done}
 
     shutil.copytree(tmp_path / "kept", tmp_path / "copy")
-    never_stopped = losses(2)
+    never_stopped = losses(2, "none")
     assert sorted(never_stopped) == [done + 1, done + 2]
-    assert losses(2, *kept) == never_stopped
-    assert losses(1, "--checkpoints", tmp_path / "copy") == pytest.approx(never_stopped, rel=1e-4)
+    assert losses(2, "kept") == never_stopped
+    assert complete(tmp_path / "kept")[0].name == f"step-{done + 2:08d}"
+    assert losses(1, "copy") == pytest.approx(never_stopped, rel=1e-4)

@@ -40,7 +40,7 @@ LLAMA: list[tuple[int, dict[str, Any]]] = [
     (4, {"parallel": "hsdp", "shard": 2}),
     (4, {"parallel": "ddp", "checkpoint_every": 1}),
 ]
-EXCHANGE = {"sequence": 24, "hidden": 32, "iterations": 3, "warmup": 1}
+EXCHANGE = {"sequence": 24, "hidden": 32, "warmup": 1}
 
 
 def named(workload: str, ranks: int, options: dict[str, Any]) -> str:

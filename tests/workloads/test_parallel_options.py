@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from layerline.core.errors import InputError
-from layerline.workloads.parallel import layouts, llama, sequence_parallel
-from layerline.workloads.run import main
+from layerline.workloads.parallel import layouts, llama, memory, sequence_parallel
 
 CPU = torch.device("cpu")
 
@@ -81,23 +79,31 @@ def test_an_exchange_that_cannot_be_is_refused(changed: dict[str, Any], said: st
     assert said in error.value.line()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "error: the workload is one of llama, gpt-layouts, sequence-parallel"),
-        (["llama", "--seq", "many"], "error: Expected `int | null`, got `str` - at `$.seq`"),
-        (["llama", "--model", "8b"], "error: model 8b: not one of"),
-        (["llama", "--text", "/no/such"], "error: /no/such: no such text"),
-        (["sequence-parallel", "--capture", "1-x"], "error: --capture 1-x: neither a step nor"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_model_without_room_is_refused_with_what_has_room(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if "--text" in arguments:
-        arguments = [*arguments, "--cache", str(tmp_path), "--model", "tiny", "--device", "cpu"]
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith(said)
-    assert len(err.splitlines()) == 1
-    assert not out
+    monkeypatch.setattr(memory, "available", lambda device: 16_000_000_000)
+    with pytest.raises(InputError) as error:
+        llama.build(llama.LlamaOptions(model="13b"), CPU, 0, 4)
+    # 13,015,864,320 parameters of 16 bytes by 4 ranks, and 2 x 32000 x 5120 of 8 for a moment.
+    assert error.value.line() == (
+        "llama 13b (fsdp over 4 ranks) takes 54.7 GB of each rank for weights, gradients and "
+        "AdamW's moments alone, and there are 16.0 GB; --model tiny fits; so does --set layers=9; "
+        "16 ranks with as much each hold it"
+    )
+    with pytest.raises(InputError) as error:
+        llama.build(llama.LlamaOptions(model="7b", parallel="ddp"), CPU, 0, 1)
+    assert "takes 107.8 GB" in error.value.line()
+    assert "ranks with as much" not in error.value.line()
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"), [("DP_TP_SP", "gather a sequence"), ("DP_PP", "send from stage to stage")]
+)
+def test_what_gloo_cannot_do_on_a_shared_gpu_is_refused(
+    layout: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layouts, "backend", lambda device: "gloo")
+    options = layouts.LayoutOptions(layout=layout, model="tiny")
+    with pytest.raises(InputError, match=said):
+        layouts.build(options, torch.device("cuda"), 0, 2)

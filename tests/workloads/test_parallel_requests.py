@@ -11,10 +11,11 @@ import rank_job
 import torch.distributed as dist
 
 from layerline.core.errors import InputError
+from layerline.workloads import request
 from layerline.workloads.loop import train
 from layerline.workloads.parallel.step import ParallelTraining
 from layerline.workloads.plugin import Plugin
-from layerline.workloads.request import Request, defaults
+from layerline.workloads.request import Defaults, Request, defaults
 
 
 @pytest.fixture
@@ -34,13 +35,22 @@ class Phases(Plugin):
         yield
 
 
-def test_a_command_without_sizes_gets_those_of_the_model() -> None:
-    assert defaults("gpt-layouts", None) == {"batch": 4, "seq": 1024, "accumulate": 4}
-    assert defaults("gpt-layouts", "tiny")["seq"] == 64
-    assert defaults("llama", None) == {"batch": 1, "seq": 4096, "accumulate": 1}
-    assert defaults("llama", "no such model")["seq"] == 4096  # which building it refuses
-    assert defaults("sequence-parallel", None)["seq"] == 4608
-    assert defaults("gpt2", None) == {"batch": 1, "seq": 128, "accumulate": 1}
+def test_a_command_without_sizes_gets_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "bus_id", lambda: "0000:3B:00.0")
+    assert defaults("gpt-layouts", None, None) == Defaults("345m", 4, 1024, 4)
+    assert defaults("gpt-layouts", "tiny", None).seq == 64
+    assert defaults("llama", None, None) == Defaults("7b", 1, 4096)
+    assert defaults("llama", "no such model", None).seq == 4096  # which building it refuses
+    assert defaults("sequence-parallel", None, None) == Defaults(seq=4608, steps=18)
+    assert defaults("gpt2", None, None) == Defaults(None, 1, 128, 1, 30)
+
+
+def test_without_a_gpu_the_model_is_one_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request, "bus_id", lambda: "0000:3B:00.0")
+    assert defaults("llama", None, "cpu") == Defaults("tiny", seq=64)
+    monkeypatch.setattr(request, "bus_id", lambda: None)
+    assert defaults("llama", None, None).model == defaults("gpt-layouts", None, None).model
+    assert defaults("llama", "7b", None) == Defaults("7b", seq=4096)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +102,16 @@ def test_a_global_batch_is_that_of_all_micro_batches(tmp_path: Path) -> None:
     assert (of_command.accumulate, of_command.facts["global_batch"]) == (3, 6)
     told = Request("gpt-layouts", str(tmp_path), settings={"global_batch": "8"}, **common).build()
     assert (told.accumulate, told.facts["degrees"]) == (4, {"pp": 1, "dp": 1, "tp": 1})
-    assert not told.watchers
 
 
 @pytest.mark.usefixtures("alone")
 def test_an_exchange_leaves_the_times_of_its_parts() -> None:
     settings = {"hidden": "32", "warmup": "2"}
     run = Request("sequence-parallel", "x", seq=24, device="cpu", settings=settings).build()
-    list(train(run, 2))
-    assert run.watchers["parts"].facts() == {}  # all were warm-up
-    list(train(run, 5, first=2))
+    assert run.length(3, 4) == (2, 4)  # the workload's own warm-up
+    list(train(run, 5, [run.watchers["parts"]]))
+    assert run.watchers["parts"].facts() == {}
+    list(train(run, 6, [run.watchers["parts"]], first=5))
+    list(train(run, 9, first=6))  # which are a profiler's
     parts = run.watchers["parts"].facts()["parts"]["seconds"]
-    assert len(parts["matmul_1"]) == len(parts["iteration"]) == 3
+    assert len(parts["matmul_1"]) == len(parts["iteration"]) == 4

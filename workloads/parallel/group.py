@@ -12,20 +12,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 
-from ...core.errors import InputError, ToolMissing
-
-
-def chosen_device(kind: str | None) -> torch.device:
-    """This rank's device: a GPU where there is one and `kind` does not say cpu; several ranks of a
-    host share GPUs where it has fewer."""
-    if kind == "cpu" or (kind is None and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ToolMissing("no GPU that PyTorch can use", fix="take --device cpu")
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
+from ...core.errors import InputError
+from ...core.ranks import identity as ranks_
 
 
 def backend(device: torch.device) -> str:
@@ -37,7 +25,8 @@ def backend(device: torch.device) -> str:
 
 def local_ranks() -> int:
     """How many ranks of the job are on this host."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    rank = ranks_.identity(os.environ)
+    return (rank and rank.local_ranks) or 1
 
 
 def join(device: torch.device, rank: int, ranks: int) -> None:

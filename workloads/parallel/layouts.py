@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,9 +23,9 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from ...core.errors import InputError
 from ..training import Batch
-from . import shapes
+from . import memory, shapes
 from .gpt import GPT, shard, together
-from .group import mesh, sums_only
+from .group import backend, mesh, sums_only
 from .initial import initialise
 from .options import Options, batches, cross_entropy, known, micro_batches, next_words
 from .pipeline import SCHEDULES, PipelineTraining, Stage, enough
@@ -94,11 +95,13 @@ def build(options: LayoutOptions, device: torch.device, rank: int, ranks: int) -
     if pipelined:
         enough(options.schedule, micro, degrees["pp"])
     shape = options.shape(degrees["tp"], stages)
+    _carried(options, degrees, device)
     place = mesh(device, degrees, rank, ranks)
     set_matmul(options.precision)
     mine = range(place.get_local_rank("pp"), stages, degrees["pp"])
     with torch.device("meta"):
         parts = [GPT(shape, _blocks(shape.layers, stages, number)) for number in mine]
+    _fits(options, parts, degrees["tp"], device)
     for part in parts:
         _distribute(part, options, place)
     model = together(parts)
@@ -163,6 +166,30 @@ def _blocks(layers: int, stages: int, number: int) -> range:
     size, rest = divmod(layers, stages)
     first = number * size + min(number, rest)
     return range(first, first + size + (number < rest))
+
+
+def _carried(options: LayoutOptions, degrees: dict[str, int], device: torch.device) -> None:
+    """InputError for what gloo does not do with tensors of a GPU: DTensor's all-gather reads them
+    as the host's (a segmentation fault: pytorch 152645), and it sends none."""
+    if device.type != "cuda" or backend(device) != "gloo":
+        return
+    gathers = options.layout.endswith("SP") and degrees["tp"] > 1
+    if gathers or degrees["pp"] > 1:
+        what = "gather a sequence" if gathers else "send from stage to stage"
+        raise InputError(
+            f"layout {options.layout} on a GPU that ranks share: they talk by gloo, which cannot"
+            f" {what} there",
+            fix="take a GPU for each rank, or --device cpu; DP and DP_TP run so",
+        )
+
+
+def _fits(options: LayoutOptions, parts: Sequence[GPT], tp: int, device: torch.device) -> None:
+    """InputError for what has no room here."""
+    needs = [memory.Need.of(part, part.blocks, tp) for part in parts]
+    need = memory.Need(0, 0, sum(n.blocks * n.each + n.rest for n in needs), tp)
+    tiny = {} if options.model == "tiny" else {"--model tiny": memory.Need(0, 0, 0)}
+    what = f"gpt-layouts {options.model} ({options.layout})"
+    memory.check(what, need, memory.available(device), tiny)
 
 
 def _distribute(part: GPT, options: LayoutOptions, place: DeviceMesh) -> None:

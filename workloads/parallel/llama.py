@@ -8,7 +8,9 @@ modules keep their names and FSDP's hooks stay outside of both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...core.errors import InputError
 from ..checkpointing import checkpoint_blocks
 from ..training import Batch
+from . import memory
 from .group import local_ranks, mesh, sums_only
 from .initial import initialise
 from .options import Options, batches, cross_entropy, known, micro_batches, next_words
@@ -67,10 +70,11 @@ def build(options: LlamaOptions, device: torch.device, rank: int, ranks: int) ->
     degrees = options.degrees(ranks)
     step = options.micro_batch * ranks if options.global_batch is None else options.global_batch
     micro = micro_batches(step, options.micro_batch, ranks)
-    place = mesh(device, degrees, rank, ranks)
-    set_matmul(options.precision)
     model = _model(options)
     blocks = list(model.model.layers)
+    _fits(options, model, degrees, device)
+    place = mesh(device, degrees, rank, ranks)
+    set_matmul(options.precision)
     if options.parallel != "ddp":
         low = torch.bfloat16 if options.precision == "bf16" else None
         policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32 if low else None)
@@ -142,6 +146,25 @@ def _model(options: LlamaOptions) -> Any:
     )
     with torch.device("meta"):
         return LlamaForCausalLM(config)
+
+
+def _fits(
+    options: LlamaOptions, model: Any, degrees: Mapping[str, int], device: torch.device
+) -> None:
+    """InputError for what has no room here."""
+    shards = degrees.get("shard", 1)
+
+    def need(of: Any) -> memory.Need:
+        return memory.Need.of(of, of.model.layers, shards, gathers=options.parallel != "ddp")
+
+    room, mine = memory.available(device), need(model)
+    if room is None or mine.bytes <= room:
+        return
+    smaller = [name for name in LLAMA if LLAMA[name]["hidden_size"] < model.config.hidden_size]
+    others = {f"--model {n}": need(_model(replace(options, model=n))) for n in reversed(smaller)}
+    ranks = math.prod(degrees.values())
+    over = f" ({options.parallel} over {ranks} ranks)" if ranks > 1 else ""
+    memory.check(f"llama {options.model}{over}", mine, room, others)
 
 
 def _loss(output: Any, batch: Batch) -> torch.Tensor:

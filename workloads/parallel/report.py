@@ -52,8 +52,7 @@ class Report:
 
 class Journal(Plugin):
     """Tells reports and saves checkpoints when `options` say so, counted from the beginning of the
-    training, and goes on from the newest checkpoint. Only looking at a loss waits for the
-    device."""
+    training, and at its end. Only looking at a loss waits for the device."""
 
     def __init__(self, options: Options, tell: Callable[[Report], None]) -> None:
         self._options, self._tell = options, tell
@@ -67,7 +66,7 @@ class Journal(Plugin):
         if self._options.checkpoints is not None:
             self._checkpoints = Checkpoints(self._options.checkpoints, training)
             self._checkpoints.resume()
-        self._told = self._saved = training.done
+        self._told = training.done
         return training.done
 
     def open(self, training: Training) -> None:
@@ -81,31 +80,20 @@ class Journal(Plugin):
     def step(self, number: int) -> Iterator[None]:
         """Look at the step when it is done."""
         yield
-        assert self._training is not None
+        training = self._training
+        assert training is not None
         each, saved = self._options.report_every, self._options.save_every
-        if each and self._training.done % each == 0:
-            self._report(self._training)
-        if saved and self._training.done % saved == 0:
+        ends = training.done == training.until
+        if each and (ends or training.done % each == 0):
+            self._report(training)
+        if self._checkpoints is not None and (ends or (saved and training.done % saved == 0)):
             before = time.perf_counter()
-            self._save(self._training)
+            self._checkpoints.save()
             self._began += time.perf_counter() - before
 
     def facts(self) -> dict[str, Any]:
         """All reports, for the capture's meta file."""
         return {"reports": [asdict(report) for report in self._reports]}
-
-    def finish(self) -> None:
-        """Report and save what was not yet."""
-        assert self._training is not None
-        if self._told < self._training.done:
-            self._report(self._training)
-        if self._saved < self._training.done:
-            self._save(self._training)
-
-    def _save(self, training: ParallelTraining) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.save()
-        self._saved = training.done
 
     def _report(self, training: ParallelTraining) -> None:
         assert training.last is not None

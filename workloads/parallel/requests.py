@@ -58,10 +58,11 @@ def sequence_parallel(request: Request) -> Training:
 
 
 def _watched(training: ParallelTraining, options: Options) -> ParallelTraining:
-    """With reports in the log and checkpoints, where they are asked for."""
-    if options.checkpoints is not None or options.report_every:
-        journal = Journal(options, lambda report: log(report.line()))
-        training.watchers["reports and checkpoints"] = journal
+    """With reports in the log and checkpoints, from the newest of which it goes on."""
+    journal = Journal(options, lambda report: log(report.line()))
+    if (first := journal.resume(training)) and training.rank == 0:
+        log(f"goes on after step {first}")
+    training.watchers["reports and checkpoints"] = journal
     return training
 
 
@@ -82,7 +83,6 @@ def _options(kind: type[Any], request: Request, more: dict[str, Any]) -> Any:
         "micro_batch": request.batch,
         "seq": request.seq,
         "model": request.model,
-        "report_every": 0,
         **more,
         **request.settings,
     }

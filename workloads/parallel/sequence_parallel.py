@@ -12,18 +12,20 @@ A rank has rows of the input (sequence / ranks, hidden), columns of the first we
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from ...core.cli.progress import log
 from ...core.errors import InputError
 from ..plugin import Plugin
 from ..training import Phase, Training
@@ -38,11 +40,10 @@ MOMENTS = len(PARTS) + 1  # of an iteration
 
 @dataclass(frozen=True)
 class SequenceParallelOptions:
-    """`warmup` iterations come before the `iterations` that are told of."""
+    """`warmup` iterations come before those that are told of."""
 
     sequence: int = 4608
     hidden: int = 9216
-    iterations: int = 18
     warmup: int = 10
     precision: str = "float32"
     seed: int = 0
@@ -101,11 +102,6 @@ class Clock:
         else:
             self._moments.append(time.perf_counter())
 
-    @property
-    def count(self) -> int:
-        """How many moments there are."""
-        return len(self._moments)
-
     def seconds(self, first: int) -> list[float]:
         """Of each moment from number `first` on, since that one."""
         moments = self._moments[first:]
@@ -154,14 +150,21 @@ class Timing:
 
 @dataclass(kw_only=True)
 class ExchangeTraining(Training):
-    """An iteration is a step; nothing is learnt, so the loss is 0 and there is no update."""
+    """An iteration is a step; nothing is learnt, so the loss is 0 and there is no update.
+    `iterations` are told of."""
 
     options: SequenceParallelOptions
     clock: Clock
+    iterations: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.watchers["parts"] = _Parts(self)
+
+    def length(self, warmup: int, steps: int) -> tuple[int, int]:
+        """The warm-up is of the workload's own options."""
+        self.iterations = steps
+        return (self.options.warmup if steps else warmup), steps
 
     def gradients(self, phase: Phase) -> torch.Tensor:
         """One iteration."""
@@ -174,11 +177,10 @@ class ExchangeTraining(Training):
         return None
 
     def timing(self) -> Timing:
-        """Of the iterations after the warm-up. InputError where there were none."""
+        """Of the iterations after the warm-up."""
         each = MOMENTS
-        at = self.clock.seconds(self.options.warmup * each)
-        if not at:
-            raise InputError("all iterations were warm-up", fix="take more iterations")
+        first = self.options.warmup * each
+        at = self.clock.seconds(first)[: self.iterations * each]
         begins = range(0, len(at), each)
         hidden, sequence = self.options.hidden, self.options.sequence
         return Timing(
@@ -194,15 +196,26 @@ class ExchangeTraining(Training):
 
 
 class _Parts(Plugin):
-    """Leaves the times of the parts in the capture's meta file."""
+    """Tells the times of the parts after the last iteration that counts, and leaves them in the
+    capture's meta file."""
 
     def __init__(self, training: ExchangeTraining) -> None:
         self._training = training
+        self._timing: Timing | None = None
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """After the last one, the times of all."""
+        yield
+        training = self._training
+        if number + 1 == training.options.warmup + training.iterations:
+            self._timing = training.timing()
+            for line in self._timing.lines() if training.rank == 0 else ():
+                log(line)
 
     def facts(self) -> dict[str, Any]:
-        """For the meta file; nothing where all iterations were warm-up."""
-        counted = self._training.clock.count > self._training.options.warmup * MOMENTS
-        return {"parts": self._training.timing().as_dict()} if counted else {}
+        """For the meta file."""
+        return {} if self._timing is None else {"parts": self._timing.as_dict()}
 
 
 def build(
@@ -210,10 +223,8 @@ def build(
 ) -> ExchangeTraining:
     """What this rank has of the exchange. InputError where it cannot be divided."""
     known("precision", options.precision, PRECISIONS)
-    if options.iterations < 1 or options.warmup < 0:
-        raise InputError(
-            f"{options.iterations} iterations after {options.warmup}: at least 1 after 0"
-        )
+    if options.warmup < 0:
+        raise InputError(f"--warmup {options.warmup}: at least 0")
     for what, size in (("sequence", options.sequence), ("hidden", options.hidden)):
         if size < 1 or size % ranks:
             raise InputError(

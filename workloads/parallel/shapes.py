@@ -44,3 +44,4 @@ LLAMA: dict[str, dict[str, int]] = {
     },
 }  # fmt: skip
 LLAMA_MODEL = "7b"
+TINY = "tiny"  # where there is no GPU

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ...core.errors import InputError
 from ..training import Batch, Phase, Training
 from .options import Batches, Options
 
@@ -24,7 +25,8 @@ class ParallelTraining(Training):
     """`called` is what a forward goes through: `model` itself or a wrapper of it. `tokens` are
     those of a step of all ranks. `pipeline` is the group of ranks that hold other blocks of the
     model. `around` is entered for all of a step's forwards and backwards. `about` says which
-    model this is, for its checkpoints."""
+    model this is, for its checkpoints. Of its steps, of all runs together, `done` are done; it ends
+    when these are `until`."""
 
     called: torch.nn.Module
     rate: Callable[[int], float]
@@ -33,6 +35,7 @@ class ParallelTraining(Training):
     pipeline: dist.ProcessGroup | None = None
     around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
     done: int = 0
+    until: int | None = field(default=None, init=False)
     last: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, init=False)
     _micro: int = field(default=0, init=False)
 
@@ -40,6 +43,21 @@ class ParallelTraining(Training):
         """Nothing where FSDP casts parameters and inputs itself."""
         wrapped = isinstance(self.called, FSDPModule)
         return contextlib.nullcontext() if wrapped else super().autocast()
+
+    def length(self, warmup: int, steps: int) -> tuple[int, int]:
+        """What a checkpoint leaves of them. InputError where that is nothing."""
+        if not steps:
+            return warmup, steps
+        self.until = warmup + steps
+        left = self.until - self.done
+        if left < 1:
+            raise InputError(
+                f"the newest checkpoint is of step {self.done}, and the training ends after step"
+                f" {self.until}",
+                fix="take more --steps, or another folder for checkpoints",
+            )
+        measured = max(1, left - warmup)
+        return left - measured, measured
 
     def forward(self, batch: Batch) -> Any:
         """As of one rank; gradients are reduced with the last micro-batch only."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from ....core.ranks.identity import spelled
 from ... import formatting
-from ...model.ranks import Job, Straggler, WhatIf, spelled
+from ...model.ranks import Job, Straggler, WhatIf
 from ...ranks.imbalance import LEAST_SHARE
 
 _CAUSES = {

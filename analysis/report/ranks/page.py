@@ -10,8 +10,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ....core.ranks.identity import spelled
 from ... import formatting
-from ...model.ranks import PARTS, Job, spelled
+from ...model.ranks import PARTS, Job
 from ..html import embedded
 from ..templates import FOLDER, environment
 from .answer import PART_COLUMNS, Answer, named

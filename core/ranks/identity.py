@@ -16,11 +16,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from ...core.errors import InputError
+from ..errors import InputError
 
 # Ids from here up are steps that Slurm makes itself (slurm.h: SLURM_INTERACTIVE_STEP 0xfffffffa).
 _OWN_STEPS = 0xFFFFFFF0
@@ -210,6 +211,21 @@ def numbers_of(text: str) -> frozenset[int]:
             )
         numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
     return frozenset(numbers)
+
+
+def spelled(ranks: Sequence[int]) -> str:
+    """``0-3,8`` for 0, 1, 2, 3, 8; with a step ``0-12:4``."""
+    ordered = sorted(set(ranks))
+    gaps = {b - a for a, b in pairwise(ordered)}
+    if len(ordered) > 2 and len(gaps) == 1 and (step := gaps.pop()) > 1:
+        return f"{ordered[0]}-{ordered[-1]}:{step}"
+    runs: list[list[int]] = []
+    for r in ordered:
+        if runs and r == runs[-1][1] + 1:
+            runs[-1][1] = r
+        else:
+            runs.append([r, r])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _first(rank: Rank, nodes: int | None) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from layerline.core.errors import InputError
-from layerline.profile.ranks import identity as ranks
-from layerline.profile.ranks.identity import Rank, chosen, identity
+from layerline.core.ranks import identity as ranks
+from layerline.core.ranks.identity import Rank, chosen, identity
 
 TORCHRUN = {
     "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1",
