@@ -12,7 +12,13 @@ from typing import Any
 
 from msgspec import structs
 
-from ...core.baseline import (
+from ...core.capture_names import TORCH_TASKS, CaptureName
+from ...core.documents import Measured, Memory
+from ...core.files import listing
+from ...core.run import Run
+from ...core.series import in_order, split
+from ...core.stats import Estimate
+from ..model.baseline import (
     KIND,
     LATENCY,
     MEMORY,
@@ -25,12 +31,6 @@ from ...core.baseline import (
     Quantity,
     SideSamples,
 )
-from ...core.capture_names import TORCH_TASKS, CaptureName
-from ...core.documents import Measured, Memory
-from ...core.files import listing
-from ...core.run import Run
-from ...core.series import in_order, split
-from ...core.stats import Estimate
 from ..model.comparison import Comparison, Cost, ModuleRow, Side
 from ..rundir import files
 from ..rundir.problems import Problems

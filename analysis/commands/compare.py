@@ -44,7 +44,8 @@ def _to_gate(_context: click.Context, _parameter: click.Parameter, value: str | 
     help="A run made like A, with engines built anew: how far it is from A is the noise between "
     "runs. Repeatable.",
 )
-@click.option("--fail-above", callback=_to_gate, expose_value=False, hidden=True)
+@click.option("--fail-above", callback=_to_gate, expose_value=False, hidden=True,
+              help="What `layerline gate` does now.")  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Compare also what is not comparable, with a warning.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def compare(

@@ -19,8 +19,8 @@ from ...core.cli.output import say
 from ...core.errors import InputError
 
 if TYPE_CHECKING:
-    from ...core.baseline import Baseline
     from ..comparison.limits import Limits
+    from ..model.baseline import Baseline
     from ..model.verdict import Verdict
 
 _FORMS = ("markdown", "junit", "json", "annotations")
@@ -89,7 +89,9 @@ class _Asked:
 @click.option("--seconds", type=SECONDS, default=5.0, show_default=True,
               help="Of --measure: at most so long, for each process.")  # fmt: skip
 def gate(paths: tuple[Path, ...], **options: Any) -> int:
-    """Judge NEW by BASELINE: not slower (exit 0), slower or wrong (1), or cannot tell (4).
+    """Judge a run by a baseline: slower, not slower, or cannot tell.
+
+    Exit codes: 0 not slower, 1 slower or wrong, 4 cannot tell.
 
     Both are run directories, or files of `gate --save`; several NEW are runs of the same thing,
     and their spread counts. The spread between processes decides, so measure latencies with
@@ -127,8 +129,8 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
 
 def _read(paths: Sequence[Path]) -> Baseline:
     """Runs of one thing, or a baseline file."""
-    from ...core.baseline import read
     from ..captures.samples import joined
+    from ..model.baseline import read
 
     return joined([_of_run(p) if p.is_dir() else read(p) for p in paths])
 
@@ -194,8 +196,8 @@ def _limits(asked: _Asked, before: Baseline) -> Limits:
 
 def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     """A baseline file of the runs."""
-    from ...core import baseline
     from ...core.files import apart
+    from ..model import baseline
 
     given = click.get_current_context()
     for name in ("update", "reason", "output", "form", "measure", "rounds", "seconds"):
@@ -228,8 +230,8 @@ def _usable(made: Baseline, sides: Any, wrong: Sequence[str], path: Path) -> Non
 def _update(
     path: Path, asked: _Asked, before: Baseline, after: Baseline, limits: Limits, verdict: Verdict
 ) -> None:
-    from ...core import baseline
     from ..comparison.gate import updated
+    from ..model import baseline
 
     if path.is_dir():
         raise InputError("is a run, and --update writes a file", file=path, fix="--save makes one")

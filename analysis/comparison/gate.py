@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec import structs
 
-from ...core.baseline import KIND, LATENCY, MEMORY, MODULE, WHOLE, Baseline, Quantity, SideSamples
-from ...core.student import quantile
+from ...core.stats import quantile
+from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, WHOLE, Baseline, Quantity, SideSamples
 from ..model.verdict import Changed, Finding, Judged, Status, Verdict
 from . import runs
 from .limits import Limit, Limits, fits, meant

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...core.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, Quantity
 from ...core.errors import InputError
 from ...core.forms import check
+from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, Quantity
 
 # Of each of these names, the most by which it may grow, as a share; a kind or a module by its own
 # name goes before. Smaller ones are looked at together, so single chance matters more.

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from ...core.baseline import Quantity
-from ...core.student import quantile, survival
+from ...core.stats import quantile, survival
+from ..model.baseline import Quantity
 
 _NORMAL_95 = 1.96
 # A drift is looked for so keenly that one in five sides that have none seems to: what is allowed

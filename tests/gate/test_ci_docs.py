@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-from layerline.core import baseline
+from layerline.analysis.model import baseline
 from layerline.core.cli.command import cli
 
 TEXT = (ROOT / "docs/ci.md").read_text()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from run_by_hand import ENGINE, outcome, write_run
 
-from layerline.core import baseline
+from layerline.analysis.model import baseline
 from layerline.core.files import read_json, write_json
 
 NAME = "fp16.onnxruntime"

@@ -14,9 +14,9 @@ from simulated import SIDE, baseline
 from layerline.analysis.comparison import spread
 from layerline.analysis.comparison.gate import RATE, deepest, judge, visible
 from layerline.analysis.comparison.limits import Limits
+from layerline.analysis.model.baseline import Baseline, Quantity
 from layerline.analysis.model.verdict import Status, Verdict
-from layerline.core.baseline import Baseline, Quantity
-from layerline.core.student import quantile, survival
+from layerline.core.stats import quantile, survival
 
 NAMES = ("a", "b")
 

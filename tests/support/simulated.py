@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from layerline.core.baseline import Baseline, Quantity, SideSamples
+from layerline.analysis.model.baseline import Baseline, Quantity, SideSamples
 
 SIDE = "engine/fp32.onnxruntime/inference"
 NOISES = ("normal", "drift", "two levels", "outliers", "sessions")

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct, field
 
-from .documents import Document, of_form
-from .errors import InputError
-from .files import read_json, write_text
-from .forms import Amount, Count, Share
+from ...core.documents import Document, of_form
+from ...core.errors import InputError
+from ...core.files import read_json, write_text
+from ...core.forms import Amount, Count, Share
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 200_000
