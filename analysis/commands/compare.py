@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...core.cli.options import FilePath, Finite, examples, no_use
+from ...core.cli.options import FilePath, examples, no_use
 from ...core.cli.progress import log, progress
-from ...core.errors import CheckFailed, InputError, one_line
+from ...core.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from ..comparison.runs import Difference, Loaded
@@ -20,11 +20,19 @@ SHOWN = 15
 CHANCE = 0.05
 
 
+def _to_gate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """UsageError: an option of before."""
+    if value is not None:
+        raise click.UsageError(
+            f"compare tells and does not judge; layerline gate A B --slower {value}% does, for run "
+            "directories"
+        )
+
+
 @click.command(
     epilog=examples(
         "layerline compare runs/before runs/after",
-        "layerline compare runs/before runs/after --fail-above 2   # for CI",
-        "layerline compare runs/before runs/after --again runs/before-again --modules",
+        "layerline compare runs/before runs/after --again runs/before-again",
     )
 )
 @click.argument("a", type=FilePath())
@@ -36,25 +44,14 @@ CHANCE = 0.05
     help="A run made like A, with engines built anew: how far it is from A is the noise between "
     "runs. Repeatable.",
 )
-@click.option(
-    "--fail-above",
-    type=Finite(min=0),
-    metavar="PERCENT",
-    help="Exit with 1 when a latency is certainly slower by more than this: its whole interval is.",
-)
-@click.option(
-    "--modules",
-    is_flag=True,
-    help="Let --fail-above look at modules and layers too, not only at latencies.",
-)
+@click.option("--fail-above", callback=_to_gate, expose_value=False, hidden=True,
+              help="What `layerline gate` does now.")  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Compare also what is not comparable, with a warning.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def compare(
     a: Path,
     b: Path,
     again: tuple[Path, ...],
-    fail_above: float | None,
-    modules: bool,
     anyway: bool,
     as_json: bool,
 ) -> None:
@@ -72,7 +69,7 @@ def compare(
 
     if runs.names_layers(a) and runs.names_layers(b):
         no_use(
-            ["again", "fail_above", "modules", "anyway"],
+            ["again", "anyway"],
             "with captures; layerline layers CAPTURE -o TABLE.parquet makes tables to gate on",
         )
         _layers(a, b, as_json)
@@ -89,12 +86,6 @@ def compare(
     for side in (side_a, side_b):
         for key in side.wrong:
             log(f"{side.path}: {key} does not compute what eager does: its times are no result")
-    if side_b.wrong and fail_above is not None:
-        raise CheckFailed(
-            f"{', '.join(side_b.wrong)} does not compute what eager does",
-            file=b,
-            fix="layerline accuracy says in which module",
-        )
     base = runs.with_repeats(side_a.measures, [r.measures for r in repeats])
     differences, only_a, only_b = runs.compare(base, side_b.measures)
     if not differences:
@@ -102,34 +93,14 @@ def compare(
     for measures, where in ((only_a, a), (only_b, b)):
         if measures:
             log(f"only in {where}: {len(measures)}, e.g. {measures[0].group} {measures[0].name}")
-    gated = [
-        d for d in differences if modules or d.a.group == "latency" or side_a.kind != "summary"
-    ]
-    failing = [] if fail_above is None else runs.exceeding(gated, fail_above)
     if as_json:
         document = {
             "schema_version": 1,
             "differences": [d.as_dict() for d in differences],
-            "failing": [d.as_dict() for d in failing],
         }
         click.echo(json.dumps(document, indent=1))
     else:
         _show(differences, noise_measured=bool(repeats), table=side_a.kind != "summary")
-    if fail_above is None:
-        return
-    if not gated:
-        raise InputError(
-            "there is no latency to gate on", file=a, fix="gate on modules with --modules"
-        )
-    if all(d.low is None for d in gated):
-        log("the gate cannot tell: no measure has an interval (six samples are the fewest)")
-    if failing:
-        worst = max(failing, key=lambda d: d.low or 0)
-        raise CheckFailed(
-            f"{len(failing)} slower by more than {fail_above:g} % for sure, worst "
-            f"{worst.a.group} {worst.a.name}: at least {worst.low:+.1%}",
-            file=b,
-        )
 
 
 def _layers(a: Path, b: Path, as_json: bool) -> None:

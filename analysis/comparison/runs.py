@@ -230,11 +230,6 @@ def _bounded(group: str, module: str, cost: Mapping[str, Any], unchecked: bool =
     return Measure(group, name, cost["own_ns"], low, high, shared == 0, unchecked)
 
 
-def exceeding(differences: Iterable[Difference], percent: float) -> list[Difference]:
-    """What is slower by more than `percent` for sure: the whole interval lies above it."""
-    return [d for d in differences if d.low is not None and d.low > percent / 100]
-
-
 # What must be equal for a comparison to mean anything, and what is worth a warning. The rest of a
 # run's facts (versions, commands) may be exactly what is being compared.
 MUST_AGREE = ("model", "batch", "sequence", "cpu", "cpus_usable", "gpu", "threads")

@@ -53,6 +53,7 @@ SECTIONS = {
     },
     "Comparing and gates": {
         "compare": "layerline.analysis.commands.compare:compare",
+        "gate": "layerline.analysis.commands.gate:gate",
     },
     "Sharing, and this machine": {
         "scrub": "layerline.analysis.commands.scrub:scrub",

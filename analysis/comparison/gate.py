@@ -1,0 +1,375 @@
+"""The judgement of a new measurement by a baseline: pure, of two baselines and limits.
+
+Each quantity has one of three answers. *Worse*: its growth is more than its limit, and no chance
+(false discoveries are bounded, apart for whole sides and for their kinds and modules). *Not worse*:
+even the upper end of where the growth can lie is within the limit. Else it *cannot be told*, and
+what would tell it is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+from msgspec import structs
+
+from ...core.stats import quantile
+from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, WHOLE, Baseline, Quantity, SideSamples
+from ..model.verdict import Changed, Finding, Judged, Status, Verdict
+from . import runs
+from .limits import Limit, Limits, fits, meant
+from .spread import Change, change, discoveries
+
+# False answers "worse" among all that are given, of sides and of their kinds and modules.
+RATE = 0.01
+# One-sided: how sure "not worse" is, and how often a change as large as `visible` is called worse.
+SURE = POWER = 0.95
+_ELSEWHERE = "measure both on one machine, or add --other-machine"
+_MORE = "layerline profile --processes {n}, or name several runs of each"
+_MOST_PROCESSES = 20
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A quantity of both sides, with its limit in its unit."""
+
+    side: str
+    a: Quantity
+    change: Change
+    limit: Limit
+    units: tuple[int, int]
+
+    @property
+    def most(self) -> float:
+        """By how much it may grow."""
+        return self.limit.of(self.change.before)
+
+
+def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, str]) -> Verdict:
+    """The verdict; `names`: what both are called."""
+    found = list(_wholes(before, after, limits))
+    compared: list[_Compared] = []
+    elsewhere = _elsewhere(before, after)
+    for key, side in _judged_sides(before, limits).items():
+        other = after.sides.get(key)
+        if other is None:
+            continue
+        why = elsewhere[side.on_gpu is True] if not limits.other_machine else ""
+        if why:
+            found.append(Finding(key, Status.UNTOLD, why, _ELSEWHERE))
+            continue
+        found += _side_findings(key, side, other, limits)
+        if other.outputs is not None and other.outputs.ok is False:
+            continue  # its times are no result
+        compared += _compared(key, side, other, before, after, limits)
+    judged = _judged(compared)
+    found += _unmet(limits, judged)
+    return Verdict(
+        *names,
+        judged=judged,
+        findings=found,
+        changed=_changed(before, after),
+        remarks=list(_remarks(before, after, limits, judged)),
+        trend=_trend(before, after),
+    )
+
+
+def _judged_sides(of: Baseline, limits: Limits) -> dict[str, SideSamples]:
+    return {k: s for k, s in of.sides.items() if limits.judges(k)}
+
+
+def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Finding]:
+    """What is gone, stale, or was asked for and is not there."""
+    for side in _judged_sides(before, limits):
+        if side not in after.sides:
+            why = "; ".join(f"{f}: {w}" for f, w in after.lost.items())
+            text = "the baseline has it and the new side does not"
+            fix = "measure it, or leave it out (--update, --side)"
+            yield Finding(side, Status.WORSE, f"{text} ({why})" if why else text, fix)
+    for name in limits.require:
+        for of, where in ((before, "baseline"), (after, "new side")):
+            if not any(meant(name, key) for key in of.sides):
+                yield Finding(name, Status.WORSE, f"is required, and the {where} has none")
+    for stale in after.stale:
+        yield Finding("", Status.UNTOLD, stale, "measure again (layerline profile)")
+    for stale in before.stale:
+        yield Finding("", Status.UNTOLD, f"baseline: {stale}", "measure the baseline again")
+    if not _judged_sides(before, limits):
+        yield Finding("", Status.UNTOLD, "nothing of the baseline is judged", "see its sides")
+
+
+def _elsewhere(before: Baseline, after: Baseline) -> tuple[str, str]:
+    """Why sides on the CPU and on the GPU cannot be compared; empty where they can.
+
+    A device that one of them does not know may be the same one.
+    """
+    told = []
+    for names in (("cpu", "cpus_usable", "threads"), ("gpu",)):
+        other = [
+            f"another {name}: {_word(x)}, now {_word(y)}"
+            for name in names
+            if (x := before.facts.get(name)) is not None
+            and (y := after.facts.get(name)) is not None
+            and x != y
+        ]
+        told.append("; ".join(other))
+    return told[0], told[1]
+
+
+def _side_findings(key: str, a: SideSamples, b: SideSamples, limits: Limits) -> Iterator[Finding]:
+    where = "layerline accuracy says in which module"
+    if b.outputs is not None and b.outputs.ok is False:
+        why = b.outputs.why or "its outputs are wrong"
+        yield Finding(key, Status.WORSE, f"does not compute what eager does: {why}", where)
+    elif a.outputs is not None and b.outputs is None:
+        fix = "layerline profile compares them"
+        yield Finding(key, Status.UNTOLD, "its outputs were not compared with eager's", fix)
+    elif a.outputs and a.outputs.ok and b.outputs and b.outputs.ok is None:
+        text = f"whether its outputs are right is not known any more: {b.outputs.why}"
+        yield Finding(key, Status.UNTOLD, text, where)
+    x, y = (None if s.outputs is None else s.outputs.cosine for s in (a, b))
+    if limits.accuracy is not None:
+        if x is None or y is None:
+            yield Finding(key, Status.UNTOLD, "the cosine of its outputs is not known")
+        elif x - y > limits.accuracy:
+            text = f"the cosine of its outputs fell from {x:.6g} to {y:.6g}"
+            yield Finding(key, Status.WORSE, f"{text}, by more than {limits.accuracy:g}", where)
+    if a.coverage and b.coverage:
+        one, two = (sum(c) / len(c) for c in (a.coverage, b.coverage))
+        if one - two > limits.coverage:
+            text = f"modules are known of {two:.1%} of its time, of {one:.1%} before"
+            yield Finding(key, Status.WORSE, text, "layerline report says what is unresolved")
+
+
+def _compared(
+    key: str,
+    a: SideSamples,
+    b: SideSamples,
+    before: Baseline,
+    after: Baseline,
+    limits: Limits,
+) -> Iterator[_Compared]:
+    in_turn = before.in_turn is not None and before.in_turn == after.in_turn
+    several = len(set(a.builds)) > 1 or len(set(b.builds)) > 1
+    again = bool(a.builds and b.builds) and set(a.builds) != set(b.builds)
+    noise = max(a.build_noise or 0.0, b.build_noise or 0.0) if again and not several else 0.0
+    operations = a.quantity("operations")
+    total = operations and sum(operations.values) / len(operations.values)
+    others = {q.key: q for q in b.quantities}
+    for quantity in a.quantities:
+        other = others.get(quantity.key)
+        if other is None:
+            continue
+        differs = change(quantity, other, in_turn=in_turn, build_noise=noise)
+        units = (len(quantity.values), len(other.values))
+        yield _Compared(key, quantity, differs, limits.of(quantity, total or None), units)
+
+
+def _judged(compared: Sequence[_Compared]) -> list[Judged]:
+    """Judgements of all: false discoveries are bounded in two families."""
+    families = (
+        [c for c in compared if c.a.what not in (KIND, MODULE)],
+        [c for c in compared if c.a.what in (KIND, MODULE)],
+    )
+    judged = []
+    for family in families:
+        p = [(c, c.change.p()) for c in family]
+        told = [(c, x) for c, x in p if x is not None]
+        more = discoveries([x for _, x in told], RATE)
+        less = discoveries([c.change.p_less() or 0.0 for c, _ in told], RATE)
+        grown = {id(c) for (c, _), one in zip(told, more, strict=True) if one}
+        shrunk = {id(c) for (c, _), one in zip(told, less, strict=True) if one}
+        judged += [_one(c, id(c) in grown, id(c) in shrunk, max(len(told), 1)) for c in family]
+    return judged
+
+
+def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
+    by, most = c.change.by, c.most
+    upper = by + c.change.reach(SURE)
+    why = fix = ""
+    if grown and by > most:
+        status = Status.WORSE
+    elif upper <= most:
+        status = Status.FASTER if shrunk and -by > most else Status.SAME
+    else:
+        status = Status.UNTOLD
+        why, fix = _reason(c, among)
+    scale = c.change.before
+
+    def over(value: float) -> float | None:
+        return value / scale if scale and math.isfinite(value) else None
+
+    return Judged(
+        side=c.side,
+        what=c.a.what,
+        name=c.a.name,
+        unit="bytes" if c.a.what == MEMORY else "ns",
+        before=scale,
+        after=c.change.after,
+        change=over(by),
+        low=over(by - c.change.reach(SURE)),
+        high=over(upper),
+        limit=over(most),
+        visible=over(visible(c.change, most, among)),
+        status=status,
+        # Of what was not asked for by name, one capture each tells nothing, and is no fault.
+        decides=c.limit.asked or (c.a.what in (*WHOLE, MEMORY) and c.change.error is not None),
+        units=c.units,
+        why=why,
+        fix=fix,
+    )
+
+
+def visible(of: Change, most: float, among: int) -> float:
+    """The growth, in its unit, that is called worse with a chance of `POWER`: beyond the limit
+    `most`, and significant at the level that one of `among` must have.
+
+    By the normal approximation of the noncentral t (Johnson and Welch, Biometrika 31, 1940), with
+    the spread, which is estimated, as much larger as it is too small on average, and growing with
+    what grew.
+    """
+    if of.error is None:
+        return math.inf
+    if not of.error:
+        return most + of.allowance
+    level, normal = quantile(1 - RATE / among, of.df), NormalDist().inv_cdf(POWER)
+    short = 1 - 1 / (4 * max(of.df, 1))
+    error = of.error / short
+    by_chance = level * short + normal * math.sqrt(1 + level**2 / (2 * of.df))
+    size = max(most + normal * error, by_chance * error + of.allowance)
+    larger = 1 + size / of.before if of.before else 1.0
+    return size * math.sqrt((1 + larger**2) / 2)
+
+
+def _reason(c: _Compared, among: int) -> tuple[str, str]:
+    """Why it cannot be told, and what would tell."""
+    n = max(2, *c.units)
+    if c.change.error is None:
+        return "one process each: how far processes lie apart is not known", _MORE.format(n=5)
+    if c.change.by - c.change.reach(SURE) > 0:
+        return "it grew; by more than the limit or not is not sure", _enough(c, n)
+    return "processes lie further apart than the limit", _enough(c, n)
+
+
+def _enough(c: _Compared, n: int) -> str:
+    """How many processes would tell a change of nothing from one of the limit."""
+    if c.change.allowance >= c.most:
+        return (
+            "processes or builds drift by more than the limit: name several runs of each, in turn"
+        )
+    room = c.most - c.change.allowance
+    needed = math.ceil(n * (3 * (c.change.error or 0) / room) ** 2) if room else math.inf
+    if needed > _MOST_PROCESSES:
+        wider = 3 * (c.change.error or 0) + c.change.allowance
+        share = f"{wider / c.change.before:.1%}" if c.change.before else "more"
+        return f"name several runs of each, measure in turn, or allow {share} (--slower)"
+    return _MORE.format(n=max(needed, n + 1))
+
+
+def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """Limits of kinds and modules that fit none."""
+    for name in limits.names():
+        found = (Quantity(what=j.what, name=j.name, runs=[[0]]) for j in judged
+                 if j.what in (KIND, MODULE))  # fmt: skip
+        if not any(fits(name, q) for q in found):
+            text = f"there is no kind or module {name!r} on both sides"
+            yield Finding("", Status.UNTOLD, text, "layerline report lists modules")
+
+
+def _changed(before: Baseline, after: Baseline) -> list[Changed]:
+    """What is another than it was. A fact that one of them lacks is unknown, not another."""
+    pairs = runs.disagreements(before.facts, after.facts, sorted({*before.facts, *after.facts}))
+    known = [p for p in pairs if p[1] is not None and p[2] is not None]
+    found = [Changed(n, _word(x), _word(y)) for n, x, y in known]
+    for key, side in before.sides.items():
+        other = after.sides.get(key)
+        if other is None:
+            continue
+        if side.sm_mhz and other.sm_mhz and abs(other.sm_mhz / side.sm_mhz - 1) > 0.01:
+            mhz = (f"{s.sm_mhz:g} MHz" for s in (side, other))
+            found.append(Changed(f"clock of {key}", *mhz))
+        if side.builds and other.builds and set(side.builds) != set(other.builds):
+            found.append(Changed(f"engine of {key}", *(s.builds[0][:8] for s in (side, other))))
+    return found
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {v}" for k, v in value.items())
+    if isinstance(value, list):
+        return " and ".join(map(str, value))
+    return str(value)
+
+
+def _remarks(
+    before: Baseline, after: Baseline, limits: Limits, judged: Sequence[Judged]
+) -> Iterator[str]:
+    single = [j for j in judged if j.status is Status.UNTOLD and not j.decides]
+    alone = sum(1 for j in single if max(j.units) == 1)
+    if alone:
+        yield (
+            f"{alone} kinds and modules have one capture each and are not judged: name several "
+            "runs of each side"
+        )
+    if len(single) > alone:
+        names = ", ".join(j.name for j in single if max(j.units) > 1)
+        yield f"{len(single) - alone} kinds and modules cannot be told: {_short(names)}"
+    new = [k for k in after.sides if k not in before.sides and limits.judges(k)]
+    if new:
+        yield f"new, and in no baseline: {_short(', '.join(new))}"
+    pairs = [(s, after.sides[k]) for k, s in before.sides.items() if k in after.sides]
+    if any(a.builds and a.builds != b.builds and a.build_noise is None and b.build_noise is None
+           for a, b in pairs):  # fmt: skip
+        yield (
+            "engines were built anew, and how far builds lie apart was not measured "
+            "(layerline profile --what rebuild)"
+        )
+    if limits.other_machine and any(_elsewhere(before, after)):
+        yield "on another machine, as you asked: this compares machines, too"
+    if left := before.left_out + after.left_out:
+        yield f"{left} cheap modules had no room in a baseline file"
+
+
+def _short(text: str, limit: int = 160) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _trend(before: Baseline, after: Baseline) -> list[tuple[str, list[int]]]:
+    """Latencies by side over the baselines that were kept, for sides that are still there."""
+    pasts = [*before.history, before.past(), after.past()]
+    keys = [k for k, s in after.sides.items() if s.quantity(LATENCY) is not None]
+    return [(k, [p.figures[k] for p in pasts if k in p.figures]) for k in keys]
+
+
+def updated(before: Baseline, after: Baseline, reason: str, kept: int) -> Baseline:
+    """The new baseline, with the one that it replaces and those before in short."""
+    history = [*before.history, before.past()][-kept:]
+    return structs.replace(after, reason=reason, limits=before.limits, history=history)
+
+
+def deepest(judged: Sequence[Judged]) -> list[Judged]:
+    """Of modules in one another that are worse, the innermost: these are where it is. Kinds only
+    where no module of theirs is named."""
+    modules = [j for j in judged if j.what == MODULE]
+    inner = [
+        j
+        for j in modules
+        if not any(o.side == j.side and o.name.startswith(f"{j.name}.") for o in modules)
+    ]
+    rest = [j for j in judged if j.what != MODULE]
+    kinds = [j for j in rest if j.what == KIND]
+    named = [
+        k
+        for k in kinds
+        if not any(m.side == k.side and _of_kind(m.name, k.name) for m in modules)
+        and not any(o.side == k.side and o.name.startswith(f"{k.name}.") for o in kinds)
+    ]
+    return [j for j in rest if j.what != KIND] + inner + named
+
+
+def _of_kind(module: str, kind: str) -> bool:
+    a, b = module.split("."), kind.split(".")
+    return len(a) >= len(b) and all(y in ("*", x) for x, y in zip(a, b, strict=False))

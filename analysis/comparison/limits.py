@@ -1,0 +1,200 @@
+"""What a gate is held to: how much slower, larger or less accurate the new side may be."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ...core.errors import InputError
+from ...core.forms import check
+from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, Quantity
+
+# Of each of these names, the most by which it may grow, as a share; a kind or a module by its own
+# name goes before. Smaller ones are looked at together, so single chance matters more.
+SLOWER = {LATENCY: 0.03, QUEUED: 0.03, OPERATIONS: 0.03, "kinds": 0.05, "modules": 0.10}
+# And by how much it must grow in any case, in ns (bytes of memory): timers tick in microseconds.
+FLOORS = {LATENCY: 2_000, QUEUED: 2_000, OPERATIONS: 2_000, "kinds": 5_000, "modules": 5_000,
+          MEMORY: 1 << 20}  # fmt: skip
+MEMORY_LARGER = 0.02
+COVERAGE_LESS = 0.01
+# A kind or module must also grow by this share of all operations, else it is nobody's concern.
+OF_ALL = 0.005
+_GROUPS = {KIND: "kinds", MODULE: "modules"}
+_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000,
+          "B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}  # fmt: skip
+_AMOUNT = re.compile(r"([0-9.]+)\s*([a-zA-Zµ]+)")
+
+
+class LimitsFile(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The TOML file, and what a baseline keeps: shares as "3%", floors as "2us" or "1MB"."""
+
+    slower: dict[str, str] = {}
+    floor: dict[str, str] = {}
+    memory: str | None = None
+    accuracy: float | None = None
+    coverage: str | None = None
+    require: list[str] = []
+    sides: list[str] = []
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`share` of the baseline's, or `floor` in its unit, whichever is more. `asked`: by its name,
+    or a latency: it must be told."""
+
+    share: float
+    floor: float
+    asked: bool
+
+    def of(self, before: float) -> float:
+        """By how much it may grow, in its unit."""
+        return max(self.share * before, self.floor)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`accuracy`: the most by which a cosine may be below the baseline's; None: not judged beside
+    the verdict on the outputs. `require`, `sides`: keys of sides or how they begin."""
+
+    slower: Mapping[str, float] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+    memory: float = MEMORY_LARGER
+    accuracy: float | None = None
+    coverage: float = COVERAGE_LESS
+    require: Sequence[str] = ()
+    sides: Sequence[str] = ()
+    other_machine: bool = False
+
+    def of(self, quantity: Quantity, operations: float | None) -> Limit:
+        """The limit of one quantity; `operations`: all of its side's, in ns."""
+        group = _GROUPS.get(quantity.what, quantity.what)
+        if quantity.what == MEMORY:
+            return Limit(self.memory, self.floors.get(MEMORY, FLOORS[MEMORY]), False)
+        own = _named(self.slower, quantity) if group != quantity.what else None
+        share = own if own is not None else self.slower.get(group, SLOWER[group])
+        floor = _named(self.floors, quantity) if group != quantity.what else None
+        if floor is None:
+            floor = self.floors.get(group, FLOORS[group])
+        whole = group == quantity.what
+        if not whole and own is None and operations is not None:
+            floor = max(floor, OF_ALL * operations)
+        asked = own is not None or quantity.what == LATENCY or (whole and group in self.slower)
+        return Limit(share, floor, asked)
+
+    def judges(self, key: str) -> bool:
+        """Whether a side is judged."""
+        return not self.sides or any(meant(name, key) for name in self.sides)
+
+    def names(self) -> list[str]:
+        """What kinds and modules have limits of their own."""
+        return [n for n in self.slower if n not in SLOWER]
+
+    def over(self, other: LimitsFile) -> Limits:
+        """With what `other` says instead. InputError where that is no amount."""
+        said = other.slower.items()
+        return replace(
+            self,
+            slower={**self.slower, **{n: share(text) for n, text in said}},
+            floors={**self.floors, **{n: amount(text) for n, text in other.floor.items()}},
+            memory=self.memory if other.memory is None else share(other.memory),
+            accuracy=self.accuracy if other.accuracy is None else other.accuracy,
+            coverage=self.coverage if other.coverage is None else share(other.coverage),
+            require=[*self.require, *(r for r in other.require if r not in self.require)],
+            sides=other.sides or self.sides,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """For a baseline, in the form of the file; what is the default is left out."""
+        written: dict[str, Any] = {
+            "slower": {n: f"{s * 100:g}%" for n, s in self.slower.items()},
+            "floor": {n: f"{v:g}{'B' if n == MEMORY else 'ns'}" for n, v in self.floors.items()},
+            "require": list(self.require),
+            "sides": list(self.sides),
+        }
+        if self.memory != MEMORY_LARGER:
+            written["memory"] = f"{self.memory * 100:g}%"
+        if self.coverage != COVERAGE_LESS:
+            written["coverage"] = f"{self.coverage * 100:g}%"
+        if self.accuracy is not None:
+            written["accuracy"] = self.accuracy
+        return {k: v for k, v in written.items() if v not in ({}, [])}
+
+
+def read(path: Path) -> LimitsFile:
+    """A file of limits. InputError says what is wrong with it."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("no such file", file=path, fix="name a TOML file of limits") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise InputError(f"is no TOML ({e})", file=path, fix="see docs/ci.md") from None
+    return form(document, path)
+
+
+def form(document: Mapping[str, Any], path: Path | None = None) -> LimitsFile:
+    """Limits as they are written. InputError where they are of another form."""
+    found = check(document, LimitsFile, path, "see docs/ci.md")
+    Limits().over(found)
+    return found
+
+
+def given(texts: Iterable[str]) -> dict[str, str]:
+    """Of ``3%`` and ``attn=5%``: by name; without a name it is of the latency."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        found[name.strip() if equals else LATENCY] = value.strip()
+    return found
+
+
+def share(text: str) -> float:
+    """``3%`` as 0.03. InputError for another text."""
+    number = text.strip().removesuffix("%")
+    try:
+        value = float(number) / 100
+    except ValueError:
+        value = -1.0
+    if not text.strip().endswith("%") or not 0 <= value < 1e6:
+        raise InputError(f"{text!r} is no limit", fix='write it as "3%"')
+    return value
+
+
+def amount(text: str) -> float:
+    """``2us`` as 2000, ``1MB`` as 1000000. InputError for another text."""
+    found = _AMOUNT.fullmatch(text.strip())
+    try:
+        number = float(found[1]) if found and found[2] in _UNITS else None
+    except ValueError:
+        number = None
+    if found is None or number is None:
+        raise InputError(f"{text!r} is no floor", fix='write it as "2us", or "1MB" of memory')
+    return number * _UNITS[found[2]]
+
+
+def meant(name: str, key: str) -> bool:
+    """Whether a name such as ``engine:fp16.tensorrt`` means a side's key."""
+    name = name.replace(":", "/").strip("/")
+    return key == name or key.startswith(f"{name}/")
+
+
+def fits(name: str, quantity: Quantity) -> bool:
+    """Whether a limit's name means a kind or module: whole, its last part, or a pattern.
+
+    A kind has stars in its own name: ``transformer.h.*.attn`` is meant as it is written.
+    """
+    if name == quantity.name:
+        return True
+    if quantity.what == MODULE and "*" in name:
+        return fnmatchcase(quantity.name, name)
+    return quantity.what == KIND and quantity.name.rpartition(".")[2] == name
+
+
+def _named(values: Mapping[str, float], quantity: Quantity) -> float | None:
+    return next((v for n, v in values.items() if n not in SLOWER and fits(n, quantity)), None)

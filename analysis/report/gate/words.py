@@ -1,0 +1,128 @@
+"""How a verdict is worded, for every form of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ... import formatting
+from ...comparison.gate import deepest
+from ...model.verdict import CANNOT_TELL, NOT_SLOWER, Changed, Finding, Judged, Status, Verdict
+
+_BARS = "▁▂▃▄▅▆▇█"
+_MARKS = {NOT_SLOWER: "✓", CANNOT_TELL: "?"}
+_GREW = {"bytes": "larger", "ns": "slower"}
+_SHRANK = {"bytes": "smaller", "ns": "faster"}
+
+
+def headline(verdict: Verdict) -> str:
+    """The answer, and what this comparison could have seen."""
+    text = f"{_MARKS.get(verdict.code, '✗')} {verdict.answer}"
+    seen = verdict.visible
+    if seen is None:
+        return f"{text}: how small a change of latency would be seen is not known"
+    judged, share = seen
+    return f"{text}: this comparison would have seen {percent(share)} in latency ({judged.side})"
+
+
+def percent(share: float) -> str:
+    """With as many digits as mean something."""
+    return formatting.percent(share)
+
+
+def change(of: Judged) -> str:
+    """``+3.2 % (+2.8 to +3.6 %)``."""
+    if of.change is None:
+        return "new" if of.after else "unchanged"
+    text = signed(of.change)
+    if of.low is not None and of.high is not None and of.low != of.high:
+        text += f" ({signed(of.low)} to {signed(of.high)})"
+    return text
+
+
+def signed(share: float) -> str:
+    """A share with its sign."""
+    return f"{'+' if share >= 0 else ''}{formatting.percent(share)}"
+
+
+def amount(of: Judged, value: float) -> str:
+    """In its unit."""
+    return formatting.size(value) if of.unit == "bytes" else formatting.time(value)
+
+
+def status(of: Judged) -> str:
+    """In words of its unit."""
+    if of.status is Status.WORSE:
+        return _GREW[of.unit]
+    return (
+        _SHRANK[of.unit]
+        if of.status is Status.FASTER
+        else {Status.SAME: f"not {_GREW[of.unit]}"}.get(of.status, str(of.status))
+    )
+
+
+def name(of: Judged) -> str:
+    """``latency``, ``kind transformer.h.*.attn``."""
+    return formatting.visible(f"{of.what} {of.name}".strip())
+
+
+def line(of: Judged) -> str:
+    """One quantity in one line."""
+    text = f"{name(of)}: {amount(of, of.before)} → {amount(of, of.after)}, {change(of)}"
+    text += f": {status(of)}"
+    if of.limit is not None:
+        text += f", limit {percent(of.limit)}"
+    if of.visible is not None:
+        text += f", would have seen {percent(of.visible)}"
+    return text + (f" ({of.why})" if of.why else "")
+
+
+def finding(of: Finding) -> str:
+    """With what to do."""
+    side = f"{of.side}: " if of.side else ""
+    return formatting.visible(f"{side}{of.text}" + (f"; {of.fix}" if of.fix else ""))
+
+
+def changed(of: Sequence[Changed], limit: int = 200) -> str:
+    """What is another, in one line."""
+    each = (f"{c.name} {c.before} → {c.after}" for c in of)
+    return formatting.words(", ".join(each), limit)
+
+
+def shown(verdict: Verdict) -> list[Judged]:
+    """What is worse, named where it is; what decides; what is faster."""
+    worse = deepest(verdict.of(Status.WORSE))
+    rest = [j for j in verdict.judged if j.decides and j not in worse]
+    better = [j for j in deepest(verdict.of(Status.FASTER)) if j not in rest]
+    return [*worse, *rest, *better]
+
+
+def fixes(verdict: Verdict) -> list[str]:
+    """What to do about what cannot be told, each once."""
+    return list(dict.fromkeys(j.fix for j in verdict.untold if j.fix))
+
+
+def trends(verdict: Verdict) -> list[str]:
+    """Latency over the baselines that were kept, of sides that have more than two."""
+    return [
+        f"{key}: {sparkline(values)} {formatting.time(values[0])} → {formatting.time(values[-1])}"
+        for key, values in verdict.trend
+        if len(values) > 2
+    ]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A bar for each value, from the least to the most."""
+    low, high = min(values), max(values)
+    if high == low:
+        return _BARS[0] * len(values)
+    top = len(_BARS) - 1
+    return "".join(_BARS[round((v - low) / (high - low) * top)] for v in values)
+
+
+def cut(lines: Iterable[str], room: int, more: str) -> list[str]:
+    """As many lines as there is room for; the last one says how many more there are."""
+    every = list(lines)
+    if len(every) <= room:
+        return every
+    kept = every[: max(room - 1, 0)]
+    return [*kept, f"{more}and {len(every) - len(kept)} more"]

@@ -1,0 +1,36 @@
+"""Captures of what a run made anew since they were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...core.run import Run
+
+
+def superseded(run: Run) -> list[str]:
+    """In words, each measurement that took a file that a step of the run has left otherwise since,
+    an engine that was built again, say: its times are not those of what lies there now."""
+    manifests = run.manifests()
+    left = {
+        path: (step, recorded.get("sha256"))
+        for step, manifest in manifests.items()
+        for path, recorded in _files(manifest, "outputs")
+    }
+    found = []
+    for step, manifest in manifests.items():
+        if not step.startswith("profile/"):
+            continue
+        for path, recorded in _files(manifest, "inputs"):
+            by, now = left.get(path, ("", None))
+            took = recorded.get("sha256")
+            if now is not None and took is not None and now != took:
+                found.append(f"{step} measured another {path} than {by} has left since")
+                break
+    return found
+
+
+def _files(manifest: Mapping[str, Any], which: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path, recorded in (manifest.get(which) or {}).items():
+        if recorded:
+            yield path, recorded

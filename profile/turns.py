@@ -1,0 +1,71 @@
+"""Engines of several runs measured in turn: first, second, second, first, first, second, …
+
+What drifts while this lasts, a clock or a neighbour, is then the same for all, and their processes
+can be compared in pairs. Each turn leaves a run directory of its own, with one process of the
+latency and one of the profile of every engine; the runs themselves stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..core.capture_names import CaptureName
+from ..core.errors import InputError
+from ..core.files import listing, machine_lock
+from ..core.run import Run
+from ..engines import backend as backends
+from .engine import measure
+
+# What each turn takes over: what an engine computes does not change from one process to the next.
+_KEPT = ("accuracy", "outputs", "rebuild")
+_LONGEST_PROFILE = 60
+
+
+def in_turn(runs: Sequence[Run], rounds: int, plan: measure.Plan, folder: Path) -> list[list[Run]]:
+    """Of each run the run directories of its turns, in the order of the rounds, made in `folder`.
+    InputError where a run has no engine; ToolMissing where an engine does not run here."""
+    found: list[list[Run]] = [[] for _ in runs]
+    for number in range(rounds):
+        order = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
+        for i in order:
+            turn = _beside(runs[i], folder / f"{i}.{number}")
+            _measure(turn, plan)
+            found[i].append(turn)
+    return found
+
+
+def _measure(turn: Run, plan: measure.Plan) -> None:
+    profiled = measure.Plan(most=_LONGEST_PROFILE, target=plan.target, seconds=plan.seconds)
+    with machine_lock(f"measuring {turn.path.name} in turn"):
+        for name in _engines(turn):
+            backend = backends.load(name.backend or "")
+            backends.require(backend)
+            subject = measure.subject(turn, name.precision, backend)
+            with measure.loads(subject, 2) as loads:
+                measure.latency(subject, plan, loads)
+                measure.profile(subject, profiled, loads)
+
+
+def _engines(run: Run) -> list[CaptureName]:
+    names = [n for p in listing(run.file("engines")) if (n := CaptureName.parse(p)) is not None]
+    built = [n for n in names if n.suffix == ".build.json"]
+    if not built:
+        raise InputError("has no engine", file=run.path, fix="layerline engines builds some")
+    return built
+
+
+def _beside(run: Run, path: Path) -> Run:
+    """A run directory with the engines of another, and captures of its own."""
+    turn = Run(path)
+    for name in ("captures", "manifests"):
+        turn.file(name).mkdir(parents=True)
+    for name in ("export", "engines", "manifests/version.json", "manifests/export",
+                 "manifests/engines"):  # fmt: skip
+        if run.file(name).exists():
+            turn.file(name).symlink_to(run.file(name).resolve())
+    for file in listing(run.file("captures")):
+        own = CaptureName.parse(file)
+        if own is not None and own.kind in _KEPT and own.task == "engine":
+            turn.file("captures", file.name).symlink_to(file.resolve())
+    return turn

@@ -1,0 +1,264 @@
+"""`layerline gate`: what a user would lose sleep over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_by_hand import ENGINE, outcome, write_run
+
+from layerline.analysis.model import baseline
+from layerline.core.files import read_json, write_json
+
+NAME = "fp16.onnxruntime"
+MEDIANS = (950_000, 951_000, 949_000, 950_500, 949_500)
+
+
+def run(path: Path, medians: tuple[int, ...] = MEDIANS, n: int = 8) -> Path:
+    """A run whose latency was taken by a process for each median."""
+    write_run(path)
+    measure(path, medians, n)
+    return path
+
+
+def measure(path: Path, medians: tuple[int, ...], n: int = 8) -> None:
+    samples = [m for m in medians for _ in range(n)]
+    document: dict[str, Any] = {"latency_ns": samples}
+    if len(medians) > 1:
+        document["processes"] = [{"n": n} for _ in medians]
+    write_json(path / f"captures/{NAME}.latency.json", document)
+
+
+def scaled(by: float) -> tuple[int, ...]:
+    return tuple(round(m * by) for m in MEDIANS)
+
+
+def gate(*arguments: object) -> int:
+    return outcome("gate", *arguments, "--side", "engine")
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return run(tmp_path / "a")
+
+
+def test_the_same_again_is_not_slower(a: Path, tmp_path: Path, capsys: Any) -> None:
+    assert gate(a, run(tmp_path / "b", scaled(1.001))) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("✓ not slower: this comparison would have seen 3.")
+    assert len(out.splitlines()) <= 24
+
+
+def test_slower_by_more_than_the_limit_is_slower(a: Path, tmp_path: Path, capsys: Any) -> None:
+    b = run(tmp_path / "b", scaled(1.1))
+    assert gate(a, b) == 1
+    assert "✗ slower" in capsys.readouterr().out
+    assert gate(a, b, "--slower", "15%") == 0
+    assert gate(b, a) == 0
+
+
+def test_a_stale_report_does_not_pass(a: Path, tmp_path: Path) -> None:
+    b = run(tmp_path / "b")
+    assert outcome("report", "--run", b) == 0
+    measure(b, scaled(3))
+    assert (b / "report/summary.json").exists()
+    assert gate(a, b) == 1
+
+
+def test_captures_of_an_engine_that_was_built_again_cannot_be_told(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    b = run(tmp_path / "b")
+    took, built = f"profile/{NAME}.latency", f"engines/{NAME}"
+    for step, side, digest in ((took, "inputs", "0" * 64), (built, "outputs", "1" * 64)):
+        files = {f"engines/{NAME}.onnx": {"sha256": digest, "size": 1, "mtime_ns": 1}}
+        manifest = {"schema_version": 1, "step": step, side: files}
+        write_json(b / f"manifests/{step}.json", manifest)
+    assert gate(a, b) == 4
+    assert "has left since; measure again" in capsys.readouterr().out
+    assert gate(a, "--save", tmp_path / "a.json") == 0
+    assert gate(b, "--save", tmp_path / "b.json") == 2
+
+
+@pytest.mark.parametrize("lost", [f"engines/{NAME}.layers.json", f"captures/{NAME}.profile.json"])
+def test_a_lost_engine_is_no_success(a: Path, tmp_path: Path, lost: str, capsys: Any) -> None:
+    b = run(tmp_path / "b")
+    (b / lost).unlink()
+    assert gate(a, b) == 1
+    assert "the baseline has it and the new side does not" in capsys.readouterr().out
+
+
+def test_a_side_that_is_required_must_be_there(a: Path, tmp_path: Path) -> None:
+    b = run(tmp_path / "b")
+    assert gate(a, b, "--require", f"engine:{NAME}") == 0
+    assert gate(a, b, "--require", "engine:fp16.tensorrt") == 1
+
+
+def test_three_times_slower_without_an_interval_does_not_pass(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    one, slow = run(tmp_path / "one", (950_000,), 2), run(tmp_path / "slow", (2_850_000,), 2)
+    assert gate(one, slow) == 4
+    assert "layerline profile --processes 5" in capsys.readouterr().out
+    # Here the baseline says how far processes lie apart.
+    assert gate(a, slow) == 1
+
+
+def test_an_engine_with_wrong_outputs_fails_however_fast(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    b = run(tmp_path / "b", scaled(0.5))
+    figures = {"max_abs": 9.0, "max_rel": 1.0, "cosine": 0.2, "top1": 0.0}
+    write_json(b / f"captures/{NAME}.accuracy.json", figures)
+    assert gate(a, b) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("✗ wrong") and "cosine 0.2" in out and "faster" not in out
+    (b / f"captures/{NAME}.accuracy.json").unlink()
+    assert gate(a, b) == 4
+
+
+def test_accuracy_within_its_limit_may_still_have_fallen(a: Path, tmp_path: Path) -> None:
+    b = run(tmp_path / "b")
+    figures = {"max_abs": 0.5, "max_rel": 0.1, "cosine": 0.9991, "top1": 1.0}
+    write_json(b / f"captures/{NAME}.accuracy.json", figures)
+    assert gate(a, b) == 0
+    assert gate(a, b, "--accuracy", "0.0001") == 1
+
+
+def test_noise_wider_than_the_limit_cannot_be_told(a: Path, tmp_path: Path, capsys: Any) -> None:
+    noisy = tuple(round(950_000 * x) for x in (0.8, 1.25, 0.9, 1.1, 1.0))
+    assert gate(a, run(tmp_path / "b", noisy)) == 4
+    assert "processes lie further apart than the limit" in capsys.readouterr().out
+
+
+def test_what_builds_lie_apart_is_allowed(a: Path, tmp_path: Path) -> None:
+    b = run(tmp_path / "b", scaled(1.06))
+    assert gate(a, b) == 1
+    write_json(b / f"captures/{NAME}.rebuild.json", {"relative_difference": 0.07})
+    for path, digest in ((a, "0" * 64), (b, "1" * 64)):
+        step = f"profile/{NAME}.latency"
+        files = {f"engines/{NAME}.onnx": {"sha256": digest, "size": 1, "mtime_ns": 1}}
+        manifest = {"schema_version": 1, "step": step, "inputs": files}
+        write_json(path / f"manifests/{step}.json", manifest)
+    assert gate(a, b) == 4
+
+
+def test_a_changed_model_is_said_and_judged(a: Path, tmp_path: Path, capsys: Any) -> None:
+    b = run(tmp_path / "b")
+    model = read_json(b / "export/model.json")
+    write_json(b / "export/model.json", {**model, "class": "Other", "seed": 3})
+    assert gate(a, b) == 0
+    assert "class Net → Other" in capsys.readouterr().out
+
+
+def test_another_machine_cannot_be_told_unless_asked(a: Path, tmp_path: Path) -> None:
+    b = run(tmp_path / "b", scaled(1.1))
+    for path, cpu in ((a, "one"), (b, "other")):
+        at = path / f"captures/{NAME}.latency.json"
+        write_json(at, {**read_json(at), "machine": {"cpu": cpu}})
+    assert gate(a, b) == 4
+    assert gate(a, b, "--other-machine") == 1
+
+
+@pytest.mark.parametrize(("by", "code"), [(1.0, 0), (1.2, 1), (None, 4)])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_closed_pipe_changes_no_exit_code(
+    a: Path, tmp_path: Path, by: float | None, code: int, form: str
+) -> None:
+    b = run(tmp_path / "b", (950_000,) if by is None else scaled(by))
+    start = run(tmp_path / "one", (950_000,)) if by is None else a
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-P", "-m", "layerline.core.cli.command", "gate", start, b]
+    done = subprocess.run(
+        [*map(str, command), "--side", "engine", "--form", form],
+        stdout=write,
+        stderr=subprocess.PIPE,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_bad_usage_and_missing_files_are_2(a: Path, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    (tmp_path / "x.toml").write_text("slower = 3")
+    for arguments in (
+        [a],
+        [a, tmp_path / "none"],
+        [a, tmp_path / "x.json"],
+        [a, a, "--slower", "three"],
+        [a, a, "--floor", "latency=2"],
+        [a, a, "--limits", tmp_path / "x.toml"],
+        [a, a, "--update", "--reason", "x"],
+        [a, a, "--rounds", 3],
+        [a, a, "-o", tmp_path / "x.txt"],
+    ):
+        assert gate(*arguments) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_baseline_file_judges_as_the_run_does(a: Path, tmp_path: Path) -> None:
+    file = tmp_path / "base.json"
+    assert gate("--save", file, a, "--slower", "15%") == 0
+    assert file.stat().st_size < baseline.MAX_BYTES
+    assert gate(file, run(tmp_path / "b", scaled(1.1))) == 0  # the limit that it was saved with
+    assert gate(file, tmp_path / "b", "--slower", "3%") == 1
+
+
+def test_a_baseline_of_a_large_model_has_room(tmp_path: Path) -> None:
+    many = [baseline.Quantity(what="module", name=f"transformer.h.{i}.attn.q_proj",
+                              runs=[[i + 10**7] * 5]) for i in range(4000)]  # fmt: skip
+    latency = baseline.Quantity(what="latency", runs=[[10**9] * 5])
+    side = baseline.SideSamples(quantities=[latency, *many])
+    whole = baseline.Baseline(baseline_version=1, sides={ENGINE: side})
+    baseline.write(tmp_path / "x.json", whole)
+    assert (tmp_path / "x.json").stat().st_size <= baseline.MAX_BYTES
+    kept = baseline.read(tmp_path / "x.json")
+    assert kept.sides[ENGINE].quantities[0] == latency
+    modules = kept.sides[ENGINE].quantities[1:]
+    assert kept.left_out == 4000 - len(modules) and modules[-1] == many[-1]
+
+
+def test_an_update_keeps_its_reason_and_the_latencies_before(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "base.json"
+    assert gate("--save", file, a) == 0
+    for by in (1.05, 1.1):
+        b = run(tmp_path / f"{by}", scaled(by))
+        assert gate(file, b, "--update") == 2  # why is not said
+        assert gate(file, b, "--update", "--reason", f"costs {by}") == 0
+    capsys.readouterr()
+    kept = baseline.read(file)
+    assert (kept.reason, [p.reason for p in kept.history]) == ("costs 1.1", ["", "costs 1.05"])
+    assert gate(file, run(tmp_path / "c", scaled(1.1))) == 0
+    assert "trend engine/fp16.onnxruntime/inference: ▁▅██" in capsys.readouterr().out
+
+
+def test_every_form_says_the_same(a: Path, tmp_path: Path, capsys: Any) -> None:
+    b = run(tmp_path / "b", scaled(1.1))
+    files = [tmp_path / f"x.{end}" for end in ("md", "xml", "json")]
+    assert gate(a, b, *(x for f in files for x in ("-o", f)), "--form", "annotations") == 1
+    out = capsys.readouterr().out
+    assert out.startswith("::notice title=layerline gate::✗ slower")
+    assert "::error title=engine/fp16.onnxruntime/inference::latency" in out and "%25" in out
+    markdown, junit, document = files
+    assert len(markdown.read_text().splitlines()) <= 25
+    assert "| slower |" in markdown.read_text()
+    root = ET.parse(junit).getroot()
+    assert int(root.get("failures", 0)) == len(root.findall(".//failure")) >= 1
+    found = json.loads(document.read_text())
+    assert (found["answer"], found["exit_code"]) == ("slower", 1)
+
+
+def test_a_kind_that_is_named_must_be_told(a: Path, tmp_path: Path, capsys: Any) -> None:
+    b = run(tmp_path / "b")
+    assert gate(a, b, "--slower", "a=5%") == 4  # one capture each
+    assert "name several runs" in capsys.readouterr().out
+    assert gate(a, b, "--slower", "nothing=5%") == 4
