@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# What is said of training on a GPU, held against itself: phases and the step, modules and the total,
+# nsys and torch.profiler, the peak of memory, a loop written by hand. About 8 minutes on one GPU;
+# needs PyTorch, transformers and nsys.
+#
+# usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK
+#
+# Prints "holds" or "FAILS" for each; exit status 1 where one fails. SIZE=tiny: a try without a GPU.
+set -uo pipefail
+work=${1:?usage: training.sh WORK}; mkdir -p "$work"; work=$(cd "$work" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+read -r -a layerline <<<"${LAYERLINE:-layerline}"
+python=${PYTHON:-python3}
+profiles=torch,operators,memory,parameters,waits,graph
+medium=(--model gpt2-medium --batch 2 --seq 180); long=(--model gpt2 --seq 1024)
+bert=(--model bert --batch 4 --seq 128); steps=30; benches=("gpt2-medium 2 180 fp32 80" "gpt2-medium 2 180 bf16 80" "gpt2 1 1024 bf16 150")
+counted=("gpt2-medium 2 180 fp32" "gpt2-medium 2 180 bf16" "gpt2-medium 2 180 fp32 24 --fused")
+if [ "${SIZE:-}" = tiny ]; then
+  medium=(--model tiny --batch 2); long=(--model tiny --seq 64); bert=(--model tiny); steps=3; benches=("tiny 2 32 fp32 3")
+  counted=("tiny 2 32 fp32 2")
+else
+  profiles=$profiles,nsys
+fi
+failed=0
+
+# trained NAME WORKLOAD OPTION…: a training, its report, and what holds of both
+trained() {
+  local name=$1; shift
+  local began=$SECONDS
+  if ! timeout 300 "${layerline[@]}" -q train "$@" --run "$work/$name" --steps $steps >"$work/$name.log" 2>&1; then
+    echo "FAILS: $name is trained: $(tail -n 2 "$work/$name.log")"; failed=1; return
+  fi
+  timeout 120 "${layerline[@]}" -q report "$work/$name" >>"$work/$name.log" 2>&1
+  if [[ $* = *memory* ]]; then timeout 300 "${layerline[@]}" -q memory "$work/$name" ${remedies:+--try "$remedies"} >>"$work/$name.log" 2>&1; fi
+  echo "== $name: $* ($((SECONDS - began)) s)"
+  "$python" "$here/training_holds.py" "$work/$name" || failed=1
+}
+
+remedies=checkpoint,checkpoint-half,batch,fused
+trained medium_fp32 gpt2 "${medium[@]}" --precision fp32 --profile "$profiles"
+remedies=
+trained medium_bf16 gpt2 "${medium[@]}" --precision bf16 --profile "$profiles"
+trained long_fp32 gpt2 "${long[@]}" --precision fp32 --profile "$profiles"
+trained checkpointed gpt2 "${long[@]}" --precision bf16 --profile torch --checkpoint --accumulate 2 --fused
+trained compiled gpt2 "${long[@]}" --precision bf16 --profile torch --compile
+trained bert_fp16 bert "${bert[@]}" --precision fp16 --profile torch
+
+for of in "${benches[@]}"; do
+  # shellcheck disable=SC2086 # words of their own
+  echo "== loop against one by hand: $("$python" -P "$here/../bench/bench_training.py" $of 2>&1 | tail -n 1)"
+done
+for of in "${counted[@]}"; do
+  # shellcheck disable=SC2086 # words of their own
+  echo "== counting changes: $("$python" -P "$here/../bench/bench_parameters.py" $of 2>&1 | tail -n 1)"
+done
+exit $failed
