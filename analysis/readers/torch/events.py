@@ -7,7 +7,6 @@ forward to backward); names are stored once.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,8 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ....core.errors import InputError
 from .chunks import ABSENT, COMMUNICATION, LEAST_ROUNDED, Args, Chunks, Event, Number
@@ -53,7 +54,6 @@ _CATEGORIES = {
     "overhead": UNKNOWN,
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
-_THREE_DECIMALS = re.compile(rb"(?:[0-3]?\d{1,15}\.\d{3}\n)*+[0-3]?\d{1,15}\.\d{3}")
 _SIZES = msgspec.json.Decoder(tuple[int, ...])
 _UNKNOWN = np.array([UNKNOWN], dtype=np.int64)
 _OF_AUTOGRAD = ("sequence", "forward_thread", "device")
@@ -170,11 +170,8 @@ def nanoseconds(values: list[Number | msgspec.Raw]) -> tuple[Ints, npt.NDArray[n
     in floating point would round an absolute time. One that is text never becomes a double.
     """
     kinds = set(map(type, values))
-    if kinds == {msgspec.Raw}:
-        text = b"\n".join(cast(list[msgspec.Raw], values))
-        if _THREE_DECIMALS.fullmatch(text):
-            ns = np.fromstring(text.replace(b".", b"").decode(), np.int64, sep="\n")
-            return ns, np.ones(len(values), dtype=np.bool_)
+    if kinds == {msgspec.Raw} and (exact := _exact(cast(list[msgspec.Raw], values))) is not None:
+        return exact, np.ones(len(values), dtype=np.bool_)
     numbers = cast(list[Number], values)
     if msgspec.Raw in kinds:
         numbers = [_number(v) if isinstance(v, msgspec.Raw) else v for v in values]
@@ -192,6 +189,19 @@ def nanoseconds(values: list[Number | msgspec.Raw]) -> tuple[Ints, npt.NDArray[n
             if isinstance(value, str):
                 ns[i] = int((Decimal(value) * 1000).to_integral_value())
     return ns, known
+
+
+def _exact(values: list[msgspec.Raw]) -> Ints | None:
+    """Numbers as they are written, in thousandths; None where one is no number, has more than three
+    decimals, or is beyond `MOST_MICROSECONDS`."""
+    texts = pc.split_pattern(pa.scalar(b"\n".join(values), pa.binary()), b"\n").values
+    try:
+        decimals = texts.cast(pa.string()).cast(pa.decimal128(38, 3))
+    except pa.ArrowInvalid:
+        return None
+    low, high = np.frombuffer(decimals.buffers()[1], np.int64).reshape(-1, 2).T
+    fits = (high == low >> 63) & (np.abs(low) < MOST_MICROSECONDS * 1000)
+    return low.copy() if fits.all() else None
 
 
 def _number(value: msgspec.Raw) -> str | None:
