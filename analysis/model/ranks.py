@@ -142,7 +142,7 @@ class Straggler:
     wait on average; `cause`: why it is late (`ranks.imbalance.CAUSES`), None where nothing says;
     `clear`: it costs at least twice what the others do at the median; `excess_ns`: by cause, each
     step, over the median of the others; `work`: what takes it longer than the others most, with
-    the ratio."""
+    the ratio; `steps_worst` of `steps`: in how many no other costs more."""
 
     rank: int
     share: float
@@ -152,6 +152,8 @@ class Straggler:
     work: str | None = None
     work_ratio: float | None = None
     clear: bool = True
+    steps_worst: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)

@@ -210,4 +210,11 @@ def _worst(
         cause = None
     typical = median([cost[r] for r in ranks if r != rank]) if len(ranks) > 1 else 0
     clear = cause is not None and cost[rank] >= CLEAR * typical
-    return Straggler(rank, wait / step_ns, wait, cause, excess, clear=clear)
+    worst_in = sum(
+        blamed.cost.get((rank, s), 0) >= max(1, *(blamed.cost.get((r, s), 0) for r in ranks))
+        for s in steps
+    )
+    return Straggler(
+        rank, wait / step_ns, wait, cause, excess,
+        clear=clear, steps_worst=worst_in, steps=len(steps),
+    )  # fmt: skip

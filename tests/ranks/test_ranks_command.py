@@ -37,9 +37,11 @@ def refused(*arguments: object) -> str:
 def test_the_answer_comes_first_and_page_tables_and_trace_are_written(tmp_path: Path) -> None:
     paths, _ = write(tmp_path, plan())
     done = run(*paths, "-o", tmp_path / "out")
-    assert done.output.splitlines()[0] == "Rank 1 makes the others wait 40.0 % of every step"
+    assert done.output.splitlines()[0] == "Rank 1 makes the others wait 40.0 % of a step"
+    # One step of three: said beside it, as it may be an accident.
+    assert "? rank 1 costs the most in 1 of 3 steps" in done.output
     page = (tmp_path / "out/ranks.html").read_text()
-    assert "Rank 1 makes the others wait <em>40.0 % of every step</em>" in page
+    assert "Rank 1 makes the others wait <em>40.0 % of a step</em>" in page
     assert "NaN" not in page
     for name, count in (("collectives", 6), ("ranks", 6)):
         assert len(tables.read_parquet(tmp_path / f"out/{name}.parquet", name)) == count

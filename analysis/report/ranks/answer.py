@@ -13,15 +13,15 @@ from ...model.ranks import Job, Straggler, WhatIf
 from ...ranks.imbalance import LEAST_SHARE
 
 _CAUSES = {
-    "compute": "It computes {} longer than the others in every step",
-    "copy": "Its copies take {} longer than the others' in every step",
-    "host": "Its host takes {} longer in every step than the others' to give it work",
-    "data": "Its data loading takes {} longer than the others' in every step",
-    "dependency": "Its queued work waits {} longer than the others' in every step",
-    "launch": "Its launches take {} longer than the others' in every step",
-    "wait": "It waits {} longer than the others for ranks of other groups in every step",
-    "transfer": "Its transfers in other groups take {} longer than the others' in every step",
-    "unknown": "For {} of every step it is idle or communicates, and the capture does not say why",
+    "compute": "It computes {} longer than the others in a step",
+    "copy": "Its copies take {} longer than the others' in a step",
+    "host": "Its host takes {} longer in a step than the others' to give it work",
+    "data": "Its data loading takes {} longer than the others' in a step",
+    "dependency": "Its queued work waits {} longer than the others' in a step",
+    "launch": "Its launches take {} longer than the others' in a step",
+    "wait": "It waits {} longer than the others for ranks of other groups in a step",
+    "transfer": "Its transfers in other groups take {} longer than the others' in a step",
+    "unknown": "For {} of a step it is idle or communicates, and the capture does not say why",
 }
 
 
@@ -82,7 +82,7 @@ def _heading(job: Job) -> tuple[str, str]:
         return "Who waits for whom is not known:", stress
     if (worst := named(job)) is not None:
         by = formatting.percent(worst.share)
-        return f"Rank {worst.rank} makes the others wait", f"{by} of every step"
+        return f"Rank {worst.rank} makes the others wait", f"{by} of a step"
     if waits < LEAST_SHARE:
         return "No rank waits", f"more than {formatting.percent(LEAST_SHARE)} of a step"
     return "No one rank holds up the others:", f"they wait {formatting.percent(waits)} of a step"
@@ -152,6 +152,10 @@ def _chips(job: Job) -> Iterator[Chip]:
     if there > 1:
         yield _clocks(job)
     yield Chip(sums_exactly(job), "steps add up exactly")
+    if (worst := named(job)) is not None:
+        often = worst.steps_worst * 2 > worst.steps
+        what = f"rank {worst.rank} costs the most in {worst.steps_worst} of {worst.steps} steps"
+        yield Chip(True if often else None, what)
     lacking = sum(one.collectives_without_interval for one in job.identities)
     if lacking:
         yield Chip(None, f"{lacking:,} communications have no interval")

@@ -19,6 +19,9 @@ def plant_matmul(seconds):
 
     def slower(self, x):
         if self.in_features > self.out_features:
+            if x.is_cuda:
+                torch.cuda._sleep(int(seconds * 1.9e9))  # cycles of a kernel that does nothing else
+                return forward(self, x)
             until = time.perf_counter() + seconds
             while time.perf_counter() < until:
                 torch.mm(a, a)

@@ -1,0 +1,108 @@
+"""What must hold of a job's captures, rank by rank: "holds" or "FAILS", a line each.
+
+    python tests/gpu/ranks_hold.py RUN
+
+RUN is of `layerline train … --nproc N --profile torch,nsys`, explained by `layerline ranks RUN`.
+Kernels of communication are left out where two tools are compared: they last as long as their
+peers let them wait, which differs from run to run. Exit status 1 where one fails.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from layerline.analysis.captures import rank_partials
+from layerline.analysis.model.ranks import PARTS, RankCapture
+
+WITHIN = 0.02
+Claims = Iterator[tuple[bool, str]]
+
+
+def captured(run: Path, pattern: str) -> dict[int, RankCapture]:
+    """The captures of a tool, by rank."""
+    found = [c for p in sorted(run.glob(pattern)) for c in rank_partials.captures(p)]
+    return {c.rank: c for c in found}
+
+
+def by_module(capture: RankCapture) -> dict[str, float]:
+    """Median over steps of the time of what a module computed, in ns; all of it as "all"."""
+    steps = [i for i in capture.steps["iteration"].to_pylist() if i is not None]
+    sums: dict[str, dict[int, int]] = defaultdict(lambda: dict.fromkeys(steps, 0))
+    for row in capture.work.to_pylist():
+        if row["iteration"] in sums["all"]:
+            for name in ("all", row["module"] or ""):
+                sums[name][row["iteration"]] += row["total_ns"]
+    return {name: statistics.median(of.values()) for name, of in sums.items()}
+
+
+def tools_agree(torch: Mapping[int, RankCapture], nsys: Mapping[int, RankCapture]) -> Claims:
+    """Kernel time of each rank by both tools."""
+    for rank in sorted(torch.keys() & nsys.keys()):
+        ours, theirs = by_module(torch[rank])["all"], by_module(nsys[rank])["all"]
+        yield (
+            abs(theirs / ours - 1) <= WITHIN,
+            f"rank {rank}: {ours / 1e6:.3f} ms of kernels a step by torch.profiler, "
+            f"{theirs / 1e6:.3f} by nsys ({theirs / ours - 1:+.2%})",
+        )
+
+
+def parts_add_up(run: Path) -> Claims:
+    """The parts of a step of a rank are the step, to the nanosecond."""
+    rows = pq.read_table(run / "tables/ranks.parquet").to_pylist()
+    left = [r["duration_ns"] - sum(r[f"{p}_ns"] for p in PARTS) for r in rows]
+    yield not any(left), f"the parts of {len(rows)} steps are the steps to the nanosecond"
+
+
+def exchange(run: Path, tools: Mapping[str, Mapping[int, RankCapture]]) -> Claims:
+    """The products of the exchange: by the program's own events, and by each tool."""
+    for path in sorted(run.glob("captures/*.meta.json")):
+        meta = json.loads(path.read_text())
+        seconds = (meta.get("parts") or {}).get("seconds")
+        if seconds is None:
+            continue
+        told = {name: statistics.median(of) * 1e3 for name, of in seconds.items() if name != "loop"}
+        yield True, f"{path.name}: ms by events { ({k: round(v, 3) for k, v in told.items()}) }"
+        for tool, captures in tools.items():
+            if (capture := captures.get(meta["rank"])) is None:
+                continue
+            for name in ("matmul_1", "matmul_2"):
+                ms = by_module(capture).get(name, 0) / 1e6
+                apart = ms / told[name] - 1
+                yield abs(apart) <= WITHIN, f"{name}: {ms:.3f} ms by {tool} ({apart:+.2%})"
+
+
+def bandwidths(run: Path) -> Iterator[str]:
+    """Bus bandwidth of each operation and size, as `layerline ranks` tells it."""
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in pq.read_table(run / "tables/collectives.parquet").to_pylist():
+        if row["bus_bandwidth"] is not None and row["bytes"] is not None:
+            found[row["operation"], row["bytes"]].append(row["bus_bandwidth"] / 1e9)
+    for (operation, size), of in sorted(found.items(), key=lambda item: -item[0][1])[:6]:
+        yield (
+            f"{operation} of {size:,} B: {statistics.median(of):.1f} GB/s on the bus "
+            f"({min(of):.1f} to {max(of):.1f}, n {len(of)})"
+        )
+
+
+def main(run: Path) -> int:
+    torch = captured(run, "captures/*.trace.json.gz")
+    nsys = captured(run, "captures/*.sqlite")
+    on_device = any(c.identity.device for c in torch.values())
+    said = [*parts_add_up(run)]
+    if on_device:
+        said += tools_agree(torch, nsys)
+        said += exchange(run, {"torch.profiler": torch, "nsys": nsys})
+    sys.stdout.writelines(f"{'holds' if ok else 'FAILS'}: {text}\n" for ok, text in said)
+    sys.stdout.writelines(f"  {text}\n" for text in bandwidths(run))
+    return 0 if all(ok for ok, _ in said) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
