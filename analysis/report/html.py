@@ -28,12 +28,12 @@ from .templates import FOLDER, environment
 
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = (
-    *(f"page.{part}" for part in ("data", "text", "elements", "panels", "tables", "rows")),
+    *(f"page/{part}" for part in ("data", "text", "elements", "panels", "tables", "rows")),
     *(f"screen/{part}" for part in ("choice", "icicle")),
-    *(f"page.{part}" for part in ("tree", "layers", "start")),
+    *(f"page/{part}" for part in ("tree", "layers", "start")),
 )
 LAYERS_WITHOUT_SCRIPT = 25
-# After a dot, slash, plus or underscore, but not within a number; page.elements.js has the same.
+# After a dot, slash, plus or underscore, but not within a number; page/elements.js has the same.
 _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)")
 
 
