@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...core.stats import Estimate
 from ..formatting import UNKNOWN, exact, known, ratio, time, time_range
 from ..model.comparison import Cost
@@ -63,21 +65,43 @@ def signed(ns: int) -> str:
     return f"+{time(ns)}" if ns > 0 else time(ns)
 
 
+@dataclass(frozen=True)
+class Change:
+    """How two costs differ, in ns, and how many times as fast the second is; each lies between its
+    ends, which are equal where no layer is shared. None where it has no end."""
+
+    least: int
+    most: int
+    low: float | None
+    high: float | None
+
+
+def change_ends(over: Cost | None, under: Cost | None) -> Change | None:
+    """How `under` differs from `over`; None where one of them is not known."""
+    if over is None or under is None:
+        return None
+    a, a_upper, b, b_upper = (e.median for e in (over.own, over.upper, under.own, under.upper))
+    if a is None or a_upper is None or b is None or b_upper is None:
+        return None
+    low = a / b_upper if a_upper and b_upper else None
+    high = a_upper / b if a_upper and b else None
+    return Change(b - a_upper, b_upper - a, low, high)
+
+
 def change(over: Cost | None, under: Cost | None) -> tuple[str, str]:
     """By how much `under` takes longer, and how many times as fast it is; ranges where layers are
     shared."""
-    if over is None or under is None:
+    found = change_ends(over, under)
+    if found is None:
         return UNKNOWN, UNKNOWN
-    a, a_upper, b, b_upper = (e.median for e in (over.own, over.upper, under.own, under.upper))
-    if a is None or a_upper is None or b is None or b_upper is None:
-        return UNKNOWN, UNKNOWN
-    least, most = signed(b - a_upper), signed(b_upper - a)
+    least, most = signed(found.least), signed(found.most)
     difference = least if least == most else f"{least} to {most}"
-    if not a_upper or not b_upper:
+    if found.low is None:
         return difference, UNKNOWN
-    low, high = ratio(a / b_upper), ratio(a_upper / b) if b else UNKNOWN
+    low, high = ratio(found.low), UNKNOWN if found.high is None else ratio(found.high)
     if low == high:
         return difference, low
-    if not a or not b:
-        return difference, (f"≥ {low}" if a else f"≤ {high}" if b else UNKNOWN)
-    return difference, f"{low} to {high}"
+    if found.low and found.high is not None:
+        return difference, f"{low} to {high}"
+    at_most = UNKNOWN if found.high is None else f"≤ {high}"
+    return difference, f"≥ {low}" if found.low else at_most

@@ -13,11 +13,13 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from ..model.comparison import Comparison, LayerRow, Side
+from ..model.comparison import Comparison, LayerRow, ModuleRow, Side
 from ..model.counters import CountedRow, CountedSide
+from . import cells
 
 # `engine` is the side's backend, `n` the iterations.
 LAYERS: Mapping[str, Callable[[LayerRow, Side | None], Any]] = {
@@ -86,10 +88,64 @@ COUNTERS: Mapping[str, Callable[[CountedRow, CountedSide], Any]] = {
 }
 
 
+# Of the row of the tree in which a layer is (`modules`, with what is fused with them): what it
+# takes more than on another side, and how many times as fast it is. Both ends are the same where
+# no layer is shared. A side that computes something else is compared with nothing.
+CHANGES: Mapping[str, Callable[[cells.Change], Any]] = {
+    "difference_low_ns from {}": lambda c: c.least,
+    "difference_high_ns from {}": lambda c: c.most,
+    "ratio_low to {}": lambda c: c.low,
+    "ratio_high to {}": lambda c: c.high,
+}
+
+
 def layers(comparison: Comparison) -> str:
-    """Every engine layer."""
+    """Every engine layer, and how its modules compare with every other side."""
     sides = {s.key: s for s in comparison.sides}
-    return _written(LAYERS, ((r, sides.get(r.side)) for r in comparison.layers))
+    right = [s.key for s in comparison.sides if not s.wrong]
+    places = _places(comparison)
+    columns: dict[str, Callable[..., Any]] = {
+        **LAYERS,
+        "compared_modules": lambda r, s: _members(places.get(r.id)),
+    }
+    for key in right:
+        for name, value in CHANGES.items():
+            columns[name.format(key)] = partial(_changed, key, right, places, value)
+    return _written(columns, ((r, sides.get(r.side)) for r in comparison.layers))
+
+
+def _places(comparison: Comparison) -> dict[str, ModuleRow]:
+    """The smallest row of the tree that holds all of a layer, by the layer's id."""
+    modules = {r.id: set(r.modules) for r in comparison.layers}
+    found: dict[str, ModuleRow] = {}
+    for row in comparison.modules:
+        members = _members(row) or []
+        for layer in row.layers:
+            before = _members(found.get(layer))
+            if modules.get(layer, set()) <= {*members} and (
+                before is None or len(members) < len(before)
+            ):
+                found[layer] = row
+    return found
+
+
+def _members(row: ModuleRow | None) -> list[str] | None:
+    return None if row is None else list(row.members) or [row.path]
+
+
+def _changed(
+    key: str,
+    right: Collection[str],
+    places: Mapping[str, ModuleRow],
+    value: Callable[[cells.Change], Any],
+    row: LayerRow,
+    _side: Side | None,
+) -> Any:
+    place = places.get(row.id)
+    if place is None or row.side == key or row.side not in right:
+        return None
+    change = cells.change_ends(place.costs.get(key), place.costs.get(row.side))
+    return None if change is None else value(change)
 
 
 def counters(comparison: Comparison) -> str:

@@ -142,6 +142,26 @@ def test_another_comparison_is_chosen_and_the_tree_follows(show: Show) -> None:
     assert row.locator("td.change").all_inner_texts() == ["−126\N{NO-BREAK SPACE}µs", "1.22×"]
 
 
+def test_any_two_sides_are_compared_module_by_module(show: Show) -> None:
+    page = show(rendering.html(views.gpt2(2))).page
+    page.select_option("#tree-under", label="Eager fp32 forward")
+    page.select_option("#tree-over", label="Eager fp32 backward")
+    head = page.locator("#tree thead th").nth(1)
+    assert head.get_attribute("title") == "Eager fp32 forward against Eager fp32 backward"
+    row = page.locator("#tree tbody tr").filter(has_text="lm_head").first
+    backward, forward = (
+        row.locator("td:not(.change) .num").nth(i).inner_text() for i in (4, 3)
+    )
+    assert (forward, backward) == ("720 µs", "1.43 ms")
+    # 1.425 ms of backward over 720 µs of forward.
+    found = row.locator("td.change").all_inner_texts()
+    assert found == ["−710\N{NO-BREAK SPACE}µs", "1.99×"]
+    page.select_option("#tree-over", "")
+    assert page.locator("#tree td.change").count() == 0
+    page.select_option("#screen", "1")  # the first screen's two sides again
+    assert head.get_attribute("title") == "ONNX Runtime fp16 against Eager fp32"
+
+
 def test_a_difference_sorts_and_stands_first(show: Show) -> None:
     page = show(rendering.html(views.gpt2(2))).page
     inside = ["wte", "wpe", "drop", "h", "ln_f"]

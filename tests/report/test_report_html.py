@@ -88,7 +88,7 @@ def test_the_policy_allows_no_request_and_one_script(which: str) -> None:
 
 
 def test_every_part_of_the_script_is_in_the_page_once():
-    found = [p for of in ("page.*.js", "screen/*.js") for p in templates.FOLDER.glob(of)]
+    found = [p for of in ("page/*.js", "screen/*.js") for p in templates.FOLDER.glob(of)]
     parts = {str(p.relative_to(templates.FOLDER)) for p in found}
     assert parts == {f"{name}.js" for name in html.SCRIPTS}
     (script,) = (text for kind, text in _Page(rendering.html(views.gpt2())).scripts if not kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -15,6 +16,7 @@ from markdown_it import MarkdownIt
 
 from layerline.analysis import formatting
 from layerline.analysis.report import markdown, tables_csv
+from layerline.core.accuracy.limits import Verdict
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -90,7 +92,7 @@ def test_csv_keeps_names_lists_and_unknowns() -> None:
     text = tables_csv.layers(rendering.comparison(view))
     text.encode("utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert list(rows[0]) == list(tables_csv.LAYERS)
+    assert list(rows[0])[: len(tables_csv.LAYERS)] == list(tables_csv.LAYERS)
     for row, name in zip(rows, views.HOSTILE, strict=True):
         written = name.replace("\ud800", "\\ud800")
         assert row["layer"] == written
@@ -104,3 +106,32 @@ def test_csv_has_integer_nanoseconds() -> None:
     rows = list(csv.DictReader(io.StringIO(tables_csv.layers(rendering.comparison(view)))))
     assert [int(r["median_ns"]) for r in rows] == [r["time"]["median"] for r in view["layers"]]
     assert len(rows) == len(view["layers"])
+
+
+def test_csv_tells_how_a_layers_modules_compare_with_every_other_side() -> None:
+    found = rendering.comparison(views.gpt2(1))
+    rows = list(csv.DictReader(io.StringIO(tables_csv.layers(found))))
+    (head,) = (r for r in rows if r["layer"] == "lm_head/MatMul" and r["side"] == views.FP16)
+    assert json.loads(head["compared_modules"]) == ["lm_head"]
+    # 690 µs · 0.83 in fp16, 720 µs · 0.97 in eager, 690 µs in fp32.
+    for key, other in ((views.EAGER, 698_400), (views.FP32, 690_000)):
+        ends = [head[f"difference_{end}_ns from {key}"] for end in ("low", "high")]
+        assert [int(ns) for ns in ends] == [572_700 - other] * 2
+        ratios = [head[f"ratio_{end} to {key}"] for end in ("low", "high")]
+        assert [float(r) for r in ratios] == pytest.approx([other / 572_700] * 2)
+    assert head[f"ratio_low to {views.FP16}"] == ""
+    # A layer fused over two modules is compared with what these take together.
+    fused = next(r for r in rows if "c_fc" in r["layer"] and "act" in r["layer"])
+    assert {m.rpartition(".")[2] for m in json.loads(fused["compared_modules"])} == {"c_fc", "act"}
+    assert fused[f"ratio_low to {views.EAGER}"] == fused[f"ratio_high to {views.EAGER}"] != ""
+
+
+def test_csv_compares_nothing_with_a_wrong_engine() -> None:
+    found = rendering.comparison(views.gpt2(1))
+    wrong = [
+        replace(s, outputs=Verdict(False, "why")) if s.key == views.FP16 else s for s in found.sides
+    ]
+    rows = list(csv.DictReader(io.StringIO(tables_csv.layers(replace(found, sides=wrong)))))
+    assert not [c for c in rows[0] if c.endswith(views.FP16)]
+    of_wrong = [r for r in rows if r["side"] == views.FP16]
+    assert of_wrong and all(r[f"ratio_low to {views.EAGER}"] == "" for r in of_wrong)

@@ -35,9 +35,10 @@ if (tree) {
   // What is known of modules beside their times: memory, changes, the optimizer's share.
   const columns = () => (panels[panel].columns || []);
   const moreOf = (i, k) => (modules[i].more || [])[k] || null;
-  // Difference and ratio of the two sides that are compared.
-  const changes = () => (pair() ? ["Difference", "Ratio"] : []);
-  const change = (i) => changeOf(...pair().map((s) => modules[i].costs[s]));
+  // Difference and ratio of two sides: those of the first screen, until others are chosen.
+  let two = pair();
+  const changes = () => (two ? ["Difference", "Ratio"] : []);
+  const change = (i) => changeOf(...two.map((s) => modules[i].costs[s]));
   const spanOf = () => shown.size + changes().length + columns().length + 1;
   const sideShown = (side) => side === null || side === undefined || shown.has(side);
   const moduleItem = (i, level, trail) => ({ key: `m${i}`, type: "module", i, level, hit: trail || (matched !== null && matched.has(i)) });
@@ -126,7 +127,7 @@ if (tree) {
   // A row that looks as it did is used again.
   let drawn = new Map();
   function rowFor(item, next) {
-    const looks = [item.position, item.size, item.more && isOpen(item), needle, pair(), ...ordered()].join();
+    const looks = [item.position, item.size, item.more && isOpen(item), needle, two, ...ordered()].join();
     const before = drawn.get(item.key);
     const tr = before && before.looks === looks ? before.tr : row(item);
     tr.tabIndex = item.key === current ? 0 : -1;
@@ -192,7 +193,7 @@ if (tree) {
       if (sort !== null && sort.side === side && sort.column === k) th.setAttribute("aria-sort", sort.direction < 0 ? "descending" : "ascending");
       tr.append(th);
     };
-    const against = pair() && pair().map((s) => sides[s].label).reverse().join(" against ");
+    const against = two && two.map((s) => sides[s].label).reverse().join(" against ");
     changes().forEach((title, k) => addMore("change", k, title, against, k ? "descending" : "ascending"));
     const addSide = (i) => add(el("th", { scope: "col", role: "columnheader", class: "right" }, ...(sides[i].wrong ? [el("span", { class: "isbad", title: sides[i].wrong }, "✗"), " "] : []), ...(sides[i].doubt ? [el("span", { class: "doubt", title: `not settled: ${sides[i].doubt}` }, "?"), " "] : []), nameOf(sides[i].label, 60)), i, "descending");
     for (const i of ordered()) addSide(i);
@@ -269,11 +270,28 @@ if (tree) {
     $("tree-sides").append(el("label", {}, box, el("bdi", {}, short(side.label, 60))));
     return box;
   });
-  rechosen.push(() => {
-    if (sort !== null && sort.side === "change" && !pair()) sort = null;
+  // Any two sides, but for those whose times are no result.
+  const right = sides.map((side, i) => (side.wrong ? null : i)).filter((i) => i !== null);
+  const choices = right.length > 1 ? ["tree-under", "tree-over"].map((id) => $(id)) : [];
+  function offered() {
+    choices.forEach((select, k) => { select.value = two ? String(two[1 - k]) : ""; });
+  }
+  function compareTwo(chosen) {
+    two = chosen;
+    if (sort !== null && sort.side === "change" && !two) sort = null;
     head();
     draw(false);
-  });
+  }
+  for (const select of choices) {
+    select.append(el("option", { value: "" }, "–"), ...right.map((i) => el("option", { value: i }, short(sides[i].label, 60))));
+    select.addEventListener("change", () => {
+      const [under, over] = choices.map((one) => one.value);
+      compareTwo(under && over ? [Number(over), Number(under)] : null);
+    });
+  }
+  if (!choices.length && $("tree-two")) $("tree-two").hidden = true;
+  offered();
+  rechosen.push(() => { compareTwo(pair()); offered(); });
   follow.push(() => {
     showPanel();
     boxes.forEach((box, i) => { box.checked = shown.has(i); });
