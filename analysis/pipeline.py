@@ -19,7 +19,7 @@ from ..core.module_paths import ordered_tree
 from ..core.run import Run
 from .captures import captured, columns, files, inventory, settings, sweep
 from .captures import counters as counters_
-from .comparison import comparability
+from .comparison import comparability, two_runs
 from .comparison.build import build
 from .costs import modules
 from .costs.measured import MeasuredSide
@@ -68,7 +68,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
         load_recorded=comparability.load_recorded(known),
         skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
         manifest=document,
-        generated=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        generated=_now(),
         sweep=swept,
         counters=counted,
         limits=limits,
@@ -88,6 +88,32 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
         read,
         doubtful,
     )
+
+
+def both(a: tuple[str, Run], b: tuple[str, Run], limits: Asked = DEFAULTS) -> Comparison:
+    """Two runs, each with its name, as one comparison: B's sides against A's. InputError where
+    nothing of one of them can be used."""
+    return two_runs.together(_of_run(*a), _of_run(*b), _now(), limits)
+
+
+def _of_run(name: str, run: Run) -> two_runs.OfRun:
+    problems = Problems()
+    exported = files.model(run, problems)
+    read = inventory.read(run, exported, problems)
+    sides = [s for c in read for s in c.sides] + inventory.unmeasured(run, exported, problems)
+    sides = [inventory.with_errors(run, s, problems) for s in sides]
+    if not sides:
+        problems.raise_first()
+        raise provenance.nothing(run)
+    model = inventory.model(run, exported, problems)
+    known = settings.collect(read, run.manifests())
+    document = record.assemble(run, model.title, exported, known, problems)
+    skipped = [Skipped(**s) for s in problems.listed(run)]
+    return two_runs.OfRun(name, sides, model, known, document, skipped)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def counters(run: Run, problems: Problems) -> pa.Table | None:

@@ -11,6 +11,8 @@ import click
 from ...core.cli.options import FilePath, examples, no_use
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
+from ...core.files import write_text
+from ...core.run import Run
 
 if TYPE_CHECKING:
     from ..comparison.runs import Difference, Loaded
@@ -32,6 +34,7 @@ def _to_gate(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.command(
     epilog=examples(
         "layerline compare runs/before runs/after",
+        "layerline compare runs/before runs/after --open       # as a page",
         "layerline compare runs/before runs/after --again runs/before-again",
     )
 )
@@ -48,17 +51,28 @@ def _to_gate(_context: click.Context, _parameter: click.Parameter, value: str | 
               help="What `layerline gate` does now.")  # fmt: skip
 @click.option("--anyway", is_flag=True, help="Compare also what is not comparable, with a warning.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option(
+    "-o",
+    "--output",
+    type=FilePath(dir_okay=False),
+    help="Write a page as well, in the form of a report's; of two run directories.",
+)
+@click.option("--open", "opened", is_flag=True,
+              help="Open the page in the browser; without -o it is B/report/compare.html.")  # fmt: skip
 def compare(
     a: Path,
     b: Path,
     again: tuple[Path, ...],
     anyway: bool,
     as_json: bool,
+    output: Path | None,
+    opened: bool,
 ) -> None:
     """Compare two runs: is B faster than A, by how much, how sure.
 
     A and B are run directories, their report/summary.json, or tables of layers or modules
     (.parquet). A difference is claimed only where the interval of the ratio excludes equality.
+    Of two run directories -o or --open makes a page: the answer, why, and where.
 
     Two profiles, captures or layer lists of engines of one model (two builds, two precisions) are
     compared layer by layer: layers that do the same work are put together, however each engine
@@ -69,7 +83,7 @@ def compare(
 
     if runs.names_layers(a) and runs.names_layers(b):
         no_use(
-            ["again", "anyway"],
+            ["again", "anyway", "output", "opened"],
             "with captures; layerline layers CAPTURE -o TABLE.parquet makes tables to gate on",
         )
         _layers(a, b, as_json)
@@ -101,6 +115,25 @@ def compare(
         click.echo(json.dumps(document, indent=1))
     else:
         _show(differences, noise_measured=bool(repeats), table=side_a.kind != "summary")
+    if output is not None or opened:
+        _page(a, b, output, opened=opened)
+
+
+def _page(a: Path, b: Path, output: Path | None, *, opened: bool) -> None:
+    """Write the page of two run directories."""
+    for path in (a, b):
+        if not path.is_dir():
+            raise InputError("is no run directory: there is no page of it", file=path)
+    from .. import pipeline
+    from ..report import headline, html
+
+    page = output or b / "report" / "compare.html"
+    with progress("reading both runs and writing the page"):
+        found = pipeline.both((str(a), Run(a)), (str(b), Run(b)))
+        write_text(page, html.render(found, headline.sentences(found)))
+    click.echo(page)
+    if opened:
+        click.launch(str(page.resolve()))
 
 
 def _layers(a: Path, b: Path, as_json: bool) -> None:

@@ -24,7 +24,7 @@ TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
 # Those of what not every run has measured.
 SOME_TABLES = ("counters", "accuracy")
-REPORT = ("index.html", "report.md", "layers.csv", "summary.json", TIMELINE)
+REPORT = ("index.html", "report.md", "summary.md", "layers.csv", "summary.json", TIMELINE)
 # What the summary at the end shows at most: of the headline, and of the comparisons.
 _LINES, _WIDTH, _ROWS = 3, 100, 12
 _SIGNS = {"bad": "✗", "unsure": "?", "good": "✓"}
@@ -35,23 +35,31 @@ _WHERE = "layerline accuracy says in which module"
     epilog=examples(
         "layerline report runs/gpt2 --open",
         "layerline report runs/gpt2 --min-cosine fp16=0.999",
+        "layerline report runs/gpt2 --summary >comment.md",
         "layerline report runs/gpt2 -q                  # for scripts: no progress",
     )
 )
 @run_argument()
 @limit_options
 @click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--summary",
+    "short",
+    is_flag=True,
+    help="Print report/summary.md alone: Markdown of at most 25 lines, for a pull request.",
+)
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
 def report(
     run_path: Path,
     min_cosine: dict[str, float],
     min_top1: dict[str, float],
     opened: bool,
+    short: bool,
     force: bool,
 ) -> None:
     """Compare what was measured, and write the page.
 
-    RUN/report then holds index.html, report.md, layers.csv, summary.json, a timeline for
+    RUN/report then holds index.html, report.md, summary.md, layers.csv, summary.json, a timeline for
     ui.perfetto.dev and, where counters were measured, counters.csv; RUN/tables holds the tables.
     It reads files only, so a run may come from another machine.
 
@@ -72,7 +80,10 @@ def report(
     else:
         log("analysis/report: up to date")
     summary = read_json(run.file("report", "summary.json"))
-    _show(run, summary)
+    if short:
+        click.echo(run.file("report", "summary.md").read_text(encoding="utf-8"), nl=False)
+    else:
+        _show(run, summary)
     if opened:
         click.launch(str(run.file("report", "index.html").resolve()))
     _judge(run, summary)
@@ -117,6 +128,7 @@ def _write(run: Run, limits: Asked, doing: Doing) -> None:
     page = html.render(result.comparison, sentences, TIMELINE if timelines else None)
     write_text(run.file("report", "index.html"), page)
     write_text(run.file("report", "report.md"), markdown.render(result.comparison, sentences))
+    write_text(run.file("report", "summary.md"), markdown.summary(result.comparison, sentences))
     write_text(run.file("report", "layers.csv"), tables_csv.layers(result.comparison))
     figures = summary(result.comparison, sentences, result.doubtful)
     write_json(run.file("report", "summary.json"), figures)

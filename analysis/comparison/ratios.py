@@ -16,9 +16,14 @@ def ratios(sides: Sequence[Side]) -> list[Ratio]:
     Runtime's CUDA provider in the same precision; and each engine against the same backend's
     fp32. The noise of building, where it was measured, is in the interval.
     """
+    return of_pairs(sides, _pairs(sides))
+
+
+def of_pairs(sides: Sequence[Side], pairs: Sequence[tuple[str, str]]) -> list[Ratio]:
+    """The ratios of these pairs of keys (over, under), the fastest first."""
     by_key = {s.key: widened(s.latency, s.rebuild_noise) for s in sides}
     found: list[Ratio] = []
-    for over, under in _pairs(sides):
+    for over, under in pairs:
         value = ratio(by_key[over], by_key[under])
         if value is not None:
             found.append(Ratio(over, under, *value))

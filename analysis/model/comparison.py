@@ -111,13 +111,16 @@ class SideKey:
     backend: str  # "onnxruntime", "tensorrt", "torch"
     phase: str
     rank: int | None = None  # None: there is one process
+    run: str | None = None  # "A" or "B" where two runs are compared
 
     @property
     def key(self) -> str:
-        """``engine/fp16.onnxruntime/inference``, ``eager/fp32/backward``."""
+        """``engine/fp16.onnxruntime/inference``, ``eager/fp32/backward``; of the second of two runs
+        ``eager/fp32/backward/B``."""
         of = f"{self.precision}.{self.backend}" if self.task == "engine" else self.precision
         rank = "" if self.rank is None else f"/rank{self.rank:04d}"
-        return f"{self.task}/{of}/{self.phase}{rank}"
+        run = "" if self.run is None else f"/{self.run}"
+        return f"{self.task}/{of}/{self.phase}{rank}{run}"
 
     @property
     def stem(self) -> str:
@@ -418,3 +421,5 @@ class Comparison:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     # Keys of the sides of which it is known how busy the machine was.
     load_recorded: Sequence[str] = ()
+    # Of two runs: their names, A's and B's. Then `comparability` has a value of each.
+    runs: Sequence[str] = ()

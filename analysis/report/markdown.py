@@ -19,6 +19,7 @@ from .. import formatting
 from ..model.comparison import Comparison, ModuleRow
 from . import contents, ledger, manifest
 from .headline import Sentence
+from .screen import screens
 from .templates import environment
 
 MODULES_SHOWN = 150
@@ -26,22 +27,56 @@ LAYERS_SHOWN = 40
 UNRESOLVED_SHOWN = 60
 PADDED = 60
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # not within a word
+_MARKS = {"good": "✓ ", "bad": "✗ ", "none": "? ", "unsure": "? ", "wrong": "✗ "}
+# What a comment on a pull request may have at most, less room for a word beside it; so many
+# modules and layers are shown as fit.
+FITS = 65_000
+_SHOWN = ((MODULES_SHOWN, LAYERS_SHOWN), (80, 25), (40, 15), (20, 10), (8, 5))
 _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 
 def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `comparison` is escaped."""
-    template = _environment().get_template("report.md.j2")
-    written = template.render(
-        **contents.of(comparison, headline),
-        ledger_notes={g.title: g.note for g in ledger.groups(comparison.sides) if g.note},
-        modules=_modules(comparison.modules),
-        layers_shown=LAYERS_SHOWN,
-        floors=any(r.floor for r in comparison.layers),
-        unresolved=sorted(comparison.unresolved, key=lambda u: -(u.ns or 0)),
-        unresolved_shown=UNRESOLVED_SHOWN,
-        manifest=manifest.short(comparison.manifest) if comparison.manifest else None,
+    variables = _variables(comparison, headline)
+    written = ""
+    for modules, layers in _SHOWN:
+        written = _written(
+            "report.md.j2",
+            {
+                **variables,
+                "ledger_notes": {
+                    g.title: g.note for g in ledger.groups(comparison.sides) if g.note
+                },
+                "modules": _modules(comparison.modules, modules),
+                "layers_shown": layers,
+                "floors": any(r.floor for r in comparison.layers),
+                "unresolved": sorted(comparison.unresolved, key=lambda u: -(u.ns or 0)),
+                "unresolved_shown": UNRESOLVED_SHOWN,
+                "manifest": manifest.short(comparison.manifest) if comparison.manifest else None,
+            },
+        )
+        if len(written) <= FITS:
+            break
+    return written
+
+
+def summary(comparison: Comparison, headline: Sequence[Sentence]) -> str:
+    """The first screen as Markdown, at most 25 lines of it: for a comment on a pull request."""
+    title = comparison.title or "Report"
+    rest = _written("summary.md.j2", _variables(comparison, headline))
+    others = len(comparison.ratios) - 1
+    more = f"{others} more in report.md.\n" if others > 0 else ""
+    return f"### {escaped(text(title))}\n\n{rest}" + (
+        f"\nOther comparisons: {more}" if more else ""
     )
+
+
+def _variables(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
+    return {**contents.of(comparison, headline), "screens": screens.of(comparison)}
+
+
+def _written(template: str, variables: dict[str, Any]) -> str:
+    written = _environment().get_template(template).render(**variables)
     return re.sub(r"\n{3,}", "\n\n", written).strip("\n") + "\n"
 
 
@@ -49,6 +84,7 @@ def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
 def _environment() -> Environment:
     env = environment(finalize=escaped)
     env.filters |= {"text": text, "code": code, "aligned": aligned}
+    env.globals["marks"] = _MARKS
     return env
 
 
@@ -95,11 +131,11 @@ def _padded(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -
     return f"| {' | '.join(c.rjust(w) if r else c.ljust(w) for c, w, r in cells)} |"
 
 
-def _modules(rows: Sequence[ModuleRow]) -> Sequence[ModuleRow]:
+def _modules(rows: Sequence[ModuleRow], most: int) -> Sequence[ModuleRow]:
     """The rows down to the deepest level at which they still fit."""
     deepest = max((m.depth for m in rows), default=0)
     for depth in range(deepest, 0, -1):
         shown = [m for m in rows if m.depth <= depth]
-        if len(shown) <= MODULES_SHOWN:
+        if len(shown) <= most:
             return shown
-    return [m for m in rows if m.depth <= 1][:MODULES_SHOWN]
+    return [m for m in rows if m.depth <= 1][:most]

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -27,7 +27,8 @@ FLAGS = [
 ]
 
 
-def _missing(what: str) -> None:
+def missing(what: str) -> NoReturn:
+    """Skip, or fail where the browser is required."""
     if os.environ.get("LAYERLINE_REQUIRE_BROWSER") == "1":
         pytest.fail(f"{what}, and LAYERLINE_REQUIRE_BROWSER=1 asks for it", pytrace=False)
     pytest.skip(what)
@@ -39,15 +40,25 @@ def browser() -> Iterator[Any]:
         filter(None, map(shutil.which, BROWSERS)), None
     )
     if path is None:
-        _missing("Chromium is not installed (Debian: apt-get install chromium)")
+        missing("Chromium is not installed (Debian: apt-get install chromium)")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("Playwright is not installed (pip install playwright)")
+        missing("Playwright is not installed (pip install playwright)")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core, as a Python package brings it."""
+    try:
+        import axe_playwright_python
+    except ImportError:
+        missing("axe-core is not installed (pip install axe-playwright-python)")
+    return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 
 
 @dataclass

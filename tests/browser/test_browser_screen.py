@@ -149,9 +149,7 @@ def test_any_two_sides_are_compared_module_by_module(show: Show) -> None:
     head = page.locator("#tree thead th").nth(1)
     assert head.get_attribute("title") == "Eager fp32 forward against Eager fp32 backward"
     row = page.locator("#tree tbody tr").filter(has_text="lm_head").first
-    backward, forward = (
-        row.locator("td:not(.change) .num").nth(i).inner_text() for i in (4, 3)
-    )
+    backward, forward = (row.locator("td:not(.change) .num").nth(i).inner_text() for i in (4, 3))
     assert (forward, backward) == ("720 µs", "1.43 ms")
     # 1.425 ms of backward over 720 µs of forward.
     found = row.locator("td.change").all_inner_texts()

@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 
 from layerline.analysis import formatting
 from layerline.analysis.report import markdown, tables_csv
+from layerline.analysis.report.screen import screens
 from layerline.core.accuracy.limits import Verdict
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
@@ -75,7 +76,7 @@ def test_a_hostile_name_reads_as_itself() -> None:
 def test_markdown_says_the_answer_first_and_what_it_left_out() -> None:
     view = views.gpt2(48)
     text = rendering.markdown(view)
-    assert text.index(view["headline"][0]["text"]) < text.index("## Ledger")
+    assert text.index(view["headline"][0]["text"]) < text.index("## Can it be believed")
     assert "deeper rows are in index.html" in text
     assert f"{len(view['layers']) - markdown.LAYERS_SHOWN:,} more are in layers.csv" in text
     assert "4.91 – 5.03 ms, n 120" in rendering.markdown(views.gpt2())
@@ -85,6 +86,29 @@ def test_markdown_says_the_answer_first_and_what_it_left_out() -> None:
 def test_markdown_of_a_failed_check() -> None:
     text = rendering.markdown(views.failing())
     assert "✗ does not add up" in text and "✗ ONNX Runtime fp32, check ii: 900 µs" in text
+
+
+def test_markdown_has_the_order_of_the_page() -> None:
+    view = views.gpt2(2)
+    text, page = rendering.markdown(view), rendering.html(view)
+    sections = ("Modules", "Kinds", "Layers", "All comparisons", "Can it be believed")
+    assert sorted(sections, key=lambda s: text.index(f"## {s}\n")) == [*sections]
+    assert sorted(sections, key=lambda s: page.index(f">{s}</h2>")) == [*sections]
+    assert text.index(screens.of(rendering.comparison(view))[0].answer.text) < text.index(
+        "## Modules"
+    )
+
+
+def test_markdown_fits_into_a_comment_however_large_the_model() -> None:
+    assert len(rendering.markdown(views.gpt2(200))) < 65_536
+
+
+@pytest.mark.parametrize("which", ALL)
+def test_the_summary_has_few_lines(which: str) -> None:
+    view = getattr(views, which)()
+    text = markdown.summary(rendering.comparison(view), rendering.headline(view))
+    assert 0 < len(text.splitlines()) <= 25
+    assert text.encode("utf-8", "surrogatepass") and "<script" not in text
 
 
 def test_csv_keeps_names_lists_and_unknowns() -> None:

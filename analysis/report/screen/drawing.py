@@ -29,7 +29,7 @@ _EVIDENCE = {UNRESOLVED: "#unresolved", WAITING: "#b-host", GAPS: "#b-ii", ROW: 
 @dataclass(frozen=True)
 class Bar:
     """`left`, `width` and `sure` (the interval) in percent of the longest. `cls`: how it looks.
-    `pale`: it is smaller than its interval. `inner`: what it is made of."""
+    `pale`: it is smaller than its interval. `inner`: what it is made of. `interval`: in words."""
 
     name: str
     text: str
@@ -41,6 +41,7 @@ class Bar:
     href: str
     pale: bool = False
     inner: Sequence[tuple[str, str]] = ()
+    interval: str = ""
 
 
 def colours(comparison: Comparison) -> dict[str, int]:
@@ -104,6 +105,7 @@ def _step(step: Step, level: int, axis: _Axis, kinds: Mapping[str, int], *, sign
         href=_leads(step),
         pale=signed and known and not step.sure,
         inner=[(s.name, text(s.ns)) for s in step.inner],
+        interval=_interval(step).removeprefix("95 %: "),
     )
 
 

@@ -69,24 +69,33 @@ def compared(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Answe
     else:
         value, inverse = r.ratio, 1 / r.ratio
     name = subject(comparison)
+    subject_, tail = under.label, f" as {over.label}"
+    if under.run is not None:  # the same side of two runs
+        subject_, tail = _of_run(under), f" in {under.run} as in {over.run}"
     tone = UNSURE if doubt else NEUTRAL
     if lead.alike(r):
         near = "about " if doubt else ""
-        verb, figure, tail = ("runs", f"{near}as fast", f" as {over.label}")
+        verb, figure = "runs", f"{near}as fast"
     elif r.ratio < 1:
-        verb, figure, tail = ("takes", f"{about}{spoken(inverse)} as long", f" as {over.label}")
+        verb, figure = "takes", f"{about}{spoken(inverse)} as long"
         tone = tone if doubt else BAD
     else:
-        verb, figure, tail = ("runs", f"{about}{spoken(value)} as fast", f" as {over.label}")
+        verb, figure = "runs", f"{about}{spoken(value)} as fast"
         tone = tone if doubt else GOOD
     alone = f", {spoken(device.ratio)} on the device" if device and not doubt else ""
     bare = "is" if verb == "runs" else "takes"
-    starts = [f"{under.label} {verb} {name} " if name else "", f"{under.label} {bare} "]
+    starts = [f"{subject_} {verb} {name} " if name else "", f"{subject_} {bare} "]
     candidates = [(s, f"{tail}{end}") for end in (alone or doubt, doubt) for s in starts if s]
     return _fitting(figure, [*candidates, (starts[-1], tail)], tone)
 
 
+def _of_run(side: Side) -> str:
+    """The side's label without the run that it is of."""
+    return side.label.removesuffix(f" ({side.run})")
+
+
 def _fitting(figure: str, candidates: Sequence[tuple[str, str]], tone: str) -> Answer:
+    candidates = [(f"{b[:1].upper()}{b[1:]}", after) for b, after in candidates]
     for before, after in candidates:
         found = Answer(before, figure, after, tone)
         if len(found.text.split()) <= MOST_WORDS:
