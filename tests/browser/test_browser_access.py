@@ -72,10 +72,42 @@ def test_axe_finds_what_is_wrong(show: Show, axe: str) -> None:
     assert {"html-has-lang", "image-alt", "label"} <= {*found}
 
 
+# axe does not look at text in a drawing.
+CONTRAST = """() => {
+  const at = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (part) => {
+    at.fillStyle = getComputedStyle(part).fill;
+    at.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...at.getImageData(0, 0, 1, 1).data].map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+  };
+  return [...document.querySelectorAll(".cell-box:not(.fused)")]
+    .map((g) => ["text", "rect"].map((part) => g.querySelector(part)))
+    .filter(([text]) => text?.textContent)
+    .map((parts) => parts.map(light))
+    .map(([a, b]) => Math.max(a, b) / Math.min(a, b));
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_in_the_icicles_is_read_on_every_colour(
+    show: Show, tmp_path: Path, scheme: str
+) -> None:
+    page = show(page_of("h100", tmp_path), color_scheme=scheme).page
+    for colour in page.locator("#icicle-colour option").evaluate_all(
+        "all => all.map(o => o.value)"
+    ):
+        page.select_option("#icicle-colour", colour)
+        found = page.evaluate(CONTRAST)
+        assert len(found) > 10 and min(found) >= 4.5, colour
+
+
 FOCUS = """() => {
   const e = document.activeElement;
   const where = e.closest("section, header, #icicles");
-  return [where ? where.id || where.className : "", e.matches(":focus-visible"), e.innerText || e.id];
+  const name = where ? where.id || where.className : "";
+  return [name, e.matches(":focus-visible"), e.innerText || e.id];
 }"""
 
 
@@ -123,8 +155,6 @@ PROSE = """() => {
 
 
 @pytest.mark.parametrize("which", ["h100", "gpt2", "failing", "wrong", "two runs"])
-def test_at_most_150_words_stand_before_the_tables(
-    show: Show, tmp_path: Path, which: str
-) -> None:
+def test_at_most_150_words_stand_before_the_tables(show: Show, tmp_path: Path, which: str) -> None:
     page = show(page_of(which, tmp_path)).page
     assert 10 < page.evaluate(PROSE) <= 150

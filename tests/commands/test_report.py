@@ -32,7 +32,7 @@ def summary(path: Path) -> Any:
 
 
 def test_all_files_are_there(reported: Path) -> None:
-    for name in ("index.html", "report.md", "layers.csv", "summary.json"):
+    for name in ("index.html", "report.md", "summary.md", "layers.csv", "summary.json"):
         assert (reported / "report" / name).stat().st_size > 100, name
     for name in ("ops", "layers", "latency", "modules"):
         assert read_parquet(reported / "tables" / f"{name}.parquet", name).num_rows > 0
@@ -107,6 +107,16 @@ def test_again_it_is_up_to_date_and_loads_no_tables(reported: Path) -> None:
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True)
     assert (reported / "report/index.html").stat().st_mtime_ns == before
+
+
+def test_the_summary_alone_is_printed_for_a_pull_request(
+    reported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome("report", "--run", reported, "--summary") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "### tiny, 1×8" and len(lines) <= 25
+    assert any(line.startswith("| **eager fp32**") for line in lines)
+    assert lines == (reported / "report/summary.md").read_text().splitlines()
 
 
 def test_a_changed_capture_makes_it_stale(reported: Path, tmp_path: Path) -> None:

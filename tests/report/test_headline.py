@@ -216,7 +216,8 @@ def test_a_series_that_has_not_settled_is_marked_in_the_sentence_and_in_the_ledg
     )
     assert answer.comparisons(view)[0]["note"] == "not settled: eager fp32"
     written = rendering.markdown(view)
-    assert "**? TensorRT fp32 is" in written
+    assert "**? TensorRT fp32 runs m at least 12× as fast" in written
+    assert "- ? TensorRT fp32 is" in written
     ledger = written.split("## Can it be believed")[1]
     (line,) = [row for row in ledger.splitlines() if row.startswith("| Unprofiled")]
     assert "? 81.0 ms" in line and "has two levels" in ledger

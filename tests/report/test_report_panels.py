@@ -43,9 +43,7 @@ def test_six_sides_stand_beside_each_other_whatever_their_precision() -> None:
     (only,) = panels.panels(rendering.comparison(report_views.gpt2(1)))
     assert len(only["sides"]) == 6 and only["title"] == ""
     text = rendering.markdown(report_views.gpt2(1))
-    assert "### Ledger" not in text and 'id="precision"' not in rendering.html(
-        report_views.gpt2(1)
-    )
+    assert "### Ledger" not in text and 'id="precision"' not in rendering.html(report_views.gpt2(1))
 
 
 def test_an_engine_without_eager_of_its_precision_stands_beside_fp32_and_it_is_said() -> None:

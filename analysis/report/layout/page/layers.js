@@ -42,7 +42,9 @@ if (table) {
         opened.add(i);
         tr.after(detail(r));
       }
-      heights.delete(i);
+      rows.set(i, opened.has(i) ? [tr, tr.nextSibling] : [tr]);
+      heights.set(i, rows.get(i).reduce((sum, r) => sum + r.offsetHeight, 0));
+      tops = null;
       button.setAttribute("aria-expanded", String(opened.has(i)));
     });
     const [median, low, high, n] = r.time;
@@ -60,38 +62,71 @@ if (table) {
       text(r.in, 20), text(r.out, 20), text(r.compute, 20), text(r.tactic, 60));
   }
   const box = table.closest(".scroll");
-  const BESIDE = 20; // rows above and below what is seen
+  const BESIDE = 8; // rows above and below what is seen
   let found = [];
   let tall = 40; // of a row that is closed, as the first ones are
   const heights = new Map(); // of the rows that were drawn, with what is open below them
+  let tops = null; // where each row begins, and where the last one ends; null: a height changed
   let at = null; // first and last row that are drawn
-  const heightOf = (i) => heights.get(i) || tall;
-  const space = (height) => el("tr", { class: "space", "aria-hidden": "true", style: `height:${height}px` }, el("td", { colspan: columns.length }));
+  let rows = new Map(); // their elements
+  const space = () => el("tr", { class: "space", "aria-hidden": "true" }, el("td", { colspan: columns.length }));
+  const above = space();
+  const below = space();
+  function place() {
+    if (tops && tops.length === found.length + 1) return;
+    tops = new Float64Array(found.length + 1);
+    for (let k = 0; k < found.length; k += 1) tops[k + 1] = tops[k] + (heights.get(found[k]) || tall);
+  }
+  function rowAt(y) { // the last row that begins at y or above
+    let low = 0;
+    let high = found.length;
+    while (low < high - 1) { const k = (low + high) >> 1; if (tops[k] <= y) low = k; else high = k; }
+    return low;
+  }
   function filled(force) {
-    const from = box.scrollTop;
-    const to = from + box.clientHeight;
-    let first = 0;
-    let top = 0;
-    while (first < found.length && top + heightOf(found[first]) < from - BESIDE * tall) { top += heightOf(found[first]); first += 1; }
-    let last = first;
-    let bottom = top;
-    while (last < found.length && (bottom < to + BESIDE * tall || last < first + 2 * BESIDE)) { bottom += heightOf(found[last]); last += 1; }
-    if (!force && at && Math.abs(at[0] - first) < BESIDE / 2 && Math.abs(at[1] - last) < BESIDE / 2) return;
+    place();
+    const from = rowAt(box.scrollTop);
+    const to = Math.min(found.length, rowAt(box.scrollTop + box.clientHeight) + 1);
+    if (!force && at && (at[0] === 0 || from - at[0] > BESIDE / 2) && (at[1] === found.length || at[1] - to > BESIDE / 2) && from >= at[0] && to <= at[1]) return;
+    const first = Math.max(0, from - BESIDE);
+    const last = Math.min(found.length, to + BESIDE);
     at = [first, last];
     const focus = document.activeElement && table.contains(document.activeElement) ? document.activeElement.dataset.layer : undefined;
-    const below = found.slice(last).reduce((sum, i) => sum + heightOf(i), 0);
-    const body = document.createDocumentFragment();
-    if (top) body.append(space(top));
-    const rows = new Map();
-    for (const i of found.slice(first, last)) {
-      rows.set(i, [line(i), ...(opened.has(i) ? [detail(layers[i])] : [])]);
-      body.append(...rows.get(i));
+    const next = new Map();
+    for (const i of found.slice(first, last)) next.set(i, (!force && rows.get(i)) || [line(i), ...(opened.has(i) ? [detail(layers[i])] : [])]);
+    const body = table.tBodies[0];
+    if (force || ![...next.keys()].some((i) => rows.has(i))) body.replaceChildren(above, ...[...next.values()].flat(), below);
+    else {
+      body.prepend(above);
+      body.append(below);
+      for (const [i, drawn] of rows) if (!next.has(i)) for (const r of drawn) r.remove();
+      let after = above; // rows that stay keep their place: only new ones are put in
+      for (const drawn of next.values()) for (const r of drawn) { if (after.nextSibling !== r) after.after(r); after = r; }
     }
-    if (below) body.append(space(below));
     if (!found.length) body.append(el("tr", {}, el("td", { colspan: columns.length, class: "muted" }, "No layer matches.")));
-    table.tBodies[0].replaceChildren(body);
-    for (const [i, drawn] of rows) heights.set(i, drawn.reduce((sum, r) => sum + r.offsetHeight, 0));
-    if (focus !== undefined) { const button = table.querySelector(`[data-layer="${focus}"]`); if (button) button.focus({ preventScroll: true }); }
+    const fresh = [...next].filter(([i]) => rows.get(i) !== next.get(i));
+    rows = next;
+    const measure = (row, height) => { if (height > 0) row.style.height = `${height}px`; else row.remove(); };
+    measure(above, tops[first]);
+    measure(below, tops[found.length] - tops[last]);
+    for (const [i, drawn] of fresh) {
+      const height = drawn.reduce((sum, r) => sum + r.offsetHeight, 0);
+      if (height && height !== (heights.get(i) || tall)) tops = null;
+      if (height) heights.set(i, height);
+    }
+    if (focus !== undefined && !table.contains(document.activeElement)) { const button = table.querySelector(`[data-layer="${focus}"]`); if (button) button.focus({ preventScroll: true }); }
+  }
+  // Columns as wide as the first rows make them, and from then on fixed: rows that come and go move
+  // none, nor is the whole table laid out anew for each of them.
+  const heads = [...table.tHead.rows[0].cells];
+  function widths() {
+    table.style.tableLayout = table.style.width = "";
+    for (const th of heads) th.style.width = "";
+    if (!found.length || !table.offsetWidth) return;
+    const wide = [...heads.map((th) => th.getBoundingClientRect().width), table.offsetWidth];
+    heads.forEach((th, k) => { th.style.width = `${wide[k]}px`; });
+    table.style.width = `${wide[heads.length]}px`;
+    table.style.tableLayout = "fixed";
   }
   function draw() {
     found = layers.map((_, i) => i).filter((i) => (side === "" || sideLabel(layers[i]) === side) && (!needle || haystack()[i].includes(needle)));
@@ -100,8 +135,12 @@ if (table) {
       found.sort((a, b) => compare(value(layers[a]), value(layers[b]), order.direction));
     }
     box.scrollTop = 0;
+    tops = null;
     filled(true);
+    widths();
     if (heights.size) tall = [...heights.values()].reduce((sum, h) => sum + h, 0) / heights.size || tall;
+    tops = null;
+    filled(true);
     $("layer-count").textContent = needle || side !== "" ? `${found.length} of ${layers.length} layers` : "";
   }
   let waiting = false;
@@ -120,5 +159,7 @@ if (table) {
   for (const labelText of new Set(layers.map(sideLabel))) $("layer-side").append(el("option", { value: labelText }, short(labelText, 60)));
   $("layer-side").addEventListener("change", (event) => { side = event.target.value; draw(); });
   $("layer-filter").addEventListener("input", (event) => { needle = event.target.value.trim().toLowerCase(); draw(); });
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; heights.clear(); draw(); } });
   draw();
 }
