@@ -59,9 +59,9 @@ def report(
 ) -> None:
     """Compare what was measured, and write the page.
 
-    RUN/report then holds index.html, report.md, summary.md, layers.csv, summary.json, a timeline for
-    ui.perfetto.dev and, where counters were measured, counters.csv; RUN/tables holds the tables.
-    It reads files only, so a run may come from another machine.
+    RUN/report then holds index.html, report.md, summary.md, layers.csv, summary.json, a timeline
+    for ui.perfetto.dev and, where counters were measured, counters.csv; RUN/tables holds the
+    tables. It reads files only, so a run may come from another machine.
 
     It ends with 1 where the outputs of an engine are not those of eager fp32 (its times are then no
     result), where an engine ran in another precision than it claims, or where a file of the run
@@ -154,8 +154,8 @@ def _show(run: Run, summary: Mapping[str, Any]) -> None:
 
 def brief(summary: Mapping[str, Any]) -> list[str]:
     """The answer of the page, the figures below it, and whether to believe it: what is wrong
-    first, then what is unsure. A line each, none of more than 100 characters. That the run was
-    copied in part comes before all.
+    first, then what is unsure. Two lines each at most, none of more than 100 characters. That the
+    run was copied in part comes before all.
 
     Where the run has no answer (a sweep alone) the headline's first sentences.
     """
@@ -170,7 +170,11 @@ def brief(summary: Mapping[str, Any]) -> list[str]:
         said = " · ".join(f"{_SIGNS[chip['tone']]} {chip['text']}" for chip in chips)
         lines = [answer["text"], " ".join(answer["lines"]), said]
         lines = lines if part is None else [part, answer["text"], said]
-    return [textwrap.shorten(one_line(line), _WIDTH, placeholder=" …") for line in lines if line]
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(one_line(line), _WIDTH, max_lines=2, placeholder=" …")
+    ]
 
 
 def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -84,7 +84,7 @@ def _layers(
     return [
         {
             "side": sides.get(r.side),
-            "label": None if r.side in sides else r.side,
+            **_known({"label": None if r.side in sides else r.side}),
             "name": r.layer,
             "kind": r.kind,
             "rule": r.rule,
@@ -93,12 +93,16 @@ def _layers(
             "kernels": r.kernels,
             "time": [*r.time.figures().values()],
             "share": _digits(r.share),
-            "floor": r.floor and {k: getattr(r.floor, k) for k in _FLOOR},
-            "counters": counters.get((r.side, "layer", r.layer)),
-            "in": r.precision_in,
-            "out": r.precision_out,
-            "compute": r.compute_precision,
-            "tactic": r.tactic,
+            **_known(
+                {
+                    "floor": r.floor and _known({k: _whole(getattr(r.floor, k)) for k in _FLOOR}),
+                    "counters": counters.get((r.side, "layer", r.layer)),
+                    "in": r.precision_in,
+                    "out": r.precision_out,
+                    "compute": r.compute_precision,
+                    "tactic": r.tactic,
+                }
+            ),
             "nodes": [],
         }
         for r in comparison.layers
@@ -235,6 +239,16 @@ def _cost(c: Cost | None) -> list[Any] | None:
         return None
     found = [c.own.median, c.own.low, c.own.high, c.shared, _digits(c.share)]
     return [*found, c.upper.low, c.upper.high] if c.shared else found
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value: in a page of thousands of layers the others are a fifth."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _whole(value: Any) -> Any:
+    """A count without its ".0"."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _digits(share: float | None) -> float | None:

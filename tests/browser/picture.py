@@ -1,15 +1,19 @@
-"""docs/page.png: the first screen of the report of a two-layer GPT-2 on an H100.
+"""docs/page.png and docs/terminal.svg: the report of a two-layer GPT-2 on an H100, and what the
+command says of it.
 
 From the repository's root: .venv/bin/python tests/browser/picture.py [RUN]
 """
 
 import contextlib
+import io
+import re
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
@@ -23,10 +27,24 @@ from layerline.core.errors import CheckFailed  # noqa: E402
 SIZE = {"width": 1280, "height": 720}
 
 
-def draw(run: Path, picture: Path) -> None:
-    """The page of a run, made anew."""
-    with contextlib.suppress(CheckFailed):  # what the page says of the run
+def say(run: Path, picture: Path) -> None:
+    """What `layerline report` prints of the run, which it makes anew."""
+    lines = io.StringIO()
+    with contextlib.suppress(CheckFailed), contextlib.redirect_stdout(lines):
         cli.main(["-q", "report", str(run), "--force"], standalone_mode=False)
+    # rich draws the window of the terminal; what it prints meanwhile goes nowhere.
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print("$ layerline report runs/gpt2", style="bold")
+    for line in lines.getvalue().replace(str(run), "runs/gpt2").splitlines():
+        console.print(line, highlight=False, markup=False)
+    drawn = console.export_svg(title="layerline report")
+    # The reader's own font: a picture asks nobody for another.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+    picture.write_text(drawn, encoding="utf-8")
+
+
+def draw(run: Path, picture: Path) -> None:
+    """The first screen of the page of a run."""
     path = next(filter(None, map(shutil.which, BROWSERS)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
@@ -41,6 +59,7 @@ def main() -> None:
     """Of the run that is named, else of the one in tests/data."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(sys.argv[1]) if len(sys.argv) > 1 else h100_tiny.write_run(Path(folder)).path
+        say(run, ROOT / "docs/terminal.svg")
         draw(run, ROOT / "docs/page.png")
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import rendering
+import report_views
 from click.testing import CliRunner
 
 from layerline.analysis.captures import sweep as sweep_
 from layerline.analysis.comparison import build
 from layerline.analysis.model.side import Model
+from layerline.analysis.report.screen import screens
 from layerline.analysis.report.sweep import rate, sentence
 from layerline.core import files
 from layerline.core.documents import of_form
@@ -294,3 +296,21 @@ def test_the_runs_build_options_are_taken_over(tmp_path: Path) -> None:
     found = measure.asked(Run(tmp_path), "fp32", OnnxRuntimeBackend())
     assert (found.asked.optimization_level, found.asked.threads) == ("basic", 1)
     assert measure.asked(Run(tmp_path), "fp16", OnnxRuntimeBackend()).asked.threads is None
+
+
+def test_the_first_screen_of_a_sweep_tells_which_batch_does_most_and_how_long_it_takes() -> None:
+    growing = a_document(*(a_point(n, 600_000 + 400_000 * n) for n in (1, 2, 4)))
+    shown = replace(rendering.comparison(report_views.empty()), sweep=sweep_.view(growing, LABELS))
+    (screen,) = screens.of(shown)
+    # 4 x 100 tokens in 2.2 ms.
+    said = "TensorRT fp16 does 182 k tokens/s at batch 4, the most and the largest tried"
+    assert screen.answer.text == said and len(said.split()) <= 15
+    assert screen.line[0].startswith("2.20 ms for an inference (95 %")
+    assert screen.line[0].endswith("at batch 1 1.00 ms.")
+    assert [b.name for b in screen.bars] == ["batch 1", "batch 2", "batch 4"]
+    # 100, 143 and 182 thousand; the interval of the last reaches the end of the axis.
+    widths = [b.width for b in screen.bars]
+    assert [w / widths[-1] for w in widths] == pytest.approx([0.55, 0.786, 1], abs=0.001)
+    assert [b.text for b in screen.beside] == ["1.00 ms", "1.40 ms", "2.20 ms"]
+    page, text = rendering.html(shown), rendering.markdown(shown)
+    assert said in text and "Throughput" in page and "Latency" in page

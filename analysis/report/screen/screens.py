@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...comparison import partition
-from ...model.comparison import Comparison, Ratio, Side
+from ...model.comparison import Comparison, Ratio, Side, Sweep, SweepBest
 from .. import answer
 from ..headline import WHOLE
-from . import chips, drawing, words
+from . import batches, chips, drawing, words
 
 
 @dataclass(frozen=True)
 class Screen:
     """`option`: what the choice of comparisons says. `over` is None where one side stands alone.
-    `shown`: the side whose time is drawn where `wrong` makes the other no result; else None."""
+    `under` is no side's key where a sweep is shown: then `beside` has the latencies by batch."""
 
     option: str
     answer: words.Answer
@@ -27,17 +27,44 @@ class Screen:
     over: str | None
     under: str
     wrong: bool = False
+    beside: Sequence[drawing.Bar] = ()
 
 
 def of(comparison: Comparison) -> list[Screen]:
     """Wrong engines first, then the comparisons, then, where there is none, each side that stands
-    for itself. Empty where nothing was measured."""
+    for itself; at last the batches of each engine that was swept. Empty where nothing was
+    measured."""
     sides = {s.key: s for s in comparison.sides}
     kinds = drawing.colours(comparison)
     found = [_wrong(comparison, s, kinds) for s in comparison.sides if s.wrong]
     known = [r for r in answer.ordered(comparison) if r.over in sides and r.under in sides]
     found += [_pair(comparison, r, sides, kinds) for r in known]
-    return found or [_alone(comparison, s, kinds) for s in _standing(comparison)]
+    found = found or [_alone(comparison, s, kinds) for s in _standing(comparison)]
+    return [
+        *found,
+        *(_swept(comparison.sweep, b) for b in _best(comparison.sweep) if comparison.sweep),
+    ]
+
+
+def _best(sweep: Sweep | None) -> list[SweepBest]:
+    found = sweep.best if sweep is not None else []
+    return sorted(found, key=lambda b: -(b.tokens_per_second or 0))
+
+
+def _swept(sweep: Sweep, best: SweepBest) -> Screen:
+    points = [p for p in sweep.points if p.key == best.key]
+    return Screen(
+        option=f"{best.label}: batches",
+        answer=batches.answer(best),
+        line=[batches.line(best, points)],
+        repair=None,
+        chips=list(batches.chips(sweep, points)),
+        bars=batches.throughput(points, best.batch),
+        why=f"of {best.label} by batch, in tokens/s",
+        over=None,
+        under="",
+        beside=batches.latencies(points, best.batch),
+    )
 
 
 def _standing(comparison: Comparison) -> Iterator[Side]:
