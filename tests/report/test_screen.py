@@ -74,7 +74,7 @@ def test_a_wrong_engine_is_compared_with_nothing() -> None:
     assert wrong.answer.tone == words.BAD and "×" not in " ".join(wrong.line)
     assert wrong.repair == (
         "Find the module",
-        "layerline accuracy --run RUN --precision fp32 --backend onnxruntime",
+        "layerline accuracy RUN --precision fp32 --backend onnxruntime",
     )
 
 

@@ -232,7 +232,7 @@ def line_wrong(side: Side) -> str:
 
 def repair(side: Side) -> tuple[str, str]:
     """What to do about a wrong engine, and the command."""
-    of = f"--run RUN --precision {side.precision} --backend {side.backend}"
+    of = f"RUN --precision {side.precision} --backend {side.backend}"
     located = any(m.first_wrong for m in side.errors.values())
     if side.precision in PLANNED:
         return "Find what has to stay in fp32", f"layerline accuracy {of} --plan -o plan.json"

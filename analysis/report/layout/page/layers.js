@@ -88,8 +88,10 @@ if (table) {
     const from = rowAt(box.scrollTop);
     const to = Math.min(found.length, rowAt(box.scrollTop + box.clientHeight) + 1);
     if (!force && at && (at[0] === 0 || from - at[0] > BESIDE / 2) && (at[1] === found.length || at[1] - to > BESIDE / 2) && from >= at[0] && to <= at[1]) return;
-    const first = Math.max(0, from - BESIDE);
-    const last = Math.min(found.length, to + BESIDE);
+    // A jump, as of a scroll bar that is dragged, is drawn at once: with little beside it.
+    const beside = force || (at && from < at[1] && to > at[0]) ? BESIDE : 2;
+    const first = Math.max(0, from - beside);
+    const last = Math.min(found.length, to + beside);
     at = [first, last];
     const focus = document.activeElement && table.contains(document.activeElement) ? document.activeElement.dataset.layer : undefined;
     const next = new Map();
