@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -53,6 +53,7 @@ def render(
     return template.render(
         **variables,
         timeline=timeline,
+        machine=_machine(comparison.manifest.get("facts")),
         screens=shown,
         believe=checks,
         other_remarks=left,
@@ -109,6 +110,12 @@ def _environment() -> Environment:
         "change": cells.change,
     }
     return env
+
+
+def _machine(facts: Any) -> str:
+    """What the run was measured on: the GPU, else the CPU; empty where that is not recorded."""
+    named = [facts.get(k) for k in ("gpu", "cpu")] if isinstance(facts, Mapping) else []
+    return next((n for n in named if isinstance(n, str) and n not in ("", "none")), "")
 
 
 def _meter(c: Cost | None) -> tuple[float, float]:

@@ -232,3 +232,19 @@ def test_a_parent_that_comes_later_or_is_missing_makes_a_root_and_no_circle() ->
     data = payload.build(rendering.comparison(view))
     assert data["modules"][1]["parent"] is None and data["modules"][3]["parent"] is None
     assert {1, 3} <= set(payload.visible_rows(data))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"gpu": "NVIDIA H100 80GB HBM3", "cpu": "Xeon"}, "NVIDIA H100 80GB HBM3"),
+        ({"gpu": "none", "cpu": "Xeon"}, "Xeon"),
+        ({"gpu": None, "cpu": None}, None),
+    ],
+)
+def test_the_header_names_the_machine(facts: dict[str, Any], said: str | None) -> None:
+    view = views.gpt2(1)
+    view["manifest"] = {"facts": facts}
+    header = rendering.html(view).partition("</header>")[0]
+    assert (f"<bdi>{said}</bdi>" in header) == (said is not None)
+    assert said is not None or header.count("<bdi") == 1
