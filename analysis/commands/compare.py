@@ -57,8 +57,12 @@ def _to_gate(_context: click.Context, _parameter: click.Parameter, value: str | 
     type=FilePath(dir_okay=False),
     help="Write a page as well, in the form of a report's; of two run directories.",
 )
-@click.option("--open", "opened", is_flag=True,
-              help="Open the page in the browser; without -o it is B/report/compare.html.")  # fmt: skip
+@click.option(
+    "--open",
+    "opened",
+    is_flag=True,
+    help="Open the page in the browser; without -o it is B/report/compare.html.",
+)
 def compare(
     a: Path,
     b: Path,

@@ -2,8 +2,8 @@
 
 From the repository's root: .venv/bin/python tests/browser/scrolling.py
 
-By the wheel at 4,000 pixels a second, and by the scroll bar, from the first layer to the last in 150
-frames. A frame counts when it was drawn (DrawFrame).
+By the wheel at 4,000 pixels a second, and by the scroll bar, from the first layer to the last in
+150 frames. A frame counts when it was drawn (DrawFrame).
 """
 
 import shutil
