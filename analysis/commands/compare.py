@@ -92,6 +92,8 @@ def compare(
         )
         _layers(a, b, as_json)
         return
+    if output is not None or opened:
+        no_use(["again"], "with a page, which holds B against A alone")
     with progress("reading the runs"):
         side_a, side_b = load(a), load(b)
         repeats = [load(path) for path in again]

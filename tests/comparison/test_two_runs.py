@@ -76,3 +76,5 @@ def test_the_command_writes_the_page_of_two_run_directories(
     summaries = [run / "report/summary.json" for run in runs]
     assert outcome("compare", *summaries, "-o", page) == 2
     assert "no run directory" in capsys.readouterr().err
+    assert outcome("compare", *runs, "-o", page, "--again", runs[0]) == 2
+    assert "--again is of no use with a page" in capsys.readouterr().err
