@@ -35,33 +35,40 @@ from ..model.comparison import Comparison, Cost, ModuleRow, Side
 from ..rundir import files
 from ..rundir.problems import Problems
 from ..rundir.superseded import superseded
-from . import settings
+from . import rank_samples, settings
 from .captured import Captured
 from .files import EngineFiles
 
 _DESCRIBED = ("model", "class", "weights", "parameters", "attention", "overrides", "revision")
 
 
-def of_run(run: Run, captures: Sequence[Captured], comparison: Comparison) -> Baseline:
-    """The samples of a run, as a baseline of one run. Sides that have no capture but of which the
-    outputs are known have no quantities."""
+def of_run(
+    run: Run, captures: Sequence[Captured] = (), comparison: Comparison | None = None
+) -> Baseline:
+    """The samples of a run, as a baseline of one run; `comparison` None: of its ranks alone. Sides
+    that have no capture but of which the outputs are known have no quantities."""
     known = {s.key: s.facts for s in settings.collect(captures, run.manifests())}
     of_side = {m.key: c for c in captures for m in c.sides}
-    sides = {
-        s.key: _side(run, s, of_side.get(s.key), known.get(s.key, {}), comparison)
-        for s in comparison.sides
-    }
-    sides |= _memory(run, sides)
-    lost = {s.file: s.why for s in comparison.skipped if s.file is not None}
-    return Baseline(
-        baseline_version=SCHEMA_VERSION,
-        title=comparison.title,
-        made=comparison.generated,
-        facts=_facts(run, comparison.manifest),
-        sides={k: s for k, s in sides.items() if s.quantities or s.outputs is not None},
-        stale=superseded(run),
-        lost=lost,
+    sides, of_job = rank_samples.of_run(run)
+    title = " ".join(str(of_job[n]) for n in ("workload", "model") if n in of_job)
+    baseline = Baseline(
+        baseline_version=SCHEMA_VERSION, title=title, facts=of_job, stale=superseded(run)
     )
+    if comparison is not None:
+        sides |= {
+            s.key: _side(run, s, of_side.get(s.key), known.get(s.key, {}), comparison)
+            for s in comparison.sides
+        }
+        baseline = structs.replace(
+            baseline,
+            title=comparison.title,
+            made=comparison.generated,
+            facts=of_job | _facts(run, comparison.manifest),
+            lost={s.file: s.why for s in comparison.skipped if s.file is not None},
+        )
+    sides |= _memory(run, sides)
+    sides = {k: s for k, s in sides.items() if s.quantities or s.outputs is not None}
+    return structs.replace(baseline, sides=sides)
 
 
 def joined(baselines: Sequence[Baseline]) -> Baseline:
@@ -248,8 +255,7 @@ def _memory(run: Run, sides: Mapping[str, SideSamples]) -> dict[str, SideSamples
             if (peak := s.allocated_peak_bytes or s.counted_peak_bytes)
         ]
         if peaks:
-            rank = "" if name.rank is None else f"/rank{name.rank:04d}"
-            key = f"eager/{name.precision}/step{rank}"
+            key = rank_samples.key(name.precision, name.rank)
             side = sides.get(key, SideSamples())
             most = Quantity(what=MEMORY, name="peak", runs=[[max(peaks)]], exact=True)
             found[key] = structs.replace(side, quantities=[*side.quantities, most])

@@ -136,14 +136,19 @@ def _read(paths: Sequence[Path]) -> Baseline:
 
 
 def _of_run(path: Path) -> Baseline:
+    from ...core.capture_names import CaptureName
     from ...core.files import listing
     from ...core.run import Run
     from ..captures.samples import of_run
     from ..pipeline import analyse
 
     run = Run(path)
-    if not listing(run.file("captures")):
+    held = listing(run.file("captures"))
+    if not held:
         raise InputError("nothing was captured", file=path, fix="layerline profile measures it")
+    names = [name for file in held if (name := CaptureName.parse(file)) is not None]
+    if names and all(name.rank is not None or name.host for name in names):
+        return of_run(run)  # of ranks alone
     result = analyse(run)
     return of_run(run, result.captures, result.comparison)
 

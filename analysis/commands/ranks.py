@@ -5,19 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ...core.capture_names import CaptureName
 from ...core.cli.options import FilePath, examples, no_use, run_argument
-from ...core.cli.progress import log, progress
 from ...core.errors import InputError, one_line
 
 if TYPE_CHECKING:
-    from ..model.ranks import Identity, Job, RankCapture
+    from ..model.ranks import Job
 
 PAGE, TRACE = "ranks.html", "ranks.perfetto-trace"
 _ENDINGS = (".json", ".json.gz", ".sqlite")
@@ -76,7 +73,9 @@ def ranks(
         return
     page, tables = (output, output) if run_path is None else _folders(run_path, output)
     with _workspace(page, scheduler) as folder:
-        job, places = _job(paths, Path(folder), workers, scheduler)
+        from ..captures import rank_job
+
+        job, places = rank_job.joined(paths, Path(folder), workers, scheduler)
         _show(job)
         if page is not None and tables is not None:
             title = run_path.name if run_path is not None else _title(paths)
@@ -115,91 +114,29 @@ def _expanded(files: Sequence[Path]) -> list[Path]:
 
 
 def _of_run(run_path: Path, precision: str | None) -> list[Path]:
-    """The captures of ranks in a run: profiler traces, else nsys exports."""
-    from ...core.files import listing
+    """The captures of ranks in a run."""
     from ...core.run import open_run
+    from ..captures import rank_job
 
-    run = open_run(run_path)
-    found: dict[tuple[str, str], list[Path]] = {}
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is None or name.task != "train" or not path.name.endswith(_ENDINGS):
-            continue
-        is_trace = name.kind == "trace" and name.suffix.startswith(".trace.json")
-        if is_trace or name.suffix == ".sqlite":
-            kind = "trace" if is_trace else "nsys"
-            found.setdefault((name.precision, kind), []).append(path)
-    precisions = sorted({p for p, _ in found})
-    if precision is None and len(precisions) > 1:
+    found = rank_job.of_run(open_run(run_path))
+    if precision is None and len(found) > 1:
         raise InputError(
-            f"has ranks in {', '.join(precisions)}", file=run_path, fix="choose with --precision"
+            f"has ranks in {', '.join(found)}", file=run_path, fix="choose with --precision"
         )
-    chosen = precision or next(iter(precisions), "")
-    paths = found.get((chosen, "trace")) or found.get((chosen, "nsys"))
+    paths = found.get(precision or next(iter(found), ""))
     if not paths:
         raise InputError(
             f"has no trace of a rank{f' in {precision}' if precision else ''}",
             file=run_path,
             fix="capture one: layerline train WORKLOAD --nproc 2 --profile torch",
         )
-    return sorted(paths)
+    return paths
 
 
 def _folders(run_path: Path, output: Path | None) -> tuple[Path, Path]:
     if output is not None:
         return output, output
     return run_path / "report", run_path / "tables"
-
-
-def _job(
-    paths: Sequence[Path], folder: Path, workers: int | None, scheduler: str | None
-) -> tuple[Job, Mapping[int, Path]]:
-    from ..captures import rank_partials as partials
-    from ..ranks import identity, job
-
-    places: list[Path] = []
-    failures: list[partials.Failure] = []
-    with progress(f"reading {len(paths)} captures", len(paths)) as doing:
-        for made in partials.make_all(paths, folder, workers, scheduler):
-            doing.done()
-            if isinstance(made, partials.Failure):
-                failures.append(made)
-            else:
-                places += made
-    for failure in failures:
-        if failure.contradiction or not places:
-            raise failure.error()
-    for failure in failures:
-        log(f"left out: {failure.error().line()}")
-    identities = [partials.identity(place) for place in places]
-    if len(identities) == 1 and identities[0].rank is None:
-        identities = [_alone(identities[0])]
-    identity.settled(identities)
-    each = zip(identities, places, strict=True)
-    by_rank = {one.rank: place for one, place in each if one.rank is not None}
-    whose = {one.rank: one for one in identities}
-
-    def load(rank: int) -> RankCapture:
-        return replace(partials.load(by_rank[rank]), identity=whose[rank])
-
-    with progress("joining the ranks"):
-        left = [f"left out: {failure.error().line()}" for failure in failures]
-        found = job.reduce(
-            identities,
-            {r: partials.table(p, "collectives") for r, p in by_rank.items()},
-            {r: partials.table(p, "steps") for r, p in by_rank.items()},
-            load,
-            left,
-        )
-    return found, by_rank
-
-
-def _alone(one: Identity) -> Identity:
-    """A single capture that says no rank is that of rank 0, and says so."""
-    import msgspec
-
-    note = "does not say of which rank it is: taken for rank 0"
-    return msgspec.structs.replace(one, rank=0, notes=(*one.notes, note))
 
 
 def _title(paths: Sequence[Path]) -> str:

@@ -17,7 +17,17 @@ from typing import Any
 from msgspec import structs
 
 from ...core.stats import quantile
-from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, WHOLE, Baseline, Quantity, SideSamples
+from ..model.baseline import (
+    KIND,
+    LATENCY,
+    MEMORY,
+    MODULE,
+    QUEUED,
+    WHOLE,
+    Baseline,
+    Quantity,
+    SideSamples,
+)
 from ..model.verdict import Changed, Finding, Judged, Status, Verdict
 from . import runs
 from .limits import Limit, Limits, fits, meant
@@ -28,7 +38,7 @@ RATE = 0.01
 # One-sided: how sure "not worse" is, and how often a change as large as `visible` is called worse.
 SURE = POWER = 0.95
 _ELSEWHERE = "measure both on one machine, or add --other-machine"
-_MORE = "layerline profile --processes {n}, or name several runs of each"
+_SEVERAL = "name several runs of each"
 _MOST_PROCESSES = 20
 
 
@@ -248,7 +258,7 @@ def _reason(c: _Compared, among: int) -> tuple[str, str]:
     """Why it cannot be told, and what would tell."""
     n = max(2, *c.units)
     if c.change.error is None:
-        return "one process each: how far processes lie apart is not known", _MORE.format(n=5)
+        return "one process each: how far processes lie apart is not known", _more(c, 5)
     if c.change.by - c.change.reach(SURE) > 0:
         return "it grew; by more than the limit or not is not sure", _enough(c, n)
     return "processes lie further apart than the limit", _enough(c, n)
@@ -257,16 +267,21 @@ def _reason(c: _Compared, among: int) -> tuple[str, str]:
 def _enough(c: _Compared, n: int) -> str:
     """How many processes would tell a change of nothing from one of the limit."""
     if c.change.allowance >= c.most:
-        return (
-            "processes or builds drift by more than the limit: name several runs of each, in turn"
-        )
+        return f"processes or builds drift by more than the limit: {_SEVERAL}, in turn"
     room = c.most - c.change.allowance
     needed = math.ceil(n * (3 * (c.change.error or 0) / room) ** 2) if room else math.inf
     if needed > _MOST_PROCESSES:
         wider = 3 * (c.change.error or 0) + c.change.allowance
         share = f"{wider / c.change.before:.1%}" if c.change.before else "more"
-        return f"name several runs of each, measure in turn, or allow {share} (--slower)"
-    return _MORE.format(n=max(needed, n + 1))
+        return f"{_SEVERAL}, measure in turn, or allow {share} (--slower)"
+    return _more(c, int(max(needed, n + 1)))
+
+
+def _more(c: _Compared, n: int) -> str:
+    """How to have `n` values: only of an engine's latency a run has several."""
+    if not c.side.startswith("engine/") or c.a.what not in (LATENCY, QUEUED):
+        return _SEVERAL
+    return f"layerline profile --processes {n}, or {_SEVERAL}"
 
 
 def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:
