@@ -7,7 +7,7 @@ latency and one of the profile of every engine; the runs themselves stay as they
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..core.capture_names import CaptureName
@@ -22,23 +22,30 @@ _KEPT = ("accuracy", "outputs", "rebuild")
 _LONGEST_PROFILE = 60
 
 
-def in_turn(runs: Sequence[Run], rounds: int, plan: measure.Plan, folder: Path) -> list[list[Run]]:
-    """Of each run the run directories of its turns, in the order of the rounds, made in `folder`.
-    InputError where a run has no engine; ToolMissing where an engine does not run here."""
+def in_turn(
+    runs: Sequence[Run],
+    rounds: int,
+    plan: measure.Plan,
+    folder: Path,
+    judges: Callable[[str], bool] = lambda _side: True,
+) -> list[list[Run]]:
+    """Of each run the run directories of its turns, in the order of the rounds, made in `folder`:
+    of the engines whose side `judges`. InputError where a run has none; ToolMissing where an engine
+    does not run here."""
     found: list[list[Run]] = [[] for _ in runs]
     for number in range(rounds):
         order = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
         for i in order:
             turn = _beside(runs[i], folder / f"{i}.{number}")
-            _measure(turn, plan)
+            _measure(turn, plan, judges)
             found[i].append(turn)
     return found
 
 
-def _measure(turn: Run, plan: measure.Plan) -> None:
+def _measure(turn: Run, plan: measure.Plan, judges: Callable[[str], bool]) -> None:
     profiled = measure.Plan(most=_LONGEST_PROFILE, target=plan.target, seconds=plan.seconds)
     with machine_lock(f"measuring {turn.path.name} in turn"):
-        for name in _engines(turn):
+        for name in _engines(turn, judges):
             backend = backends.load(name.backend or "")
             backends.require(backend)
             subject = measure.subject(turn, name.precision, backend)
@@ -47,11 +54,12 @@ def _measure(turn: Run, plan: measure.Plan) -> None:
                 measure.profile(subject, profiled, loads)
 
 
-def _engines(run: Run) -> list[CaptureName]:
+def _engines(run: Run, judges: Callable[[str], bool]) -> list[CaptureName]:
     names = [n for p in listing(run.file("engines")) if (n := CaptureName.parse(p)) is not None]
     built = [n for n in names if n.suffix == ".build.json"]
+    built = [n for n in built if judges(f"engine/{n.side}/inference")]
     if not built:
-        raise InputError("has no engine", file=run.path, fix="layerline engines builds some")
+        raise InputError("has no engine to judge", file=run.path, fix="layerline engines builds it")
     return built
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..model.baseline import Baseline
     from ..model.verdict import Verdict
 
+# Of --measure: so narrow that a process's own interval adds nothing to their spread.
+_TARGET = 0.005
 _FORMS = ("markdown", "junit", "json", "annotations")
 
 
@@ -111,7 +113,7 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
     from ..comparison import gate as gate_
 
     if asked.measure:
-        before, after = _measured(paths, asked)
+        before, after = _measured(paths, asked, _limits(asked, None))
     else:
         no_use(["rounds", "seconds"], "without --measure")
         before, after = _read(paths[:1]), _read(paths[1:])
@@ -122,7 +124,7 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
         _write(path, verdict)
     say(_rendered(asked.form, verdict))
     if asked.update:
-        _update(paths[0], asked, before, after, limits, verdict)
+        _update(paths, asked, before, after, limits)
         return 0
     return verdict.code
 
@@ -153,7 +155,7 @@ def _of_run(path: Path) -> Baseline:
     return of_run(run, result.captures, result.comparison)
 
 
-def _measured(paths: Sequence[Path], asked: _Asked) -> tuple[Baseline, Baseline]:
+def _measured(paths: Sequence[Path], asked: _Asked, limits: Limits) -> tuple[Baseline, Baseline]:
     """Two runs, their engines measured in turn."""
     from ...core.files import sha256
     from ...core.run import Run
@@ -164,8 +166,9 @@ def _measured(paths: Sequence[Path], asked: _Asked) -> tuple[Baseline, Baseline]
     if len(paths) != 2 or not all(p.is_dir() for p in paths):
         raise click.UsageError("--measure takes two run directories, BASELINE and NEW")
     with tempfile.TemporaryDirectory(prefix="layerline-gate-") as folder:
-        plan = Plan(most=500, seconds=asked.seconds)
-        turns = in_turn([Run(p) for p in paths], asked.rounds, plan, Path(folder))
+        plan = Plan(most=500, target=_TARGET, seconds=asked.seconds)
+        runs = [Run(p) for p in paths]
+        turns = in_turn(runs, asked.rounds, plan, Path(folder), limits.judges)
         both = [joined([_of_run(turn.path) for turn in of]) for of in turns]
     for path, one in zip(paths, both, strict=True):
         for key, side in one.sides.items():
@@ -177,12 +180,12 @@ def _measured(paths: Sequence[Path], asked: _Asked) -> tuple[Baseline, Baseline]
     return before, after
 
 
-def _limits(asked: _Asked, before: Baseline) -> Limits:
+def _limits(asked: _Asked, before: Baseline | None) -> Limits:
     """Those of the baseline, of the file, and of the options, the later ones first."""
     from ..comparison import limits as limits_
 
     found = limits_.Limits(other_machine=asked.other_machine)
-    if before.limits:
+    if before is not None and before.limits:
         found = found.over(limits_.form(before.limits))
     if asked.limits is not None:
         found = found.over(limits_.read(asked.limits))
@@ -233,22 +236,23 @@ def _usable(made: Baseline, sides: Any, wrong: Sequence[str], path: Path) -> Non
 
 
 def _update(
-    path: Path, asked: _Asked, before: Baseline, after: Baseline, limits: Limits, verdict: Verdict
+    paths: Sequence[Path], asked: _Asked, before: Baseline, after: Baseline, limits: Limits
 ) -> None:
     from ..comparison.gate import updated
     from ..model import baseline
 
+    path, new = paths[0], ", ".join(map(str, paths[1:]))
     if path.is_dir():
         raise InputError("is a run, and --update writes a file", file=path, fix="--save makes one")
     if not asked.reason.strip():
         raise click.UsageError("--update needs --reason: why this is the baseline from now on")
     sides = {k: s for k, s in after.sides.items() if limits.judges(k)}
     wrong = [k for k, s in sides.items() if s.outputs is not None and s.outputs.ok is False]
-    _usable(after, sides, wrong, path)
+    _usable(after, sides, wrong, paths[1])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    new = structs.replace(after, sides=sides, made=now)
-    baseline.write(path, updated(before, new, asked.reason, baseline.KEPT))
-    say(f"{path}: the baseline is now {verdict.after}")
+    kept = structs.replace(after, sides=sides, made=now)
+    baseline.write(path, updated(before, kept, asked.reason, baseline.KEPT))
+    say(f"{path}: the baseline is now {new}")
 
 
 def _rendered(form: str, verdict: Verdict) -> str:

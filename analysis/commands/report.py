@@ -13,10 +13,10 @@ import click
 from ...core.accuracy.limits import Asked
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
-from ...core.cli.options import examples, run_argument
+from ...core.cli.options import FilePath, examples, run_argument
 from ...core.cli.progress import Doing, log, progress
 from ...core.errors import InputError, one_line
-from ...core.files import listing, read_json, write_json, write_text
+from ...core.files import listing, read_json, sha256, write_json, write_text
 from ...core.run import Run, Step, open_run
 from ..rundir import age, problems, provenance
 
@@ -37,6 +37,7 @@ _WHERE = "layerline accuracy says in which module"
         "layerline report runs/gpt2 --min-cosine fp16=0.999",
         "layerline report runs/gpt2 --summary >comment.md",
         "layerline report runs/gpt2 -q                  # for scripts: no progress",
+        "layerline report runs/gpt2 --baseline ci/cost.json",
     )
 )
 @run_argument()
@@ -49,6 +50,8 @@ _WHERE = "layerline accuracy says in which module"
     help="Print report/summary.md alone: Markdown of at most 25 lines, for a pull request.",
 )
 @click.option("--force", is_flag=True, help="Make the report again even if it is up to date.")
+@click.option("--baseline", type=FilePath(dir_okay=False), help="A baseline file of `layerline "
+              "gate`: the page then shows the latencies that it kept, and this run's.")  # fmt: skip
 def report(
     run_path: Path,
     min_cosine: dict[str, float],
@@ -56,6 +59,7 @@ def report(
     opened: bool,
     short: bool,
     force: bool,
+    baseline: Path | None,
 ) -> None:
     """Compare what was measured, and write the page.
 
@@ -73,10 +77,10 @@ def report(
             "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
         )
     limits = Asked(min_cosine, min_top1)
-    step = _step(run, limits)
+    step = _step(run, limits, baseline)
     if force or not step.valid():
         with step.recording(), progress("reading the captures and comparing them") as doing:
-            _write(run, limits, doing)
+            _write(run, limits, doing, baseline)
     else:
         log("analysis/report: up to date")
     summary = read_json(run.file("report", "summary.json"))
@@ -89,8 +93,11 @@ def report(
     _judge(run, summary)
 
 
-def _step(run: Run, limits: Asked) -> Step:
-    return Step(run, age.STEP, limits.as_json(), age.inputs(run), _outputs(run))
+def _step(run: Run, limits: Asked, baseline: Path | None) -> Step:
+    options = limits.as_json()
+    if baseline is not None:
+        options = {**options, "baseline": sha256(baseline)}
+    return Step(run, age.STEP, options, age.inputs(run), _outputs(run))
 
 
 def _outputs(run: Run) -> list[Path]:
@@ -99,15 +106,18 @@ def _outputs(run: Run) -> list[Path]:
     return [*written, run.file("run.json")]
 
 
-def _write(run: Run, limits: Asked, doing: Doing) -> None:
+def _write(run: Run, limits: Asked, doing: Doing, baseline: Path | None) -> None:
     # Not at the top: an up-to-date report needs neither pandas nor templates.
     from ...core.tables import write_parquet
+    from ..captures import samples
+    from ..model.baseline import read
     from ..pipeline import analyse
-    from ..report import headline, html, markdown, tables_csv
+    from ..report import headline, html, markdown, tables_csv, trend
     from ..report.summary_json import summary
     from ..rundir import record
     from ..timeline import captures, writer
 
+    before = None if baseline is None else read(baseline)
     result = analyse(run, limits)
     doing.now("writing the tables and the page")
     sentences = headline.sentences(result.comparison)
@@ -125,7 +135,10 @@ def _write(run: Run, limits: Asked, doing: Doing) -> None:
         write_text(counters_csv, tables_csv.counters(result.comparison))
     timelines = captures.of_run(run, result.captures, result.tables.get("counters"))
     writer.write(run.file("report", TIMELINE), timelines)
-    page = html.render(result.comparison, sentences, TIMELINE if timelines else None)
+    past = None
+    if before is not None:
+        past = trend.of(before, samples.of_run(run, result.captures, result.comparison))
+    page = html.render(result.comparison, sentences, TIMELINE if timelines else None, past)
     write_text(run.file("report", "index.html"), page)
     write_text(run.file("report", "report.md"), markdown.render(result.comparison, sentences))
     write_text(run.file("report", "summary.md"), markdown.summary(result.comparison, sentences))

@@ -23,8 +23,8 @@ from ..model.baseline import (
     MEMORY,
     MODULE,
     QUEUED,
-    WHOLE,
     Baseline,
+    Past,
     Quantity,
     SideSamples,
 )
@@ -225,8 +225,9 @@ def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
         limit=over(most),
         visible=over(visible(c.change, most, among)),
         status=status,
-        # Of what was not asked for by name, one capture each tells nothing, and is no fault.
-        decides=c.limit.asked or (c.a.what in (*WHOLE, MEMORY) and c.change.error is not None),
+        # Of what was not asked for by name, one capture each tells nothing, and is no fault; and
+        # operations are timed under a profiler, which is noise of its own.
+        decides=c.limit.asked or (c.a.what in (QUEUED, MEMORY) and c.change.error is not None),
         units=c.units,
         why=why,
         fix=fix,
@@ -354,9 +355,14 @@ def _short(text: str, limit: int = 160) -> str:
 
 def _trend(before: Baseline, after: Baseline) -> list[tuple[str, list[int]]]:
     """Latencies by side over the baselines that were kept, for sides that are still there."""
-    pasts = [*before.history, before.past(), after.past()]
+    pasts = chain(before, after)
     keys = [k for k, s in after.sides.items() if s.quantity(LATENCY) is not None]
     return [(k, [p.figures[k] for p in pasts if k in p.figures]) for k in keys]
+
+
+def chain(before: Baseline, after: Baseline) -> list[Past]:
+    """The baselines that were kept, `before` and `after`, in short, the oldest first."""
+    return [*before.history, before.past(), after.past()]
 
 
 def updated(before: Baseline, after: Baseline, reason: str, kept: int) -> Baseline:

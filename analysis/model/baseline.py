@@ -26,7 +26,6 @@ KEPT = 50  # earlier baselines, in short
 LATENCY, QUEUED, OPERATIONS, MEMORY, KIND, MODULE = WHAT = (
     "latency", "queued", "operations", "memory", "kind", "module",
 )  # fmt: skip
-WHOLE = (LATENCY, QUEUED, OPERATIONS)
 
 
 class Quantity(Struct, kw_only=True, omit_defaults=True):

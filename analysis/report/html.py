@@ -25,6 +25,7 @@ from . import cells, contents, payload, roofline_plot
 from .headline import Sentence
 from .screen import believe, screens
 from .templates import FOLDER, environment
+from .trend import Trend
 
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = (
@@ -38,7 +39,10 @@ _BREAK = re.compile(r"(?<=[./+_])(?=[^./+_\d])|(?<=[/+_])(?=\d)|(?<=\D\.)(?=\d)"
 
 
 def render(
-    comparison: Comparison, headline: Sequence[Sentence], timeline: str | None = None
+    comparison: Comparison,
+    headline: Sequence[Sentence],
+    timeline: str | None = None,
+    past: Trend | None = None,
 ) -> str:
     """The report as one HTML document. Every string of `comparison` is escaped, none is trusted."""
     script = _script()
@@ -54,6 +58,7 @@ def render(
         **variables,
         timeline=timeline,
         machine=_machine(comparison.manifest.get("facts")),
+        trend=past,
         screens=shown,
         believe=checks,
         other_remarks=left,
