@@ -1,4 +1,4 @@
-"""The workflows of docs/ci.md: the CPU runner's steps are run, the GPU runner's can be typed."""
+"""The workflows of docs/ci.md: their steps are run, those of the GPU runner where there is one."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from paths import ROOT
 
 from layerline.analysis.model import baseline
 from layerline.core.cli.command import cli
+from layerline.engines import backend as backends
 
 TEXT = (ROOT / "docs/ci.md").read_text()
 
@@ -44,9 +45,16 @@ def test_every_command_of_a_workflow_is_one_of_ours(runner: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_steps_of_the_cpu_runner_do_what_they_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runner", "backend"),
+    [("CPU", "onnxruntime"), pytest.param("GPU", "tensorrt", marks=pytest.mark.gpu)],
+)
+def test_the_steps_of_a_runner_do_what_they_say(
+    tmp_path: Path, runner: str, backend: str
+) -> None:
     pytest.importorskip("torch")
-    pytest.importorskip("onnxruntime")
+    if (why := backends.load(backend).unavailable()) is not None:
+        pytest.skip(f"{why.reason}; {why.remedy}")
     (limits,) = re.findall(r"```toml\n(.*?)```", TEXT, flags=re.S)
     (tmp_path / "ci").mkdir()
     (tmp_path / "ci/limits.toml").write_text(limits)
@@ -61,7 +69,7 @@ def test_the_steps_of_the_cpu_runner_do_what_they_say(tmp_path: Path) -> None:
         return subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment,
                               capture_output=True, text=True)  # fmt: skip
 
-    script = steps("CPU")
+    script = steps(runner)
     measured = step(script["measure"])
     assert measured.returncode == 0, measured.stderr
     assert step("layerline gate --save ci/cost.json runs/new").returncode == 0
