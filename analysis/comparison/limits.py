@@ -21,7 +21,7 @@ from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, 
 SLOWER = {LATENCY: 0.03, QUEUED: 0.03, OPERATIONS: 0.03, "kinds": 0.05, "modules": 0.10}
 # And by how much it must grow in any case, in ns (bytes of memory): timers tick in microseconds.
 FLOORS = {LATENCY: 2_000, QUEUED: 2_000, OPERATIONS: 2_000, "kinds": 5_000, "modules": 5_000,
-          MEMORY: 1 << 20}  # fmt: skip
+          MEMORY: 1_000_000}  # fmt: skip
 MEMORY_LARGER = 0.02
 COVERAGE_LESS = 0.01
 # A kind or module must also grow by this share of all operations, else it is nobody's concern.

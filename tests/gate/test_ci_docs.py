@@ -49,9 +49,7 @@ def test_every_command_of_a_workflow_is_one_of_ours(runner: str) -> None:
     ("runner", "backend"),
     [("CPU", "onnxruntime"), pytest.param("GPU", "tensorrt", marks=pytest.mark.gpu)],
 )
-def test_the_steps_of_a_runner_do_what_they_say(
-    tmp_path: Path, runner: str, backend: str
-) -> None:
+def test_the_steps_of_a_runner_do_what_they_say(tmp_path: Path, runner: str, backend: str) -> None:
     pytest.importorskip("torch")
     if (why := backends.load(backend).unavailable()) is not None:
         pytest.skip(f"{why.reason}; {why.remedy}")
