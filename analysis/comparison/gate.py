@@ -39,6 +39,7 @@ RATE = 0.01
 SURE = POWER = 0.95
 _ELSEWHERE = "measure both on one machine, or add --other-machine"
 _SEVERAL = "name several runs of each"
+_IN_TURN = "measure in turn (--measure)"
 _MOST_PROCESSES = 20
 
 
@@ -268,13 +269,13 @@ def _reason(c: _Compared, among: int) -> tuple[str, str]:
 def _enough(c: _Compared, n: int) -> str:
     """How many processes would tell a change of nothing from one of the limit."""
     if c.change.allowance >= c.most:
-        return f"processes or builds drift by more than the limit: {_SEVERAL}, in turn"
+        return f"{_SEVERAL}, or {_IN_TURN}: they drift by more than the limit"
     room = c.most - c.change.allowance
     needed = math.ceil(n * (3 * (c.change.error or 0) / room) ** 2) if room else math.inf
     if needed > _MOST_PROCESSES:
         wider = 3 * (c.change.error or 0) + c.change.allowance
         share = f"{wider / c.change.before:.1%}" if c.change.before else "more"
-        return f"{_SEVERAL}, measure in turn, or allow {share} (--slower)"
+        return f"{_SEVERAL}, {_IN_TURN}, or allow {share} (--slower)"
     return _more(c, int(max(needed, n + 1)))
 
 

@@ -29,9 +29,9 @@ from ...core.stats import quantile, survival
 from ..model.baseline import Quantity
 
 _NORMAL_95 = 1.96
-# A drift is looked for so keenly that one in five sides that have none seems to: what is allowed
-# for it costs power, and one that is missed is a false alarm.
-_KEEN = 1.28
+# A drift is looked for so keenly that two in five sides that have none seem to: what is allowed for
+# it costs power, and one that is missed is a false alarm.
+_KEEN = 0.8
 _FEWEST_DRIFTING = 3
 
 
