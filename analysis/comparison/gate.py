@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..model.baseline import (
     LATENCY,
     MEMORY,
     MODULE,
+    OPERATIONS,
     QUEUED,
     Baseline,
     Past,
@@ -76,6 +77,7 @@ def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, s
         if other.outputs is not None and other.outputs.ok is False:
             continue  # its times are no result
         compared += _compared(key, side, other, before, after, limits)
+        found += _unmeasured(key, side, other)
     judged = _judged(compared)
     found += _unmet(limits, judged)
     return Verdict(
@@ -155,6 +157,15 @@ def _side_findings(key: str, a: SideSamples, b: SideSamples, limits: Limits) -> 
             yield Finding(key, Status.WORSE, text, "layerline report says what is unresolved")
 
 
+def _unmeasured(key: str, a: SideSamples, b: SideSamples) -> Iterator[Finding]:
+    """What was measured of the whole side, and is no more."""
+    new = {q.key for q in b.quantities}
+    for q in a.quantities:
+        if q.key not in new and q.what in (LATENCY, QUEUED, MEMORY):
+            text = f"{q.what} {q.name}".strip()
+            yield Finding(key, Status.UNTOLD, f"its {text} was not measured", "measure it again")
+
+
 def _compared(
     key: str,
     a: SideSamples,
@@ -176,7 +187,10 @@ def _compared(
             continue
         differs = change(quantity, other, in_turn=in_turn, build_noise=noise)
         units = (len(quantity.values), len(other.values))
-        yield _Compared(key, quantity, differs, limits.of(quantity, total or None), units)
+        limit = limits.of(quantity, total or None)
+        if quantity.what == OPERATIONS and a.quantity(LATENCY) is None:
+            limit = replace(limit, asked=True)  # there is nothing else to tell by
+        yield _Compared(key, quantity, differs, limit, units)
 
 
 def _judged(compared: Sequence[_Compared]) -> list[Judged]:
@@ -334,6 +348,8 @@ def _remarks(
     if len(single) > alone:
         names = ", ".join(j.name for j in single if max(j.units) > 1)
         yield f"{len(single) - alone} kinds and modules cannot be told: {_short(names)}"
+    if lone := _of_one_alone(before, after, limits):
+        yield f"{len(lone)} kinds and modules are of one of both alone: {_short(', '.join(lone))}"
     new = [k for k in after.sides if k not in before.sides and limits.judges(k)]
     if new:
         yield f"new, and in no baseline: {_short(', '.join(new))}"
@@ -348,6 +364,16 @@ def _remarks(
         yield "on another machine, as you asked: this compares machines, too"
     if left := before.left_out + after.left_out:
         yield f"{left} cheap modules had no room in a baseline file"
+
+
+def _of_one_alone(before: Baseline, after: Baseline, limits: Limits) -> list[str]:
+    """Kinds and modules that only one of them has, of sides that both have: the model changed."""
+    found: dict[str, None] = {}
+    for key, side in before.sides.items():
+        if limits.judges(key) and key in after.sides:
+            a, b = ({q.key: q for q in s.quantities} for s in (side, after.sides[key]))
+            found |= {name: None for what, name in sorted(a.keys() ^ b.keys()) if name}
+    return list(found)
 
 
 def _short(text: str, limit: int = 160) -> str:

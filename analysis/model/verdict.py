@@ -88,7 +88,8 @@ class Verdict:
         statuses += [j.status for j in self.judged if j.decides or j.status is Status.WORSE]
         if Status.WORSE in statuses:
             return SLOWER
-        return CANNOT_TELL if Status.UNTOLD in statuses or not self.judged else NOT_SLOWER
+        told = any(j.decides for j in self.judged)
+        return CANNOT_TELL if Status.UNTOLD in statuses or not told else NOT_SLOWER
 
     @property
     def answer(self) -> str:

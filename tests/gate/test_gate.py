@@ -94,6 +94,19 @@ def test_a_lost_engine_is_no_success(a: Path, tmp_path: Path, lost: str, capsys:
     assert "the baseline has it and the new side does not" in capsys.readouterr().out
 
 
+def test_a_latency_that_was_not_measured_again_does_not_pass(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    b = run(tmp_path / "b")
+    (b / f"captures/{NAME}.latency.json").unlink()
+    assert gate(a, b) == 4
+    assert "latency" in capsys.readouterr().out
+    # Nor do two runs that have a profile alone.
+    (a / f"captures/{NAME}.latency.json").unlink()
+    assert gate(a, b) == 4
+    assert "operations: 920 µs → 920 µs" in capsys.readouterr().out
+
+
 def test_a_side_that_is_required_must_be_there(a: Path, tmp_path: Path) -> None:
     b = run(tmp_path / "b")
     assert gate(a, b, "--require", f"engine:{NAME}") == 0
