@@ -360,6 +360,13 @@ def _remarks(
             "engines were built anew, and how far builds lie apart was not measured "
             "(layerline profile --what rebuild)"
         )
+    unknown = [k for k in _judged_sides(before, limits) if k.startswith("engine/") and all(
+        b.sides[k].outputs is None for b in (before, after) if k in b.sides)]  # fmt: skip
+    if unknown:
+        yield (
+            f"whether outputs are right is known of neither: {_short(', '.join(unknown))} "
+            "(layerline profile compares them)"
+        )
     if limits.other_machine and any(_elsewhere(before, after)):
         yield "on another machine, as you asked: this compares machines, too"
     if left := before.left_out + after.left_out:
