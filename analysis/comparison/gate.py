@@ -9,10 +9,9 @@ what would tell it is said.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
 
 from msgspec import structs
 
@@ -29,8 +28,8 @@ from ..model.baseline import (
     Quantity,
     SideSamples,
 )
-from ..model.verdict import Changed, Finding, Judged, Status, Verdict
-from . import runs
+from ..model.verdict import Finding, Judged, Status, Verdict
+from .beside import changed, elsewhere, judged_sides, remarks
 from .limits import Limit, Limits, fits, meant
 from .spread import Change, change, discoveries
 
@@ -64,12 +63,12 @@ def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, s
     """The verdict; `names`: what both are called."""
     found = list(_wholes(before, after, limits))
     compared: list[_Compared] = []
-    elsewhere = _elsewhere(before, after)
-    for key, side in _judged_sides(before, limits).items():
+    apart = elsewhere(before, after)
+    for key, side in judged_sides(before, limits).items():
         other = after.sides.get(key)
         if other is None:
             continue
-        why = elsewhere[side.on_gpu is True] if not limits.other_machine else ""
+        why = apart[side.on_gpu is True] if not limits.other_machine else ""
         if why:
             found.append(Finding(key, Status.UNTOLD, why, _ELSEWHERE))
             continue
@@ -84,19 +83,15 @@ def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, s
         *names,
         judged=judged,
         findings=found,
-        changed=_changed(before, after),
-        remarks=list(_remarks(before, after, limits, judged)),
+        changed=changed(before, after),
+        remarks=list(remarks(before, after, limits, judged)),
         trend=_trend(before, after),
     )
 
 
-def _judged_sides(of: Baseline, limits: Limits) -> dict[str, SideSamples]:
-    return {k: s for k, s in of.sides.items() if limits.judges(k)}
-
-
 def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Finding]:
     """What is gone, stale, or was asked for and is not there."""
-    for side in _judged_sides(before, limits):
+    for side in judged_sides(before, limits):
         if side not in after.sides:
             why = "; ".join(f"{f}: {w}" for f, w in after.lost.items())
             text = "the baseline has it and the new side does not"
@@ -110,26 +105,8 @@ def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Findi
         yield Finding("", Status.UNTOLD, stale, "measure again (layerline profile)")
     for stale in before.stale:
         yield Finding("", Status.UNTOLD, f"baseline: {stale}", "measure the baseline again")
-    if not _judged_sides(before, limits):
+    if not judged_sides(before, limits):
         yield Finding("", Status.UNTOLD, "nothing of the baseline is judged", "see its sides")
-
-
-def _elsewhere(before: Baseline, after: Baseline) -> tuple[str, str]:
-    """Why sides on the CPU and on the GPU cannot be compared; empty where they can.
-
-    A device that one of them does not know may be the same one.
-    """
-    told = []
-    for names in (("cpu", "cpus_usable", "threads"), ("gpu",)):
-        other = [
-            f"another {name}: {_word(x)}, now {_word(y)}"
-            for name in names
-            if (x := before.facts.get(name)) is not None
-            and (y := after.facts.get(name)) is not None
-            and x != y
-        ]
-        told.append("; ".join(other))
-    return told[0], told[1]
 
 
 def _side_findings(key: str, a: SideSamples, b: SideSamples, limits: Limits) -> Iterator[Finding]:
@@ -308,83 +285,6 @@ def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:
         if not any(fits(name, q) for q in found):
             text = f"there is no kind or module {name!r} on both sides"
             yield Finding("", Status.UNTOLD, text, "layerline report lists modules")
-
-
-def _changed(before: Baseline, after: Baseline) -> list[Changed]:
-    """What is another than it was. A fact that one of them lacks is unknown, not another."""
-    pairs = runs.disagreements(before.facts, after.facts, sorted({*before.facts, *after.facts}))
-    known = [p for p in pairs if p[1] is not None and p[2] is not None]
-    found = [Changed(n, _word(x), _word(y)) for n, x, y in known]
-    for key, side in before.sides.items():
-        other = after.sides.get(key)
-        if other is None:
-            continue
-        if side.sm_mhz and other.sm_mhz and abs(other.sm_mhz / side.sm_mhz - 1) > 0.01:
-            mhz = (f"{s.sm_mhz:g} MHz" for s in (side, other))
-            found.append(Changed(f"clock of {key}", *mhz))
-        if side.builds and other.builds and set(side.builds) != set(other.builds):
-            found.append(Changed(f"engine of {key}", *(s.builds[0][:8] for s in (side, other))))
-    return found
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {v}" for k, v in value.items())
-    if isinstance(value, list):
-        return " and ".join(map(str, value))
-    return str(value)
-
-
-def _remarks(
-    before: Baseline, after: Baseline, limits: Limits, judged: Sequence[Judged]
-) -> Iterator[str]:
-    single = [j for j in judged if j.status is Status.UNTOLD and not j.decides]
-    alone = sum(1 for j in single if max(j.units) == 1)
-    if alone:
-        yield (
-            f"{alone} kinds and modules have one capture each and are not judged: name several "
-            "runs of each side"
-        )
-    if len(single) > alone:
-        names = ", ".join(j.name for j in single if max(j.units) > 1)
-        yield f"{len(single) - alone} kinds and modules cannot be told: {_short(names)}"
-    if lone := _of_one_alone(before, after, limits):
-        yield f"{len(lone)} kinds and modules are of one of both alone: {_short(', '.join(lone))}"
-    new = [k for k in after.sides if k not in before.sides and limits.judges(k)]
-    if new:
-        yield f"new, and in no baseline: {_short(', '.join(new))}"
-    pairs = [(s, after.sides[k]) for k, s in before.sides.items() if k in after.sides]
-    if any(a.builds and a.builds != b.builds and a.build_noise is None and b.build_noise is None
-           for a, b in pairs):  # fmt: skip
-        yield (
-            "engines were built anew, and how far builds lie apart was not measured "
-            "(layerline profile --what rebuild)"
-        )
-    unknown = [k for k in _judged_sides(before, limits) if k.startswith("engine/") and all(
-        b.sides[k].outputs is None for b in (before, after) if k in b.sides)]  # fmt: skip
-    if unknown:
-        yield (
-            f"whether outputs are right is known of neither: {_short(', '.join(unknown))} "
-            "(layerline profile compares them)"
-        )
-    if limits.other_machine and any(_elsewhere(before, after)):
-        yield "on another machine, as you asked: this compares machines, too"
-    if left := before.left_out + after.left_out:
-        yield f"{left} cheap modules had no room in a baseline file"
-
-
-def _of_one_alone(before: Baseline, after: Baseline, limits: Limits) -> list[str]:
-    """Kinds and modules that only one of them has, of sides that both have: the model changed."""
-    found: dict[str, None] = {}
-    for key, side in before.sides.items():
-        if limits.judges(key) and key in after.sides:
-            a, b = ({q.key: q for q in s.quantities} for s in (side, after.sides[key]))
-            found |= {name: None for what, name in sorted(a.keys() ^ b.keys()) if name}
-    return list(found)
-
-
-def _short(text: str, limit: int = 160) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _trend(before: Baseline, after: Baseline) -> list[tuple[str, list[int]]]:

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from run_by_hand import ENGINE, outcome, write_run
 
+from layerline.analysis.comparison.gate import judge
+from layerline.analysis.comparison.limits import Limits
 from layerline.analysis.model import baseline
 from layerline.core.files import read_json, write_json
 
@@ -160,6 +163,18 @@ def test_what_builds_lie_apart_is_allowed(a: Path, tmp_path: Path) -> None:
         manifest = {"schema_version": 1, "step": step, "inputs": files}
         write_json(path / f"manifests/{step}.json", manifest)
     assert gate(a, b) == 4
+
+
+def test_one_engine_in_several_runs_is_no_new_build() -> None:
+    side = baseline.SideSamples(quantities=[baseline.Quantity(what="latency", runs=[[1000, 1001]])])
+    before, after, anew = (
+        baseline.Baseline(baseline_version=1, sides={ENGINE: replace(side, builds=builds)})
+        for builds in (["x", "x"], ["x"], ["y"])
+    )
+    for other, said in ((after, False), (anew, True)):
+        verdict = judge(before, other, Limits(), ("a", "b"))
+        assert any("built anew" in r for r in verdict.remarks) is said
+        assert any(c.name == f"engine of {ENGINE}" for c in verdict.changed) is said
 
 
 def test_a_changed_model_is_said_and_judged(a: Path, tmp_path: Path, capsys: Any) -> None:
