@@ -112,7 +112,8 @@ def _write(run: Run, limits: Asked, doing: Doing, baseline: Path | None) -> None
     from ..captures import samples
     from ..model.baseline import read
     from ..pipeline import analyse
-    from ..report import headline, html, markdown, tables_csv, trend
+    from ..report import headline, html, markdown, tables_csv
+    from ..report.gate import trend
     from ..report.summary_json import summary
     from ..rundir import record
     from ..timeline import captures, writer

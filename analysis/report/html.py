@@ -22,10 +22,10 @@ from markupsafe import Markup
 from .. import formatting
 from ..model.comparison import Comparison, Cost
 from . import cells, contents, payload, roofline_plot
+from .gate.trend import Trend
 from .headline import Sentence
 from .screen import believe, screens
 from .templates import FOLDER, environment
-from .trend import Trend
 
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = (

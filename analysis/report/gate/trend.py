@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import formatting
-from ..comparison.gate import chain
-from ..model.baseline import LATENCY, Baseline
+from ... import formatting
+from ...comparison.gate import chain
+from ...model.baseline import LATENCY, Baseline
 
 WIDTH, HEIGHT, _EDGE = 160, 28, 3
 
