@@ -52,7 +52,7 @@ def commands(text: str, inline: bool = False) -> list[str]:
     lines = [line.strip() for line in code.splitlines()]
     if inline:
         lines = [" ".join(c.split()) for c in re.findall(r"`(layerline [^`]+)`", prose)]
-    found = [re.split(r"\s#\s", line)[0].strip() for line in lines if _LINE.match(line)]
+    found = [re.split(r"\s(?:#\s|>)", line)[0].strip() for line in lines if _LINE.match(line)]
     return [re.sub(r"^(?:[A-Z_]+=\S+ )+", "", line) for line in found if not _FORM.search(line)]
 
 
