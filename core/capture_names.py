@@ -56,7 +56,8 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "waits": (".waits.json",),
     "meta": (".meta.json",),
     "engine": (
-        ".engine", ".onnx", ".layers.json", ".build.json", ".network.json", ".inspector.json",
+        ".engine", ".onnx", ".pt2", ".layers.json", ".build.json", ".network.json",
+        ".inspector.json", ".profiled.pt2", ".nodes.json", ".provenance.json", ".code.cpp",
     ),
 }  # fmt: skip
 _KINDS: dict[str, Kind] = {s: kind for kind, suffixes in _SUFFIXES.items() for s in suffixes}

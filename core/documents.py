@@ -449,14 +449,28 @@ class BuildOptions(Struct, kw_only=True):
     precision_plan: PlannedModules = field(default_factory=PlannedModules)
 
 
+class Break(Struct, kw_only=True):
+    """A line of Python at which torch.compile breaks the graph, and why."""
+
+    place: str
+    why: str | None = None
+
+
 class Build(Document, kw_only=True):
-    """How an engine was built; `on_cpu`: the operators of its nodes on the CPU, by node."""
+    """How an engine was built; `on_cpu`: the operators of its nodes on the CPU, by node. Of a
+    package of inductor: its device, what it takes and gives, and what torch.compile does otherwise:
+    graph breaks, and compiling again in two further calls (null: it fails, or nobody knows)."""
 
     FIX: ClassVar[str] = "build the engine again (make engines)"
 
     source: str | None = None
     providers: list[str] | None = None
     on_cpu: dict[str, str] = {}
+    device: str | None = None
+    inputs: list[str] = []
+    outputs: list[str] = []
+    graph_breaks: list[Break] = []
+    recompiles: Count | None = None
     options: BuildOptions = field(default_factory=BuildOptions)
 
 

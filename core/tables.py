@@ -37,6 +37,7 @@ KINDS = (*DEVICE_KINDS, "graph", "node", "op")  # graph: a whole CUDA graph
 UNRESOLVED = "unresolved"
 OUTSIDE_OPERATORS = "outside operators"
 RULES = (
+    "provenance",  # what a compiler recorded of its own work
     "name",
     "index",
     "boundary",

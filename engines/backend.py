@@ -24,6 +24,7 @@ _CLASSES: dict[str, str] = {
     "tensorrt": "layerline.engines.tensorrt_backend:TensorRTBackend",
     "onnxruntime-cuda": "layerline.engines.onnxruntime_cuda_backend:OnnxRuntimeCudaBackend",
     "onnxruntime": "layerline.engines.onnxruntime_backend:OnnxRuntimeBackend",
+    "inductor": "layerline.engines.inductor_backend:InductorBackend",
     "tensorrt-rtx": "layerline.engines.tensorrt_backend:TensorRTRTXBackend",
 }
 

@@ -12,7 +12,7 @@ for `compute_precision`, where a layer computes nothing. `nodes` are the exporte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from ..core import documents
 from ..core.errors import InputError
 from ..core.nodes import NodeGraph
-from ..core.resolve import Network, RawLayer, node_status, resolve
+from ..core.resolve import Network, NodeStatus, RawLayer, Resolution, node_status, resolve
 
 SCHEMA_VERSION = 1
 
@@ -53,6 +53,19 @@ def document(
     """The layers.json of an engine: every layer resolved to nodes, every node with its fate."""
     resolutions = resolve([layer.raw for layer in layers], graph, network)
     statuses = node_status(resolutions, graph)
+    return resolved(engine, backend, precision, layers, graph, resolutions, statuses)
+
+
+def resolved(
+    engine: str,
+    backend: str,
+    precision: str,
+    layers: Sequence[EngineLayer],
+    graph: NodeGraph,
+    resolutions: Sequence[Resolution],
+    statuses: Mapping[str, NodeStatus],
+) -> dict[str, Any]:
+    """The layers.json of layers that are resolved already; `statuses` in graph order."""
     return {
         "schema_version": SCHEMA_VERSION,
         "engine": engine,

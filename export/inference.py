@@ -7,6 +7,7 @@ with, and imports no engines. The class that builds with one is in `engines.back
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -94,11 +95,25 @@ def _onnxruntime_cuda() -> Unavailable | None:
     return _onnxruntime() or no_gpu()
 
 
+def compiler() -> str | None:
+    """The C++ compiler that inductor takes: CXX, else g++ (torch/_inductor/cpp_builder.py)."""
+    return shutil.which(os.environ.get("CXX") or "g++")
+
+
+def _inductor() -> Unavailable | None:
+    if importlib.util.find_spec("torch") is None:
+        return Unavailable("torch is not installed", 'pip install "layerline[model]"')
+    if compiler() is None:
+        return Unavailable("no C++ compiler here", "install g++, or name a compiler with CXX=…")
+    return None
+
+
 # The order is that of preference.
 _LIBRARIES: dict[str, Callable[[], Unavailable | None]] = {
     "tensorrt": _tensorrt,
     "onnxruntime-cuda": _onnxruntime_cuda,
     "onnxruntime": _onnxruntime,
+    "inductor": _inductor,
     "tensorrt-rtx": _tensorrt_rtx,
 }
 BACKENDS = tuple(_LIBRARIES)

@@ -22,6 +22,7 @@ from .files import EagerFiles, EngineFiles
 BACKENDS = {
     "onnxruntime": "ONNX Runtime",
     "onnxruntime-cuda": "ONNX Runtime CUDA",
+    "inductor": "torch.compile",
     "tensorrt": "TensorRT",
     "tensorrt-rtx": "TensorRT for RTX",
 }

@@ -29,7 +29,7 @@ from ..costs.layers import by_label
 from ..model.comparison import Check
 from ..readers.base import Artefact
 from ..readers.onnxruntime import profile as profile_
-from .files import ORT_CUDA, EngineFiles
+from .files import INDUCTOR, ORT_CUDA, EngineFiles
 
 FOREIGN = "{ForeignNode["
 
@@ -57,6 +57,8 @@ def read(files: EngineFiles) -> EngineCapture:
     """The capture of one engine. InputError where it is missing or broken."""
     if files.under_nsys:
         return _onnxruntime_trace(files) if files.backend == ORT_CUDA else _nsys(files)
+    if files.backend == INDUCTOR:
+        return _inductor(files)
     if files.backend.startswith("tensorrt"):
         ops, total = _iprofiler(files.raw, files.precision, files.layers)
         # IProfiler synchronises after each layer: its run's latency is of another execution.
@@ -69,6 +71,18 @@ def read(files: EngineFiles) -> EngineCapture:
     # On a GPU every launch waited for its kernel: that run's latency is of another execution.
     times = () if files.backend == ORT_CUDA else profile.latency_ns
     return EngineCapture(ops, files.raw, times, again, files.layers, files.nodes)
+
+
+def _inductor(files: EngineFiles) -> EngineCapture:
+    from ..attribution import inductor
+
+    ops, on_device = inductor.operations(files.raw, files.layers, files.precision)
+    total = None
+    if raw_totals.small(files.raw):
+        total = raw_totals.torch_trace(files.raw).sums
+        total = total if on_device else {"node": total["op"]}
+    times = files.profile.latency_ns if files.profile else ()
+    return EngineCapture(ops, files.raw, times, total, files.layers, files.nodes)
 
 
 def _onnxruntime_trace(files: EngineFiles) -> EngineCapture:

@@ -26,6 +26,7 @@ from ..rundir.files import describing, document, needed, optional
 from ..rundir.problems import Problems, keep
 
 ORT_CUDA = "onnxruntime-cuda"
+INDUCTOR = "inductor"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def of_engine(
     build = optional(engines / f"{name}.build.json", documents.Build, problems)
     by_kernel = under_nsys and backend != ORT_CUDA  # its layers are found by the graph
     path = nodes_file(run, build, precision)
+    # Its nodes are torch's, not those of an ONNX file: their least work is not known.
+    found = None if by_kernel or backend == INDUCTOR else exported(path, problems)
     return EngineFiles(
         precision=precision,
         backend=backend,
@@ -139,7 +142,7 @@ def of_engine(
         build=build,
         accuracy=optional(captures / f"{name}.accuracy.json", documents.Accuracy, problems),
         rebuild=optional(captures / f"{name}.rebuild.json", documents.Rebuild, problems),
-        exported=_parsed(read_json(path), path) if by_kernel else exported(path, problems),
+        exported=_parsed(read_json(path), path) if by_kernel else found,
         network=network(run, name, problems) if by_kernel else None,
         model=model,
     )

@@ -18,6 +18,7 @@ from .screen import icicles
 from .screen.screens import Screen
 
 RULES = {
+    "provenance": "The compiler recorded from which nodes of the captured graph it made the layer.",
     "name": "The layer's name is the name of its ONNX nodes, or lists them.",
     "index": "An unnamed layer's number leads to its node in the network's list.",
     "boundary": "The nodes between the layer's input and output tensors.",

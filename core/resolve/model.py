@@ -22,7 +22,9 @@ from ..errors import InputError
 from ..files import read_json
 
 # From the most direct evidence to the least.
-RULES = ("name", "index", "boundary", "order", "elimination", "carrier", "unresolved")
+RULES = (
+    "provenance", "name", "index", "boundary", "order", "elimination", "carrier", "unresolved",
+)  # fmt: skip
 
 NETWORK_SCHEMA_VERSION = 1
 

@@ -1,0 +1,187 @@
+"""torch.compile's compiler as a backend: an engine is a package of AOTInductor.
+
+The package (``.pt2``) is loaded and run by a process that has torch and neither the model nor its
+library. It is compiled from the model, not from an ONNX file, so `source` is model.json. Beside it:
+a package of the same kernels with ranges for torch.profiler, the generated code, the provenance,
+and the captured graph. The compilation is `inductor_build`, a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..core import documents, machine, nodes
+from ..core.cli.progress import log
+from ..core.errors import InputError
+from ..core.files import read_json, workspace, write_json
+from ..core.run import Run
+from . import inductor_provenance, layers
+from .backend import (
+    Backend,
+    BuildOptions,
+    Worker,
+    check_options,
+    gpu_models,
+    inputs_path,
+)
+from .launch import call, job
+from .onnxruntime_backend import WORKERS
+
+MODES = ("default", "max-autotune")
+# What torch.compile also has, and why a package has not.
+_ELSEWHERE = {
+    "reduce-overhead": "it is CUDA graphs, which torch.compile records when it runs and no package "
+    "keeps",
+}
+# What lies beside the package: the same with ranges, the captured graph, what inductor recorded, the
+# code that it generated.
+_FILES = {
+    "profiled": "profiled.pt2",
+    "nodes": "nodes.json",
+    "provenance": "provenance.json",
+    "code": "code.cpp",
+}
+_QUIET = {"KINETO_LOG_LEVEL": "4"}
+
+
+class InductorBackend(Backend):
+    """AOTInductor, for the GPU that torch sees, else for this CPU."""
+
+    name = "inductor"
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16")
+    suffix = ".pt2"
+    threaded = True
+
+    def options(self, asked: BuildOptions) -> dict[str, Any]:
+        check_options(self, asked)
+        mode = asked.optimization_level or "default"
+        if mode not in MODES:
+            why = f": {_ELSEWHERE[mode]}" if mode in _ELSEWHERE else ""
+            raise InputError(
+                f"{self.name} has no optimisation level {mode!r}{why}",
+                fix=f"choose {' or '.join(MODES)}",
+            )
+        version = None
+        with suppress(importlib.metadata.PackageNotFoundError):
+            version = f"torch {importlib.metadata.version('torch')}"
+        return {
+            "optimization_level": mode,
+            "threads": asked.threads or machine.usable_cpus(),
+            "version": version,
+            "cpu": machine.state()["cpu"],  # code is generated for this processor
+            "gpus": gpu_models(),
+        }
+
+    def source(self, run: Run, precision: str) -> Path:
+        return run.file("export", "model.json")
+
+    def inputs(self, run: Run, precision: str) -> list[Path]:
+        return [self.source(run, precision), inputs_path(run)]
+
+    def outputs(self, run: Run, precision: str) -> list[Path]:
+        more = [self._beside(run, precision, name) for name in _FILES]
+        return [*super().outputs(run, precision), *more]
+
+    def _beside(self, run: Run, precision: str, name: str) -> Path:
+        """One of `_FILES`."""
+        return run.file("engines", f"{precision}.{self.name}.{_FILES[name]}")
+
+    def worker(self) -> Worker:
+        return Worker((sys.executable, str(WORKERS / "inductor_worker.py")), _QUIET)
+
+    def job_options(self, run: Run, precision: str) -> dict[str, Any]:
+        built = documents.read(self.build_record(run, precision), documents.Build)
+        return {
+            "profiled": str(self._beside(run, precision, "profiled.pt2")),
+            "device": built.device,
+            "inputs": built.inputs,
+            "outputs": built.outputs,
+        }
+
+    def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if precision == "tf32" and not gpu_models():
+            raise InputError("TF32 is a mode of NVIDIA GPUs", fix="use fp32")
+        engine = self.engine(run, precision)
+        record, listing = self.build_record(run, precision), self.layers(run, precision)
+        with workspace(engine) as folder:
+            new = {name: folder / self._beside(run, precision, name).name for name in _FILES}
+            wanted = {
+                "model": str(self.source(run, precision)),
+                "mode": options["optimization_level"],
+                "folder": str(folder / "trace"),
+                **{name: str(path) for name, path in new.items()},
+            }
+            answer = call(
+                Worker((sys.executable, "-P", "-m", "layerline.engines.inductor_build"), _QUIET),
+                job(
+                    "build",
+                    folder / engine.name,
+                    inputs_path(run),
+                    precision,
+                    threads=options["threads"],
+                    options=wanted,
+                ),
+            )
+            facts: dict[str, Any] = answer["facts"]
+            listed = self._listed(new, run, precision, answer["kernels"])
+            for name, path in new.items():
+                path.replace(self._beside(run, precision, name))
+            (folder / engine.name).replace(engine)
+        facts["kernels"] = len(listed["layers"])
+        facts["unresolved"] = [x["name"] for x in listed["layers"] if not x["modules"]]
+        self._say(precision, facts)
+        write_json(listing, listed)
+        write_json(record, self._record(run, precision, options) | facts)
+        return facts
+
+    def _listed(
+        self, new: Mapping[str, Path], run: Run, precision: str, kernels: list[str]
+    ) -> dict[str, Any]:
+        """layers.json of the `kernels` that the code runs."""
+        written = read_json(new["nodes"])
+        graph = inductor_provenance.Graph(
+            nodes.parse(written, new["nodes"]), written["torch_names"], written["dtypes"]
+        )
+        mappings = read_json(new["provenance"])
+        found, resolutions = inductor_provenance.listed(mappings, graph, kernels)
+        return layers.resolved(
+            self.engine(run, precision).name,
+            self.name,
+            precision,
+            found,
+            graph.nodes,
+            resolutions,
+            inductor_provenance.statuses(resolutions, graph.nodes),
+        )
+
+    def _record(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        engine = self.engine(run, precision)
+        return {
+            "schema_version": 1,
+            "engine": engine.name,
+            "backend": self.name,
+            "precision": precision,
+            "source": self.source(run, precision).relative_to(run.path).as_posix(),
+            "options": dict(options),
+            "machine": machine.state(),
+            "engine_bytes": engine.stat().st_size,
+        }
+
+    def _say(self, precision: str, facts: Mapping[str, Any]) -> None:
+        """What torch.compile would do otherwise than the package."""
+        for found in facts["graph_breaks"]:
+            log(
+                f"{precision} {self.name}: torch.compile breaks the graph at {found['place']} "
+                f"({found['why']}); the package does not"
+            )
+        if facts["recompiles"]:
+            log(
+                f"{precision} {self.name}: torch.compile compiles again for the same inputs "
+                f"({facts['recompiles']} times in 2 calls): what changed between them is a "
+                "constant in the package"
+            )

@@ -1,0 +1,308 @@
+"""Compiling the run's model with AOTInductor: a process of its own, which alone imports torch.
+
+``python -m layerline.engines.inductor_build JOB``, with the tasks of a worker (`workers.common`):
+`build`. It writes two packages of one compilation: the engine, and one whose kernels have ranges in
+torch.profiler (``cpp.enable_kernel_profile``), which costs time in every kernel. Both are compiled
+with provenance, which only adds comments to the code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..core.errors import LayerlineError
+from ..core.files import write_json
+from ..export import nested
+from ..export.models import ModelSpec, load_spec, tensors
+from ..export.naming import ModuleTree, unique_names
+from ..export.quiet import gist, quiet
+from ..export.stage import traced
+from .workers import common
+from .workers.common import Job, WorkerError
+
+MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
+_PLACE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
+_PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+# How often a compiled model is called to see whether it is compiled again.
+_CALLS = 3
+
+
+class Flat(torch.nn.Module):  # type: ignore[misc]
+    """A model of arrays in a row, whose outputs are a tuple: what a package takes and gives without
+    the types of the model's library."""
+
+    def __init__(
+        self, model: torch.nn.Module, inputs: Mapping[str, Any], told: Callable[[list[str]], None]
+    ) -> None:
+        """`told`: is given the names of the outputs when they are known. Not an attribute: those
+        that change while the model is captured are put back."""
+        super().__init__()
+        self.model, self.inputs, self.told = model, dict(inputs), told
+
+    def forward(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        each = iter(arrays)
+        output = self.model(**nested.mapped(self.inputs, lambda _: next(each)))
+        found = nested.outputs(output, self.inputs)
+        given = {k: v for k, v in found.items() if isinstance(v, torch.Tensor)}
+        self.told(list(given))
+        return tuple(given.values())
+
+
+def build(job: Job) -> dict[str, Any]:
+    """Compile the model of options.model to `engine`, and to options.profiled with ranges; leave
+    options.nodes, options.provenance and options.code."""
+    wanted = job["options"]
+    torch.set_num_threads(job["threads"])
+    spec, device = load_spec(Path(wanted["model"])), _device(job["precision"])
+    model = spec.build(job["precision"]).requires_grad_(False).to(device)
+    started = time.perf_counter()
+    given, axes = _inputs(spec, job["precision"], device)
+    outputs: list[str] = []
+    program = _exported(spec.model, Flat(model, given, outputs.extend), given, axes)
+    exported = time.perf_counter() - started
+    nodes = graph(program, ModuleTree.of(model), spec.model)
+    kernels: dict[str, list[str]] = {}
+    seconds: dict[str, float] = {}
+    for name, place in (("profiled", wanted["profiled"]), ("engine", job["engine"])):
+        folder = Path(wanted["folder"], name)
+        begun = time.perf_counter()
+        code = _compiled(program, Path(place), folder, wanted["mode"], name == "profiled")
+        seconds[name] = round(time.perf_counter() - begun, 3)
+        kernels[name] = _PLACE.findall(code.read_text(encoding="utf-8"))
+    if kernels["profiled"] != kernels["engine"]:
+        raise WorkerError(
+            "two compilations of one model have other kernels, so that what is profiled is not the "
+            "engine",
+            "build it again; mode default does not choose kernels by their times",
+        )
+    shutil.copyfile(code, wanted["code"])
+    shutil.copyfile(code.with_name(MAPPINGS), wanted["provenance"])
+    write_json(Path(wanted["nodes"]), nodes)
+    facts = {
+        "torch": torch.__version__,
+        "device": device.type,
+        "inputs": list(nested.named(given)),
+        "outputs": list(dict.fromkeys(outputs)),
+        "export_seconds": round(exported, 3),
+        "build_seconds": seconds["engine"],
+        "profiled_build_seconds": seconds["profiled"],
+        **breaks(model, given),
+    }
+    return {"facts": facts, "kernels": kernels["engine"]}
+
+
+def _device(precision: str) -> torch.device:
+    if torch.cuda.is_available():
+        torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+        torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        return torch.device("cuda")
+    return torch.device("cpu")
+
+
+def _inputs(
+    spec: ModelSpec, precision: str, device: torch.device
+) -> tuple[dict[str, Any], Mapping[str, Mapping[int, str]] | None]:
+    """The inputs to capture with, and of each array the axes that stay open."""
+    inputs, axes = traced(spec)
+    return tensors(dict(inputs), precision, device), axes
+
+
+def _exported(
+    name: str,
+    flat: Flat,
+    given: Mapping[str, Any],
+    axes: Mapping[str, Mapping[int, str]] | None,
+) -> Any:
+    """The captured graph. WorkerError where torch cannot capture the whole of it: the package would
+    have to go back to Python."""
+    arrays = nested.named(given)
+    dynamic = None
+    if axes:
+        open_ = torch.export.Dim.DYNAMIC
+        dynamic = {"arrays": tuple(dict.fromkeys(axes[array], open_) for array in arrays)}
+    with quiet(), torch.no_grad():
+        try:
+            return torch.export.export(
+                flat, tuple(arrays.values()), dynamic_shapes=dynamic, strict=False
+            )
+        except Exception as e:
+            raise WorkerError(
+                f"{name}: torch.export cannot capture it whole ({_where(flat.model, given, e)})",
+                "change that line, or use --backend onnxruntime or tensorrt",
+            ) from e
+
+
+def _where(model: torch.nn.Module, given: Mapping[str, Any], error: Exception) -> str:
+    """The graph break, with its line of Python, or else what the capture said."""
+    with contextlib.suppress(Exception):
+        found = breaks(model, given)["graph_breaks"]
+        if found:
+            return "graph break at {place}: {why}".format(**found[0])
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _users(f.filename)]
+    place = f", at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{gist(error)}{place}"
+
+
+def _users(file: str) -> bool:
+    return "/torch/" not in file and "/layerline/" not in file and file != __file__
+
+
+def breaks(model: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What torch.compile would do with the model: its graph breaks, each with its line of Python,
+    and how often it compiles again for inputs that are the same. An own way in, without a code
+    generator."""
+    import torch._dynamo as dynamo
+
+    compiled: list[int] = []
+
+    def counting(module: Any, _inputs: Any) -> Any:
+        compiled.append(len(module.graph.nodes))
+        return module.forward
+
+    dynamo.reset()
+    counts: list[int] = []
+    found: list[dict[str, str]] = []
+    try:
+        with quiet(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+            explained = dynamo.explain(model)(**given)
+            found = [_break(reason) for reason in explained.break_reasons]
+            dynamo.reset()
+            again = torch.compile(model, backend=counting, dynamic=False)
+            for _ in range(_CALLS):
+                again(**given)
+                counts.append(len(compiled))
+    except Exception as e:  # noqa: BLE001 (that torch.compile fails is a fact of the model)
+        return {"graph_breaks": found, "recompiles": None, "dynamo": gist(e)}
+    finally:
+        dynamo.reset()
+    return {"graph_breaks": found, "recompiles": counts[-1] - counts[0]}
+
+
+def _break(reason: Any) -> dict[str, str]:
+    """One graph break: why, and the innermost line of Python that made it."""
+    why = " ".join(str(reason.reason).split("\n")[0].split())
+    stack = list(reason.user_stack)
+    frame = stack[-1] if stack else None
+    place = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" if frame else "unknown"
+    return {"place": place, "why": why}
+
+
+def _compiled(program: Any, package: Path, folder: Path, mode: str, profiled: bool) -> Path:
+    """Compile and package; gives the generated code, which lies beside the provenance."""
+    from torch._inductor import aoti_compile_and_package
+
+    configs: dict[str, Any] = {
+        "trace.enabled": True,
+        "trace.debug_dir": str(folder),
+        "trace.provenance_tracking_level": 1,
+        "cpp.enable_kernel_profile": profiled,
+        "max_autotune": mode == "max-autotune",
+    }
+    with quiet(), contextlib.redirect_stdout(sys.stderr):
+        try:
+            aoti_compile_and_package(program, package_path=str(package), inductor_configs=configs)
+        except Exception as e:
+            raise WorkerError(f"inductor cannot compile it ({gist(e)})") from e
+    found = sorted(folder.rglob(MAPPINGS))
+    codes = [p.with_name("output_code.cpp") for p in found]
+    if len(codes) != 1 or not codes[0].exists():
+        raise WorkerError(
+            f"torch {torch.__version__} wrote no provenance of its kernels",
+            "use 2.11 to 2.13",
+        )
+    return codes[0]
+
+
+def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
+    """nodes.json of the captured graph, with torch's own names and the types that nodes write
+    (`torch_names`, `dtypes`)."""
+    calls = [n for n in program.graph.nodes if n.op == "call_function"]
+    calls = [n for n in calls if not n.name.startswith("_assert")]
+    modules = [_module(n, tree) for n in calls]
+    ops = [_operator(n) for n in calls]
+    names = unique_names(
+        (m or "", op.partition(".")[2]) for m, op in zip(modules, ops, strict=True)
+    )
+    ours = {n.name: name for n, name in zip(calls, names, strict=True)}
+    dtypes = {name: p for n, name in zip(calls, names, strict=True) if (p := _precision(n))}
+    return {
+        "schema_version": 1,
+        "model": model,
+        "inputs": list(program.graph_signature.user_inputs),
+        "outputs": [o for o in program.graph_signature.user_outputs if isinstance(o, str)],
+        "initializers": [n.name for n in program.graph.nodes if n.op == "placeholder"],
+        "aliases": {k: list(v) for k, v in tree.aliases.items()},
+        "torch_names": ours,
+        "dtypes": dtypes,
+        "nodes": [
+            {
+                "name": name,
+                "op": op,
+                "module": module,
+                "module_class": tree.classes.get(module) if module is not None else None,
+                "inputs": [i.name for i in n.all_input_nodes],
+                "outputs": [n.name],
+                "source": None,
+            }
+            for n, name, module, op in zip(calls, names, modules, ops, strict=True)
+        ],
+    }
+
+
+def _operator(node: Any) -> str:
+    """``aten.add`` of aten.add.Tensor; of a function of Python its name."""
+    packet = getattr(node.target, "overloadpacket", None)
+    return str(packet) if packet is not None else f"python.{node.target.__name__}"
+
+
+def _module(node: Any, tree: ModuleTree) -> str | None:
+    """The innermost module whose forward made the node; None where torch does not say."""
+    stack = node.meta.get("nn_module_stack") or {}
+    scopes = [str(path) for path, *_ in stack.values()]
+    inside = [s.removeprefix("model").lstrip(".") for s in scopes if _inside(s)]
+    return tree.module_of(inside) if inside else None
+
+
+def _inside(scope: str) -> bool:
+    return re.match(r"model(@\d+)?(\.|$)", scope) is not None
+
+
+def _precision(node: Any) -> str | None:
+    """The type of what a node writes: ``fp32``, ``int64``; None where it writes no tensor."""
+    value = node.meta.get("val")
+    first = next(_tensors(value), None)
+    if first is None:
+        return None
+    name = str(first.dtype).removeprefix("torch.")
+    return _PRECISIONS.get(name, name)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _reported(job: Job) -> dict[str, Any]:
+    """The build; errors of the model, which are the project's, as a worker's."""
+    try:
+        return build(job)
+    except LayerlineError as e:
+        raise WorkerError(e.what, e.fix, e.exit_code) from e
+
+
+if __name__ == "__main__":
+    sys.exit(common.main({"build": _reported}, sys.argv[1:]))

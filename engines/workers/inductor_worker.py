@@ -1,0 +1,182 @@
+"""The worker of AOTInductor packages.
+
+Tasks: ready (import torch), latency, profile (torch.profiler over the package whose kernels have
+ranges, ``options.profiled``), outputs. It needs torch, and neither the model nor its library.
+``options.inputs`` names the arrays that the package takes, in their order, ``options.outputs`` what
+it gives, ``options.device`` where it runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# A plain script; its folder is not on the path where PYTHONSAFEPATH is set.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import common
+from common import Job, WorkerError
+
+# As in core/own_ranges.py, which a worker cannot import.
+ITERATION = "layerline/iteration/"
+WARMUP = "layerline/warmup"
+_TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def load() -> Any:
+    """torch. WorkerError (3) where it cannot be imported."""
+    try:
+        import torch
+    except ImportError as e:
+        fix = 'pip install "layerline[model]"'
+        raise WorkerError(f"torch cannot be imported ({e})", fix, 3) from None
+    return torch
+
+
+class Package:
+    """A package with its inputs on the device."""
+
+    def __init__(self, job: Job, path: str) -> None:
+        self.torch = torch = load()
+        self.job, options = job, job["options"]
+        torch.set_num_threads(job["threads"])
+        self.cuda = options["device"] == "cuda"
+        if self.cuda and not torch.cuda.is_available():
+            raise WorkerError(
+                f"{path}: was built for a GPU, and torch sees none here",
+                "run this stage on a machine with a GPU, or build it again here",
+                3,
+            )
+        if self.cuda:
+            torch.backends.cuda.matmul.allow_tf32 = job["precision"] != "fp32"
+            torch.backends.cudnn.allow_tf32 = job["precision"] != "fp32"
+        started = time.perf_counter()
+        try:
+            self.model = torch._inductor.aoti_load_package(path)
+        except RuntimeError as e:
+            text = " ".join(str(e).split())[:300]
+            raise WorkerError(f"{path}: torch does not load it ({text})", "build it again") from e
+        self.load_seconds = round(time.perf_counter() - started, 4)
+        arrays = common.read_inputs(job, options["inputs"])
+        self.arguments = [self._tensor(arrays[name]) for name in options["inputs"]]
+        self.wait()
+
+    def _tensor(self, array: Any) -> Any:
+        value = self.torch.tensor(np.ascontiguousarray(array))
+        if value.is_floating_point():
+            value = value.to(getattr(self.torch, _TYPES[self.job["precision"]]))
+        return value.to("cuda") if self.cuda else value
+
+    def run(self) -> Any:
+        """One inference, done when this returns."""
+        given = self.model(*self.arguments)
+        self.wait()
+        return given
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        if self.cuda:
+            self.torch.cuda.synchronize()
+
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of one inference, floating ones in fp32."""
+        given = self.run()
+        values = given if isinstance(given, list | tuple) else [given]
+        found = {}
+        for name, value in zip(self.job["options"]["outputs"], values, strict=True):
+            wide = value.float() if value.is_floating_point() else value
+            found[name] = wide.cpu().numpy()
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """What ran: library, threads, memory, and the processor that its kernels were chosen by."""
+        torch = self.torch
+        facts = {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "peak_host_bytes": _peak_host_bytes(),
+        }
+        if self.cuda:
+            name = torch.cuda.get_device_name()
+            facts["device"] = {"name": name}
+            facts["device_bytes"] = torch.cuda.max_memory_allocated()
+        return facts
+
+
+def _peak_host_bytes() -> int | None:
+    """The most memory this process had; None where Linux does not say."""
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    peak = re.search(r"^VmHWM:\s*(\d+)", text, re.MULTILINE)
+    return int(peak[1]) * 1024 if peak else None
+
+
+def latency(job: Job) -> dict[str, Any]:
+    """Unprofiled latency of the package: by the host clock; on a GPU by events around the call."""
+    package = Package(job, job["engine"])
+    with package.torch.no_grad():
+        measured = _on_device(package, job) if package.cuda else common.repeat(package.run, job)
+    measured["facts"].update(package.facts(), load_seconds=package.load_seconds)
+    return measured
+
+
+def _on_device(package: Package, job: Job) -> dict[str, Any]:
+    """Device time by events on the stream that the package runs on; see `DeviceClock.latency`."""
+    from cuda_driver import Cuda
+    from device_clock import DeviceClock
+
+    cuda = Cuda()
+    stream = cuda.stream()
+    with package.torch.cuda.stream(package.torch.cuda.ExternalStream(stream)):
+        return DeviceClock(cuda, stream).latency(lambda: package.model(*package.arguments), job)
+
+
+def profile(job: Job) -> dict[str, Any]:
+    """torch.profiler's trace of the package with ranges, to `raw`; each inference in a range
+    ``layerline/iteration/N``, those of warming up in another."""
+    package = Package(job, job["options"]["profiled"])
+    torch = package.torch
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if package.cuda:
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    count = -job["warmup"]
+
+    def run() -> None:
+        nonlocal count
+        with torch.profiler.record_function(f"{ITERATION}{count}" if count >= 0 else WARMUP):
+            package.run()
+        count += 1
+
+    with torch.no_grad():
+        package.run()
+        with torch.profiler.profile(activities=kinds, record_shapes=False) as profiler:
+            measured = common.repeat(run, job)
+    profiler.export_chrome_trace(job["raw"])
+    measured["facts"].update(package.facts())
+    return measured
+
+
+def outputs(job: Job) -> dict[str, Any]:
+    """The package's outputs for the inputs, to `raw` as npz."""
+    package = Package(job, job["engine"])
+    with package.torch.no_grad():
+        common.save(job["raw"], package.outputs())
+    return {"facts": package.facts()}
+
+
+def ready(_job: Job) -> dict[str, Any]:
+    """torch is imported."""
+    return {"facts": {"torch": load().__version__}}
+
+
+TASKS = {"ready": ready, "latency": latency, "profile": profile, "outputs": outputs}
+
+if __name__ == "__main__":
+    sys.exit(common.main(TASKS, sys.argv[1:]))
