@@ -25,6 +25,8 @@ TRAINED := $(call of_train,MODEL,tiny)
 MEMORY_RUN := $(call of_train,RUN,runs/memory-$(WORKLOAD)-$(notdir $(TRAINED)))
 RANKS_RUN := $(call of_train,RUN,runs/ranks-$(notdir $(TRAINED))-$(NPROC))
 TRAIN_RUN := $(call of_train,RUN,runs/train-$(WORKLOAD)-$(notdir $(TRAINED)))
+# Beside the backend that is chosen where none is named: torch.compile, where there is a C++ compiler.
+COMPILED := --backend inductor --if-possible
 comma := ,
 space := $(subst ,, )
 precisions := $(subst $(space),$(comma),$(strip $(PRECISION)))
@@ -57,9 +59,11 @@ export: $(STAMP) ## the model as ONNX, every node named after its module
 
 engines: export ## inference engines, with their layers resolved to nodes and modules
 	$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
+	$(if $(BACKEND),,$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(COMPILED))
 
 profile: engines ## measure the engines, eager inference and eager training
 	$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
+	$(if $(BACKEND),,$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(COMPILED) --what engine)
 
 train: $(STAMP) ## train WORKLOAD on text and explain a step: RUN/report/index.html (MODEL=tiny)
 	$(BIN)/layerline train '$(WORKLOAD)' --run '$(TRAIN_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64)

@@ -74,6 +74,11 @@ class Backend(ABC):
         """None where this backend runs; cheap, imports no library and starts no process."""
         return inference.unavailable(self.name)
 
+    def not_worth(self, precision: str) -> Unavailable | None:
+        """Why an engine of this precision is built here only when it is asked for; None: it is not
+        so."""
+        return None
+
     @abstractmethod
     def options(self, asked: BuildOptions) -> dict[str, Any]:
         """What decides the build, as JSON: the checked options and the library's version.

@@ -12,7 +12,7 @@ import click
 from ..core.capture_names import PRECISIONS
 from ..core.cli.options import FilePath, examples, listed, no_use, run_argument
 from ..core.cli.progress import log, progress
-from ..core.errors import InputError
+from ..core.errors import InputError, LayerlineError
 from ..core.files import machine_lock
 from ..core.run import Run, Step, open_run
 from . import plans
@@ -56,7 +56,8 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--backend",
-            help="tensorrt, onnxruntime-cuda or onnxruntime.  [default: the first that runs here]",
+            help="tensorrt, onnxruntime-cuda, onnxruntime or inductor.  [default: the first that "
+            "runs here]",
         ),
         click.option(
             "--precision",
@@ -71,18 +72,26 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+if_possible_option = click.option(
+    "--if-possible",
+    is_flag=True,
+    help="Where the backend cannot do it here, say why, and do not fail: the report says it too.",
+)
+
+
 @click.command(
     epilog=examples(
         "layerline engines runs/gpt2                    # fp32 and fp16",
         "layerline engines runs/gpt2 --precision bf16 --backend tensorrt",
         "layerline engines runs/gpt2 --precision fp16 --engine own.plan",
+        "layerline engines runs/gpt2 --backend inductor # torch.compile's compiler",
     )
 )
 @engine_options
 @click.option(
     "--optimization-level",
     help="How hard the builder tries. ONNX Runtime: disable, basic, extended or all. TensorRT: "
-    "0 to 5.",
+    "0 to 5. inductor: default or max-autotune.",
 )
 @click.option(
     "--workspace-mib",
@@ -112,6 +121,7 @@ def engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "building one. Name its --precision.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run none.")
+@if_possible_option
 @click.option(
     "--threads", type=click.IntRange(min=1), help="CPU threads to use.  [default: all usable]"
 )
@@ -124,6 +134,7 @@ def engines(
     dry_run: bool,
     engine: Path | None,
     precision_plan: Path | None,
+    if_possible: bool,
     **builder: Any,
 ) -> None:
     """Build an inference engine for each precision.
@@ -152,9 +163,31 @@ def engines(
     planned = {} if precision_plan is None else plans.asked(run, precision_plan, wanted, chosen)
     for precision in wanted:
         more = planned.get(precision, {})
-        (show if dry_run else build)(
-            run, precision, chosen, replace(asked, build={**asked.build, **more})
-        )
+        wish = replace(asked, build={**asked.build, **more})
+        if dry_run:
+            show(run, precision, chosen, wish)
+        elif if_possible:
+            _try(run, precision, chosen, wish)
+        else:
+            build(run, precision, chosen, wish)
+
+
+def _try(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:
+    """Build one engine where that is possible here and worth its time; else record why not."""
+    why = backend.unavailable() or backend.not_worth(precision)
+    try:
+        if why is None:
+            build(run, precision, backend, asked)
+            return
+        what, fix = why.reason, why.remedy
+    except LayerlineError as e:
+        what, fix = e.what, e.fix or ""
+    log(f"no {precision} engine of {backend.name}: {what}; {fix}")
+    for left in backend.outputs(run, precision):
+        left.unlink(missing_ok=True)
+    step = Step(run, f"engines/{precision}.{backend.name}", {"skipped": what}, [], [])
+    with step.recording() as facts:
+        facts["skipped"] = {"what": f"{precision} {backend.name}", "why": what, "fix": fix}
 
 
 def show(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> None:

@@ -20,6 +20,7 @@ from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import read_json, workspace, write_json
 from ..core.run import Run
+from ..export.inference import Unavailable
 from . import inductor_provenance, layers
 from .backend import (
     Backend,
@@ -76,6 +77,12 @@ class InductorBackend(Backend):
             "cpu": machine.state()["cpu"],  # code is generated for this processor
             "gpus": gpu_models(),
         }
+
+    def not_worth(self, precision: str) -> Unavailable | None:
+        if precision == "fp16" and not gpu_models():
+            reason = "PyTorch's CPU kernels for fp16 are about a hundred times slower than for fp32"
+            return Unavailable(reason, "use bf16, or ask for it with --backend inductor")
+        return None
 
     def source(self, run: Run, precision: str) -> Path:
         return run.file("export", "model.json")

@@ -19,7 +19,7 @@ from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError, LayerlineError
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
-from ..engines.command import engine_options
+from ..engines.command import engine_options, if_possible_option
 from . import dry_run as dry_run_
 from . import steps
 from .accuracy import gate
@@ -74,6 +74,7 @@ def _what(
 @click.option("--anyway", is_flag=True, help="Also measure engines whose outputs are wrong.")
 @click.option("--force", is_flag=True, help="Also measure again what is still valid.")
 @click.option("--dry-run", is_flag=True, help="Print the commands that would run, and run none.")
+@if_possible_option
 def profile(
     run_path: Path,
     wanted: tuple[str, ...],
@@ -85,6 +86,7 @@ def profile(
     anyway: bool,
     force: bool,
     dry_run: bool,
+    if_possible: bool,
     **limits: Any,
 ) -> None:
     """Measure engines and the eager model, in inference and training.
@@ -98,6 +100,10 @@ def profile(
     """
     _check_limits(what, backend)
     run = open_run(run_path)
+    if if_possible:
+        wanted = tuple(p for p in wanted if measure.built(run, p, backends.choose(backend)))
+        if not wanted:
+            return
     if dry_run:
         _show(run, wanted, backend, what, limits, trace_iterations)
         return

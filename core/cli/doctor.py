@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import click
 
@@ -75,6 +75,12 @@ def _gpu() -> Finding:
     return Finding("NVIDIA GPU", "TensorRT engines, nsys, ncu", answer, None if answer else fix)
 
 
+def _compiler() -> Finding:
+    """What inductor compiles with: CXX, else g++ (torch/_inductor/cpp_builder.py)."""
+    needed_for, fix = "torch.compile (BACKEND=inductor)", "install g++ (apt install g++)"
+    return replace(_tool("CXX", "g++", needed_for, fix), what=_COMPILER)
+
+
 # Prints, of the interpreter that runs it, the version of each package, null where it is missing.
 _ASK = """
 import importlib, importlib.metadata, json
@@ -88,6 +94,7 @@ found = {n: imported(n) for n in ("tensorrt", "tensorrt_rtx")}
 print(json.dumps({**found, **{n: version(n) for n in ("polygraphy", "nvidia-ml-py")}}))
 """
 _ENGINES = "building TensorRT engines"
+_COMPILER = "C++ compiler"
 
 
 def _tensorrt() -> list[Finding]:
@@ -146,6 +153,7 @@ def diagnose() -> list[Finding]:
         _package("onnx", "export", model),
         _package("onnxscript", "export", model),
         *runtimes,
+        _compiler(),
         _gpu(),
         *_tensorrt(),
         _tool("NSYS", "nsys", "traces of GPU kernels", "install Nsight Systems"),
@@ -225,6 +233,8 @@ def able(missing: Collection[str], findings: Sequence[Finding]) -> tuple[list[st
     if not lacking and "onnxruntime" not in missing:
         can.append("measure ONNX Runtime on this CPU")
     goes = bool(can)
+    if can and _COMPILER not in missing:
+        can.append("measure torch.compile beside it")
     can.append("read, compare and report captures from anywhere")
     if goes:
         small = "" if "NVIDIA GPU" not in missing else " MODEL=tiny"

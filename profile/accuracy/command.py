@@ -19,7 +19,7 @@ from ...engines import backend as backends
 from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
-from .located import located
+from .located import located, require_onnx
 from .search import MOST_TRIES
 
 HEAD = ("module", "class", "error in", "error out", "ONNX file", "alone", "")
@@ -88,6 +88,7 @@ def accuracy(
     for precision in wanted:
         if planned:
             of = measure.subject(run, precision, chosen)
+            require_onnx(of)
             _plan(of, limits.limits(precision), tries, output)
             continue
         subject = measure.subject(run, precision, chosen)

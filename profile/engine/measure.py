@@ -116,10 +116,16 @@ class Subject:
         return sha256_of({p.name: sha256(p) for p in sorted(folder.glob("*.py"))})
 
 
+def built(run: Run, precision: str, backend: Backend) -> bool:
+    """Whether the run has this engine."""
+    needed = backend.engine(run, precision), backend.build_record(run, precision)
+    return all(path.exists() for path in needed)
+
+
 def subject(run: Run, precision: str, backend: Backend) -> Subject:
     """The engine to measure. InputError where it was not built."""
     path = backend.build_record(run, precision)
-    if not backend.engine(run, precision).exists() or not path.exists():
+    if not built(run, precision, backend):
         raise InputError(
             f"no {precision} engine of {backend.name}",
             file=backend.engine(run, precision),

@@ -66,7 +66,7 @@ def _precisions(
     "--backend",
     "names",
     multiple=True,
-    help="tensorrt, onnxruntime-cuda or onnxruntime; repeat it or join with commas.  "
+    help="tensorrt, onnxruntime-cuda, onnxruntime or inductor; repeat it or join with commas.  "
     "[default: those of the run's engines]",
 )
 @steps.repeat_options("point", "15")
