@@ -104,7 +104,7 @@ class InductorBackend(Backend):
     def job_options(self, run: Run, precision: str) -> dict[str, Any]:
         built = documents.read(self.build_record(run, precision), documents.Build)
         return {
-            "profiled": str(self._beside(run, precision, "profiled.pt2")),
+            "profiled": str(self._beside(run, precision, "profiled")),
             "device": built.device,
             "inputs": built.inputs,
             "outputs": built.outputs,
