@@ -16,7 +16,7 @@ from ..model.comparison import Side
 from ..model.side import SideFacts
 from .captured import Captured
 from .eager import DTYPES
-from .files import EagerFiles, EngineFiles
+from .files import INDUCTOR, EagerFiles, EngineFiles
 
 # A precision with less of the time than this is left out of "computed in".
 NOTED_SHARE = 0.01
@@ -59,7 +59,7 @@ def engine(side: Side, files: EngineFiles) -> dict[str, Any]:
     """Facts of an engine: an inference graph, so never in train mode and without dropout."""
     latency, build = files.latency or Measured(), files.build or Build()
     model, facts = files.model or Model(), latency.facts
-    device = _device(files.backend, facts.providers or build.providers)
+    device = build.device or _device(files.backend, facts.providers or build.providers)
     return {
         "precision": side.precision,
         "compute": _compute(side.precision_run),
@@ -138,7 +138,7 @@ def _tf32(side: Side, device: str | None) -> bool | None:
     the layers that they keep in float."""
     if device == "cpu":
         return False
-    known = side.backend.startswith("tensorrt") or side.backend == "onnxruntime-cuda"
+    known = side.backend.startswith("tensorrt") or side.backend in ("onnxruntime-cuda", INDUCTOR)
     return side.precision != "fp32" if known else None
 
 

@@ -31,7 +31,7 @@ from ..model.comparison import Check, Wording
 CHECK = "precision"
 UNKNOWN = "unknown"
 # Backends whose engines are claimed to run in the precision that they were built for.
-CLAIMING = ("tensorrt", "tensorrt-rtx", "onnxruntime-cuda")
+CLAIMING = ("tensorrt", "tensorrt-rtx", "onnxruntime-cuda", "inductor")
 _ORDER = ("fp8", "int8", "fp16", "bf16", "tf32", "fp32", "fp64")
 
 

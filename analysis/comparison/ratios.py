@@ -12,9 +12,9 @@ from ..model.comparison import Ratio, Side
 def ratios(sides: Sequence[Side]) -> list[Ratio]:
     """Latency of the slower kind of side over the engine's, with intervals; fastest engine first.
 
-    Each engine against eager inference of the same precision, else fp32; TensorRT against ONNX
-    Runtime's CUDA provider in the same precision; and each engine against the same backend's
-    fp32. The noise of building, where it was measured, is in the interval.
+    Each engine against eager inference of the same precision, else fp32; against engines of the
+    same precision that another library made (`_ALTERNATIVES`); and each engine against the same
+    backend's fp32. The noise of building, where it was measured, is in the interval.
     """
     return of_pairs(sides, _pairs(sides))
 
@@ -30,25 +30,30 @@ def of_pairs(sides: Sequence[Side], pairs: Sequence[tuple[str, str]]) -> list[Ra
     return sorted(found, key=lambda r: by_key[r.under].median or 0)
 
 
+# What an engine of the first is an alternative to, on the same device.
+_ALTERNATIVES = {
+    "tensorrt": ("onnxruntime-cuda", "inductor"),
+    "tensorrt-rtx": ("onnxruntime-cuda", "inductor"),
+    "inductor": ("onnxruntime-cuda", "onnxruntime"),
+}
+
+
 def _pairs(sides: Sequence[Side]) -> list[tuple[str, str]]:
     """(over, under) by key; what an engine is held against first comes first."""
     eager = {s.precision: s.key for s in sides if s.task == "eager" and s.phase == "inference"}
     engines = [s for s in sides if s.task == "engine"]
-    against_eager, against_runtime, against_fp32 = [], [], []
+    against_eager, against_others, against_fp32 = [], [], []
     for s in engines:
         reference = eager.get(s.precision) or eager.get("fp32")
         if reference:
             against_eager.append((reference, s.key))
         for other in engines:
-            if (
-                other.backend == "onnxruntime-cuda"
-                and s.backend.startswith("tensorrt")
-                and other.precision == s.precision
-            ):
-                against_runtime.append((other.key, s.key))
+            alternative = other.backend in _ALTERNATIVES.get(s.backend, ())
+            if alternative and other.precision == s.precision:
+                against_others.append((other.key, s.key))
             if other.backend == s.backend and other.precision == "fp32" != s.precision:
                 against_fp32.append((other.key, s.key))
-    return [*against_eager, *against_runtime, *against_fp32]
+    return [*against_eager, *against_others, *against_fp32]
 
 
 def widened(latency: Estimate, noise: float | None) -> Estimate:

@@ -1,0 +1,169 @@
+"""A package of inductor: built, loaded by a process that has no model, profiled, and read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from layerline.analysis.captures import engine as sides
+from layerline.analysis.captures import files as captures
+from layerline.analysis.rundir.problems import Problems
+from layerline.core import files
+from layerline.core.errors import InputError
+from layerline.core.run import Run, open_run
+from layerline.engines import command
+from layerline.engines.backend import BuildOptions
+from layerline.engines.inductor_backend import InductorBackend
+from layerline.export import inference
+from layerline.export.source import Request
+from layerline.export.stage import Options, Stage
+from layerline.profile.engine import measure
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(inference.unavailable("inductor") is not None, reason="no C++ compiler"),
+]
+OWN = """
+import torch
+from torch import nn
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.act, self.norm = nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64)
+        self.head = nn.Linear(64, 8)
+
+    def forward(self, x):
+        y = self.act(self.fc(x))
+        return {"scores": self.head(self.norm(x + self.act(self.fc(y))))}
+
+
+def build():
+    torch.manual_seed(0)
+    return Two(), {"x": torch.linspace(-1, 1, 32 * 64).reshape(32, 64)}
+"""
+PLAN = measure.Plan(warmup=2, least=6, most=6, seconds=20.0)
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests wait for nobody else's measurement."""
+    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+
+
+def exported(folder: Path) -> Run:
+    """A run of the model above, without an ONNX file."""
+    (folder / "own.py").write_text(OWN)
+    run = open_run(folder / "run", create=True)
+    Stage(run, Request(model=f"{folder}/own.py:build"), Options()).export([])
+    return run
+
+
+@dataclass(frozen=True)
+class Built:
+    run: Run
+    subject: measure.Subject
+    layers: list[dict[str, Any]]
+    record: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("inductor")
+    run, backend = exported(folder), InductorBackend()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "LOCK_PATH", folder / "lock")
+        command.build(run, "fp32", backend, BuildOptions(threads=1))
+        (folder / "own.py").unlink()  # nothing after this has the model
+        subject = measure.subject(run, "fp32", backend)
+        measure.outputs(subject)
+        measure.latency(subject, PLAN)
+        measure.profile(subject, PLAN)
+    layers = json.loads(backend.layers(run, "fp32").read_text())["layers"]
+    record = json.loads(backend.build_record(run, "fp32").read_text())
+    return Built(run, subject, layers, record)
+
+
+def test_the_package_computes_what_the_model_does_without_it(built: Built) -> None:
+    scope: dict[str, Any] = {}
+    exec(OWN, scope)
+    model, inputs = scope["build"]()
+    expected = model.eval()(**inputs)["scores"].detach().numpy()
+    with np.load(built.subject.capture(".outputs.npz")) as found:
+        assert found.files == ["scores"]
+        np.testing.assert_allclose(found["scores"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_record_says_how_it_was_built(built: Built) -> None:
+    record = built.record
+    assert (record["device"], record["inputs"], record["outputs"]) in (
+        ("cpu", ["x"], ["scores"]),
+        ("cuda", ["x"], ["scores"]),
+    )
+    assert (record["graph_breaks"], record["recompiles"]) == ([], 0)
+    assert record["build_seconds"] > 0
+    assert record["options"]["optimization_level"] == "default"
+    assert record["kernels"] == len(built.layers)
+
+
+def test_both_calls_of_a_module_are_layers_in_order(built: Built) -> None:
+    linear = [x for x in built.layers if any("linear" in n for n in x["nodes"])]
+    assert [x["modules"] for x in linear] == [["fc"], ["fc"], ["head"]]
+    assert len({x["name"] for x in built.layers}) == len(built.layers)
+    assert {x["rule"] for x in built.layers} == {"provenance"}
+
+
+def test_its_time_is_that_of_modules_and_adds_up(built: Built) -> None:
+    problems = Problems()
+    found = captures.of_engine(built.run, "fp32", "inductor", None, problems)
+    captured = sides.engine(found)
+    side, table = captured.sides[0].side, captured.sides[0].layers
+    assert side.coverage is not None and side.coverage >= 0.995
+    checks = {c.name: c for c in side.checks}
+    assert checks["i"].ok is True
+    assert checks["ii"].residual_ns is not None
+    assert table is not None
+    calls = dict(zip(table["layer"].to_pylist(), table["calls"].to_pylist(), strict=True))
+    assert calls == {x["name"]: 6 for x in built.layers}
+    shared = [x["modules"] for x in built.layers if "native_layer_norm" in x["name"]]
+    assert shared and all({"", "norm"} <= set(m) for m in shared)  # the residual add is the root's
+
+
+def test_latency_and_profile_are_of_different_packages_with_the_same_kernels(built: Built) -> None:
+    options = built.subject.backend.job_options(built.run, "fp32")
+    assert Path(options["profiled"]).exists()
+    assert options["profiled"] != str(built.subject.engine)
+    assert (
+        "RAIIAtenRecordFunctionHandle record_"
+        not in built.subject.engine.with_name("fp32.inductor.code.cpp").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "words"), [("reduce-overhead", "CUDA graphs"), ("5", "no optimisation level '5'")]
+)
+def test_modes_that_a_package_has_not_are_refused(level: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        InductorBackend().options(BuildOptions(level))
+
+
+def test_what_is_not_possible_here_is_recorded_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    run = exported(tmp_path)
+    arguments = [str(run.path), "--backend", "inductor", "--precision", "fp32"]
+    asked = CliRunner().invoke(command.engines, arguments)
+    assert "no C++ compiler" in str(asked.exception)
+    done = CliRunner().invoke(command.engines, [*arguments, "--if-possible"])
+    assert done.exit_code == 0, done.output
+    skipped = run.manifest("engines/fp32.inductor")["facts"]["skipped"]
+    assert skipped["why"] == "no C++ compiler here"
+    assert "g++" in skipped["fix"]
