@@ -206,7 +206,7 @@ def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: floa
 def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
     chosen = backends.choose(backend)
     if not chosen.traceable:
-        raise InputError(f"{chosen.name} engines run no GPU kernels to count", fix="use tensorrt")
+        raise InputError(f"counters of {chosen.name} engines are not taken", fix="use tensorrt")
     for precision in wanted:
         backends.check_precision(chosen, precision)
     return [target.engine_target(measure_.subject(run, p, chosen)) for p in wanted]

@@ -1,4 +1,4 @@
-"""Our package of AOTInductor beside a plain one and torch.compile: does our way of building slow it?
+"""Our package of AOTInductor beside a plain one and torch.compile: is it slower?
 
     python tests/bench/inductor.py --run RUN [--precision fp32] [--rounds 30] [--threads N]
 
