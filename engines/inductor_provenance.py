@@ -7,6 +7,8 @@ know their module. Both list more than was computed there, and what was not is l
 
 - A node that an extern call computes is computed there alone. Inductor also lists it with the
   kernel that made one of its inputs, and lists with it what that kernel computed.
+- A generated product is listed with what its input was computed from. What an earlier kernel
+  computed of that, it read.
 - A view, a constant, a dropout or conversion that does nothing is no work, beside nodes that are.
 
 What was computed again is work: inductor inlines cheap nodes into every kernel that reads them.
@@ -39,7 +41,7 @@ PASSIVE = frozenset(
 _PRODUCT = re.compile(
     r"addmm|addbmm|baddbmm|bmm|mm|matmul|linear\w*|(mkldnn_)?convolution\w*|scaled_dot_product\w*"
 )
-_GENERATED = ("cpp_", "triton_")
+_GENERATED = ("cpp_", "triton_", "cuda_fused_")
 _NUMBERED = re.compile(r"(_default)?(_\d+)?$")
 _EXTERN = re.compile(
     r"^(extern_kernels\.|torch\.ops\.\w+\.|aoti_torch_(cpu|cuda)_|aoti_torch_)(?P<op>\w+?)"
@@ -81,11 +83,16 @@ def listed(
     own = {k: _own(k, posts[k]) for k in kernels if is_extern(_name(k))}
     elsewhere = {node for nodes in own.values() for node in nodes}
     layers, resolutions = [], []
+    done: set[str] = set()
     for kernel in kernels:
         computed = own.get(kernel) or _others(posts[kernel], elsewhere)
         nodes = _captured(computed, before, graph)
         products = [p for p in computed if _PRODUCT.fullmatch(operator_of(p).strip("_"))]
         multiplied = _captured(products, before, graph)
+        if kernel not in own and multiplied:
+            read = done & _ancestors(multiplied, graph.nodes)
+            nodes = tuple(n for n in nodes if n in multiplied or n not in read)
+        done.update(nodes)
         layers.append(_layer(kernel, nodes, multiplied, graph))
         resolutions.append(_resolution(kernel, nodes, graph.nodes))
     return layers, resolutions
@@ -151,6 +158,19 @@ def _captured(
     for post in posts:
         found |= {graph.names[n] for n in _working(before.get(post) or ()) if n in graph.names}
     return tuple(sorted(found, key=graph.nodes.position.__getitem__))
+
+
+def _ancestors(names: Iterable[str], graph: NodeGraph) -> set[str]:
+    """The nodes from which these are computed."""
+    found: set[str] = set()
+    coming = list(names)
+    while coming:
+        for tensor in graph.by_name[coming.pop()].inputs:
+            node = graph.producer.get(tensor)
+            if node is not None and node.name not in found:
+                found.add(node.name)
+                coming.append(node.name)
+    return found
 
 
 def _layer(

@@ -1,7 +1,8 @@
 """Operations of a package of inductor: torch.profiler's ranges to the kernels of the generated code.
 
 With ``cpp.enable_kernel_profile`` every kernel and every extern call is an operator in the trace,
-under the name that it has in the code; a kernel of the CPU with ``graph_0_`` before it. The code
+under the name that it has in the code; a kernel of the CPU with ``graph_0_`` before it, one of
+Triton with ``kernels_.`` (torch/_inductor/codegen/cpp.py, cpp_wrapper_gpu.py, torch 2.13). The code
 runs from top to bottom, so the host calls of one name come in the order of their places there. In
 an iteration that has another number of calls of a name than the code has places, a branch was
 taken or events were lost: which call is at which place is not known then, and no layer is given.
@@ -24,7 +25,7 @@ from ..readers.torch import trace
 from ..readers.torch.events import DEVICE, OP, UNKNOWN, Ints, read_events
 from ..readers.torch.nesting import nest, windows
 
-_GRAPH = re.compile(r"^graph_\d+_")
+_BEFORE = re.compile(r"^(graph_\d+_|kernels_\.)")
 
 
 def operations(
@@ -41,7 +42,7 @@ def operations(
     outer = nesting.innermost(events.kind == OP, around=True)
     roots = np.flatnonzero((events.kind == OP) & (outer == UNKNOWN))
     iteration = windows(events, nesting)[1]
-    names = [_GRAPH.sub("", name) for name in events.names]
+    names = [_BEFORE.sub("", name) for name in events.names]
     places = _places(
         [names[code] for code in events.name[roots]],
         iteration[roots].tolist(),

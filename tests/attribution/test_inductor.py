@@ -116,6 +116,10 @@ def test_kernels_of_a_gpu_go_by_the_call_that_launched_them_in_whatever_order_th
     events.append(span("kernel", "gemm", 60, 7, correlation=2, stream=9, device=0))
     events.append(span("kernel", "gemm", 70, 9, correlation=1, stream=7, device=0))
     events.append(span("kernel", "alien", 80, 1, correlation=77, stream=7, device=0))
+    events.append(span("cpu_op", "kernels_.cpp_fused_tanh_0", 62, 5))
+    events.append(span("cpu_op", "kernels_.cpp_fused_tanh_0", 68, 5))
+    events.append(span("cuda_driver", "cuLaunchKernel", 63, 2, correlation=3))
+    events.append(span("kernel", "cpp_fused_tanh_0", 90, 2, correlation=3, stream=7, device=0))
     table, on_device = inductor.operations(trace(tmp_path, events), LAYERS, "fp16")
     found = sorted(table.to_pylist(), key=lambda r: r["start_ns"])
     assert on_device
@@ -123,4 +127,5 @@ def test_kernels_of_a_gpu_go_by_the_call_that_launched_them_in_whatever_order_th
         ("gemm", ["b"], 7_000),
         ("gemm", ["a"], 9_000),
         ("alien", None, 1_000),
+        ("cpp_fused_tanh_0", ["t"], 2_000),
     ]

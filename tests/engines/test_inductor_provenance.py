@@ -227,12 +227,13 @@ def _statements(package: Path) -> list[str]:
 # --- pure: mappings by hand ---------------------------------------------------------------------
 
 
-def _graph(*entries: tuple[str, str | None]) -> Graph:
-    """A graph of nodes (torch's name, module)."""
-    made = [
-        Node(f"{m or ''}/{name}", f"aten.{inductor_provenance.operator_of(name)}", m, (), (name,))
-        for name, m in entries
-    ]
+def _graph(*entries: tuple[str, str | None], chain: bool = False) -> Graph:
+    """A graph of nodes (torch's name, module); in a `chain` each reads the one before."""
+    made: list[Node] = []
+    for name, m in entries:
+        reads = made[-1].outputs if chain and made else ()
+        op = f"aten.{inductor_provenance.operator_of(name)}"
+        made.append(Node(f"{m or ''}/{name}", op, m, reads, (name,)))
     return Graph(NodeGraph(tuple(made)), {n.outputs[0]: n.name for n in made}, {})
 
 
@@ -274,6 +275,19 @@ def test_an_extern_call_is_of_its_own_node_and_its_input_of_the_kernel_before(ca
     _, (before, extern) = inductor_provenance.listed(mappings, graph, kernels)
     assert (before.modules, extern.modules) == (("act",), ("fc",))
     assert extern.nodes == ("fc/linear",)
+
+
+def test_a_generated_product_is_not_of_what_an_earlier_kernel_computed_for_it() -> None:
+    graph = _graph(("layer_norm", "ln"), ("linear", "fc"), ("gelu", "act"), chain=True)
+    kernels = ["cpp_fused_native_layer_norm_0:1", "cpp_fused_addmm_gelu_native_layer_norm_1:2"]
+    pairs = {"addmm": ["linear"], "gelu": ["gelu"], "var_mean": ["layer_norm"]}
+    posts = {kernels[0]: ["var_mean"], kernels[1]: ["addmm", "var_mean", "gelu"]}
+    mappings = {"cppCodeToPost": posts, "postToPre": pairs}
+    _, (norm, product) = inductor_provenance.listed(mappings, graph, kernels)
+    assert (norm.modules, product.modules) == (("ln",), ("fc", "act"))
+    # One that no earlier kernel computed is computed in the product.
+    _, (alone,) = inductor_provenance.listed(mappings, graph, kernels[1:])
+    assert alone.modules == ("ln", "fc", "act")
 
 
 def test_a_residual_add_fused_with_the_next_norm_is_of_both() -> None:
