@@ -39,8 +39,8 @@ _ELSEWHERE = {
     "reduce-overhead": "it is CUDA graphs, which torch.compile records when it runs and no package "
     "keeps",
 }
-# What lies beside the package: the same with ranges, the captured graph, what inductor recorded, the
-# code that it generated.
+# What lies beside the package: the same with ranges, the captured graph, what inductor recorded,
+# the code that it generated.
 _FILES = {
     "profiled": "profiled.pt2",
     "nodes": "nodes.json",

@@ -225,7 +225,7 @@ def _compiled(program: Any, package: Path, folder: Path, mode: str, profiled: bo
 
 
 def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
-    """nodes.json of the captured graph, with torch's own names and the types that nodes write
+    """nodes.json of the captured graph, with torch's own names and the precisions that nodes write
     (`torch_names`, `dtypes`)."""
     calls = [n for n in program.graph.nodes if n.op == "call_function"]
     calls = [n for n in calls if not n.name.startswith("_assert")]
@@ -235,7 +235,12 @@ def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
         (m or "", op.partition(".")[2]) for m, op in zip(modules, ops, strict=True)
     )
     ours = {n.name: name for n, name in zip(calls, names, strict=True)}
-    dtypes = {name: p for n, name in zip(calls, names, strict=True) if (p := _precision(n))}
+    written = {n.name: t for n in program.graph.nodes if (t := _tensor(n)) is not None}
+    dtypes = {
+        name: _PRECISIONS.get(written[n.name]["dtype"], written[n.name]["dtype"])
+        for n, name in zip(calls, names, strict=True)
+        if n.name in written
+    }
     return {
         "schema_version": 1,
         "model": model,
@@ -243,6 +248,7 @@ def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
         "outputs": [o for o in program.graph_signature.user_outputs if isinstance(o, str)],
         "initializers": [n.name for n in program.graph.nodes if n.op == "placeholder"],
         "aliases": {k: list(v) for k, v in tree.aliases.items()},
+        "tensors": written,
         "torch_names": ours,
         "dtypes": dtypes,
         "nodes": [
@@ -278,14 +284,14 @@ def _inside(scope: str) -> bool:
     return re.match(r"model(@\d+)?(\.|$)", scope) is not None
 
 
-def _precision(node: Any) -> str | None:
-    """The type of what a node writes: ``fp32``, ``int64``; None where it writes no tensor."""
-    value = node.meta.get("val")
-    first = next(_tensors(value), None)
+def _tensor(node: Any) -> dict[str, Any] | None:
+    """Type and shape of what a node writes, the first of several; an open dimension is None. None
+    where it writes no tensor."""
+    first = next(_tensors(node.meta.get("val")), None)
     if first is None:
         return None
-    name = str(first.dtype).removeprefix("torch.")
-    return _PRECISIONS.get(name, name)
+    shape = [d if isinstance(d, int) else None for d in first.shape]
+    return {"dtype": str(first.dtype).removeprefix("torch."), "shape": shape}
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -7,7 +7,7 @@ None is a file that is not there, or that cannot be used and is a problem.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...core.nodes import NodeGraph
 from ...core.resolve import Network, load_network
 from ...core.run import Run
 from ...engines.layers import load as load_layers
+from ..roofline.aten import in_words_of_onnx
 from ..roofline.floor import shapes_of
 from ..roofline.flop import Shapes
 from ..rundir import provenance
@@ -126,8 +127,11 @@ def of_engine(
     build = optional(engines / f"{name}.build.json", documents.Build, problems)
     by_kernel = under_nsys and backend != ORT_CUDA  # its layers are found by the graph
     path = nodes_file(run, build, precision)
-    # Its nodes are torch's, not those of an ONNX file: their least work is not known.
-    found = None if by_kernel or backend == INDUCTOR else exported(path, problems)
+    found = None if by_kernel else exported(path, problems)
+    if backend == INDUCTOR:  # its nodes are those that torch captured
+        found = exported(engines / f"{name}.nodes.json", problems)
+        if found is not None:
+            found = replace(found, graph=in_words_of_onnx(found.graph))
     return EngineFiles(
         precision=precision,
         backend=backend,
