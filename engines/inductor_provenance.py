@@ -64,6 +64,13 @@ def operator_of(node: str) -> str:
     return _NUMBERED.sub("", node)
 
 
+def called(name: str) -> str:
+    """What a call is of: the name of a generated kernel, the operator of an extern call. Code,
+    provenance and profiles spell the latter in several ways."""
+    found = _EXTERN.match(name)
+    return name if found is None else found["op"]
+
+
 def is_extern(kernel: str) -> bool:
     """Whether a name is of a call into a library, not of a generated kernel."""
     return not kernel.startswith(_GENERATED)
@@ -129,10 +136,9 @@ def _own(kernel: str, posts: Sequence[str]) -> list[str]:
     is no view."""
     if len(posts) < 2:
         return list(posts)
-    found = _EXTERN.match(_name(kernel))
-    called = (found["op"] if found else _name(kernel)).strip("_")
+    call = called(_name(kernel)).strip("_")
     named = {p: operator_of(p).strip("_") for p in posts}
-    fitting = {p: op for p, op in named.items() if op and op in called}
+    fitting = {p: op for p, op in named.items() if op and op in call}
     longest = max(map(len, fitting.values()), default=0)
     return [p for p, op in fitting.items() if len(op) == longest] or _working(posts)
 

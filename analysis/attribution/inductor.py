@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import tables
+from ...engines.inductor_provenance import called
 from ..readers.torch import trace
 from ..readers.torch.events import DEVICE, OP, UNKNOWN, Ints, read_events
 from ..readers.torch.nesting import nest, windows
@@ -42,7 +43,7 @@ def operations(
     outer = nesting.innermost(events.kind == OP, around=True)
     roots = np.flatnonzero((events.kind == OP) & (outer == UNKNOWN))
     iteration = windows(events, nesting)[1]
-    names = [_BEFORE.sub("", name) for name in events.names]
+    names = [called(_BEFORE.sub("", name)) for name in events.names]
     places = _places(
         [names[code] for code in events.name[roots]],
         iteration[roots].tolist(),
@@ -82,7 +83,7 @@ def _places(
     """The layer of each host call, -1 where it is not known."""
     by_name: dict[str, list[int]] = {}
     for i, layer in enumerate(layers):
-        by_name.setdefault(layer["name"].rpartition(":")[0], []).append(i)
+        by_name.setdefault(called(layer["name"].rpartition(":")[0]), []).append(i)
     calls: dict[tuple[str, int], list[int]] = {}
     for call in np.argsort(starts, kind="stable").tolist():
         calls.setdefault((names[call], iterations[call]), []).append(call)

@@ -88,6 +88,18 @@ def test_an_iteration_with_a_call_too_few_or_too_many_has_no_places_of_that_name
     assert others == ["cpp_fused_tanh_0:2", "cpp_fused_tanh_0:4"] * 2
 
 
+def test_an_extern_call_is_known_by_its_operator_however_it_is_spelled(tmp_path: Path) -> None:
+    spelled = {"aoti_torch_cpu_addmm_out": "extern_kernels.addmm"}
+    layers = [
+        {**x, "name": f"{spelled.get(name, name)}:{place}"}
+        for x in LAYERS
+        for name, _, place in [x["name"].rpartition(":")]
+    ]
+    path = trace(tmp_path, [*run(0), iteration(0, 0)])
+    table, _ = inductor.operations(path, layers, "fp32")
+    assert [m for m in table["modules"].to_pylist() if m] == [["a"], ["t"], ["b"]]
+
+
 def test_warming_up_is_in_no_iteration_and_has_no_layer(tmp_path: Path) -> None:
     path = trace(tmp_path, [*run(0), span("user_annotation", "layerline/warmup", 0, 100)])
     assert {(r["iteration"], r["phase"], r["rule"]) for r in rows(path)} == {

@@ -6,13 +6,14 @@ import warnings
 
 import inductor_models
 import pytest
+from torch import nn
+
 from layerline.analysis.model.layer import Floor
 from layerline.analysis.roofline.aten import in_words_of_onnx
 from layerline.analysis.roofline.floor import floor, shapes_of
 from layerline.core import nodes
 from layerline.engines import inductor_build
 from layerline.export.naming import ModuleTree
-from torch import nn
 
 T, D, H = inductor_models.TOKENS, 64, 256  # tokens, width, width of the MLP
 
