@@ -1,4 +1,4 @@
-"""Operations of a package of inductor: torch.profiler's ranges to the kernels of the generated code.
+"""Operations of a package of inductor: ranges of torch.profiler to kernels of the generated code.
 
 With ``cpp.enable_kernel_profile`` every kernel and every extern call is an operator in the trace,
 under the name that it has in the code; a kernel of the CPU with ``graph_0_`` before it, one of
