@@ -140,24 +140,27 @@ def _on_device(package: Package, job: Job) -> dict[str, Any]:
 
 def profile(job: Job) -> dict[str, Any]:
     """torch.profiler's trace of the package with ranges, to `raw`; each inference in a range
-    ``layerline/iteration/N``, those of warming up in another."""
+    ``layerline/iteration/N``, those of warming up in another. Latencies are of the calls in the
+    ranges."""
     package = Package(job, job["options"]["profiled"])
     torch = package.torch
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if package.cuda:
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    count = -job["warmup"]
+    count, took = -job["warmup"], 0
 
     def run() -> None:
-        nonlocal count
+        nonlocal count, took
         with torch.profiler.record_function(f"{ITERATION}{count}" if count >= 0 else WARMUP):
+            began = time.perf_counter_ns()
             package.run()
+            took = time.perf_counter_ns() - began
         count += 1
 
     with torch.no_grad():
         package.run()
         with torch.profiler.profile(activities=kinds, record_shapes=False) as profiler:
-            measured = common.repeat(run, job)
+            measured = common.repeat(run, job, sample=lambda: took)
     profiler.export_chrome_trace(job["raw"])
     measured["facts"].update(package.facts())
     return measured
