@@ -446,6 +446,7 @@ class BuildOptions(Struct, kw_only=True):
     """What an engine was built with."""
 
     threads: Count | None = None
+    optimization_level: str | int | None = None
     precision_plan: PlannedModules = field(default_factory=PlannedModules)
 
 

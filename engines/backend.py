@@ -70,6 +70,11 @@ class Backend(ABC):
     builder: ClassVar[tuple[str, ...]] = ()
     threaded: ClassVar[bool] = False
 
+    @property
+    def loads_differ(self) -> bool:
+        """Whether the latency of an engine is that of several loads: on a GPU they differ."""
+        return self.traceable
+
     def unavailable(self) -> Unavailable | None:
         """None where this backend runs; cheap, imports no library and starts no process."""
         return inference.unavailable(self.name)

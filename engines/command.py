@@ -91,7 +91,8 @@ if_possible_option = click.option(
 @click.option(
     "--optimization-level",
     help="How hard the builder tries. ONNX Runtime: disable, basic, extended or all. TensorRT: "
-    "0 to 5. inductor: default or max-autotune.",
+    "0 to 5. inductor: default, max-autotune or "
+    "reduce-overhead.",
 )
 @click.option(
     "--workspace-mib",

@@ -33,12 +33,9 @@ from .backend import (
 from .launch import call, job
 from .onnxruntime_backend import WORKERS
 
-MODES = ("default", "max-autotune")
-# What torch.compile also has, and why a package has not.
-_ELSEWHERE = {
-    "reduce-overhead": "it is CUDA graphs, which torch.compile records when it runs and no package "
-    "keeps",
-}
+# Default in a CUDA graph, which no package keeps: the worker records it.
+GRAPHED = "reduce-overhead"
+MODES = ("default", "max-autotune", GRAPHED)
 # What lies beside the package: the same with ranges, the captured graph, what inductor recorded,
 # the code that it generated.
 _FILES = {
@@ -62,11 +59,12 @@ class InductorBackend(Backend):
         check_options(self, asked)
         mode = asked.optimization_level or "default"
         if mode not in MODES:
-            why = f": {_ELSEWHERE[mode]}" if mode in _ELSEWHERE else ""
             raise InputError(
-                f"{self.name} has no optimisation level {mode!r}{why}",
-                fix=f"choose {' or '.join(MODES)}",
+                f"{self.name} has no optimisation level {mode!r}",
+                fix=f"choose {', '.join(MODES)}",
             )
+        if mode == GRAPHED and not gpu_models():
+            raise InputError(f"{mode} is CUDA graphs, and no GPU is here", fix="use default")
         version = None
         with suppress(importlib.metadata.PackageNotFoundError):
             version = f"torch {importlib.metadata.version('torch')}"
@@ -77,6 +75,10 @@ class InductorBackend(Backend):
             "cpu": machine.state()["cpu"],  # code is generated for this processor
             "gpus": gpu_models(),
         }
+
+    @property
+    def loads_differ(self) -> bool:
+        return bool(gpu_models())
 
     def not_worth(self, precision: str) -> Unavailable | None:
         if precision == "fp16" and not gpu_models():
@@ -106,6 +108,7 @@ class InductorBackend(Backend):
         return {
             "profiled": str(self._beside(run, precision, "profiled")),
             "device": built.device,
+            "cuda_graph": built.options.optimization_level == GRAPHED,
             "inputs": built.inputs,
             "outputs": built.outputs,
         }

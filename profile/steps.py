@@ -74,7 +74,7 @@ def plan(limits: dict[str, Any], *, most: int, seconds: float) -> measure.Plan:
 
 def unprofiled(limits: dict[str, Any], backend: backends.Backend) -> measure.Plan:
     """The plan of a latency without a profiler; `limits` may name its processes."""
-    processes = limits.get("processes") or (PROCESSES if backend.traceable else 1)
+    processes = limits.get("processes") or (PROCESSES if backend.loads_differ else 1)
     return replace(plan(limits, most=500, seconds=15.0), processes=processes)
 
 

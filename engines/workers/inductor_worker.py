@@ -38,9 +38,10 @@ def load() -> Any:
 
 
 class Package:
-    """A package with its inputs on the device."""
+    """A package with its inputs on the device. `graphed`: a run is a replay of a CUDA graph of it,
+    where the engine was asked for so."""
 
-    def __init__(self, job: Job, path: str) -> None:
+    def __init__(self, job: Job, path: str, *, graphed: bool = True) -> None:
         self.torch = torch = load()
         self.job, options = job, job["options"]
         torch.set_num_threads(job["threads"])
@@ -54,9 +55,12 @@ class Package:
         if self.cuda:
             torch.backends.cuda.matmul.allow_tf32 = job["precision"] != "fp32"
             torch.backends.cudnn.allow_tf32 = job["precision"] != "fp32"
+        self.graph: Any = None
+        as_graph = self.cuda and graphed and bool(options.get("cuda_graph"))
         started = time.perf_counter()
         try:
-            self.model = torch._inductor.aoti_load_package(path)
+            # A graph cannot hold what threads do to wait for one another.
+            self.model = torch._inductor.aoti_load_package(path, run_single_threaded=as_graph)
         except RuntimeError as e:
             text = " ".join(str(e).split())[:300]
             raise WorkerError(f"{path}: torch does not load it ({text})", "build it again") from e
@@ -64,6 +68,20 @@ class Package:
         arrays = common.read_inputs(job, options["inputs"])
         self.arguments = [self._tensor(arrays[name]) for name in options["inputs"]]
         self.wait()
+        if as_graph:
+            self._record()
+
+    def _record(self) -> None:
+        """Record a run as a CUDA graph, after a few that set up what is set up once."""
+        torch = self.torch
+        side = torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.stream(side):
+            for _ in range(3):
+                self.model(*self.arguments)
+        self.wait()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(self.graph):
+            self.given = self.model(*self.arguments)
 
     def _tensor(self, array: Any) -> Any:
         value = self.torch.tensor(np.ascontiguousarray(array))
@@ -71,9 +89,16 @@ class Package:
             value = value.to(getattr(self.torch, _TYPES[self.job["precision"]]))
         return value.to("cuda") if self.cuda else value
 
+    def queue(self) -> Any:
+        """Start one inference; on a device it may not be done when this returns."""
+        if self.graph is None:
+            return self.model(*self.arguments)
+        self.graph.replay()
+        return self.given
+
     def run(self) -> Any:
         """One inference, done when this returns."""
-        given = self.model(*self.arguments)
+        given = self.queue()
         self.wait()
         return given
 
@@ -102,9 +127,11 @@ class Package:
             "peak_host_bytes": _peak_host_bytes(),
         }
         if self.cuda:
-            name = torch.cuda.get_device_name()
-            facts["device"] = {"name": name}
+            from cuda_driver import Cuda
+
+            facts["device"] = Cuda().device_facts()
             facts["device_bytes"] = torch.cuda.max_memory_allocated()
+            facts["cuda_graph"] = self.graph is not None
         return facts
 
 
@@ -135,14 +162,14 @@ def _on_device(package: Package, job: Job) -> dict[str, Any]:
     cuda = Cuda()
     stream = cuda.stream()
     with package.torch.cuda.stream(package.torch.cuda.ExternalStream(stream)):
-        return DeviceClock(cuda, stream).latency(lambda: package.model(*package.arguments), job)
+        return DeviceClock(cuda, stream).latency(package.queue, job)
 
 
 def profile(job: Job) -> dict[str, Any]:
     """torch.profiler's trace of the package with ranges, to `raw`; each inference in a range
     ``layerline/iteration/N``, those of warming up in another. Latencies are of the calls in the
     ranges."""
-    package = Package(job, job["options"]["profiled"])
+    package = Package(job, job["options"]["profiled"], graphed=False)
     torch = package.torch
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if package.cuda:

@@ -17,7 +17,7 @@ from layerline.analysis.rundir.problems import Problems
 from layerline.core import files
 from layerline.core.errors import InputError
 from layerline.core.run import Run, open_run
-from layerline.engines import command
+from layerline.engines import command, inductor_backend
 from layerline.engines.backend import BuildOptions
 from layerline.engines.inductor_backend import InductorBackend
 from layerline.export import inference
@@ -147,9 +147,13 @@ def test_latency_and_profile_are_of_different_packages_with_the_same_kernels(bui
 
 
 @pytest.mark.parametrize(
-    ("level", "words"), [("reduce-overhead", "CUDA graphs"), ("5", "no optimisation level '5'")]
+    ("level", "words"),
+    [("reduce-overhead", "CUDA graphs, and no GPU"), ("5", "no optimisation level '5'")],
 )
-def test_modes_that_a_package_has_not_are_refused(level: str, words: str) -> None:
+def test_modes_that_are_not_there_are_refused(
+    level: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inductor_backend, "gpu_models", list)
     with pytest.raises(InputError, match=words):
         InductorBackend().options(BuildOptions(level))
 
