@@ -57,7 +57,12 @@ def engine(files: EngineFiles) -> Captured:
         precision_run=ran.share if ran and ran.known else precision_.precision_run(table),
         checks=checks,
         parity=parity(files.accuracy, files.model),
-        device={**latency_.device(latency), **on_cpu(files), **kept_fp32(files)},
+        device={
+            **latency_.device(latency),
+            **on_cpu(files),
+            **kept_fp32(files),
+            **otherwise(files),
+        },
         host=capture_.block(host, ops, latency.latency_ns, latency.queued_ns),
         warned=capture_.warned(host),
         rebuild_noise=None if files.rebuild is None else files.rebuild.relative_difference,
@@ -110,6 +115,17 @@ def kept_fp32(files: EngineFiles) -> dict[str, list[str]]:
     """``{"kept_fp32": [module, ...]}`` of an engine built with a precision plan; else empty."""
     kept = [] if files.build is None else files.build.options.precision_plan.modules_fp32
     return {"kept_fp32": kept} if kept else {}
+
+
+def otherwise(files: EngineFiles) -> dict[str, list[str]]:
+    """``{"otherwise": [what torch.compile would do and the package does not]}``; else empty."""
+    build = files.build
+    if build is None:
+        return {}
+    said = [f"breaks the graph at {b.place} ({b.why})" for b in build.graph_breaks]
+    if build.recompiles:
+        said.append(f"compiles again for equal inputs ({build.recompiles} times in two calls)")
+    return {"otherwise": said} if said else {}
 
 
 def by_iteration(ops: pa.Table, samples: Sequence[int]) -> dict[int, int]:

@@ -276,7 +276,11 @@ def _kept(side: Side) -> Iterator[Sentence]:
 
 
 def _placement(side: Side) -> Iterator[Sentence]:
-    """A sentence where a GPU engine has nodes on the CPU."""
+    """A sentence where a GPU engine has nodes on the CPU, or torch.compile would do otherwise than
+    the package that was measured."""
+    for what in side.device.get("otherwise", ()):
+        text = f"{side.label}: torch.compile itself {what}; the package that was measured does not."
+        yield Sentence(text, UNSURE)
     on_cpu = side.device.get("on_cpu")
     if on_cpu:
         ops = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in on_cpu.items())
