@@ -30,7 +30,7 @@ from .backend import (
     gpu_models,
     inputs_path,
 )
-from .launch import call, job
+from .launch import call, job, shell_line
 from .onnxruntime_backend import WORKERS
 
 # Default in a CUDA graph, which no package keeps: the worker records it.
@@ -45,6 +45,7 @@ _FILES = {
     "code": "code.cpp",
 }
 _QUIET = {"KINETO_LOG_LEVEL": "4"}
+_COMPILER = Worker((sys.executable, "-P", "-m", "layerline.engines.inductor_build"), _QUIET)
 
 
 class InductorBackend(Backend):
@@ -120,23 +121,7 @@ class InductorBackend(Backend):
         record, listing = self.build_record(run, precision), self.layers(run, precision)
         with workspace(engine) as folder:
             new = {name: folder / self._beside(run, precision, name).name for name in _FILES}
-            wanted = {
-                "model": str(self.source(run, precision)),
-                "mode": options["optimization_level"],
-                "folder": str(folder / "trace"),
-                **{name: str(path) for name, path in new.items()},
-            }
-            answer = call(
-                Worker((sys.executable, "-P", "-m", "layerline.engines.inductor_build"), _QUIET),
-                job(
-                    "build",
-                    folder / engine.name,
-                    inputs_path(run),
-                    precision,
-                    threads=options["threads"],
-                    options=wanted,
-                ),
-            )
+            answer = call(_COMPILER, self._job(run, precision, options, folder))
             facts: dict[str, Any] = answer["facts"]
             listed = self._listed(new, run, precision, answer["kernels"])
             for name, path in new.items():
@@ -148,6 +133,25 @@ class InductorBackend(Backend):
         write_json(listing, listed)
         write_json(record, self._record(run, precision, options) | facts)
         return facts
+
+    def plan(self, run: Run, precision: str, options: Mapping[str, Any]) -> list[str]:
+        folder = self.engine(run, precision).parent
+        return [shell_line(_COMPILER.command, self._job(run, precision, options, folder))]
+
+    def _job(
+        self, run: Run, precision: str, options: Mapping[str, Any], folder: Path
+    ) -> dict[str, Any]:
+        """What the compiling process is given; its files go to `folder`."""
+        files = {n: str(folder / self._beside(run, precision, n).name) for n in _FILES}
+        wanted = {
+            "model": str(self.source(run, precision)),
+            "mode": options["optimization_level"],
+            "folder": str(folder / "trace"),
+            **files,
+        }
+        engine, threads = folder / self.engine(run, precision).name, options["threads"]
+        inputs = inputs_path(run)
+        return job("build", engine, inputs, precision, threads=threads, options=wanted)
 
     def _listed(
         self, new: Mapping[str, Path], run: Run, precision: str, kernels: list[str]
