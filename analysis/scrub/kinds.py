@@ -27,7 +27,7 @@ _TORCH_NAME = re.compile(r"(.{1,200}?)_\d+\.\d{10,}\.pt\.trace\.json")
 _LEFT_OUT = {
     suffix: why
     for why, suffixes in {
-        "a model": ".onnx .pt .pth",
+        "a model": ".onnx .pt .pt2 .pth",
         "a model's weights": ".data .safetensors .bin",
         "an engine, which holds the model's weights": ".engine .plan",
         "tensors": ".npz .npy",
