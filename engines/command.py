@@ -184,9 +184,11 @@ def _try(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> Non
     except LayerlineError as e:
         what, fix = e.what, e.fix or ""
     log(f"no {precision} engine of {backend.name}: {what}; {fix}")
+    step = Step(run, f"engines/{precision}.{backend.name}", {"skipped": what}, [], [])
+    if step.valid():
+        return
     for left in backend.outputs(run, precision):
         left.unlink(missing_ok=True)
-    step = Step(run, f"engines/{precision}.{backend.name}", {"skipped": what}, [], [])
     with step.recording() as facts:
         facts["skipped"] = {"what": f"{precision} {backend.name}", "why": what, "fix": fix}
 

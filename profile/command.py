@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,46 +109,58 @@ def profile(
         return
     if force:
         steps.forget(run, what, wanted, backends.choose(backend).name)
-    chosen = backends.choose(backend) if {"engine", REBUILD, COUNTERS} & {*what} else None
-    subjects = [] if chosen is None else _subjects(run, wanted, chosen)
-    wrong: dict[str, str] = {}
-    limits_ = Asked(min_cosine, min_top1)
-    with contextlib.ExitStack() as stack:
-        beside = stack.enter_context(Beside())  # left last: what it waits for has ended then
-        eager = stack.enter_context(Eager(run, sides(run, what, wanted, limits)))
-        if "engine" in what or "eager" in what:
-            eager.start([reference_step(run)])
-        else:
-            eager.start()
-        if "engine" in what:
-            wrong = _wrong(subjects, eager, limits_)
-        elif "eager" in what:
-            eager.reference()
-        eager.measure()
-        right = [s for s in subjects if anyway or s.precision not in wrong]
-        engines = []
-        for subject in right if "engine" in what else ():
-            engines.append(stack.enter_context(Engine(subject, limits, trace_iterations)))
-            engines[-1].measure()
-        eager.capture(beside)
-        for engine in engines:
-            engine.capture(beside)
-        beside.wait()
-        eager.finish()
-    refused = None
-    for subject in right:
-        if COUNTERS in what and _counts(subject.backend, what):
-            by_name = not set(WHAT) <= set(what)
-            refused = step_.counters(subject, by_name=by_name, refused=refused)
-        if REBUILD in what:
-            _rebuild(subject, limits)
-    for subject in subjects:
-        if subject.precision in wrong:
-            _locate(subject, limits_.limits(subject.precision))
-    if wrong:
-        more = "" if anyway else "; nothing else was measured of it (--anyway measures it)"
-        fix = "layerline accuracy says in which module"
-        raise CheckFailed("; ".join(wrong.values()) + more, file=run.path, fix=fix)
+    with _going_on(if_possible):
+        chosen = backends.choose(backend) if {"engine", REBUILD, COUNTERS} & {*what} else None
+        subjects = [] if chosen is None else _subjects(run, wanted, chosen)
+        wrong: dict[str, str] = {}
+        limits_ = Asked(min_cosine, min_top1)
+        with contextlib.ExitStack() as stack:
+            beside = stack.enter_context(Beside())  # left last: what it waits for has ended then
+            eager = stack.enter_context(Eager(run, sides(run, what, wanted, limits)))
+            if "engine" in what or "eager" in what:
+                eager.start([reference_step(run)])
+            else:
+                eager.start()
+            if "engine" in what:
+                wrong = _wrong(subjects, eager, limits_)
+            elif "eager" in what:
+                eager.reference()
+            eager.measure()
+            right = [s for s in subjects if anyway or s.precision not in wrong]
+            engines = []
+            for subject in right if "engine" in what else ():
+                engines.append(stack.enter_context(Engine(subject, limits, trace_iterations)))
+                engines[-1].measure()
+            eager.capture(beside)
+            for engine in engines:
+                engine.capture(beside)
+            beside.wait()
+            eager.finish()
+        refused = None
+        for subject in right:
+            if COUNTERS in what and _counts(subject.backend, what):
+                by_name = not set(WHAT) <= set(what)
+                refused = step_.counters(subject, by_name=by_name, refused=refused)
+            if REBUILD in what:
+                _rebuild(subject, limits)
+        for subject in subjects:
+            if subject.precision in wrong:
+                _locate(subject, limits_.limits(subject.precision))
+        if wrong:
+            more = "" if anyway else "; nothing else was measured of it (--anyway measures it)"
+            fix = "layerline accuracy says in which module"
+            raise CheckFailed("; ".join(wrong.values()) + more, file=run.path, fix=fix)
+
+
+@contextlib.contextmanager
+def _going_on(wanted: bool) -> Iterator[None]:
+    """Say what went wrong and go on, where that is `wanted`."""
+    try:
+        yield
+    except LayerlineError as e:
+        if not wanted:
+            raise
+        log(f"not measured: {e.line()}")
 
 
 def _subjects(run: Run, wanted: Sequence[str], chosen: backends.Backend) -> list[measure.Subject]:
