@@ -15,7 +15,7 @@ from layerline.analysis.captures import engine as sides
 from layerline.analysis.captures import files as captures
 from layerline.analysis.rundir.problems import Problems
 from layerline.core import files
-from layerline.core.errors import InputError
+from layerline.core.errors import CheckFailed, InputError
 from layerline.core.run import Run, open_run
 from layerline.engines import command, inductor_backend
 from layerline.engines.backend import BuildOptions
@@ -23,6 +23,7 @@ from layerline.engines.inductor_backend import InductorBackend
 from layerline.export import inference
 from layerline.export.source import Request
 from layerline.export.stage import Options, Stage
+from layerline.profile.command import _going_on, profile
 from layerline.profile.engine import measure
 
 pytestmark = [
@@ -174,3 +175,17 @@ def test_what_is_not_possible_here_is_recorded_and_no_error(
     assert "g++" in skipped["fix"]
     assert CliRunner().invoke(command.engines, [*arguments, "--if-possible"]).exit_code == 0
     assert run.manifest("engines/fp32.inductor") == left  # nothing is done a second time
+
+
+def test_what_was_not_built_is_not_measured_and_no_error_where_it_need_not_be(
+    tmp_path: Path,
+) -> None:
+    run = exported(tmp_path)
+    arguments = [str(run.path), "--backend", "inductor", "--precision", "fp32", "--what", "engine"]
+    refused = CliRunner().invoke(profile, arguments)
+    assert isinstance(refused.exception, InputError)
+    assert CliRunner().invoke(profile, [*arguments, "--if-possible"]).exit_code == 0
+    with _going_on(True):
+        raise CheckFailed("outputs are wrong")
+    with pytest.raises(CheckFailed), _going_on(False):
+        raise CheckFailed("outputs are wrong")
