@@ -151,6 +151,12 @@ def listing(path: Path) -> list[Path]:
         ) from None
 
 
+def at_most(file: IO[bytes], most: int) -> bytes:
+    """A whole regular file; more than `most` bytes where it is longer. No more memory is asked for
+    than the file needs, as `read(most)` would."""
+    return file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8, whole or not at all."""
     with replacing(path) as temporary:
@@ -172,7 +178,7 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
     """
     try:
         with open_regular(path) as file:
-            data = file.read(MOST_JSON + 1)
+            data = at_most(file, MOST_JSON)
         if len(data) > MOST_JSON:
             what = f"is JSON of more than {MOST_JSON >> 20} MiB"
             raise InputError(what, file=path, fix="is it another file?")

@@ -98,10 +98,14 @@ def interval_rank(n: int) -> int | None:
 
 def summarise(samples: Iterable[int]) -> Stat | None:
     """Summarise samples; None when there are none."""
-    ordered = sorted(int(s) for s in samples)
-    if not ordered:
-        return None
+    return of_ordered(sorted(int(s) for s in samples))
+
+
+def of_ordered(ordered: Sequence[int]) -> Stat | None:
+    """As `summarise`, of samples that are sorted."""
     n = len(ordered)
+    if not n:
+        return None
     k = interval_rank(n)
     return Stat(
         n=n,

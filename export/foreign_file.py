@@ -30,7 +30,7 @@ import click
 from ..core.cli.options import FilePath, examples
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
-from ..core.files import apart, open_regular, write_json
+from ..core.files import apart, at_most, open_regular, write_json
 from . import foreign_names, naming
 from .quiet import gist, quiet
 
@@ -172,7 +172,7 @@ def _load(path: Path) -> Any:
 
     try:
         with open_regular(path) as file:
-            data = file.read(MOST_MODEL + 1)
+            data = at_most(file, MOST_MODEL)
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
     if len(data) > MOST_MODEL:

@@ -24,7 +24,7 @@ from ..costs import layers as layers_
 from ..model.layer import Times
 from ..readers import registry
 from ..readers.base import Artefact, Reader
-from ..report import layers_text
+from ..report.listing import layers as layers_text
 
 
 def _write_json(path: Path, table: pa.Table) -> None:
@@ -37,6 +37,7 @@ _WRITERS = {".csv": tables.write_csv, ".parquet": tables.write_parquet, ".json":
 @click.command(
     epilog=examples(
         "layerline layers own.sqlite --nodes own.nodes.json",
+        "layerline layers own.sqlite --nodes own.nodes.json --by module",
         "layerline layers profile.json --layer-info layers.json -o layers.csv",
     )
 )
@@ -72,10 +73,16 @@ _WRITERS = {".csv": tables.write_csv, ".parquet": tables.write_parquet, ".json":
     "[default: TensorRT's enqueue]",
 )
 @click.option(
+    "--by",
+    type=click.Choice(("module", "kind")),
+    help="Sum layers by module or by kind. A layer of several modules is in a row of these.",
+)
+@click.option("--explain", is_flag=True, help="Say what the rules mean that told the modules.")
+@click.option(
     "-o",
     "--output",
     type=FilePath(),
-    help="Write the table to this file: .csv, .parquet or .json.",
+    help="Write the table of layers to this file: .csv, .parquet or .json.",
 )
 def layers(
     capture: Path,
@@ -84,6 +91,8 @@ def layers(
     info_path: Path | None,
     precision: str | None,
     iteration: str | None,
+    by: str | None,
+    explain: bool,
     output: Path | None,
 ) -> None:
     """List what each layer of an engine costs, and its modules.
@@ -114,7 +123,16 @@ def layers(
     if output is not None:
         _WRITERS[output.suffix](output, table)
     console = Console(highlight=False, markup=False)
-    layers_text.show(console, table, times, resolved=graph is not None or listed is not None)
+    resolved = graph is not None or listed is not None
+    if by is not None and not any(table["modules" if by == "module" else "kind"].to_pylist()):
+        raise InputError(f"does not tell the {by} of any layer", file=capture, fix=_TELLS[by])
+    layers_text.show(console, table, times, resolved=resolved, by=by, explain=explain)
+
+
+_TELLS = {
+    "module": "name the model's nodes with --nodes nodes.json (layerline nodes MODEL.onnx)",
+    "kind": "give --nodes nodes.json, or --layer-info of an engine built with detailed verbosity",
+}
 
 
 def read_layers(

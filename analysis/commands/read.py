@@ -1,4 +1,4 @@
-"""`layerline read`: any raw capture to its table."""
+"""`layerline read`: what takes the time in any raw capture, and its table."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ import math
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
-from ...core.cli.options import FilePath, examples, once_each
+from ...core.cli.options import FilePath, examples, given, no_use, once_each
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, LayerlineError, one_line
 from ...core.files import apart, replacing
 from ...core.tables import write_csv, write_parquet
 from ..readers.base import Artefact
 
+if TYPE_CHECKING:
+    from ..costs.summed import Summed
+
+BY = ("name", "kernel", "operator", "layer", "module")  # as `costs.summed`, which is slow to load
+SORTS = ("total", "calls", "median", "name")
+TOP = 20
+ROWS = 10  # of a table without times
 _CELL = 60  # characters of a cell that are shown
 _LEAST = 8  # characters of a column, however narrow the terminal
 _FACT = 200
@@ -28,8 +36,9 @@ _FACT = 200
 
 @click.command(
     epilog=examples(
-        "layerline read own.sqlite                      # its kind and first rows",
-        "layerline read own.ncu-rep --rows 50",
+        "layerline read own.sqlite                      # which kernels take the time",
+        "layerline read trace.json --by module --top 5",
+        "layerline read own.ncu-rep --rows 50           # rows as they are",
         "layerline read rank0.json rank1.json -o both.parquet",
     )
 )
@@ -45,35 +54,64 @@ _FACT = 200
     "--table", "name", metavar="NAME", help="Which table to read.  [default: the main one]"
 )
 @click.option(
-    "--rows",
-    default=10,
-    show_default=True,
-    type=click.IntRange(0, 2**62),
-    help="How many rows to show.",
+    "--by",
+    type=click.Choice(BY),
+    default=BY[0],
+    help="What to sum by: the names of all rows, kernels alone, the operator that launched, the "
+    "engine's layer or the module.  [default: name]",
 )
-def read(files: tuple[Path, ...], output: Path | None, name: str | None, rows: int) -> int:
-    """Show what a file of any profiler is, and its table.
+@click.option(
+    "--sort", type=click.Choice(SORTS), default=SORTS[0], help="What comes first.  [default: total]"
+)
+@click.option(
+    "--top",
+    default=TOP,
+    show_default=True,
+    type=click.IntRange(1, 2**62),
+    help="How many names to show.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(0, 2**62),
+    help="Show this many rows as they are in the file, instead of sums.",
+)
+def read(
+    files: tuple[Path, ...],
+    output: Path | None,
+    name: str | None,
+    by: str,
+    sort: str,
+    top: int,
+    rows: int | None,
+) -> int:
+    """Show what a file of any profiler is, and what is slow in it.
 
     The kind is found from the content, not from the name: Nsight Systems exports, Nsight Compute
     CSV and reports, torch.profiler traces, memory snapshots, ONNX Runtime profiles, TensorRT
-    layers and timings. Times are integer nanoseconds; unknown is empty, never 0.
+    layers and timings. Rows are summed by name, the largest first; -o and --rows give them as they
+    are, times in integer nanoseconds. Unknown is empty, never 0.
     """
     if output is not None:
         _check_output(output, files)
+        no_use(("by", "sort", "top", "rows"), "with -o: it writes all rows as they are")
+    if rows is not None:
+        no_use(("by", "sort", "top"), "with --rows: it shows rows as they are")
     once_each(files)
+    view = _View(by, sort, top, rows, asked=given("by"))
     worst = 0
     tables: list[tuple[Path, pa.Table]] = []
     for path in files:
         try:
             artefact = _read(path)
             table_name, table = _choose(artefact, name, path)
+            sums = None if output is not None else view.sums(path, artefact, table_name)
         except LayerlineError as e:
             click.echo(f"error: {e.line()}", err=True)
             worst = max(worst, e.exit_code)
             continue
         tables.append((path, table))
         if output is None:
-            _show(path, artefact, table_name, rows)
+            _show(path, artefact, table_name, view, sums)
         else:
             log(f"{path}: {artefact.kind}, {table.num_rows:,} rows of {table_name}")
             for note in artefact.notes:
@@ -169,7 +207,63 @@ def _cell(value: Any, width: int = _CELL) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _show(path: Path, artefact: Artefact, name: str, rows: int) -> None:
+@dataclass(frozen=True)
+class _View:
+    """What is to be shown of a table; `asked`: whether the user said what to sum by."""
+
+    by: str
+    sort: str
+    top: int
+    rows: int | None
+    asked: bool
+
+    def sums(self, path: Path, artefact: Artefact, name: str) -> list[Summed] | None:
+        """The table's sums; None where rows are to be shown, or it has no times. InputError where
+        it cannot be summed as asked."""
+        if self.rows is not None:
+            return None
+        from ..costs.summed import of_table
+        from ..counters.durations import as_operations
+
+        table = artefact.tables[name]
+        if name == "ops" and self.by == "layer" and artefact.kind.startswith("nsys-"):
+            found = of_table("layers", _layers_of(path), self.by)
+        elif name == "counters":
+            found = of_table("ops", as_operations(table), self.by)
+        else:
+            found = of_table(name, table, self.by)
+        if found is None and self.asked:
+            raise InputError(
+                f"its table {name} does not tell the {self.by} of what took time",
+                file=path,
+                fix=_TELLS[self.by],
+            )
+        return found
+
+
+_TELLS = {
+    "name": "see its rows with --rows 10",
+    "kernel": "capture with CUDA activities (nsys profile --trace=cuda, torch.profiler CUDA)",
+    "operator": "read a trace of torch.profiler, or an nsys capture made inside "
+    "torch.autograd.profiler.emit_nvtx()",
+    "layer": "layers are those of an engine: TensorRT or ONNX Runtime",
+    "module": "of an engine: layerline layers FILE --nodes nodes.json --by module; of PyTorch: "
+    "torch.profiler with with_stack=True, or layerline train",
+}
+
+
+def _layers_of(path: Path) -> pa.Table:
+    """The layers of an engine in an nsys export, as `layerline layers` has them."""
+    from ..costs.layers import of_nsys
+    from ..readers import registry
+
+    with registry.identify(path).source(path) as source:  # type: ignore[attr-defined]
+        return of_nsys(source, None, None)[0]
+
+
+def _show(
+    path: Path, artefact: Artefact, name: str, view: _View, sums: list[Summed] | None
+) -> None:
     click.echo(f"{one_line(str(path))}: {artefact.kind}")
     for key, value in artefact.facts.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -181,8 +275,16 @@ def _show(path: Path, artefact: Artefact, name: str, rows: int) -> None:
         click.echo(f"  more tables (--table NAME): {', '.join(others)}")
     table = artefact.tables[name]
     click.echo(f"  {name}: {table.num_rows:,} rows")
-    if rows and table.num_rows:
-        _show_table(table, rows)
+    if sums:
+        from rich.console import Console
+
+        from ..report.listing.sums import print_sums
+
+        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        for one in sums:
+            print_sums(console, one, view.top, view.sort)
+    elif view.rows != 0 and table.num_rows:
+        _show_table(table, ROWS if view.rows is None else view.rows)
     click.echo()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...core.errors import InputError
+from ...core.files import at_most, open_regular
 from ...core.forms import check
 from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, Quantity
 
@@ -127,13 +128,19 @@ class Limits:
         return {k: v for k, v in written.items() if v not in ({}, [])}
 
 
+MOST_BYTES = 1 << 20
+
+
 def read(path: Path) -> LimitsFile:
     """A file of limits. InputError says what is wrong with it."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("no such file", file=path, fix="name a TOML file of limits") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        with open_regular(path) as file:
+            text = at_most(file, MOST_BYTES)
+        if len(text) > MOST_BYTES:
+            what = f"is larger than {MOST_BYTES >> 20} MiB"
+            raise InputError(what, file=path, fix="name a TOML file of limits")
+        document = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as e:  # no TOML, no UTF-8
         raise InputError(f"is no TOML ({e})", file=path, fix="see docs/ci.md") from None
     return form(document, path)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import InputError
+from ..files import at_most, open_regular
 
 MOST_BYTES = 1 << 28
 # Whatever a pickle that is cut, or none at all, brings up.
@@ -81,8 +82,8 @@ def is_dump(head: bytes) -> bool:
 def read(path: Path) -> Dump:
     """The dump in a file. InputError where it is none."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        with open_regular(path) as file:
+            data = at_most(file, MOST_BYTES)
         if len(data) > MOST_BYTES:
             raise InputError(f"is larger than {MOST_BYTES >> 20} MiB", file=path)
         value: Any = _Plain(io.BytesIO(data)).load()

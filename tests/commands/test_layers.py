@@ -10,6 +10,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import paths
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from rich.console import Console
 from layerline.analysis.attribution.resolution import FITS
 from layerline.analysis.commands.layers import layers, read_layers
 from layerline.analysis.comparison import runs as runs_
-from layerline.analysis.report.layers_text import show
+from layerline.analysis.report.listing.layers import show
 from layerline.core.cli.command import main
 from layerline.core.errors import InputError
 from layerline.core.nodes import load
@@ -104,11 +105,58 @@ def test_what_does_not_resolve_is_named(tmp_path: Path) -> None:
 def test_a_narrow_terminal_takes_no_digits_from_figures(nodes: Path | None) -> None:
     graph = None if nodes is None else load(nodes)
     found, _, times = read_layers(CAPTURE, graph, None)
-    narrow = Console(width=40, file=io.StringIO(), highlight=False, force_terminal=True)
-    show(narrow, found, times, resolved=graph is not None)
-    text = narrow.file.getvalue()  # type: ignore[attr-defined]
-    assert "36.449   35.712 … 37.537   22.4 %" in text and "95 % interval" in text
-    assert re.search(r"^Reformatting \w+ ?\w*…", text, re.MULTILINE)
+    for width in (40, 80, 120):
+        text = _on_terminal(width, found, times, resolved=graph is not None)
+        assert re.search(r" 36\.449 .* 22\.4 %$", text, re.MULTILINE)
+        table = text.split("\n\n")[0].splitlines()
+        assert max(map(len, table)) <= max(width, 61)
+        assert ("35.712 … 37.537" in text) == (width == 120)
+        # lm_head/MatMul_matrix_multiply: (37537 - 36449) / 36449.
+        assert ("±3.0 %" in text) == (width == 80)
+        assert ("left out for the width" in text) == (width < (60 if graph is None else 120))
+
+
+def _on_terminal(width: int, *arguments: Any, **options: Any) -> str:
+    console = Console(
+        width=width, file=io.StringIO(), highlight=False, force_terminal=True, color_system=None
+    )
+    show(console, *arguments, **options)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_narrow_terminal_shows_the_module_first_and_both_ends_of_names() -> None:
+    found, _, times = read_layers(CAPTURE, load(NODES), None)
+    lines = _on_terminal(80, found, times, resolved=True).splitlines()
+    assert lines[0].split()[:2] == ["module", "layer"]
+    assert lines[1].startswith("lm_head ")
+    # Both QKV projections, whose modules differ in their middle.
+    cut = [line.split()[0] for line in lines if "fc__mye109" in line]
+    assert cut == ["transformer.h.0.…n.c_attn", "transformer.h.1.…n.c_attn"]
+
+
+def test_layers_are_summed_by_module_and_by_kind() -> None:
+    shown = run(CAPTURE, "--nodes", NODES, "--by", "module").stdout.split("\n\n")[0]
+    rows = [line.split("\t") for line in shown.splitlines()]
+    assert rows[0][-1] == "module"
+    sums = {row[-1]: (int(row[0]), float(row[1])) for row in rows[1:]}
+    assert sums["lm_head"] == (3, 0.455659)  # 255365 + 116003 + 84291 ns
+    assert rows[1][-1] == "lm_head"
+    assert round(sum(ms for _, ms in sums.values()), 6) == 1.142457
+    shown = run(CAPTURE, "--nodes", NODES, "--by", "kind").stdout.split("\n\n")[0]
+    rows = [line.split("\t") for line in shown.splitlines()]
+    assert [(r[-1], int(r[0]), float(r[1])) for r in rows[1:]] == [
+        ("compute", 19, 0.942163), ("movement", 2, 0.200294)
+    ]  # fmt: skip
+    with pytest.raises(InputError, match=r"does not tell the module .*--nodes"):
+        run(CAPTURE, "--by", "module")
+
+
+def test_the_rules_of_a_table_are_explained_when_asked() -> None:
+    assert "\nrule " not in run(CAPTURE, "--nodes", NODES).stdout
+    told = run(CAPTURE, "--nodes", NODES, "--explain").stdout
+    explained = re.findall(r"^rule (\w+): \w", told, re.MULTILINE)
+    by_rule = re.findall(r"(\w+) \d+ \(", told.split("by rule: ")[1].splitlines()[0])
+    assert explained == by_rule and len(by_rule) == 5
 
 
 def test_names_are_whole_where_no_terminal_is(tmp_path: Path) -> None:
@@ -119,8 +167,13 @@ def test_names_are_whole_where_no_terminal_is(tmp_path: Path) -> None:
     for row in found:
         assert row["layer"] in told
     # Names are last: the longest makes no other line as long.
-    lines = told.split("21 layers")[0].splitlines()
-    assert lines[0].split()[-3:] == ["rule", "module", "layer"]
+    lines = told.split("\n\n21 layers")[0].splitlines()
+    assert lines[0].split("\t")[-3:] == ["rule", "module", "layer"]
+    # As `cut -s -f` takes them: figures without grouping, a name whole.
+    assert {line.split("\t")[-1] for line in lines[1:]} == {row["layer"] for row in found}
+    assert sum(float(line.split("\t")[2]) for line in lines[1:]) == pytest.approx(
+        sum(row["median_ns"] for row in found) / 1000
+    )
     assert 2 * min(map(len, filter(None, lines))) < max(map(len, lines))
 
 

@@ -37,7 +37,9 @@ def test_shows_kind_facts_notes_and_the_table(capfd, profile):
     assert (code, err) == (0, "")
     assert f"{profile}: trt-profile" in out
     assert "iterations: 3" in out and "more tables (--table NAME): ops (6)" in out
-    assert "a/Gemm" in out and "200000" in out
+    assert "a/Gemm" in out and "0.600000" in out and "200.000" in out
+    code, out, _ = run(capfd, profile, "--rows", "1")
+    assert "a/Gemm" in out and "200000" in out and "b/Relu" not in out
     assert "unknown in every row: precision" in out
 
 
@@ -54,7 +56,7 @@ def test_a_narrow_terminal_takes_no_digits_from_numbers(capfd, tmp_path, monkeyp
              "ts": 1391851185, "dur": 7654321, "args": {"op_name": "MatMul"}}  # fmt: skip
     path = tmp_path / "p.json"
     path.write_text(json.dumps([event]))
-    code, out, _ = run(capfd, path)
+    code, out, _ = run(capfd, path, "--rows", "10")
     assert code == 0
     assert "1391851185000" in out and "7654321000" in out and "…" in out and long not in out
 

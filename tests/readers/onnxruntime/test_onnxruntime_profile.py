@@ -17,7 +17,7 @@ from layerline.analysis.costs import layers
 from layerline.analysis.readers import registry
 from layerline.analysis.readers.onnxruntime import events as events_
 from layerline.analysis.readers.onnxruntime import profile
-from layerline.analysis.report.layers_text import summary
+from layerline.analysis.report.listing.layers import summary
 from layerline.core.errors import InputError
 
 

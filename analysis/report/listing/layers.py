@@ -12,26 +12,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ...core.cli.columns import aligned
-from ...core.errors import one_line
-from ...core.resolve.spelling import reformat_of
-from ...core.stats import Stat
-from ...core.tables import RULES
-from ..attribution.resolution import ENOUGH, FITS
-from ..formatting import percent
-from ..model.layer import Times
+from ....core.errors import one_line
+from ....core.resolve.spelling import reformat_of
+from ....core.stats import Stat
+from ....core.tables import RULES, UNRESOLVED
+from ...attribution.resolution import ENOUGH, FITS
+from ...formatting import UNKNOWN, percent
+from ...model.layer import Times
+from . import grid
+from .sums import WIDE, half_width, interval, us
 
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
 MAX_FEWER = 5
-_NAME, _BETWEEN = 16, 3  # least characters of a name, and those between columns
-_FIGURES = ("calls", "kernels", "median µs", "95 % interval", "share")
 # TensorRT 10 and newer, RTX: ``__myl_FcAdd_myl0_6``, ``_gemm_mha_v2_myl0_5``.
 _MYELIN = re.compile(r"_myl\d+_\d+\Z")
 _LAYER_INFO = (
@@ -97,73 +93,138 @@ def _total(rows: Sequence[Row]) -> int:
     return sum(r["total_ns"] or 0 for r in rows)
 
 
-def show(console: Console, layers: pa.Table, times: Times, *, resolved: bool) -> None:
-    """Print the table and its summary. `resolved`: whether nodes were given to resolve with."""
+def show(
+    console: Console,
+    layers: pa.Table,
+    times: Times,
+    *,
+    resolved: bool,
+    by: str | None = None,
+    explain: bool = False,
+) -> None:
+    """Print the table and its summary. `resolved`: whether nodes were given to resolve with; `by`:
+    a row for each "module" or "kind"; `explain`: what the rules mean."""
     rows = layers.to_pylist()
-    if console.is_terminal:
-        table = _table(rows, resolved)
-        # Names give way to a narrow terminal; figures without their last digits would be others.
-        console.width = max(console.width, _needed(table))
-        console.print(table)
-    else:
-        # A file or another program has no width: names are whole, and last, so that none makes
-        # every line as long as itself.
-        for line in _lines(rows, resolved):
-            console.print(Text(line), soft_wrap=True)
-        console.print()
+    narrow = console.width < WIDE
+    grid.show(
+        console, _columns(rows, resolved, narrow) if by is None else _grouped(rows, by, times)
+    )
+    console.print()
     for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
+    if explain:
+        used = {row["rule"] or UNRESOLVED for row in rows}
+        for rule in RULES:
+            if rule in used:
+                console.print(Text(f"rule {rule}: {_RULES[rule]}"), soft_wrap=True)
 
 
-def _needed(table: Table) -> int:
-    """The width with which no figure is cut: that of the figures, and some of the names that
-    give way."""
-    widths = [
-        _NAME if column.ratio else max(cell_len(str(c)) for c in (column.header, *column.cells))
-        for column in table.columns
+_RULES = {
+    "name": "the layer's name holds the names of its nodes",
+    "index": "the layer's name holds a number, and network.json says which node has it",
+    "boundary": "the tensors around the layer enclose its nodes in the model's dataflow",
+    "order": "layers of one kind are as many as the nodes of that kind, and both have one order",
+    "elimination": "all its neighbours' nodes are known, and these are left between them",
+    "carrier": "a copy, cast or reordering belongs to the module whose data it moves",
+    "range": "the module's own range was open when it was launched",
+    "sequence": "PyTorch's number leads from backward to the operator of forward",
+    UNRESOLVED: "no rule says for sure which nodes it is, so it has no module: it is no guess",
+}
+
+
+def _columns(rows: list[Row], resolved: bool, narrow: bool) -> list[grid.Column]:
+    def us_of(column: str) -> list[str]:
+        return ["" if row[column] is None else f"{row[column] / 1000:.3f}" for row in rows]
+
+    def count_of(column: str, spare: int) -> grid.Column:
+        plain = ["" if row[column] is None else str(row[column]) for row in rows]
+        return grid.Column(
+            column, [_count(r[column]) for r in rows], spare=spare, plain=[(column, plain)]
+        )
+
+    shares = _shares(rows)
+    named = [
+        grid.Column("module", [_modules(row["modules"]) for row in rows], False, True),
+        grid.Column("layer", [row["layer"] for row in rows], False, True),
     ]
-    return sum(widths) + _BETWEEN * (len(widths) - 1)
+    ends = [("low µs", us_of("ci_low_ns")), ("high µs", us_of("ci_high_ns"))]
+    figures = [
+        count_of("calls", 3),
+        count_of("kernels", 4),
+        grid.Column(
+            "median µs",
+            [us(r["median_ns"]) for r in rows],
+            plain=[("median µs", us_of("median_ns"))],
+        ),
+        grid.Column(
+            "± 95 %" if narrow else "95 % interval",
+            [
+                half_width(r["median_ns"], r["ci_low_ns"], r["ci_high_ns"])
+                if narrow
+                else interval(r["ci_low_ns"], r["ci_high_ns"])
+                for r in rows
+            ],
+            spare=1,
+            plain=ends,
+        ),
+        grid.Column(
+            "share",
+            [UNKNOWN if s is None else percent(s) for s in shares],
+            plain=[("share %", ["" if s is None else f"{s * 100:.3f}" for s in shares])],
+        ),
+    ]
+    if not resolved:
+        return [named[1], *figures]
+    rule = grid.Column("rule", [row["rule"] or UNKNOWN for row in rows], False, spare=2)
+    return [*named, rule, *figures]
 
 
-def _table(rows: list[Row], resolved: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
-    table.add_column("layer", no_wrap=True, overflow="ellipsis", ratio=3)
-    if resolved:
-        table.add_column("module", no_wrap=True, overflow="ellipsis", ratio=2)
-        table.add_column("rule", no_wrap=True)
-    for heading in _FIGURES:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row, figures in zip(rows, _figures(rows), strict=True):
-        cells = [row["layer"]]
-        if resolved:
-            cells += [_modules(row["modules"]), row["rule"] or "–"]
-        table.add_row(*(Text(one_line(c)) for c in (*cells, *figures)))
-    return table
+def _grouped(rows: list[Row], by: str, times: Times) -> list[grid.Column]:
+    """A row for each set of modules that layers have, or each kind of layer; the largest first.
+    The layers of a row run whole in it, so that rows add up."""
+    counted = set(map(id, _by_clock(rows)[0]))
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        name = _modules(row["modules"]) if by == "module" else row["kind"]
+        groups.setdefault(name or UNKNOWN, []).append(row)
+    sums = {name: _total([r for r in own if id(r) in counted]) for name, own in groups.items()}
+    names, total = sorted(groups, key=lambda n: -sums[n]), sum(sums.values())
+    shares = [sums[name] / total if total else None for name in names]
+    columns = [
+        grid.Column(by, names, False, True),
+        grid.Column("layers", [f"{len(groups[name]):,}" for name in names]),
+        grid.Column(
+            "total ms",
+            [f"{sums[name] / 1e6:,.3f}" for name in names],
+            plain=[("total ms", [f"{sums[name] / 1e6:.6f}" for name in names])],
+        ),
+        grid.Column(
+            "share",
+            [percent(s) for s in shares],
+            plain=[("share %", ["" if s is None else f"{s * 100:.3f}" for s in shares])],
+        ),
+    ]
+    if times.iterations and not times.engines:
+        means = [sums[name] / times.iterations / 1000 for name in names]
+        columns.insert(
+            3,
+            grid.Column(
+                "mean µs",
+                [f"{m:,.3f}" for m in means],
+                plain=[("mean µs", [f"{m:.3f}" for m in means])],
+            ),
+        )
+    return columns
 
 
-def _lines(rows: list[Row], resolved: bool) -> Iterator[str]:
-    head = [*_FIGURES, *(("rule", "module") if resolved else ()), "layer"]
-    cells = []
-    for row, figures in zip(rows, _figures(rows), strict=True):
-        named = [row["rule"] or "–", _modules(row["modules"])] if resolved else []
-        cells.append([*figures, *(one_line(c) for c in (*named, row["layer"]))])
-    return aligned(head, cells, range(len(_FIGURES)))
-
-
-def _figures(rows: list[Row]) -> list[list[str]]:
-    """The cells of `_FIGURES` of each row; a share only of times that make one figure."""
+def _shares(rows: list[Row]) -> list[float | None]:
+    """Of the time of all rows; None of times that do not make one figure with the others."""
     counted, _ = _by_clock(rows)
     total, shared = _total(counted), set(map(id, counted))
     return [
-        [
-            _count(row["calls"]),
-            _count(row["kernels"]),
-            _us(row["median_ns"]),
-            _interval(row["ci_low_ns"], row["ci_high_ns"]),
-            "–"
-            if row["total_ns"] is None or not total or id(row) not in shared
-            else percent(row["total_ns"] / total),
-        ]
+        None
+        if row["total_ns"] is None or not total or id(row) not in shared
+        else row["total_ns"] / total
         for row in rows
     ]
 
@@ -312,11 +373,3 @@ def _modules(modules: list[str] | None) -> str:
 
 def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
-
-
-def _us(value: int | None) -> str:
-    return "–" if value is None else f"{value / 1000:,.3f}"
-
-
-def _interval(low: int | None, high: int | None) -> str:
-    return "–" if low is None or high is None else f"{_us(low)} … {_us(high)}"
