@@ -28,7 +28,7 @@ from ..attribution.tensorrt_ranges import Runs, runs
 from ..model.layer import MOVEMENT, Times
 from ..readers.base import Artefact
 from ..readers.nsys import ops as ops_
-from ..readers.nsys.attribution import attribute
+from ..readers.nsys.attribution import GRAPHS_FIX, attribute
 from ..readers.nsys.load import load
 from ..readers.nsys.range_forest import Flags
 from ..readers.nsys.source import NULL, Codes, Integers, Source
@@ -311,11 +311,11 @@ def of_nsys(
         what = "no layer was found in the capture"
         if iteration is not None:
             what = f"no GPU operation lies in a range named {iteration}"
-        raise InputError(
-            what,
-            file=source.path,
-            fix="capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity",
-        )
+        fix = "capture with nsys profile --trace=cuda,nvtx and detailed profiling verbosity"
+        if attribution.untold:
+            what += f"; {attribution.untold} operations are of CUDA graphs made before it began"
+            fix = GRAPHS_FIX
+        raise InputError(what, file=source.path, fix=fix)
     resolved = resolutions(capture, graph, network, attribution.capture, info)
     own = [capture.engines.of == i for i in range(len(capture.engines))]
     of_layers = [own[x.engine] for x in capture.layers]

@@ -256,6 +256,37 @@ def test_nodes_of_a_graph_belong_to_the_layer_in_which_they_were_captured(layers
     assert (found["relu"]["total_ns"], found["relu"]["calls"]) == (2, 2)
 
 
+def test_copies_of_nodes_whose_making_is_not_in_the_capture_are_of_no_layer(
+    layers: Layers,
+) -> None:
+    """Stands for: what is known of a graph's launch or instantiation says nothing of a layer."""
+    export = engine()
+    inference(export, 1000, conv=5)
+    export.range("not its layer", 1980, 1995, domain=TRT)
+    node = {"end": None, "globalTid": export.ranges[0]["globalTid"]}
+    export.nodes.append({**node, "start": 1990, "graphNodeId": 80, "originalGraphNodeId": 70})
+    export.call(3000, 60, name="cudaGraphLaunch_v10000")
+    export.kernel(4000, 4004, 60, graphNodeId=80)
+    found = named(layers(export))
+    assert "not its layer" not in found and found["conv"]["total_ns"] == 5
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_graphs_made_before_the_capture_are_said_with_what_to_do(
+    tmp_path: Path, traced: bool
+) -> None:
+    export = Export()
+    export.range("around the launch", 2900, 3100)
+    if traced:  # the table is there, with another graph
+        node = {"start": 10, "end": None, "globalTid": export.ranges[0]["globalTid"]}
+        export.nodes.append({**node, "graphNodeId": 1, "originalGraphNodeId": None})
+    export.call(3000, 60, name="cudaGraphLaunch_v10000")
+    export.kernel(4000, 4004, 60, graphNodeId=80)
+    notes = sqlite.read(export.write(tmp_path / "a.sqlite")).notes
+    assert [n for n in notes if n.startswith("1 kernel operations are of CUDA graphs")]
+    assert any("start nsys before the graphs are made" in n for n in notes)
+
+
 def test_names_become_modules_and_unresolved_ones_stay_unknown(layers: Layers) -> None:
     nodes = [
         {"name": "h.0/Gemm", "op": "Gemm", "module": "h.0", "inputs": ["x"], "outputs": ["y"]},

@@ -28,7 +28,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
 SECONDS = 20  # of processor time for one input; ten times as many on the clock
 MEMORY = 2 << 30  # bytes beyond what the process has before its first input
 CODES = {0, 1, 2, 3, 4}
-EACH = 400  # inputs of one child
+EACH = 2000  # inputs of one child
 
 
 class HangError(BaseException):

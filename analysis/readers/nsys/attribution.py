@@ -23,6 +23,7 @@ from .capture import KINDS, Calls, Capture, GraphNodes, Operations, Ranges
 from .range_forest import Forest, Nesting, join, paths, plant
 from .source import NULL, Codes, Integers
 
+GRAPHS_FIX = "start nsys before the graphs are made"
 Indices = npt.NDArray[np.int32]
 
 
@@ -51,6 +52,7 @@ class Attribution:
     forest: Forest
     launched: list[Launched]
     notes: list[str]
+    untold: int = 0  # operations of CUDA graphs that were made before the capture began
 
     @cached_property
     def named_paths(self) -> tuple[Indices, Nesting]:
@@ -104,7 +106,7 @@ def attribute(capture: Capture) -> Attribution:
             if missing.any():
                 again = _match(operations, others)
                 match[missing] = np.where(again >= 0, again + np.int32(first), -1)[missing]
-    launched = []
+    launched, untold = [], 0
     node_pieces = _node_pieces(capture.nodes, trees)
     for operations, match in zip(capture.operations, matches, strict=True):
         has = match >= 0
@@ -124,8 +126,14 @@ def attribute(capture: Capture) -> Attribution:
             piece = np.full(len(match), -1, np.int32)
             piece[has] = trees.innermost(start[has], calls.thread[match[has]], calls.threads)
         origin = _origin(operations, node_pieces)
+        if count := _untold(operations, node_pieces):
+            untold += count
+            notes.append(
+                f"{count} {KINDS[operations.kind]} operations are of CUDA graphs that were made "
+                f"before the capture began: their layers are not told; {GRAPHS_FIX}"
+            )
         launched.append(Launched(operations, piece, match, start, origin))
-    return Attribution(capture, trees.joined, launched, notes)
+    return Attribution(capture, trees.joined, launched, notes, untold)
 
 
 def _by_thread(ranges: Ranges) -> list[tuple[int, npt.NDArray[np.int64]]]:
@@ -213,7 +221,11 @@ def _latest(correlation: Integers, start: Integers, wanted: Integers) -> Indices
 
 
 def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int], int]:
-    """The innermost piece around the creation of each graph node, by process key and node."""
+    """The innermost piece around the creation of each graph node, by process key and node.
+
+    A node of a graph that is launched is a copy, made when the graph was instantiated: it belongs
+    to where its original was made. Where that is not in the capture it belongs to nothing known.
+    """
     if nodes is None or not len(nodes.node):
         return {}
     created: dict[tuple[int, int], tuple[int, int]] = {}
@@ -226,7 +238,7 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
         if original not in (NULL, 0, node):
             copied.setdefault(key, original)
         created.setdefault(key, (start, thread))
-    places = []
+    placed, places = [], []
     for key in created:
         first = key
         seen = {first}
@@ -235,7 +247,9 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
             if first in seen:
                 break
             seen.add(first)
-        places.append(created[first])
+        if first not in copied:
+            placed.append(key)
+            places.append(created[first])
     threads = sorted({t for _, t in places})
     code = {t: i for i, t in enumerate(threads)}
     pieces = trees.innermost(
@@ -243,7 +257,23 @@ def _node_pieces(nodes: GraphNodes | None, trees: _Trees) -> dict[tuple[int, int
         np.asarray([code[t] for _, t in places], np.int32),
         threads,
     )
-    return dict(zip(created, pieces.tolist(), strict=True))
+    return dict(zip(placed, pieces.tolist(), strict=True))
+
+
+def _untold(operations: Operations, node_pieces: dict[tuple[int, int], int]) -> int:
+    """How many operations are of CUDA graphs that the capture does not see being made."""
+    count = 0
+    if operations.node is None:
+        return count
+    for code, process in enumerate(operations.processes):
+        here = operations.node[(operations.process == code) & (operations.node != NULL)]
+        distinct, counts = np.unique(here[here != 0], return_counts=True)
+        count += sum(
+            n
+            for node, n in zip(distinct.tolist(), counts.tolist(), strict=True)
+            if (process, node) not in node_pieces
+        )
+    return count
 
 
 def _origin(operations: Operations, node_pieces: dict[tuple[int, int], int]) -> Indices | None:

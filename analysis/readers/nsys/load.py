@@ -42,6 +42,7 @@ _LABELS: dict[int, tuple[str, ...]] = {
     SET: (),
     GRAPH: ("graphExecId", "graphId"),
 }
+_GRAPH_LAUNCH = "graphlaunch"
 _UNLABELLED = {
     KERNEL: None,
     COPY: "[CUDA memcpy Unknown]",
@@ -100,8 +101,8 @@ def _operation_columns(source: Source, kind: int, described: bool) -> tuple[Colu
     if table is None:
         return None
     numbers = source.present(table, ("start", "end", "correlationId"))
-    if source.find(schema.GRAPH_NODES, ()) is not None:
-        numbers += source.present(table, ("graphNodeId",))  # of use only with the nodes' origins
+    if source.find(schema.GRAPH_NODES, ()) is not None or source.string_ids((_GRAPH_LAUNCH,)):
+        numbers += source.present(table, ("graphNodeId",))  # nothing else launches nodes
     coded = source.present(table, ("globalPid",))
     if described:
         coded += source.present(table, ("deviceId", "streamId"))

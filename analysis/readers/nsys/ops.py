@@ -13,7 +13,7 @@ from ....core import own_ranges, tables
 from ..base import Artefact
 from . import diagnostics, schema
 from .attribution import Attribution, Launched, attribute
-from .capture import GRAPH, KINDS
+from .capture import GRAPH, KERNEL, KINDS
 from .load import load
 from .source import NULL, Integers, Source
 
@@ -53,6 +53,14 @@ def notes(attribution: Attribution) -> list[str]:
     notes = [*capture.notes, *attribution.notes]
     if not sum(len(o) for o in capture.operations):
         notes.append("no GPU operation was recorded (nsys profile --trace=cuda)")
+    elif not any(len(o) for o in capture.operations if o.kind in (KERNEL, GRAPH)):
+        matched = np.unique(np.concatenate([x.call for x in attribution.launched]))
+        lost = len(capture.calls) - int(np.count_nonzero(matched >= 0))
+        if lost > 0:
+            notes.append(
+                f"no kernel is in the file, and {lost} calls that launch work have nothing that "
+                "they launched: capture or export it again"
+            )
     if not len(capture.ranges):
         notes.append("no NVTX range was recorded (nsys profile --trace=cuda,nvtx)")
     graphs = sum(len(o) for o in capture.operations if o.kind == GRAPH)

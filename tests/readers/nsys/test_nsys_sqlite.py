@@ -107,6 +107,18 @@ def test_without_kernels_there_are_no_rows_and_it_is_said(file: Path) -> None:
     assert any("no GPU operation" in n for n in artefact.notes)
 
 
+def test_launches_without_any_kernel_are_said(file: Path) -> None:
+    """Stands for: a table of kernels that another tool emptied, renamed or left out."""
+    export = Export()
+    export.call(10, 1)
+    export.call(20, 2, name="cudaMemcpyAsync_v3020")
+    export.copies.append(
+        {"start": 30, "end": 40, "correlationId": 2, "globalPid": pid(), "copyKind": 1}
+    )
+    notes = sqlite.read(export.write(file)).notes
+    assert any("no kernel is in the file, and 1 calls" in n for n in notes)
+
+
 def test_correlation_ids_are_unique_within_a_process_only(file: Path) -> None:
     export = Export()
     export.range("first", 0, 1000, process=1)
