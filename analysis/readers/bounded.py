@@ -216,6 +216,17 @@ def json_start(text: str) -> int:
     return begins.end() if begins else at
 
 
+MAX_AFTER_JSON = 4 * 1024  # characters
+_NO_JSON_LINE = re.compile(r'\s*\[[^\[\]{}"]*\][$#%>]\s*|[^\[\]{}"]*')
+
+
+def after_json(text: str) -> bool:
+    """Whether what follows a document is a prompt or a few lines of a log, and no piece of JSON."""
+    return len(text) <= MAX_AFTER_JSON and all(
+        LOG_LINE.match(line) or _NO_JSON_LINE.fullmatch(line) for line in lines(text)
+    )
+
+
 def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any:
     """Parse one JSON document; InputError where it is not one, too deep or too wide.
 
@@ -255,6 +266,8 @@ def parse_json_documents(
     except RecursionError:
         raise InputError("is JSON nested too deeply for any known kind", file=path) from None
     except json.JSONDecodeError as e:
+        if documents and after_json(text[at:]):
+            return documents
         where = f"line {e.lineno} column {e.colno}"
         whole = "" if not documents else f" after {len(documents)} whole documents"
         raise InputError(

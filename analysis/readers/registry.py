@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import cast
 
 from ...core.errors import InputError
+from ...core.files import open_regular
 from .base import Artefact, Head, Reader, read_head
+from .bounded import MAX_AFTER_JSON, after_json, decode, lines
 
 READERS = (
     "nsys.sqlite",
@@ -81,9 +83,29 @@ def read(path: Path) -> Artefact:
     if _stamp(path) != stamp:
         raise _changed(path)
     skipped = before.text[: len(before.text) - len(before.json)].strip("\ufeff\x00 \t\r\n,")
-    if skipped and reader.KIND in _JSON:
-        artefact.notes.append(f"what stands before the JSON was left out: {skipped[:60]!r}")
+    if reader.KIND in _JSON and not before.is_dir:
+        if skipped:
+            artefact.notes.append(f"what stands before the JSON was left out: {skipped[:60]!r}")
+        if behind := _behind(path, before):
+            artefact.notes.append(f"what stands after the JSON was left out: {behind[:60]!r}")
     return artefact
+
+
+def _behind(path: Path, head: Head) -> str:
+    """The lines after the JSON of a file that is not compressed; empty where there are none, or
+    what is there is a piece of JSON, of which the reader speaks."""
+    if head.compression is not None or head.size is None:
+        return ""
+    with open_regular(path) as file:
+        file.seek(max(0, head.size - MAX_AFTER_JSON))
+        text = decode(file.read(MAX_AFTER_JSON)).rstrip("\x00 \t\r\n,")
+    *before, last = lines(text)
+    behind: list[str] = []
+    while before and after_json(last):
+        behind.insert(0, last)
+        last = before.pop()
+    end = last[max(map(last.rfind, "}]")) + 1 :]
+    return "\n".join([end, *behind]).strip(" \t\n,") if after_json(end) else ""
 
 
 def _named(path: Path) -> None:

@@ -26,7 +26,16 @@ from typing import IO, Any, cast
 import msgspec
 
 from ....core.errors import InputError
-from ..bounded import MAX_BEFORE_JSON, MIB, encoding_of, json_start, open_bytes, open_text
+from ..bounded import (
+    MAX_BEFORE_JSON,
+    MIB,
+    after_json,
+    decode,
+    encoding_of,
+    json_start,
+    open_bytes,
+    open_text,
+)
 
 CHUNK = 4 * MIB
 MOST_HEAD = 16 * MIB  # of what stands before the events, and behind them
@@ -249,6 +258,9 @@ class Chunks:
         if not enclosed:
             return
         rest = rest.strip()
+        end = rest.rfind(b"}") + 1
+        if after_json(decode(rest[end:])):
+            rest = rest[:end]
         if not rest.endswith(b"}"):
             raise InputError("is cut short after its events", file=self.path, fix="copy it again")
         self._take_head(b"{" + rest.lstrip(b",").strip())
