@@ -19,6 +19,7 @@ from ...core.errors import InputError
 from ...core.files import apart, listing, write_text
 from ...core.run import Run, open_run
 from ..model.comparison import SideKey
+from ..rundir import age
 from ..rundir.files import needed, spare
 
 if TYPE_CHECKING:
@@ -235,6 +236,7 @@ def _cost(run: Run, graph: ModuleGraph, side_key: str | None, origin: str) -> Sh
 
     from ..graph import shading
 
+    age.check(run)  # the tables are the report's
     sides = _sides(_table(run, "modules"))
     ops = _table(run, "ops")
     first = "train" if origin == "autograd" else "engine"

@@ -275,6 +275,8 @@ class Loaded:
 def load(path: Path) -> Loaded:
     """Read one side. InputError says what the file is instead."""
     if path.suffix == ".parquet" and not path.is_dir():
+        if path.parent.name == "tables":
+            age.check(Run(path.parent.parent))
         return _table(path)
     summary = path / "report" / "summary.json" if path.is_dir() else path
     if path.is_dir() and not summary.exists():

@@ -33,7 +33,10 @@ def check(run: Run) -> None:
     last = run.manifest(STEP)
     if last is None and not (run.file("manifests").is_dir() and run.file("captures").is_dir()):
         return
-    recorded = (last or {}).get("inputs") or {}
+    fix = f"layerline report --run {run.path} makes it again"
+    if last is None:
+        raise InputError("was not finished", file=summary, fix=fix)
+    recorded = last.get("inputs") or {}
     names = {path.relative_to(run.path).as_posix(): path for path in inputs(run)}
     newer = [n for n, path in names.items() if not unchanged(path, recorded.get(n) or {})]
     if newer:
@@ -41,5 +44,5 @@ def check(run: Run) -> None:
         raise InputError(
             f"is older than the run's {', '.join(newer[:_NAMED])}{more}: it is of other captures",
             file=summary,
-            fix=f"layerline report --run {run.path} makes it again",
+            fix=fix,
         )

@@ -389,6 +389,9 @@ def unlike(
     return rows, other
 
 
+_SAYING = ("captures/*.latency.json", "captures/*.meta.json", "engines/*.layers.json")
+
+
 def nothing(run: Run) -> InputError:
     """The error for a run of which no capture can be used: it was copied in part, its captures lack
     what says what they are of, or there is none."""
@@ -397,9 +400,10 @@ def nothing(run: Run) -> InputError:
             return InputError(row["why"], file=run.path, fix=row["fix"])
     held = listing(run.file("captures"))
     if held:
+        gone = [p for p in _SAYING if not next(run.path.glob(p), None)]
         what = (
-            f"nothing says what the {len(held)} files in captures/ are of (no latency.json, "
-            "meta.json or engines/*.layers.json): the run was copied in part"
+            f"nothing says what the {len(held)} files in captures/ are of"
+            f"{f' (no {_names(gone)})' if gone else ''}: the run was copied in part"
         )
         return InputError(what, file=run.path, fix="copy the whole run")
     fix = "run the profile stage (make profile)"

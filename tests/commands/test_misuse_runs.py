@@ -130,6 +130,8 @@ def test_a_report_older_than_its_captures_is_not_used(h100: Run, tmp_path: Path)
         ("compare", h100.path, alone),
         ("compare", alone, h100.file("report", "summary.json")),
         ("timeline", h100.path),
+        ("graph", h100.path, "-o", tmp_path / "g.dot", "--colour", "cost"),
+        ("compare", h100.file("tables", "layers.parquet"), alone),
     ):
         told = refused(*arguments)
         assert "is older than the run's captures/eager.fp16.latency.json" in told
@@ -143,7 +145,8 @@ def test_a_report_older_than_its_captures_is_not_used(h100: Run, tmp_path: Path)
 def test_a_report_that_was_not_finished_is_not_used(h100: Run) -> None:
     run("report", "--run", h100.path)
     h100.manifest_path("analysis/report").unlink()
-    assert "makes it again" in refused("compare", h100.path, h100.path)
+    told = refused("compare", h100.path, h100.path)
+    assert "was not finished" in told and "makes it again" in told
 
 
 def test_a_run_copied_in_part_says_so_first_and_ends_with_1(h100: Run) -> None:
@@ -168,6 +171,8 @@ def test_a_run_copied_in_part_says_so_first_and_ends_with_1(h100: Run) -> None:
     h100.manifest_path("profile/all").unlink()
     told_nothing = refused("report", "--run", h100.path)
     assert "nothing says what" in told_nothing and "copied in part" in told_nothing
+    # What is there is not said to be gone.
+    assert "(no captures/*.meta.json, engines/*.layers.json)" in told_nothing
 
 
 @pytest.mark.parametrize("folder", ["captures", "engines"])
