@@ -151,10 +151,20 @@ def listing(path: Path) -> list[Path]:
         ) from None
 
 
-def at_most(file: IO[bytes], most: int) -> bytes:
-    """A whole regular file; more than `most` bytes where it is longer. No more memory is asked for
-    than the file needs, as `read(most)` would."""
-    return file.read(min(os.fstat(file.fileno()).st_size, most) + 1)
+def is_text(path: Path) -> bool:
+    """Whether a path's name can be written down: a name of Linux is any bytes."""
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def at_most(file: IO[bytes], most: int) -> bytes | None:
+    """A whole regular file; None where it has more than `most` bytes, of which none is read. Nor is
+    more memory asked for than the file needs, as `read(most)` would."""
+    size = os.fstat(file.fileno()).st_size
+    return None if size > most else file.read(size + 1)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -179,7 +189,7 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
     try:
         with open_regular(path) as file:
             data = at_most(file, MOST_JSON)
-        if len(data) > MOST_JSON:
+        if data is None:
             what = f"is JSON of more than {MOST_JSON >> 20} MiB"
             raise InputError(what, file=path, fix="is it another file?")
         text = _text(data, path)

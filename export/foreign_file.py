@@ -175,7 +175,7 @@ def _load(path: Path) -> Any:
             data = at_most(file, MOST_MODEL)
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
-    if len(data) > MOST_MODEL:
+    if data is None:
         what = "is larger than any ONNX file (2 GiB: its format holds no more)"
         raise InputError(what, file=path, fix=_FIX)
     try:

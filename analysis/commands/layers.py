@@ -149,7 +149,11 @@ def read_layers(
     the engine says of its layers."""
     reader = registry.identify(capture)
     if reader.KIND.startswith("nsys-") and hasattr(reader, "source"):
-        with progress.progress(f"reading {capture.name}"), reader.source(capture) as source:
+        with (
+            progress.progress(f"reading {capture.name}"),
+            registry.reading(capture),
+            reader.source(capture) as source,
+        ):
             return layers_.of_nsys(source, graph, network, precision, iteration, info)
     if iteration is not None:
         raise InputError(
@@ -177,9 +181,10 @@ def _read(reader: Reader, capture: Path) -> tuple[Artefact, list[str]]:
     from ..readers.onnxruntime import profile
 
     if reader.KIND != profile.KIND:
-        return reader.read(capture), []
+        return registry.read(capture), []
     warmup = own_profile.warmup_runs(capture)
-    artefact = profile.read(capture, warmup or 0)
+    with registry.reading(capture):
+        artefact = profile.read(capture, warmup or 0)
     if warmup:
         return artefact, [f"{warmup} warm-up runs are left out (as the meta.json beside it says)"]
     if warmup is None and len(set(artefact.main["iteration"].to_pylist()) - {None}) > 1:

@@ -140,10 +140,6 @@ def _read(path: Path) -> Artefact:
             return registry.read(path)
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror or e})", file=path) from None
-    except MemoryError:
-        raise InputError(
-            "does not fit in memory", file=path, fix="capture fewer iterations"
-        ) from None
 
 
 def _choose(artefact: Artefact, name: str | None, path: Path) -> tuple[str, pa.Table]:

@@ -136,7 +136,7 @@ def read(path: Path) -> LimitsFile:
     try:
         with open_regular(path) as file:
             text = at_most(file, MOST_BYTES)
-        if len(text) > MOST_BYTES:
+        if text is None:
             what = f"is larger than {MOST_BYTES >> 20} MiB"
             raise InputError(what, file=path, fix="name a TOML file of limits")
         document = tomllib.loads(text.decode())

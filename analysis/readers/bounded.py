@@ -27,7 +27,7 @@ MIB = 1 << 20
 MAX_BYTES = 4096 * MIB  # of any file, decompressed
 MAX_RATIO = 200  # decompressed over compressed; real traces reach about 40
 RATIO_FLOOR = 64 * MIB  # below this size no ratio is suspicious
-MAX_JSON_BYTES = 512 * MIB
+MAX_JSON_BYTES = 256 * MIB  # read whole: as text of any script it takes four times as much
 MAX_BEFORE_JSON = 64 * 1024  # characters
 MAX_JSON_VALUES = 4_000_000  # a parsed value takes up to about 100 bytes
 

@@ -6,6 +6,7 @@ exact signatures first, then JSON by its shape, then text by its header.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Iterator
@@ -59,17 +60,17 @@ def identify_head(head: Head) -> Reader:
     raise explain(head, ", ".join(reader.KIND for reader in readers()))
 
 
-def read(path: Path) -> Artefact:
-    """Read a file or directory of any known kind.
-
-    InputError where it is of none, cannot be read, vanishes or changes while it is read.
-    """
-    _named(path)
-    before = read_head(path)
-    reader = identify_head(before)
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """InputError for whatever keeps a file from being read whole that no reader foresees: it
+    vanishes or changes meanwhile, may not be read, is larger than the memory."""
     stamp = _stamp(path)
     try:
-        artefact = reader.read(path)
+        yield
+    except MemoryError:
+        size = "" if stamp is None else f" ({stamp[1] / 1e9:,.1f} GB)"
+        what, fix = f"does not fit in memory{size}", "capture fewer iterations"
+        raise InputError(what, file=path, fix=fix) from None
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("vanished while it was read", file=path) from None
     except UnicodeDecodeError as e:  # also from libraries: sqlite3 decodes its own messages
@@ -82,8 +83,20 @@ def read(path: Path) -> Artefact:
         raise
     if _stamp(path) != stamp:
         raise _changed(path)
+
+
+def read(path: Path) -> Artefact:
+    """Read a file or directory of any known kind.
+
+    InputError where it is of none, or cannot be read (`reading`).
+    """
+    _named(path)
+    before = read_head(path)
+    reader = identify_head(before)
+    with reading(path):
+        artefact = reader.read(path)
     skipped = before.text[: len(before.text) - len(before.json)].strip("\ufeff\x00 \t\r\n,")
-    if reader.KIND in _JSON and not before.is_dir:
+    if reader.KIND in _JSON and before.json[:1] in ("{", "[", '"'):
         if skipped:
             artefact.notes.append(f"what stands before the JSON was left out: {skipped[:60]!r}")
         if behind := _behind(path, before):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...core.errors import InputError
+from ...core.files import is_text
 from ...core.run import Run, unchanged
 
 STEP = "analysis/report"
@@ -19,7 +20,10 @@ def inputs(run: Run) -> list[Path]:
         path
         for pattern in _READ
         for path in run.path.glob(pattern)
-        if path.is_file() and not path.name.startswith(".") and path.parent.name != "analysis"
+        if path.is_file()
+        and not path.name.startswith(".")
+        and path.parent.name != "analysis"
+        and is_text(path)  # `provenance` says so
     )
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.capture_names import TORCH_TASKS, CaptureName
-from ...core.errors import InputError
-from ...core.files import listing, read_json, sha256
+from ...core.errors import InputError, one_line
+from ...core.files import is_text, listing, read_json, sha256
 from ...core.run import Run, unchanged
 from ..model.comparison import IN_PART
 from ..readers.nsys.schema import META
@@ -378,6 +378,12 @@ def unlike(
         why = f"{what} not there ({_names(gone)}): the run was copied in part"
         fix = "copy the whole run, or run those steps again"
         rows.append({"what": IN_PART, "why": why, "fix": fix, "file": gone[0]})
+    odd = [p for f in _FOLDERS for p in listing(run.file(f.rstrip("/"))) if not is_text(p)]
+    if odd:
+        named = _names([one_line(f"{p.parent.name}/{p.name}") for p in odd])
+        names_are = "its name is" if len(odd) == 1 else "their names are"
+        why = f"{named}: left out, {names_are} not UTF-8"
+        rows.append({"what": "files of odd names", "why": why, "fix": "rename and report again"})
     other = [n for n in names if run.file(n).exists() and records.changed(run, n)]
     if other:
         why = (

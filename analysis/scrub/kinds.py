@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...core.cli.progress import log
 from ...core.errors import InputError
+from ...core.files import is_text
 from ..readers import registry
 from ..readers.base import Head, read_head
 from ..readers.ncu import report
@@ -48,6 +49,8 @@ def rewriter(path: Path) -> Rewrite:
         if "run.json" in head.entries or "manifests" in head.entries:
             return _rewrite_run
         raise InputError("is a directory of no known kind", file=path, fix="name a file in it")
+    if is_environment(path):
+        raise InputError(f"is {_ENVIRONMENT}", file=path, fix="leave it out")
     if rewrite := of_file(head):
         return rewrite
     registry.identify_head(head)  # raises, and names what it is
@@ -136,8 +139,10 @@ def _of_file_in_run(file: Path) -> Rewrite | str:
     """The function for a file of a run, or why there is none."""
     if file.is_symlink():
         return "a link"
-    if file.name == ".env" or file.name.startswith(".env.") or file.suffix == ".env":
-        return "an environment, of which nothing is a result"
+    if not is_text(file):
+        return "a name that is not UTF-8"
+    if is_environment(file):
+        return _ENVIRONMENT
     if why := _LEFT_OUT.get(file.suffix.lower()):
         return why
     if ".partial." in file.name:
@@ -148,6 +153,14 @@ def _of_file_in_run(file: Path) -> Rewrite | str:
         return of_file(read_head(file)) or "binary data of no known kind"
     except InputError as e:
         return e.what
+
+
+_ENVIRONMENT = "an environment, of which nothing is a result"
+
+
+def is_environment(file: Path) -> bool:
+    """Whether a file holds variables of an environment, as tools and people name it."""
+    return file.name == ".env" or file.name.startswith(".env.") or file.suffix == ".env"
 
 
 def _left_out(file: Path, root: Path, why: str, out: Path | None, scrubber: Scrubber) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -59,14 +60,14 @@ _OF_WRITING = {
 
 
 def _connect(path: Path, out: Path | None) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as source:
         source.text_factory = bytes
         encoding = source.execute("pragma encoding").fetchone()[0].decode()
     if encoding != "UTF-8":
         raise InputError(f"is SQLite in {encoding}, which nsys never writes", file=path)
     db = sqlite3.connect(
-        "file::memory:" if out is None else f"file:{quote(str(out.absolute()))}", uri=True
+        "file::memory:" if out is None else f"file:{quote(os.fsencode(out.absolute()))}", uri=True
     )
     db.text_factory = lambda data: data.decode("utf-8", errors="surrogateescape")
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_TEXT)

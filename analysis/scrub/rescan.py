@@ -7,6 +7,7 @@ every cell and string once more, for each value that was taken out and for what 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sqlite3
 from collections import Counter
@@ -146,7 +147,7 @@ def _texts(value: Any) -> Iterator[bytes]:
 
 
 def _sqlite_cells(file: Path) -> Iterator[bytes]:
-    uri = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
+    uri = f"file:{quote(os.fsencode(file.absolute()))}?mode=ro&immutable=1"
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
         db.text_factory = bytes
         db.execute("pragma trusted_schema = off")

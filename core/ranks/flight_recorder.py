@@ -84,7 +84,7 @@ def read(path: Path) -> Dump:
     try:
         with open_regular(path) as file:
             data = at_most(file, MOST_BYTES)
-        if len(data) > MOST_BYTES:
+        if data is None:
             raise InputError(f"is larger than {MOST_BYTES >> 20} MiB", file=path)
         value: Any = _Plain(io.BytesIO(data)).load()
         entries = tuple(e for raw in value["entries"] if (e := _entry(raw)) is not None)

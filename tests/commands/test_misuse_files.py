@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 from pathlib import Path
 
 import click
@@ -11,7 +13,9 @@ from click.testing import CliRunner
 
 from layerline.core import files, tool_commands
 from layerline.core.cli import doctor, options
-from layerline.core.errors import InputError
+from layerline.core.cli.command import cli
+from layerline.core.errors import InputError, LayerlineError
+from layerline.core.run import Run
 from layerline.profile import nsys
 
 
@@ -42,6 +46,67 @@ def test_an_output_that_cannot_be_made_is_named_by_its_own_name(tmp_path: Path) 
     name = "n" * 250  # a file name of 255 bytes is allowed, the temporary one is longer
     with pytest.raises(InputError, match=rf"/{name}: cannot be written \(File name too long\)"):
         files.write_text(tmp_path / name, "text")
+
+
+KILO = 1 << 10
+
+
+@pytest.mark.parametrize(
+    ("begins", "command"),
+    [
+        ('{"Layers": [', ["read"]),
+        ('{"Layers": [', ["layers"]),
+        ('{"segments": [{"segment_type": ', ["memory"]),
+        ('[{ "count" : 10 }, { "name" : "', ["read"]),
+        ("", ["nodes"]),
+        ("{", ["graph", "-o", "g.dot", "--nodes"]),
+    ],
+)
+def test_a_file_too_large_to_be_read_whole_is_named_and_not_read(
+    tmp_path: Path, begins: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands for: no input without a bound, whatever command reads it."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "huge.json"
+    path.write_text(begins)
+    os.truncate(path, 8 * KILO**3)
+    held = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + KILO**3, held[1]))
+    try:
+        result = CliRunner().invoke(cli, [*command, str(path)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, held)
+    told = str(result.exception or "") + result.output
+    if isinstance(result.exception, InputError):
+        told = result.exception.line()
+    assert f"{path}: " in told and ("MiB" in told or "GiB" in told or "larger" in told), told
+
+
+def test_files_of_a_run_whose_names_are_no_text_are_left_out_and_said(
+    h100: Run, tmp_path: Path
+) -> None:
+    odd = Path(os.fsdecode(bytes(h100.file("captures")) + b"/fp32\xff.sqlite"))
+    shutil.copyfile(h100.file("captures", "fp32.tensorrt.sqlite"), odd)
+    result = CliRunner().invoke(cli, ["report", str(h100.path)])
+    assert result.exception is None or isinstance(result.exception, LayerlineError)
+    text = h100.file("report", "report.md").read_text()
+    assert "left out, its name is not UTF-8" in text
+    copy = tmp_path / "copy"
+    result = CliRunner().invoke(cli, ["scrub", str(h100.path), "-o", str(copy)])
+    assert result.exit_code == 0 and "a name that is not UTF-8" in result.output
+    assert sorted(p.name for p in (copy / "captures").iterdir() if p.suffix == ".sqlite") == [
+        "fp16.tensorrt.sqlite", "fp32.tensorrt.sqlite"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [".env", "prod.env", ".env.local"])
+def test_an_environment_is_not_copied(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("TOKEN=abc\n")
+    result = CliRunner().invoke(cli, ["scrub", str(path)], standalone_mode=False)
+    assert result.return_value == 2 and "is an environment" in result.stderr
+    assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1e400"])

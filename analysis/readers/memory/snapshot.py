@@ -25,15 +25,15 @@ import numpy as np
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ..base import Artefact, Head, int64, schema
-from ..bounded import MIB, parse_json, read_bytes
+from ..base import Artefact, Head, int64, read_head, schema
+from ..bounded import MAX_JSON_BYTES, MIB, parse_json, read_bytes
 from .stream import Reader
 from .trace import MAX_EVENTS, UNKNOWN, Shared, Texts, Trace, frame_text, text, too_many
 
 KIND = "memory-snapshot"
 DESCRIPTION = "PyTorch CUDA allocator snapshot (pickle or JSON)"
 
-LIMIT = 512 * MIB  # of JSON
+LIMIT = 512 * MIB  # of what is scrubbed
 PICKLE_LIMIT = 3072 * MIB
 _IN_USE = ("active_allocated", "active_awaiting_free", "active_pending_free")
 
@@ -66,8 +66,8 @@ def sniff(head: Head) -> bool:
 
 def read(path: Path) -> Artefact:
     """The blocks, segments and events; InputError for any other pickle or JSON."""
-    data = read_bytes(path, PICKLE_LIMIT)
-    is_pickle = data[:1] == b"\x80"
+    is_pickle = read_head(path).data[:1] == b"\x80"
+    data = read_bytes(path, PICKLE_LIMIT if is_pickle else MAX_JSON_BYTES)
     snapshot = Reader(data, path).read() if is_pickle else parse_json(data, path)
     del data
     if isinstance(snapshot, list):  # before 2.1

@@ -9,6 +9,7 @@ columns are read by ADBC's SQLite driver, which is faster than Python's.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -83,7 +84,7 @@ class SqliteSource(Source):
         """Open `path`; InputError where it is missing, not SQLite, damaged, or being written."""
         self.path = path
         refuse_unfinished(path)
-        self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        self._uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         self._connection = self._connect()
         try:
             with self._failing("cannot be read"):

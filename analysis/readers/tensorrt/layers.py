@@ -30,7 +30,15 @@ from ....core.errors import InputError
 from ....core.tables import table
 from ....core.tensor_types import joined, precision_of
 from ..base import HEAD_BYTES, Artefact, Head, int64, schema
-from ..bounded import LOG_LINE, decode, json_start, lines, parse_json_documents, read_bytes
+from ..bounded import (
+    LOG_LINE,
+    MAX_JSON_BYTES,
+    decode,
+    json_start,
+    lines,
+    parse_json_documents,
+    read_bytes,
+)
 from . import profile, trtexec_log
 
 KIND = "trt-layers"
@@ -98,14 +106,14 @@ def read(path: Path) -> Artefact:
 
     InputError where a document is not layer information, or holds no layer.
     """
-    if trtexec_log.TABLE.search(decode(read_bytes(path))):
+    if trtexec_log.TABLE.search(decode(read_bytes(path, MAX_JSON_BYTES))):
         return profile.read(path)  # of the same log, the times
     return information(path)
 
 
 def information(path: Path) -> Artefact:
     """As `read`, also of a log that has times, too."""
-    engines, notes = _engines(read_bytes(path), path)
+    engines, notes = _engines(read_bytes(path, MAX_JSON_BYTES), path)
     if not any(engine["Layers"] for engine in engines):
         raise InputError(
             "names no layer", file=path, fix="build the engine with detailed profiling verbosity"

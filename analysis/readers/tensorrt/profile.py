@@ -45,7 +45,7 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head, schema
-from ..bounded import decode, json_start, parse_json_documents, read_bytes
+from ..bounded import MAX_JSON_BYTES, decode, json_start, parse_json_documents, read_bytes
 from . import trtexec_log
 
 KIND = "trt-profile"
@@ -127,7 +127,7 @@ def _is_trex(text: str) -> bool:
 
 def read(path: Path) -> Artefact:
     """The timings; InputError where the file is neither of these, or holds no value."""
-    data = read_bytes(path)
+    data = read_bytes(path, MAX_JSON_BYTES)
     text = decode(data)
     if trtexec_log.TABLE.search(text) or trtexec_log.LOG.search(text):
         return _log(path, text)
