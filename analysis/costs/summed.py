@@ -69,51 +69,44 @@ def of_table(name: str, table: pa.Table, by: str) -> list[Summed] | None:
     return None
 
 
+_DEVICE = (*DEVICE_KINDS, "graph")
+# Kinds of rows whose times add up, in words.
+_CLOCKS = (
+    (_DEVICE, "kernels, copies and sets on the device"),
+    (("node",), "nodes on the host"),
+    (("op",), "operators on the host, without those inside them"),
+)
+_KERNELS = ((("kernel",), "kernels on the device"),)
+# What names are made of, by what is asked for.
+_NAMED = {"operator": ["layer", "range_path"], "layer": ["layer"], "module": ["range_path"]}
+
+
 def of_ops(ops: pa.Table, by: str) -> list[Summed]:
     """Sums of operations: of the device's, and of the host's operators or engine's nodes."""
-    found = []
+    ops = ops.select(["kind", "name", "iteration", "duration_ns", "self_ns", *_NAMED.get(by, [])])
+    by_host = _are(ops, ("op", "node")).any()
     if by == "layer" and _are(ops, ("op",)).any():
         return []  # the column names operators there
-    if by == "operator" and not _are(ops, ("op", "node")).any():
-        ops = _with_operators(ops)
-    for kinds, column, what in (
-        (
-            ("kernel",) if by == "kernel" else (*DEVICE_KINDS, "graph"),
-            "duration_ns",
-            "on the device",
-        ),
-        (("node",), "self_ns", "nodes on the host"),
-        (("op",), "self_ns", "operators on the host, without those inside them"),
-    ):
+    if by == "operator" and not by_host:  # nsys: PyTorch's ranges name what launched
+        ops = tables.with_columns(ops, {"layer": _of_paths(ops["range_path"], _operator)})
+    found = []
+    for kinds, what in _KERNELS if by == "kernel" else _CLOCKS:
         keep = _are(ops, kinds)
-        rows = ops.filter(pa.array(keep)) if keep.any() else None
-        if rows is None or (by == "kernel" and column == "self_ns"):
+        if not keep.any():
             continue
-        ns = rows[column]
-        if column == "self_ns" and kinds == ("node",):
+        rows = ops if keep.all() else ops.filter(pa.array(keep))
+        host = kinds[0] not in _DEVICE
+        ns = rows["self_ns" if host else "duration_ns"]
+        if kinds == ("node",):
             ns = pc.coalesce(ns, rows["duration_ns"])
-        names = _names(rows, by, host=column == "self_ns")
-        if names.null_count == len(names):
-            continue
-        words = (
-            "kernels "
-            if by == "kernel"
-            else "kernels, copies and sets "
-            if column[0] == "d"
-            else ""
-        )
-        found.append(_of_rows(f"{words}{what}", names, ns, rows["iteration"]))
+        names = _names(rows, by, host=host)
+        if names.null_count < len(names):
+            found.append(_of_rows(what, names, ns, rows["iteration"]))
     return found
 
 
 def _are(ops: pa.Table, kinds: Sequence[str]) -> Any:
     return pc.is_in(ops["kind"], pa.array(kinds)).to_numpy(zero_copy_only=False)
-
-
-def _with_operators(ops: pa.Table) -> pa.Table:
-    """Operations of a capture with PyTorch's ranges: the innermost is what launched them."""
-    launched = _of_paths(ops["range_path"], _operator)
-    return tables.with_columns(ops, {"layer": launched})
 
 
 def _operator(path: Sequence[str]) -> str | None:
