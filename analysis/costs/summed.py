@@ -30,12 +30,13 @@ _OPERATOR = re.compile(r"[a-z_]\w*::[a-z_]\w*")  # aten::mm, where nothing else 
 
 @dataclass(frozen=True)
 class Group:
-    """What has one name: `name` None where it is not known. `total_ns` of the rows with a time;
-    `typical`: the median of one iteration's sum, or of one row, with its interval."""
+    """What has one name: None where it is not known. `total_ns` of the rows with a time, None
+    where none has one; `typical`: the median of one iteration's sum, or of one row, with its
+    interval."""
 
     name: str | None
     calls: int | None
-    total_ns: int
+    total_ns: int | None
     typical: Estimate
 
 
@@ -54,7 +55,7 @@ class Summed:
     @property
     def total_ns(self) -> int:
         """All groups together."""
-        return sum(g.total_ns for g in self.groups)
+        return sum(g.total_ns or 0 for g in self.groups)
 
 
 def of_table(name: str, table: pa.Table, by: str) -> list[Summed] | None:
@@ -169,6 +170,9 @@ def _of_rows(what: str, names: Any, ns: Any, iteration: Any) -> Summed:
         if not calls[g]:
             continue
         mine = values[order[ends[g - 1] if g else 0 : ends[g]]]
+        if not len(mine):
+            groups.append(Group(name, int(calls[g]), None, UNMEASURED))
+            continue
         groups.append(Group(name, int(calls[g]), int(mine.sum()), _typical(samples(g, mine))))
     per = "iteration" if len(numbers) > 1 else "call"
     count = len(numbers) if len(numbers) > 1 else None
@@ -225,12 +229,13 @@ def _summed_again(what: str, table: pa.Table, names: Any) -> Summed:
         found.setdefault(name, []).append((calls, total, Estimate(median, low, high)))
     groups = []
     for name, rows in found.items():
-        known = [calls for calls, _, _ in rows if calls is not None]
+        counted = [calls for calls, _, _ in rows if calls is not None]
+        known = [total is not None for _, total, _ in rows]
         groups.append(
             Group(
                 name,
-                sum(known) if len(known) == len(rows) else None,
-                sum(total or 0 for _, total, _ in rows),
+                sum(counted) if len(counted) == len(rows) else None,
+                None if not any(known) else sum(total or 0 for _, total, _ in rows),
                 rows[0][2] if len(rows) == 1 else UNMEASURED,
             )
         )

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...costs.summed import Group, Summed
-from ...formatting import percent
+from ...formatting import UNKNOWN, percent
 from .grid import Column, show
 
 SORTS = ("total", "calls", "median", "name")
@@ -40,7 +40,8 @@ def ordered(groups: list[Group], sort: str) -> list[Group]:
 
 def _columns(groups: list[Group], sums: Summed, *, narrow: bool) -> list[Column]:
     total = sums.total_ns
-    shares = [None if not total else g.total_ns / total for g in groups]
+    shares = [None if not total or g.total_ns is None else g.total_ns / total for g in groups]
+    totals = [g.total_ns for g in groups]
     typical = [g.typical for g in groups]
     plain = [
         ("low µs", [_plain_us(t.low) for t in typical]),
@@ -49,8 +50,8 @@ def _columns(groups: list[Group], sums: Summed, *, narrow: bool) -> list[Column]
     return [
         Column(
             "total ms",
-            [f"{g.total_ns / 1e6:,.3f}" for g in groups],
-            plain=[("total ms", [f"{g.total_ns / 1e6:.6f}" for g in groups])],
+            [UNKNOWN if ns is None else f"{ns / 1e6:,.3f}" for ns in totals],
+            plain=[("total ms", ["" if ns is None else f"{ns / 1e6:.6f}" for ns in totals])],
         ),
         Column(
             "share",
@@ -84,7 +85,7 @@ def _columns(groups: list[Group], sums: Summed, *, narrow: bool) -> list[Column]
 
 def _after(sums: Summed, rest: list[Group]) -> Iterator[str]:
     if rest:
-        ns = sum(g.total_ns for g in rest)
+        ns = sum(g.total_ns or 0 for g in rest)
         share = f", {percent(ns / sums.total_ns)}" if sums.total_ns else ""
         yield f"… {_count(len(rest), 'more name')}{share}; --top {len(sums.groups)} shows all"
     text = f"{sums.total_ns / 1e6:,.3f} ms in all"
