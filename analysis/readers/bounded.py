@@ -192,6 +192,16 @@ def lines(text: str) -> list[str]:
     return _LINE_END.split(text)
 
 
+def shown(value: Any) -> str:
+    """A value of a file as an error quotes it: JSON, at most 40 characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = str(value)
+    text = valid_text(text)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
 def valid_text(text: str) -> str:
     """`text` with lone surrogates replaced, so that any table and file can hold it."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -76,6 +76,7 @@ def _binary(head: Head) -> tuple[str, str] | None:
     return "is binary data of no known kind", ""
 
 
+UNKNOWN_JSON = "is JSON of no known kind"
 _NCU_TEXT = re.compile(r"Context \d+, Stream \d+, Device \d+, CC \d")
 
 
@@ -110,4 +111,4 @@ def _json(text: str) -> tuple[str, str]:
         return "is a report of nsys as JSON", "print it with `nsys stats --format csv`"
     keys = list(dict.fromkeys(re.findall(r'"((?:[^"\\]|\\.){1,40})"\s*:', text[:4096])))[:4]
     begins = f" (begins with {', '.join(keys)})" if keys else ""
-    return f"is JSON of no known kind{begins}", ""
+    return f"{UNKNOWN_JSON}{begins}", ""

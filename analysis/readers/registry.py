@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -55,9 +56,24 @@ def identify_head(head: Head) -> Reader:
     for reader in readers():
         if reader.sniff(head):
             return reader
-    from .refusals import explain
+    from .refusals import UNKNOWN_JSON, explain
 
-    raise explain(head, ", ".join(reader.KIND for reader in readers()))
+    error = explain(head, ", ".join(reader.KIND for reader in readers()))
+    if error.what.startswith(UNKNOWN_JSON):
+        for name, keys in _KEYS:
+            if keys.search(head.json):
+                return load(name)  # one value is wrong: the reader says which
+    raise error
+
+
+# Keys that no other JSON has, of whatever value.
+_KEYS = (
+    ("tensorrt.layers", re.compile(r'"Layers"\s*:(?=.*"Bindings"\s*:)|"LayerType"\s*:', re.DOTALL)),
+    ("tensorrt.profile", re.compile(r'"(?:timeMs|averageMs|computeMs|latencyMs)"\s*:')),
+    ("onnxruntime.profile", re.compile(r'"cat"\s*:\s*"Node"')),
+    ("memory.snapshot", re.compile(r'"(?:segment_type|device_traces)"\s*:')),
+    ("torch.trace", re.compile(r'"traceEvents"\s*:|"ph"\s*:\s*"X"')),
+)
 
 
 @contextlib.contextmanager

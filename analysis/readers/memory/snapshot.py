@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ..base import Artefact, Head, int64, read_head, schema
-from ..bounded import MAX_JSON_BYTES, MIB, parse_json, read_bytes
+from ....core.files import open_regular
+from ..base import Artefact, Head, int64, schema
+from ..bounded import MAX_JSON_BYTES, MIB, compression_of, open_bytes, parse_json, read_bytes, shown
 from .stream import Reader
 from .trace import MAX_EVENTS, UNKNOWN, Shared, Texts, Trace, frame_text, text, too_many
 
@@ -66,7 +67,12 @@ def sniff(head: Head) -> bool:
 
 def read(path: Path) -> Artefact:
     """The blocks, segments and events; InputError for any other pickle or JSON."""
-    is_pickle = read_head(path).data[:1] == b"\x80"
+    with open_regular(path) as raw:
+        first = raw.read(8)
+    if compression_of(first):
+        with open_bytes(path) as stream:
+            first = stream.read(1)
+    is_pickle = first[:1] == b"\x80"
     data = read_bytes(path, PICKLE_LIMIT if is_pickle else MAX_JSON_BYTES)
     snapshot = Reader(data, path).read() if is_pickle else parse_json(data, path)
     del data
@@ -170,9 +176,16 @@ def _coded(codes: Any, texts: Texts) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts.values, pa.string()))
 
 
+_AGAIN = "record the snapshot again"
+
+
 def _dicts(items: Any, what: str, path: Path) -> list[dict[str, Any]]:
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise InputError(f"has {what} that are no list of objects", file=path)
+    if not isinstance(items, list):
+        raise InputError(f"{what} is {shown(items)}, no list", file=path, fix=_AGAIN)
+    for at, item in enumerate(items):
+        if not isinstance(item, dict):
+            what = f"{what}[{at}] is {shown(item)}, no object"
+            raise InputError(what, file=path, fix=_AGAIN)
     return items
 
 

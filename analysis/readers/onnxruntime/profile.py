@@ -41,7 +41,7 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head, int64, schema
-from ..bounded import open_text
+from ..bounded import open_text, valid_text
 from .events import Args, Damage, Event, events_of
 
 KIND = "onnxruntime-profile"
@@ -162,7 +162,7 @@ class _Events:
 
     def add(self, event: Event) -> None:
         self.count += 1
-        category, name = event.cat, event.name
+        category, name = _text(event.cat), _text(event.name)
         if not isinstance(name, str):
             self.others[f"{category} without a name"] += 1
         elif category == "Node" and name.endswith(_SUFFIX):
@@ -184,12 +184,12 @@ class _Events:
 
     def _unnamed(self, event: Event) -> str:
         self.unnamed += 1
-        op = event.args.op_name if event.args is not None else None
+        op = _text(event.args.op_name) if event.args is not None else None
         return op if isinstance(op, str) and op else "unnamed"
 
     def _row(self, kind: str, name: str, event: Event) -> None:
         args = event.args or Args()
-        parent = args.parent_name if kind == "kernel" else None
+        parent = _text(args.parent_name) if kind == "kernel" else None
         self.rows.append(
             _Row(
                 kind=kind,
@@ -207,6 +207,7 @@ class _Events:
 
     def _same(self, text: Any) -> Any:
         """One object for equal texts: names repeat in every run."""
+        text = _text(text)
         return self._seen.setdefault(text, text) if isinstance(text, str) else None
 
     def windows(self, warmup: int) -> tuple[_Windows, list[str]]:
@@ -290,6 +291,12 @@ class _Windows:
         if k < 0 or start > self.spans[k][1] + _SLACK_NS:
             return None
         return self.numbers[k]
+
+
+def _text(value: Any) -> Any:
+    """A text that any table can hold (JSON may have halves of characters); other values as they
+    are."""
+    return valid_text(value) if isinstance(value, str) else value
 
 
 def _ns(value: Any) -> int | None:

@@ -38,6 +38,7 @@ from ..bounded import (
     lines,
     parse_json_documents,
     read_bytes,
+    shown,
 )
 from . import profile, trtexec_log
 
@@ -164,9 +165,10 @@ def _from_json(documents: list[Any], path: Path) -> list[dict[str, Any]]:
             elif isinstance(item, dict) and isinstance(item.get("Name"), str):
                 single.append(item)
             else:
-                raise InputError(
-                    "is JSON with `Layers` or layers in it, but not TensorRT's", file=path
-                )
+                what = "is JSON with `Layers` or layers in it, but not TensorRT's"
+                if isinstance(item, dict) and "Layers" in item:
+                    what = f"Layers is {shown(item['Layers'])}, no list"
+                raise InputError(what, file=path, fix="export it again")
     if single:
         engines.append({"Layers": single, "Bindings": []})
     return engines
@@ -210,7 +212,9 @@ def _artefact(path: Path, engines: list[dict[str, Any]], notes: list[str]) -> Ar
                 layer = {"Name": layer}
                 names_only += 1
             if not isinstance(layer, dict) or not isinstance(layer.get("Name"), str):
-                raise InputError(f"has a layer without a name (number {index})", file=path)
+                name = layer.get("Name") if isinstance(layer, dict) else layer
+                what = f"Layers[{index}]: Name is {shown(name)}, no text"
+                raise InputError(what, file=path, fix="export it again")
             mine = _tensor_rows(layer, path)
             layers.append({**where, **_layer_row(layer, mine)})
             key = {**where, "index": index, "layer": layer["Name"]}

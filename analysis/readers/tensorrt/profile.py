@@ -45,7 +45,7 @@ from ....core.errors import InputError
 from ....core.stats import summarise
 from ....core.tables import table
 from ..base import Artefact, Head, schema
-from ..bounded import MAX_JSON_BYTES, decode, json_start, parse_json_documents, read_bytes
+from ..bounded import MAX_JSON_BYTES, decode, json_start, parse_json_documents, read_bytes, shown
 from . import trtexec_log
 
 KIND = "trt-profile"
@@ -161,11 +161,14 @@ def read(path: Path) -> Artefact:
     return _times(path, arrays) if is_times else _profile(path, arrays)
 
 
+_AGAIN = "export it again"
+
+
 def _number(value: Any, what: str, path: Path) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"has {what} that is no number ({str(value)[:40]!r})", file=path)
+        raise InputError(f"{what} is {shown(value)}, no number", file=path, fix=_AGAIN)
     try:
         number = float(value)
     except OverflowError:
@@ -173,7 +176,7 @@ def _number(value: Any, what: str, path: Path) -> float | None:
     if math.isnan(number):
         return None
     if not -1e15 < number < 1e15:
-        raise InputError(f"has {what} that is no time ({number:g} ms)", file=path)
+        raise InputError(f"{what} is {number:g} ms, no time", file=path, fix=_AGAIN)
     return None if number < 0 else number  # no time is below 0: it is unknown
 
 
@@ -238,13 +241,14 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     for number, records in enumerate(arrays):
         count: int | None = None
         engine = str(number) if len(arrays) > 1 else None
-        for record in records:
+        for at, record in enumerate(records):
             if not isinstance(record, dict):
-                raise InputError("has a record that is no object", file=path)
-            if "name" not in record and isinstance(record.get("count"), int):
-                count = record["count"]
+                what = f"record {at} is {shown(record)}, no object"
+                raise InputError(what, file=path, fix=_AGAIN)
+            if "name" not in record and "count" in record:
+                count = _iterations(record["count"], at, path)
                 continue
-            row = _profile_row(record, count, path)
+            row = _profile_row(record, at, count, path)
             if None not in (row["calls"], count) and row["calls"] != count:
                 uneven.append(f"{row['layer'][:60]} ({row['calls']} of {count})")
             zero += row["total_ns"] == 0
@@ -275,19 +279,28 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     return Artefact(KIND, {"layers": table("layers", rows)}, facts, notes)
 
 
-def _profile_row(record: dict[str, Any], count: int | None, path: Path) -> dict[str, Any]:
+def _iterations(count: Any, at: int, path: Path) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**63:
+        what = f"record {at}: count is {shown(count)}, no number of iterations"
+        raise InputError(what, file=path, fix=_AGAIN)
+    return count
+
+
+def _profile_row(record: dict[str, Any], at: int, count: int | None, path: Path) -> dict[str, Any]:
     name = record.get("name")
     if not isinstance(name, str):
-        raise InputError("has a layer without a name", file=path)
+        what = f"name is {shown(name)}, no text" if "name" in record else "has no name"
+        raise InputError(f"record {at}: {what}", file=path, fix=_AGAIN)
+    of = f"of layer {shown(name)}"
     if "timeMs" not in record:
-        raise InputError(f"has no timeMs for layer {name[:60]!r}", file=path)
-    total = _number(record["timeMs"], "a timeMs", path)
-    average = _number(record.get("averageMs"), "an averageMs", path)
+        raise InputError(f"record {at}: has no timeMs {of}", file=path, fix=_AGAIN)
+    total = _number(record["timeMs"], f"timeMs {of}", path)
+    average = _number(record.get("averageMs"), f"averageMs {of}", path)
     return {
         "layer": name,
         "calls": _calls(total, average, count),
         "total_ns": _ns(total),
-        "median_ns": _ns(_number(record.get("medianMs"), "a medianMs", path)),
+        "median_ns": _ns(_number(record.get("medianMs"), f"medianMs {of}", path)),
     }
 
 
@@ -310,8 +323,11 @@ def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     samples: dict[str, list[int | None]] = {}
     for name, values in times_by_layer.items():
         if not isinstance(values, list):
-            raise InputError(f"has no list of times for layer {name[:60]!r}", file=path)
-        samples[name] = [_ns(_number(v, "a time", path)) for v in values]
+            what = f"layer {shown(name)}: {shown(values)} is no list of times"
+            raise InputError(what, file=path, fix=_AGAIN)
+        samples[name] = [
+            _ns(_number(v, f"layer {shown(name)}: time {i}", path)) for i, v in enumerate(values)
+        ]
     if not any(samples.values()):
         raise InputError("has no time in it", file=path)
     for name, times in samples.items():
@@ -380,7 +396,7 @@ def _times(path: Path, arrays: list[list[Any]]) -> Artefact:
         row: dict[str, Any] = {"source": path.name, "iteration": len(rows)}
         for key, column in _TIMING_KEYS.items():
             if key in record:
-                row[column] = _ns(_number(record[key], f"a {key}", path))
+                row[column] = _ns(_number(record[key], key, path))
         rows.append(row)
     stat = summarise(row["latency_ns"] for row in rows if row["latency_ns"] is not None)
     notes = ["latencyMs is host-to-device + compute + device-to-host of one query."]
