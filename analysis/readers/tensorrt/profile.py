@@ -273,10 +273,16 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     facts = {
         "iterations": counts[0] if len(counts) == 1 else counts,
         "layers": len(rows),
-        "total_ns": sum(row["total_ns"] or 0 for row in rows),
+        "total_ns": _sum(rows),
         "profiles": len(arrays),
     }
     return Artefact(KIND, {"layers": table("layers", rows)}, facts, notes)
+
+
+def _sum(rows: list[dict[str, Any]]) -> int | None:
+    """The time of all rows; None where one is not known."""
+    times = [row["total_ns"] for row in rows]
+    return None if None in times else sum(times)
 
 
 def _iterations(count: Any, at: int, path: Path) -> int:
@@ -360,7 +366,7 @@ def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     facts = {
         "iterations": lengths.pop() if len(lengths) == 1 else None,
         "layers": len(layers),
-        "total_ns": sum(row["total_ns"] or 0 for row in layers),
+        "total_ns": _sum(layers),
     }
     tables = {"layers": table("layers", layers), "ops": _ops(path.name, samples)}
     return Artefact(KIND, tables, facts, notes)

@@ -248,4 +248,5 @@ def test_the_devices_that_trex_lists_are_settings(tmp_path):
 def test_a_time_below_zero_is_unknown(tmp_path):
     artefact = read(tmp_path, {"a": [0.5, -0.5], "b": [1.0, 2.0]})
     assert artefact.main["total_ns"].to_pylist() == [None, 3_000_000]
+    assert artefact.facts["total_ns"] is None
     assert artefact.main["median_ns"].to_pylist()[0] == 500_000
