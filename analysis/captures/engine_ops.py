@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
@@ -28,7 +29,9 @@ from ..checks.closure import DEVICE_FLOOR_NS, SPAN_FLOOR_NS
 from ..costs.layers import by_label
 from ..model.comparison import Check
 from ..readers.base import Artefact
+from ..readers.nsys.capture import Capture
 from ..readers.onnxruntime import profile as profile_
+from ..rundir.provenance import Foreign
 from .files import INDUCTOR, ORT_CUDA, EngineFiles
 
 FOREIGN = "{ForeignNode["
@@ -109,6 +112,7 @@ def _nsys(files: EngineFiles) -> EngineCapture:
     graph = files.exported.graph
     with sqlite.source(files.raw) as source:
         attribution = attribute(load(source))
+        _check_engine(files, attribution.capture)
         captured = runs(attribution)
         resolved = nsys.resolutions(captured, graph, files.network, attribution.capture)
     ops = nsys.operations(attribution, captured, resolved, files.raw, files.precision)
@@ -126,6 +130,21 @@ def _nsys(files: EngineFiles) -> EngineCapture:
     # A ForeignNode is no operation: what runs inside it is listed by itself.
     layers = [d for d in files.layers if not str(d.get("name")).startswith(FOREIGN)]
     return _by_nsys(files, ops, layers, nodes)
+
+
+def _check_engine(files: EngineFiles, capture: Capture) -> None:
+    """Foreign where a capture names regions that TensorRT compiled whole, and none of them is one
+    of the engine's: it is of another engine, and may be of another model."""
+    names = {str(d.get("name")) for d in files.layers}
+    own = {name for name in names if name.startswith(FOREIGN)}
+    used = np.unique(capture.ranges.name)
+    traced = {capture.names[c] for c in used[used >= 0].tolist()}
+    seen = {name for name in traced if name and name.startswith(FOREIGN)}
+    if own and seen and not own & seen:
+        what = (
+            f"names {min(seen)}, and the engine's layers.json {min(own)}: it is of another engine"
+        )
+        raise Foreign(what, file=files.raw, fix="copy the run's own again, or profile this engine")
 
 
 def _by_nsys(

@@ -69,7 +69,7 @@ def traced(tmp_path: Path) -> Run:
     shutil.copy(DATA / "h100_tensorrt86.nodes.json", run.file("export", "fp32.nodes.json"))
     sqlite = run.file("captures", "fp16.tensorrt.sqlite")
     shutil.copy(DATA / "h100_tensorrt86_fp16.sqlite", sqlite)
-    whole = [{"name": "{ForeignNode[eq...node_linear]}", "nodes": [], "modules": []}]
+    whole = [{"name": "{ForeignNode[eq...lm_head/MatMul]}", "nodes": [], "modules": []}]
     write_json(run.file("engines", "fp16.tensorrt.layers.json"), {"layers": whole})
     write_json(run.file("engines", "fp16.tensorrt.build.json"), {"source": "export/fp32.onnx"})
     return run

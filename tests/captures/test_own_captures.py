@@ -137,6 +137,20 @@ def test_an_export_of_another_report_of_nsys_is_left_out(h100: Run) -> None:
     assert sides == [FP32] and "exported from fp32.tensorrt.nsys-rep" in listed["why"]
 
 
+def test_a_capture_whose_regions_are_none_of_the_engines_is_left_out(h100: Run) -> None:
+    """Stands for: another model's capture under a run's name, of which no record tells."""
+    capture = h100.file("captures", "fp16.tensorrt.sqlite")
+    with sqlite3.connect(capture) as db:
+        for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
+            db.execute(
+                f"update {table} set {column} = replace({column}, 'ForeignNode[transformer', "
+                "'ForeignNode[bert')"
+            )
+    sides, listed = only(h100)
+    assert sides == [FP32] and "it is of another engine" in listed["why"]
+    assert "ForeignNode[bert" in listed["why"] and "ForeignNode[transformer" in listed["why"]
+
+
 def test_a_trace_with_the_contents_of_another_is_left_out(made: Run) -> None:
     trace = made.file("captures", "eager.fp32.trace.json")
     record(made, "profile/eager.fp32", "captures/eager.fp32.trace.json")

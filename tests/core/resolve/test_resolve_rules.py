@@ -15,6 +15,7 @@ from layerline.core.resolve import (
     node_status,
     parse_network,
     resolve,
+    spelling,
 )
 
 
@@ -515,3 +516,10 @@ def test_where_such_a_name_can_be_two_nodes_it_is_none():
     g = residual(("m/Add_3", ["s2", "n2"], ["s3"]))
     found = resolve([RawLayer(NORM.format(4)), RawLayer("node_add_9+" + NORM.format(7))], g)
     assert found[1].nodes == ("m.ln2/LayerNormalization",)
+
+
+def test_a_region_that_a_dla_runs_is_all_the_layers_that_it_lists():
+    assert spelling.parts("{conv1,relu1,pool1}") == ("conv1", "relu1", "pool1")
+    assert not spelling.is_movement("{conv1,relu1,pool1}")
+    for name in ("input to nvm", "{conv1,relu1} from nvm", "data copy finish"):
+        assert spelling.is_movement(name), name
