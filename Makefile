@@ -39,7 +39,7 @@ unexport PYTHONPATH
 .DEFAULT_GOAL := help
 # Nothing is built or measured beside anything else, also under -j.
 .NOTPARALLEL:
-.PHONY: help export engines profile train memory ranks report doctor test lint typecheck bench lock clean
+.PHONY: help export engines profile train memory ranks report doctor test lint typecheck bench families mutants lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -97,6 +97,13 @@ typecheck: $(STAMP) ## mypy --strict
 
 bench: $(STAMP) ## readers beside other tools, both sides in one run
 	$(BIN)/python tests/bench/run.py
+
+families: $(STAMP) ## which models go the whole way, and the share of time in modules (FAMILIES="t5 own:unet"; default: all)
+	$(BIN)/python tests/bench/families.py $(FAMILIES)
+
+mutants: $(STAMP) ## do the tests of MODULE=core/series.py notice when it changes (mutmut)
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) --no-build-isolation -e '.[mutants]'
+	$(BIN)/python -P tests/mutants/run.py '$(MODULE)'
 
 lock: $(STAMP) ## resolve requirements.lock again (uses uv from PyPI)
 	$(BIN)/python -m pip install -q uv

@@ -12,7 +12,7 @@ from .tensors import Placed
 
 # A module's own error is this many times what it was given.
 JUMP = 4.0
-_MASK = -1e30  # what overflows is infinite, so only a mask is so low
+_MASK = -1e30  # finite and so low: what overflows is infinite, so it is a mask
 
 
 class Error(NamedTuple):
@@ -35,7 +35,7 @@ def error(value: Any, reference: Any) -> Error | None:
     a, b = value.astype(np.float64), reference.astype(np.float64)
     # An engine's mask may have the least half where eager's has the least float.
     # One that the graph adds to a bias before a module may be added inside of eager's.
-    masked = (b <= -60_000) | (a <= _MASK)
+    masked = (b <= -60_000) | ((a <= _MASK) & np.isfinite(a))
     finite = np.isfinite(a) & np.isfinite(b)
     nonfinite = int(np.count_nonzero((np.isfinite(a) != np.isfinite(b)) & ~masked))
     if nonfinite:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from family_configs import CONFIGS
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -17,42 +18,6 @@ from layerline.core.files import write_json  # noqa: E402
 from layerline.export import nested, onnx_export  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec, tensors  # noqa: E402
 from layerline.export.source import Request, resolve  # noqa: E402
-
-WIDTH = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "intermediate_size": 64}  # fmt: skip
-TEXT = {**WIDTH, "vocab_size": 99, "max_position_embeddings": 64}
-TWO = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
-       "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
-       "vocab_size": 99}  # fmt: skip
-SOUND = {**WIDTH, "vocab_size": 20, "conv_dim": [16, 16], "conv_stride": [5, 2],
-         "conv_kernel": [10, 3], "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4,
-         "num_conv_pos_embedding_groups": 2}  # fmt: skip
-T5 = {"model_type": "t5", "d_model": 32, "num_layers": 2, "num_heads": 2, "d_kv": 16, "d_ff": 32,
-      "vocab_size": 99}  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {
-    "t5": {**T5, "architectures": ["T5ForConditionalGeneration"]},
-    "bart": {**TWO, "model_type": "bart", "max_position_embeddings": 64},
-    "whisper": {**TWO, "model_type": "whisper", "max_source_positions": 20, "num_mel_bins": 8,
-                "max_target_positions": 64, "pad_token_id": 1, "bos_token_id": 1,
-                "eos_token_id": 1, "decoder_start_token_id": 1},
-    "vit": {**WIDTH, "model_type": "vit", "image_size": 32, "patch_size": 16},
-    "clip_vision": {**WIDTH, "model_type": "clip_vision_model", "image_size": 32,
-                    "patch_size": 16, "architectures": ["CLIPVisionModel"]},
-    "clip": {"model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": 16,
-             "text_config": {**TEXT, "eos_token_id": 98},
-             "vision_config": {**WIDTH, "image_size": 32, "patch_size": 16}},
-    "wav2vec2": {**SOUND, "model_type": "wav2vec2"},
-    "mixtral": {**TEXT, "model_type": "mixtral", "num_key_value_heads": 2,
-                "num_local_experts": 4},
-    "gpt_oss": {**TEXT, "model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 8,
-                "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
-    "mamba2": {"model_type": "mamba2", "hidden_size": 32, "num_hidden_layers": 2,
-               "vocab_size": 99, "state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1,
-               "chunk_size": 8, "expand": 2, "time_step_limit": [0.0, float("inf")]},
-    "llama": {**TEXT, "model_type": "llama", "num_key_value_heads": 2},
-    "bert": {**TEXT, "model_type": "bert"},
-}  # fmt: skip
-
 
 def spec_of(folder: Path, family: str, **more: Any) -> ModelSpec:
     (folder / "config.json").write_text(json.dumps(CONFIGS[family]))

@@ -166,7 +166,9 @@ def main() -> None:
     known = tomllib.loads((Path(__file__).parent / "modules.toml").read_text()).get(module, {})
     tests = options.tests or known.get("tests") or list(own_tests(module))
     if not tests:
-        sys.exit(f"error: {module}: no test imports it; name its tests in tests/mutants/modules.toml")
+        sys.exit(
+            f"error: {module}: no test imports it; name its tests in tests/mutants/modules.toml"
+        )
     print(f"{module}, by {' '.join(tests)}", flush=True)
     found = mutate(module, tests, options.children)
     sys.exit(not report(module, found, known.get("equivalent", [])))
