@@ -78,7 +78,7 @@ def commands(name: str, folder: Path, precision: str) -> Iterator[tuple[str, ...
     model, run = model_of(family, folder), str(folder / "run")
     sides = ("--precision", precision, "--backend", "onnxruntime")
     decodes, sequence = "--phase" in options, ()
-    if CONFIGS.get(family, {}).get("vocab_size") and not decodes:
+    if {"vocab_size", "text_config"} & {*CONFIGS.get(family, {})} and not decodes:
         sequence = ("--seq", "16")
     yield ("export", run, "--model", model, *sides, *sequence, *options)
     yield ("engines", run, *sides)

@@ -66,8 +66,17 @@ class Mutant:
         return said == (self.function, self.before, self.after)
 
 
-def own_tests(module: str) -> Iterator[str]:
-    """The test files that import a module by its name, as `core/series.py`."""
+def own_tests(module: str) -> list[str]:
+    """The test files that import a module by its name, as `core/series.py`: of the folder that
+    mirrors the module's where there are some."""
+    found = list(importing(module))
+    folders = Path(module).parts[:-1]
+    near = [name for name in found if Path(name).parts[1:-1][-1:] == folders[-1:]]
+    return near or found
+
+
+def importing(module: str) -> Iterator[str]:
+    """The test files that import a module by its name."""
     dotted = "layerline." + module.removesuffix(".py").replace("/", ".")
     package, _, name = dotted.rpartition(".")
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -164,7 +173,7 @@ def main() -> None:
     if not (ROOT / module).is_file() or not module.startswith(PACKAGES):
         sys.exit(f"error: {module}: is no file of the package; name one, as core/series.py")
     known = tomllib.loads((Path(__file__).parent / "modules.toml").read_text()).get(module, {})
-    tests = options.tests or known.get("tests") or list(own_tests(module))
+    tests = options.tests or known.get("tests") or own_tests(module)
     if not tests:
         sys.exit(
             f"error: {module}: no test imports it; name its tests in tests/mutants/modules.toml"
