@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from layerline.profile.accuracy.errors import Error, error, first, jumps
+from layerline.profile.accuracy.errors import Error, error, error_in, first, jumps, of_tensors
 from layerline.profile.accuracy.tensors import Eager, Placed
 
 LOWEST, HALF = float(np.finfo(np.float32).min), float(np.finfo(np.float16).min)
@@ -81,3 +81,29 @@ def test_an_error_of_its_own_is_more_than_four_times_what_was_given() -> None:
     assert jumps(given, Error(None, 1), 0.1)
     assert not jumps(Error(None, 1), Error(None, 9), 0.1)
     assert not jumps(None, Error(1.0, 0), 0.1) and not jumps(given, None, 0.1)
+
+
+def test_norms_are_of_doubles() -> None:
+    """A half that is squared overflows at 256."""
+    values, reference = np.array([3300, 4400], np.float16), np.array([3000, 4000], np.float16)
+    found = error(values, reference)
+    assert found is not None and found.relative == pytest.approx(0.1)
+
+
+def test_the_least_of_a_mask_is_one_and_beside_it_is_none() -> None:
+    assert of([0.0, 3.0, 4.0], [-60_000.0, 3.0, 4.0]) == Error(0.0, 0)
+    assert of([0.0, 3.0, 4.0], [-59_999.0, 3.0, 4.0]).relative == pytest.approx(1.0)
+    assert of([-1e30, 3.0, 4.0], [0.0, 3.0, 4.0]) == Error(0.0, 0)
+    assert of([-9e29, 3.0, 4.0], [0.0, 3.0, 4.0]).relative == pytest.approx(1.8e29)
+
+
+def test_a_module_is_given_the_largest_error_that_is_known() -> None:
+    found = {"a": Error(0.5, 0), "b": Error(None, 1), "c": None, "d": Error(0.7, 0)}
+    assert error_in(placed("m", ("a", "d", "c", "?"), None), found) == Error(0.7, 0)
+    assert error_in(placed("m", ("a", "b", "d"), None), found) == Error(None, 1)
+    assert error_in(placed("m", ("c", "?"), None), found) is None
+
+
+def test_tensors_without_a_value_have_no_error() -> None:
+    values, references = {"a": np.array([2.0])}, {"a": np.array([1.0]), "b": np.array([1.0])}
+    assert of_tensors(values, references, ["a", "b"]) == {"a": Error(1.0, 0), "b": None}
