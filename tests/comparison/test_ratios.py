@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from layerline.analysis.comparison.ratios import ratios
+from dataclasses import replace
+
+from layerline.analysis.comparison.ratios import ratios, widened
 from layerline.analysis.model.comparison import Side
-from layerline.core.stats import UNMEASURED, summarise
+from layerline.core.stats import UNMEASURED, Estimate, summarise
 
 
 def side(backend: str, precision: str, ns: int) -> Side:
@@ -42,3 +44,26 @@ def test_the_fastest_engine_comes_first_with_all_that_it_is_held_against() -> No
 def test_an_engine_without_eager_of_its_precision_is_held_against_fp32() -> None:
     (found,) = ratios([side("tensorrt", "bf16", 100), side("torch", "fp32", 800)])
     assert (found.over, found.ratio) == ("eager/fp32/inference", 8.0)
+
+
+def test_the_noise_of_building_widens_an_interval_on_both_sides() -> None:
+    latency = Estimate(1000, 900, 1100, 9)
+    assert widened(latency, 0.1) == Estimate(1000, 810, 1210, 9)
+    assert widened(latency, 2.0) == Estimate(1000, 0, 3300, 9)  # no time is below nothing
+    assert widened(latency, 0.0) == widened(latency, None) == latency
+    for few in (Estimate(1000, None, 1100, 3), Estimate(1000, 900, None, 3)):
+        assert widened(few, 0.1) == few
+
+
+def test_a_ratio_rests_on_no_less_than_the_noise_of_building() -> None:
+    engine = replace(side("tensorrt", "fp32", 100), rebuild_noise=0.25)
+    (found,) = ratios([engine, side("torch", "fp32", 1000)])
+    assert (found.ratio, found.low, found.high) == (10.0, 1000 / 125, 1000 / 75)
+
+
+def test_what_was_not_measured_or_is_no_inference_is_held_against_nothing() -> None:
+    unmeasured = replace(side("torch", "fp32", 1), latency=UNMEASURED)
+    step = replace(side("torch", "fp32", 1000), phase="step")
+    assert ratios([side("tensorrt", "fp32", 100), unmeasured]) == []
+    assert ratios([side("tensorrt", "fp32", 100), step]) == []
+    assert ratios([side("onnxruntime", "fp32", 100), side("tensorrt", "fp16", 50)]) == []
