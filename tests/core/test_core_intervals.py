@@ -1,0 +1,51 @@
+"""Unions of intervals against a count of the points that they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerline.core.intervals import Ints, covered, length, union
+
+Pairs = list[tuple[int, int]]
+PAIRS = st.lists(st.tuples(st.integers(-9, 40), st.integers(-9, 40)), max_size=12)
+
+
+def columns(pairs: Pairs) -> tuple[Ints, Ints]:
+    made = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return made[:, 0], made[:, 1]
+
+
+def points(pairs: Pairs) -> set[int]:
+    return {t for low, high in pairs for t in range(low, high)}
+
+
+def joined(pairs: Pairs) -> Pairs:
+    starts, ends = union(*columns(pairs))
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def test_unions_by_hand() -> None:
+    assert joined([(5, 9), (1, 3), (2, 6)]) == [(1, 9)]
+    assert joined([(4, 6), (1, 2), (1, 3)]) == [(1, 3), (4, 6)]
+    assert joined([(1, 9), (2, 3), (4, 5)]) == [(1, 9)]  # one holds the others
+    assert joined([(1, 2), (2, 3)]) == [(1, 3)]  # those that touch are one
+    assert joined([(7, 7), (3, 1)]) == joined([]) == []
+    assert joined([(1, 4), (6, 6), (8, 9)]) == [(1, 4), (8, 9)]
+
+
+@given(PAIRS)
+def test_a_union_holds_the_same_points_in_disjoint_intervals_in_order(pairs: Pairs) -> None:
+    found = joined(pairs)
+    assert points(found) == points(pairs)
+    assert all(low < high for low, high in found)
+    assert all(a[1] < b[0] for a, b in zip(found, found[1:], strict=False))
+    assert length(*columns(pairs)) == len(points(pairs))
+
+
+@given(PAIRS, st.integers(-9, 40), st.integers(-9, 40))
+def test_what_is_covered_is_the_points_of_both(pairs: Pairs, low: int, high: int) -> None:
+    found = joined(pairs)
+    inside = points(found) & set(range(low, high))
+    assert covered(*columns(found), low, high) == len(inside)
