@@ -157,7 +157,7 @@ def report(module: str, found: dict[Mutant, str], equivalent: list[dict[str, str
     for m, status in found.items():
         if status != "killed" and m not in excused:
             print(f"\n{status}: {m.function}\n- {m.before}\n+ {m.after}")
-    share = counts["killed"] / max(1, counts.total())
+    share = counts["killed"] / counts.total() if counts else 1.0
     print(f"\n{module}: {len(found)} mutants, {counts['killed']} killed, {len(excused)} equivalent, "
           f"{counts['survived']} survived, {counts['unchecked']} unchecked: {share:.1%}")  # fmt: skip
     return right and share >= LEAST
