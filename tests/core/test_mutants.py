@@ -8,7 +8,7 @@ import tomllib
 from paths import ROOT, TESTS
 
 sys.path.insert(0, str(TESTS / "mutants"))
-import run  # noqa: E402
+import run
 
 KNOWN = tomllib.loads((TESTS / "mutants" / "modules.toml").read_text())
 

@@ -19,6 +19,7 @@ from layerline.export import nested, onnx_export  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec, tensors  # noqa: E402
 from layerline.export.source import Request, resolve  # noqa: E402
 
+
 def spec_of(folder: Path, family: str, **more: Any) -> ModelSpec:
     (folder / "config.json").write_text(json.dumps(CONFIGS[family]))
     return resolve(Request(**{"model": str(folder), "seq": 16, **more}))

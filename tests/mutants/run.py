@@ -4,9 +4,9 @@
 
 Each mutant is the module with one change, and is killed where a test fails. mutmut works in a copy
 of the repository in a temporary folder. Not mutated: texts (what an error says is held by tests of
-its words), what stands outside of functions, functions with decorators. `modules.toml` says which
-tests are a module's own and which mutants are equivalent. Ends with 1 where less than LEAST of the
-others are killed, and shows those that live.
+its words), what stands outside of functions, functions with decorators, and zip's `strict`, which
+only asserts. `modules.toml` says which tests are a module's own and which mutants are equivalent.
+Ends with 1 where less than LEAST of the others are killed, and shows those that live.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ import sys
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 print(json.dumps({n: get_diff_for_mutant(n) for n in json.load(sys.stdin)}))
 """
+STRICT = re.compile(r",\s*(?:strict=\w+)?\s*\)")
 STATUS = {0: "survived", 5: "survived", 33: "survived", None: "unchecked", 2: "unchecked"}
 
 
@@ -121,7 +122,10 @@ def mutants_of(folder: Path, codes: dict[str, Any]) -> Iterator[Mutant]:
             for sign in ("-", "+")
         )
         short = name.rpartition(".")[2].rpartition("__mutmut_")[0]
-        yield Mutant(name, re.sub(r"^x_|^xǁ", "", short).replace("ǁ", "."), *sides)
+        before, after = sides
+        if STRICT.sub(")", before) == STRICT.sub(")", after):
+            continue
+        yield Mutant(name, re.sub(r"^x_|^xǁ", "", short).replace("ǁ", "."), before, after)
 
 
 def mutate(module: str, tests: Sequence[str], children: int) -> dict[Mutant, str]:

@@ -29,7 +29,9 @@ BRANCHES = graph(
     ("a/MatMul", ["x", "w"], ["p"]), ("b/MatMul", ["x", "w"], ["q"]),
     ("b/Reshape", ["q"], ["q2"]), ("c/Relu", ["q2"], ["r"]), ("d/Add", ["p", "r"], ["s"]),
 )  # fmt: skip
-PAIR = graph(("a/MatMul", ["x", "w"], ["p"]), ("c/Relu", ["x"], ["q"]), ("b/Add", ["p", "q"], ["r"]))
+PAIR = graph(
+    ("a/MatMul", ["x", "w"], ["p"]), ("c/Relu", ["x"], ["q"]), ("b/Add", ["p", "q"], ["r"])
+)
 
 
 def test_a_reformat_of_an_input_is_the_producers_of_that_input() -> None:
@@ -46,7 +48,9 @@ def test_a_reformat_of_an_input_is_the_producers_of_that_input() -> None:
 
 
 def test_a_reformat_for_a_layer_known_by_other_than_its_name_is_found_by_what_it_runs() -> None:
-    g = graph(("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["p"], ["q"]), ("c/MatMul", ["q", "w"], ["r"]))
+    g = graph(
+        ("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["p"], ["q"]), ("c/MatMul", ["q", "w"], ["r"])
+    )
     name = "Reformatting CopyNode for Output Tensor 0 to op__mye7"
     found = run(g, "a/MatMul", "op__mye7", name, "c/MatMul")
     assert given(found[1]) == (("b/Relu",), "elimination")
@@ -55,7 +59,9 @@ def test_a_reformat_for_a_layer_known_by_other_than_its_name_is_found_by_what_it
 
 def test_of_a_moved_input_the_first_reader_is_the_carrier() -> None:
     """Also through more moves; another that reads it later has its own."""
-    g = graph(("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["x"], ["q"]), ("d/Add", ["p", "q"], ["s"]))
+    g = graph(
+        ("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["x"], ["q"]), ("d/Add", ["p", "q"], ["s"])
+    )
     first, second = moved("a/MatMul", ["y", "w"], ["p"]), moved("b/Relu", ["y"], ["q"])
     r = run(g, moved("cast_1", ["x"], ["y"]), first, second, "d/Add")[0]
     assert given(r) == (("a/MatMul",), "carrier")

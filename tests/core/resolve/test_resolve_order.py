@@ -131,6 +131,41 @@ def test_a_kernel_of_another_kind_makes_order_say_nothing() -> None:
     assert all(r.rule != "order" for r in resolve(layers, CHAIN, whole=False))
 
 
+def test_different_names_are_not_told_apart_by_order() -> None:
+    found = run(CHAIN, "a/MatMul", "u", "b/MatMul", "v", "c/MatMul")
+    assert all(r.rule != "order" for r in found)
+
+
+def test_names_of_which_order_says_nothing_do_not_end_the_others() -> None:
+    """One that is alone, two of which nothing can be, two whose kernels are of another kind."""
+    lone: list[RawLayer | str] = ["alone"]
+    twice: list[RawLayer | str] = ["none", RawLayer("none", occurrence=1)]
+    acts = ["a/MatMul", "act", "b/MatMul", RawLayer("act", occurrence=1), "c/MatMul"]
+    for before in (lone, twice):
+        found = run(CHAIN, *before, *acts, whole=False)[len(before) :]
+        assert (found[1].nodes, found[1].rule) == (("a/Relu",), "order"), before
+    g = graph(
+        ("a/MatMul", ["x", "w"], ["p"]), ("a/Tanh", ["p"], ["q"]), ("b/MatMul", ["q", "w"], ["r"]),
+        ("b/Tanh", ["r"], ["s"]), ("c/MatMul", ["s", "w"], ["t"]), ("c/Relu", ["t"], ["u"]),
+        ("d/MatMul", ["u", "w"], ["v"]), ("d/Relu", ["v"], ["y"]), ("e/MatMul", ["y", "w"], ["z"]),
+    )  # fmt: skip
+    exp = (Kernel("__myl_bb0_3_Exp"),)
+    layers = [
+        RawLayer("a/MatMul"), RawLayer("k", kernels=exp), RawLayer("b/MatMul"),
+        RawLayer("k", kernels=exp, occurrence=1), RawLayer("c/MatMul"), RawLayer("act"),
+        RawLayer("d/MatMul"), RawLayer("act", occurrence=1), RawLayer("e/MatMul"),
+    ]  # fmt: skip
+    rules = [r.rule for r in resolve(layers, g, whole=False)]
+    assert rules[1] != "order" and rules[3] != "order" and rules[5] == rules[7] == "order"
+
+
+def test_a_move_that_others_read_too_is_not_the_patterns() -> None:
+    nodes = blocks(moves="Cast")
+    nodes.append(("z/Sigmoid", ["v0"], ["z"]))
+    found = resolve([*gelus(), RawLayer("z/Sigmoid")], graph(*nodes))
+    assert found[1].nodes == ("h.0.act/Mul", "h.0.act/Tanh")
+
+
 # --- by index
 
 NORMS = graph(
@@ -140,7 +175,11 @@ NORMS = graph(
 
 
 def test_normalisations_by_ascending_index_say_which_they_are() -> None:
-    names = ["(Unnamed Layer* 7) [Normalization]", "a/MatMul", "(Unnamed Layer* 12) [Normalization]"]
+    names = [
+        "(Unnamed Layer* 7) [Normalization]",
+        "a/MatMul",
+        "(Unnamed Layer* 12) [Normalization]",
+    ]
     found = run(NORMS, *names, "b/MatMul")
     assert given(found)[::2] == [
         (("a/LayerNormalization",), "index"), (("b/LayerNormalization",), "index")
@@ -167,7 +206,7 @@ def test_the_kind_of_an_unnamed_layer_may_be_said_once() -> None:
         NORMS, "(Unnamed Layer* 7) [Normalization]", "a/MatMul",
         "(Unnamed Layer* 12) [Normalization]", "b/MatMul + (Unnamed Layer* 12)",
     )  # fmt: skip
-    assert found[2].nodes == ("b/LayerNormalization",)
+    assert (found[2].nodes, found[2].rule) == (("b/LayerNormalization",), "index")
 
 
 def test_the_network_says_what_an_index_is_before_any_counting() -> None:
@@ -177,3 +216,9 @@ def test_the_network_says_what_an_index_is_before_any_counting() -> None:
     assert (first.nodes, first.rule) == (("a/LayerNormalization",), "index")
     assert first.why == "network.json says what unnamed layer 12 is"
     assert second.rule == "unresolved"
+
+
+def test_a_tanh_with_a_layer_of_its_own_is_no_pattern() -> None:
+    nodes = [*blocks(), ("n/Tanh", ["t1"], ["n"])]
+    found = resolve([*gelus(), RawLayer("n/Tanh")], graph(*nodes))
+    assert [r.rule for r in found[1::3]] == ["order", "order"]
