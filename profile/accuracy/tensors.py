@@ -3,17 +3,21 @@
 A module's output is the tensor that is written inside its subtree and read outside, or an output
 of the model, and has the shape of what eager's forward gave; two of that shape are none. Its
 inputs are told the same way. No name is compared and nothing is taken by its place in a list.
+The exporter folds a batch normalisation into the convolution before it, and the tensor is then the
+normalisation's output.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.nodes import Node, NodeGraph
 
 FLOATS = ("float32", "float16", "bfloat16")
+_NORMALISES = re.compile("BatchNorm")  # the class, as PyTorch's and most others' are called
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,40 @@ class Placed:
 
 def place(graph: NodeGraph, tensors: Mapping[str, Any], modules: Iterable[Eager]) -> list[Placed]:
     """The modules with their tensors; `tensors`: types and shapes, of nodes.json."""
-    return [_place(graph, tensors, m) for m in modules]
+    placed = [_place(graph, tensors, m) for m in modules]
+    for p in list(placed):
+        if _NORMALISES.search(p.module.name) and not any(
+            inside(n, p.module.path) for n in graph.nodes
+        ):
+            placed = _folded(placed, p.module)
+    return placed
+
+
+def _folded(placed: Sequence[Placed], norm: Eager) -> list[Placed]:
+    """A batch normalisation without nodes of its own was folded into what made its input: the
+    tensor of that module holds what the normalisation gave. By eager's values, which are the same;
+    where several tensors have them, none is known."""
+    made = [p for p in placed if p.output is not None and _gave(p.module, norm)]
+    alone = len({p.output for p in made}) == 1 and norm.output is not None
+    why = f"{norm.path} is folded into it, or into another"
+
+    def with_it(p: Placed) -> Placed:
+        if alone:
+            return replace(p, module=replace(p.module, output=norm.output))
+        return replace(p, output=None, why=why)
+
+    return [with_it(p) if any(p is m for m in made) else p for p in placed]
+
+
+def _gave(module: Eager, norm: Eager) -> bool:
+    """Whether a normalisation read what another module gave, by value."""
+    return (
+        module.path != norm.path
+        and len(norm.inputs) == 1
+        and module.output is not None
+        and module.output.shape == norm.inputs[0].shape
+        and bool((module.output == norm.inputs[0]).all())
+    )
 
 
 def references(placed: Iterable[Placed]) -> dict[str, Any]:
