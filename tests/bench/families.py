@@ -78,7 +78,9 @@ def commands(name: str, folder: Path, precision: str) -> Iterator[tuple[str, ...
     model, run = model_of(family, folder), str(folder / "run")
     sides = ("--precision", precision, "--backend", "onnxruntime")
     decodes, sequence = "--phase" in options, ()
-    if {"vocab_size", "text_config"} & {*CONFIGS.get(family, {})} and not decodes:
+    config = {*CONFIGS.get(family, {})}
+    spectrogram = "encoder" in options and "max_source_positions" in config
+    if {"vocab_size", "text_config"} & config and not decodes and not spectrogram:
         sequence = ("--seq", "16")
     yield ("export", run, "--model", model, *sides, *sequence, *options)
     yield ("engines", run, *sides)

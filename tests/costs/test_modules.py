@@ -247,3 +247,37 @@ def test_the_whole_model_owns_all_resolved_time(layers) -> None:  # type: ignore
     assert found is not None
     assert found.shared == 0
     assert found.own.median == median(sorted(s.resolved().tolist()))
+
+
+SIDE = {"side": "s", "source": "x.json", "precision": "fp32", "phase": "inference"}
+
+
+def test_the_share_is_that_of_the_upper_bound_and_unknown_without_a_total() -> None:
+    s = sums(three_modules())
+    regions = subtree_regions(["a", "b.d", "dropout"], s.units())
+    a, d, none = bounds(s, regions, 250)
+    assert a is not None and d is not None and none is None
+    assert (a.share, d.share) == (25 / 250, 2 / 250)
+    for total in (None, 0):
+        (found,) = bounds(s, regions[:1], total)
+        assert found is not None and found.share is None
+
+
+def test_without_an_operation_of_a_module_no_region_has_a_cost() -> None:
+    assert bounds(sums(ops(node("?", None, [7]))), [["a"], ["b"]]) == [None, None]
+
+
+def test_rows_have_own_and_shared_ends_and_leave_out_what_did_not_run() -> None:
+    """Six iterations have an interval, from the least to the most: shared is upper less own."""
+    times = [10, 20, 30, 40, 50, 60]
+    table = ops(node("a", ["a"], times), node("f", ["a", "b"], [t // 10 for t in times]))
+    first, second = rows(SIDE, sums(table), ["none", "a", "b"], {"a": "Linear"})
+    assert first == {
+        **SIDE, "module": "a", "module_class": "Linear", "depth": 1, "iterations": 6,
+        "own_ns": 35, "own_low_ns": 10, "own_high_ns": 60,
+        "shared_ns": 3, "shared_low_ns": 1, "shared_high_ns": 6,
+    }  # fmt: skip
+    assert (second["module"], second["module_class"], second["own_ns"]) == ("b", None, 0)
+    few = ops(node("a", ["a"], [10, 20]), node("f", ["a", "b"], [1, 2]))
+    (row,) = rows(SIDE, sums(few), ["a"], {})
+    assert row["shared_low_ns"] is None and row["shared_high_ns"] is None
