@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def test_a_union_holds_the_same_points_in_disjoint_intervals_in_order(pairs: Pai
     found = joined(pairs)
     assert points(found) == points(pairs)
     assert all(low < high for low, high in found)
-    assert all(a[1] < b[0] for a, b in zip(found, found[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(found))
     assert length(*columns(pairs)) == len(points(pairs))
 
 

@@ -88,7 +88,8 @@ MASK = graph(
 )  # fmt: skip
 TENSORS = {
     "seen": tensor("bool", 1, 8), "least": tensor("float32", 1), "zero": tensor("float32"),
-    "mask": tensor("float32", 1, 8), "one": tensor("float32", 1, 1), "scaled": tensor("float32", 1, 8),
+    "mask": tensor("float32", 1, 8), "one": tensor("float32", 1, 1),
+    "scaled": tensor("float32", 1, 8),
     "x": tensor("float32", 1, 8), "y": tensor("float32", 1, 8), "z": tensor("float32", 1, 8),
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ def test_the_oracle_of_runs_counts_all_orders(above: int, below: int) -> None:
 
 
 def test_too_few_runs_is_the_runs_test_for_every_count_of_runs() -> None:
-    """Of 5 to 40 samples on each side, with each number of runs: 5 % on one side, half a run off."""
+    """5 to 40 samples on each side, with each number of runs: 5 % on one side, half a run off."""
     limit = NormalDist().inv_cdf(0.05)
     for above in range(5, 41):
         for below in (above, above + 3):

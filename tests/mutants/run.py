@@ -162,8 +162,8 @@ def report(module: str, found: dict[Mutant, str], equivalent: list[dict[str, str
         if status != "killed" and m not in excused:
             print(f"\n{status}: {m.function}\n- {m.before}\n+ {m.after}")
     share = counts["killed"] / counts.total() if counts else 1.0
-    print(f"\n{module}: {len(found)} mutants, {counts['killed']} killed, {len(excused)} equivalent, "
-          f"{counts['survived']} survived, {counts['unchecked']} unchecked: {share:.1%}")  # fmt: skip
+    figures = ", ".join(f"{counts[s]} {s}" for s in ("killed", "survived", "unchecked"))
+    print(f"\n{module}: {len(found)} mutants, {figures}, {len(excused)} equivalent: {share:.1%}")
     return right and share >= LEAST
 
 

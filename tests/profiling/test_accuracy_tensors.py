@@ -1,4 +1,4 @@
-"""Which tensor of the graph is which module's output, where the exporter folded one into another."""
+"""Which tensor is which module's output, where the exporter folded one module into another."""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ def test_what_an_unknown_layer_reads_is_not_its_readers() -> None:
 
 def test_where_nobody_reads_the_copy_the_next_reader_of_the_input_carries_it() -> None:
     g = graph(
-        ("b/Sigmoid", ["x"], ["q"]), ("a/MatMul", ["x", "w"], ["p"]), ("c/MatMul", ["x", "w"], ["o"]),
+        ("b/Sigmoid", ["x"], ["q"]), ("a/MatMul", ["x", "w"], ["p"]),
+        ("c/MatMul", ["x", "w"], ["o"]),
         ("d/Add", ["p", "q"], ["s"]), ("d/Mul", ["s", "o"], ["u"]),
     )  # fmt: skip
     layers = [

@@ -88,7 +88,8 @@ def test_what_another_module_applies_to_it_is_not_the_patterns() -> None:
         ("a/MatMul", ["x", "w"], ["f0"]), ("a.act/Mul", ["f0", "c"], ["m0"]),
         ("a.act/Tanh", ["m0"], ["a0"]), ("a/Sqrt", ["a0"], ["t0"]),
         ("b/MatMul", ["t0", "w"], ["f1"]), ("b.act/Mul", ["f1", "c"], ["m1"]),
-        ("b.act/Tanh", ["m1"], ["a1"]), ("b/Sqrt", ["a1"], ["t1"]), ("o/MatMul", ["t1", "w"], ["o"]),
+        ("b.act/Tanh", ["m1"], ["a1"]), ("b/Sqrt", ["a1"], ["t1"]),
+        ("o/MatMul", ["t1", "w"], ["o"]),
     )  # fmt: skip
     layers = [RawLayer("a/MatMul"), gelus()[1], RawLayer("b/MatMul"), gelus()[4]]
     found = resolve([*layers, RawLayer("o/MatMul")], g, whole=False)
