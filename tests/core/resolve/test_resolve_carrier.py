@@ -177,3 +177,19 @@ def test_a_cast_of_an_input_that_no_node_reads_is_unresolved() -> None:
     r = run(g, "InsertedPrecisionFreeCast_unread", "a/MatMul")[0]
     assert given(r) == ((), "unresolved")
     assert given(run(g, "InsertedPrecisionFreeCast_x", "a/MatMul")[0])[0] == ("a/MatMul",)
+
+
+def test_an_unknown_layer_counts_only_since_what_is_moved_was_made() -> None:
+    """It may have made what is moved if it ran after the last known one, not before."""
+    g = graph(
+        ("o/Erf", ["x"], ["o"]), ("o/Exp", ["o"], ["e"]), ("a/MatMul", ["e", "w"], ["p"]),
+        ("b/Relu", ["p"], ["q"]),
+    )  # fmt: skip
+    before = run(g, "mystery", "a/MatMul", "copy_1", "b/Relu", whole=False)
+    assert given(before[0]) == ((), "unresolved")
+    assert given(before[2]) == (("a/MatMul",), "carrier")
+    after = run(g, "a/MatMul", "mystery", "copy_1", "b/Relu", whole=False)
+    assert given(after[2]) == ((), "unresolved")
+    assert after[2].why.endswith(
+        "a layer before it is unresolved: what that made may be what is moved"
+    )
