@@ -459,15 +459,16 @@ class Break(Struct, kw_only=True):
 
 class Build(Document, kw_only=True):
     """How an engine was built; `on_cpu`: the operators of its nodes on the CPU, by node. Of a
-    package of inductor: its device, what it takes and gives, and what torch.compile does otherwise:
-    graph breaks, and compiling again in two further calls (null: it fails, or nobody knows)."""
+    package of inductor: what it runs on, what it takes and gives, and what torch.compile does
+    otherwise: graph breaks, and compiling again in two further calls (null: it fails, or nobody
+    knows)."""
 
     FIX: ClassVar[str] = "build the engine again (make engines)"
 
     source: str | None = None
     providers: list[str] | None = None
     on_cpu: dict[str, str] = {}
-    device: str | None = None
+    runs_on: str | None = None
     inputs: list[str] = []
     outputs: list[str] = []
     graph_breaks: list[Break] = []

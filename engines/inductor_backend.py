@@ -108,7 +108,7 @@ class InductorBackend(Backend):
         built = documents.read(self.build_record(run, precision), documents.Build)
         return {
             "profiled": str(self._beside(run, precision, "profiled")),
-            "device": built.device,
+            "device": built.runs_on,
             "cuda_graph": built.options.optimization_level == GRAPHED,
             "inputs": built.inputs,
             "outputs": built.outputs,

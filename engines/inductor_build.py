@@ -91,7 +91,7 @@ def build(job: Job) -> dict[str, Any]:
     write_json(Path(wanted["nodes"]), nodes)
     facts = {
         "torch": torch.__version__,
-        "device": device.type,
+        "runs_on": device.type,
         "inputs": list(nested.named(given)),
         "outputs": list(dict.fromkeys(outputs)),
         "export_seconds": round(exported, 3),

@@ -59,7 +59,7 @@ def engine(side: Side, files: EngineFiles) -> dict[str, Any]:
     """Facts of an engine: an inference graph, so never in train mode and without dropout."""
     latency, build = files.latency or Measured(), files.build or Build()
     model, facts = files.model or Model(), latency.facts
-    device = build.device or _device(files.backend, facts.providers or build.providers)
+    device = build.runs_on or _device(files.backend, facts.providers or build.providers)
     return {
         "precision": side.precision,
         "compute": _compute(side.precision_run),

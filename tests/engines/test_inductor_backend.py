@@ -104,7 +104,7 @@ def test_the_package_computes_what_the_model_does_without_it(built: Built) -> No
 
 def test_the_record_says_how_it_was_built(built: Built) -> None:
     record = built.record
-    assert (record["device"], record["inputs"], record["outputs"]) in (
+    assert (record["runs_on"], record["inputs"], record["outputs"]) in (
         ("cpu", ["x"], ["scores"]),
         ("cuda", ["x"], ["scores"]),
     )
