@@ -1,7 +1,6 @@
-"""docs/page.png and docs/terminal.svg: the report of a two-layer GPT-2 on an H100, and what the
-command says of it.
+"""docs/page.png and docs/terminal.svg: the first screen of a report, and what the command says of it.
 
-From the repository's root: .venv/bin/python tests/browser/picture.py [RUN]
+From the repository's root: .venv/bin/python tests/browser/picture.py runs/gpt2-1x128
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import io
 import re
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -18,7 +16,6 @@ from rich.console import Console
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 
-import h100_tiny  # noqa: E402
 from conftest import BROWSERS, FLAGS  # noqa: E402
 
 from layerline.core.cli.command import cli  # noqa: E402
@@ -55,13 +52,11 @@ def draw(run: Path, picture: Path) -> None:
         browser.close()
 
 
-def main() -> None:
-    """Of the run that is named, else of the one in tests/data."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(sys.argv[1]) if len(sys.argv) > 1 else h100_tiny.write_run(Path(folder)).path
-        say(run, ROOT / "docs/terminal.svg")
-        draw(run, ROOT / "docs/page.png")
+def main(run: Path) -> None:
+    """Both pictures of a run."""
+    say(run, ROOT / "docs/terminal.svg")
+    draw(run, ROOT / "docs/page.png")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
