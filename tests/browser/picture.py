@@ -1,4 +1,4 @@
-"""docs/page.png and docs/terminal.svg: the first screen of a report, and what the command says of it.
+"""docs/page.png and docs/terminal.svg: the first screen of a report, and what the command says.
 
 From the repository's root: .venv/bin/python tests/browser/picture.py runs/gpt2-1x128
 """
