@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +49,7 @@ def seen(launches: list[Launch]) -> list[Seen]:
     [
         ("__myl_bb0_7_AddCas", "__myl_bb*_*_AddCas"),
         ("__myl_bb1_12_AddCas", "__myl_bb*_*_AddCas"),
+        ("exp__mye126", "exp__mye*"),
         ("_gemm_mha1", "_gemm_mha1"),
         ("mha0", "mha*"),
         ("sm80_xmma_gemm_f16f16_tilesize32x32x64_stage3", None),
@@ -75,6 +77,64 @@ def test_products_of_one_tile_and_grid_with_other_layers_are_not_the_same_work()
 def test_numbers_that_are_no_blocks_do_not_merge_work_of_other_durations() -> None:
     launches = [launch(0, "gemm", "linear_1/Gemm", 5000), launch(1, "gemm", "linear_2/Gemm", 20000)]
     assert len(set(plan_.kinds(launches).values())) == 2
+
+
+@pytest.mark.parametrize(
+    ("times", "count"),
+    [
+        ((10_000, 15_000), 1),  # half as long again: as noise may be
+        ((10_000, 15_001), 2),
+        ((1_000, 4_000), 1),  # 3 µs apart: likewise
+        ((1_000, 4_001), 2),
+    ],
+)
+def test_work_is_told_apart_by_durations_beyond_both_limits(
+    times: tuple[int, int], count: int
+) -> None:
+    launches = [launch(i, "gemm", f"linear_{i}/Gemm", ns) for i, ns in enumerate(times)]
+    assert len(set(plan_.kinds(launches).values())) == count
+
+
+def test_launches_of_one_layer_with_other_durations_are_each_their_own_work() -> None:
+    launches = [launch(i, "gemm", "head/Gemm", ns) for i, ns in enumerate((5000, 5000, 20_000))]
+    assert len(set(plan_.kinds(launches).values())) == 3
+
+
+def test_places_of_eager_launches_tell_work_of_other_durations_apart() -> None:
+    def placed(module: str, times: tuple[int, int]) -> int:
+        launches = [
+            replace(launch(i, "gemm", None, ns), place=f"forward/mm/Linear/{module.format(i)}")
+            for i, ns in enumerate(times)
+        ]
+        return len(set(plan_.kinds(launches).values()))
+
+    assert placed("h.{}.c_fc", (5000, 5000)) == 1
+    assert placed("h.{}.c_fc", (5000, 20_000)) == 2
+    assert placed("head", (5000, 20_000)) == 2
+
+
+def test_names_that_are_too_long_for_an_argument_are_left_out() -> None:
+    assert plan_.names_filter(["b::f", "a"]) == ["--kernel-name", "regex:^(a|b..f)$"]
+    fits = "k" * (plan_.LONGEST - len("^()$"))
+    assert plan_.names_filter([fits])[1] == f"regex:^({fits})$"
+    assert plan_.names_filter([fits + "k"]) == []
+    # With one number beside it, and so a character less.
+    for name, there in ((fits[1:], True), (fits, False)):
+        one = launch(0, name, "h_0/X")
+        plan = plan_.Plan((one, launch(1, "other", "h_1/X")), (name,), (1,))
+        assert plan.filters() == ["--kernel-id", f"::{f'regex:^({name})$' if there else ''}:1"]
+        # Without names the first of every kernel is replayed.
+        assert [x.index for x in plan.chosen] == ([0] if there else [0, 1])
+
+
+def test_of_each_kind_that_was_not_measured_the_first_launch_is_told() -> None:
+    assert [x.index for x in plan_.missing(MODEL, [])] == [0, 1, 2, 3]
+    assert [x.index for x in plan_.missing(MODEL, [4, 46])] == [1, 3]
+
+
+def test_a_plan_says_what_ncu_was_told() -> None:
+    assert plan_.document(MODEL, {})["chosen"] is None
+    assert plan_.document(MODEL, {}, MODEL[:2])["chosen"] == [0, 1]
 
 
 def test_launches_without_a_layer_are_each_their_own_work() -> None:
