@@ -9,13 +9,13 @@ the name tells nothing a weight does (``layer1.0.conv1.weight``), or the output'
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from ..core.module_paths import common_parent
 from ..core.resolve.operator_kinds import MOVEMENT, QUANTISING
-from .naming import neighbours
+from .naming import carried, neighbours
 
 # What tools put after an operator, and as further parts of a name.
 _AFTER = (
@@ -97,25 +97,12 @@ def between(nodes: list[Any], known: Mapping[Any, str]) -> dict[Any, str]:
     around those before it and those behind it; where there are none on one side, in the other's.
     """
     consumers, producers = neighbours(nodes)
-    ahead = _carried(nodes[::-1], known, consumers)
-    behind = _carried(nodes, known, producers)
+    ahead = carried(nodes[::-1], known, consumers)
+    behind = carried(nodes, known, producers)
     modules = dict(known)
     for node in nodes:
         found = [side[node] for side in (ahead, behind) if node in side]
         if node not in known and found:
             moves = node.op_type in MOVEMENT | QUANTISING
             modules[node] = found[0] if moves else common_parent(found)
-    return modules
-
-
-def _carried(
-    order: Iterable[Any], known: Mapping[Any, str], beside: Mapping[Any, list[Any]]
-) -> dict[Any, str]:
-    """The module around the nearest known nodes in one direction."""
-    modules = dict(known)
-    for node in order:
-        if node not in modules:
-            around = [modules[n] for n in beside[node] if n in modules]
-            if around:
-                modules[node] = common_parent(around)
     return modules

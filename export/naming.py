@@ -191,13 +191,19 @@ def spread(
     What reads a node's outputs decides (a cast or split belongs to the module that needed it),
     several modules by what encloses them all; without known readers, what the node reads does.
     """
+    return carried(nodes, carried(nodes[::-1], known, consumers), producers)
+
+
+def carried(
+    order: Iterable[Any], known: Mapping[Any, str], beside: Mapping[Any, list[Any]]
+) -> dict[Any, str]:
+    """The module around the nearest known nodes in one direction."""
     modules = dict(known)
-    for beside, order in ((consumers, nodes[::-1]), (producers, nodes)):
-        for node in order:
-            if node not in modules:
-                around = [modules[n] for n in beside[node] if n in modules]
-                if around:
-                    modules[node] = common_parent(around)
+    for node in order:
+        if node not in modules:
+            around = [modules[n] for n in beside[node] if n in modules]
+            if around:
+                modules[node] = common_parent(around)
     return modules
 
 

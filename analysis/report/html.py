@@ -8,9 +8,6 @@ so a name from a file that looked like a script would not run even if an escape 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -25,7 +22,7 @@ from . import cells, contents, payload, roofline_plot
 from .gate.trend import Trend
 from .headline import Sentence
 from .screen import believe, screens
-from .templates import FOLDER, environment
+from .templates import asset, css, environment, with_script
 
 # The parts of the page's script, each of which uses those before it.
 SCRIPTS = (
@@ -45,8 +42,6 @@ def render(
     past: Trend | None = None,
 ) -> str:
     """The report as one HTML document. Every string of `comparison` is escaped, none is trusted."""
-    script = _script()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shown = screens.of(comparison)
     data = payload.build(comparison, shown)
     variables = contents.of(comparison, headline)
@@ -74,34 +69,16 @@ def render(
         manifest=formatting.flatten(formatting.clean(comparison.manifest))
         if comparison.manifest
         else [],
-        # The package's own files, and JSON that `embedded` left no markup in.
-        css=Markup(_asset("page.css") + _asset("screen/screen.css")),
-        script=Markup(script),
-        digest=digest,
-        data=Markup(embedded(data)),
+        css=css("page.css", "screen/screen.css"),
+        **with_script(_script(), data),
     )
-
-
-def embedded(value: Any) -> str:
-    """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
-    written = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-    try:
-        text = written.encode(value)
-    except ValueError:  # NaN or infinity: a page's data rarely has one, and is large
-        text = written.encode(formatting.clean(value))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache
 def _script() -> str:
     """The page's one script: its parts in one function, so that no name of theirs is global."""
-    parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    parts = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
-
-
-@cache
-def _asset(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -1,11 +1,16 @@
-"""The templates of the report, and what they may call."""
+"""The templates of the report, what they may call, and the files that stand inside a page."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from .. import formatting
 from . import cells
@@ -41,3 +46,32 @@ def environment(**options: Any) -> Environment:
     }
     env.tests["known"] = formatting.known
     return env
+
+
+def css(*names: str) -> Markup:
+    """Style sheets of the package, one after the other."""
+    return Markup("".join(map(asset, names)))  # our own files
+
+
+def with_script(script: str, data: Any) -> dict[str, Any]:
+    """What a page with this script needs: `script`, its `digest` for the page's policy, which lets
+    no other run, and the `data` that it draws."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # The package's own script, and JSON that `embedded` left no markup in.
+    return {"script": Markup(script), "digest": digest, "data": Markup(embedded(data))}
+
+
+def embedded(value: Any) -> str:
+    """JSON that is safe inside ``<script>``: ASCII, and no ``<``, ``>`` or ``&`` in it."""
+    written = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+    try:
+        text = written.encode(value)
+    except ValueError:  # NaN or infinity: a page's data rarely has one, and is large
+        text = written.encode(formatting.clean(value))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of the package that stands inside a page."""
+    return (FOLDER / name).read_text(encoding="utf-8")

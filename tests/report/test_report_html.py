@@ -100,7 +100,7 @@ def test_every_part_of_the_script_is_in_the_page_once():
 @pytest.mark.parametrize("which", ALL)
 def test_embedded_json_cannot_end_its_script(which: str) -> None:
     view = getattr(views, which)()
-    text = html.embedded(payload.build(rendering.comparison(view)))
+    text = templates.embedded(payload.build(rendering.comparison(view)))
     assert text.isascii()
     assert not set("<>&") & set(text)
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -111,7 +111,7 @@ def test_embedded_json_cannot_end_its_script(which: str) -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_embedded_json_is_what_went_in(value: Any) -> None:
-    text = html.embedded(value)
+    text = templates.embedded(value)
     assert text.isascii() and not set("<>&") & set(text)
 
     def nulled(v: Any) -> Any:

@@ -5,8 +5,6 @@ Only what matters is in it: the moments of one step that are drawn, and the larg
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,14 +12,12 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment
-from markupsafe import Markup
 
 from ... import formatting
 from ...memory.categories import CATEGORIES
 from ...memory.explain import Explained
 from ...memory.timeline import pattern
-from ..html import embedded
-from ..templates import FOLDER, environment
+from ..templates import asset, css, environment, with_script
 from . import sentences
 
 ROWS = 40  # of a table
@@ -31,8 +27,6 @@ Held = Sequence[tuple[str, dict[str, int]]]
 
 def render(done: Explained, title: str) -> str:
     """The page. Every string is escaped, none is trusted."""
-    script = _asset("memory.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     peak = done.peak
     modules = by_pattern(peak.modules)
     return (
@@ -54,10 +48,8 @@ def render(done: Explained, title: str) -> str:
             lines_left=max(0, len(peak.lines) - ROWS),
             sentences=sentences,
             columns=[c for c in CATEGORIES if c in peak.categories],
-            css=Markup(_asset("page.css") + _asset("memory.css")),
-            script=Markup(script),
-            digest=digest,
-            data=Markup(embedded(payload(done))),
+            css=css("page.css", "memory.css"),
+            **with_script(asset("memory.js"), payload(done)),
         )
     )
 
@@ -150,11 +142,6 @@ def _rows(held: Held, whole: int) -> list[dict[str, Any]]:
 def _tie(text: str) -> str:
     """Keep a number and its unit on one line."""
     return re.sub(r"(?<=\d) (?=(?:%|[kMGTP]?B)(?!\w))", "\N{NO-BREAK SPACE}", text)
-
-
-@cache
-def _asset(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache

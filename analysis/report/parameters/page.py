@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from ...parameters import answer
 from ...parameters.history import History
 from ...parameters.hotness import STATES, Hotness, block, by_block, by_kind
-from ..templates import FOLDER, environment
+from ..templates import css, environment
 from .text import cells, head
 
 ROWS = 400  # of the ranking; the others are in the CSV
@@ -25,7 +23,7 @@ def render(runs: Sequence[tuple[History, Sequence[Hotness]]], limit: float) -> s
             runs=[_run(history, parameters, limit) for history, parameters in runs],
             states=STATES,
             head=head(),
-            css=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),  # our own file
+            css=css("page.css"),
         )
     )
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from markupsafe import Markup
-
 from ....core.ranks.identity import spelled
 from ... import formatting
 from ...model.ranks import PARTS, Job
-from ..html import embedded
-from ..templates import FOLDER, environment
+from ..templates import asset, css, environment, with_script
 from .answer import PART_COLUMNS, Answer, named
 from .text import FIELDS, HEAD, kind_rows, mean_steps, size
 
@@ -32,8 +27,6 @@ MAP_FROM = 24
 
 def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> str:
     """The page. Every string is escaped, none is trusted."""
-    script = (FOLDER / "ranks.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     worst = named(job)
     return (
         environment()
@@ -42,10 +35,8 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
             title=title,
             about=_about(job),
             answer=answer,
-            css=Markup((FOLDER / "ranks.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            digest=digest,
-            data=Markup(embedded(data(job, None if worst is None else worst.rank))),
+            css=css("ranks.css"),
+            **with_script(asset("ranks.js"), data(job, None if worst is None else worst.rank)),
             head=HEAD,
             kinds=[[row[f] for f in FIELDS] for row in kind_rows(job.kinds)],
             steps=_steps(job),
