@@ -17,7 +17,7 @@ What was computed again is work: inductor inlines cheap nodes into every kernel 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,10 +143,10 @@ def _own(kernel: str, posts: Sequence[str]) -> list[str]:
     return [p for p, op in fitting.items() if len(op) == longest] or _working(posts)
 
 
-def _others(posts: Sequence[str], elsewhere: Iterable[str]) -> list[str]:
+def _others(posts: Sequence[str], elsewhere: Collection[str]) -> list[str]:
     """The nodes that a generated kernel computes; where all are computed by extern calls it
     prepares what these read."""
-    here = [p for p in posts if p not in set(elsewhere)]
+    here = [p for p in posts if p not in elsewhere]
     working = [p for p in here if operator_of(p) not in PASSIVE]
     return working or _working(posts)
 

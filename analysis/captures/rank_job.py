@@ -16,7 +16,8 @@ from ..model.ranks import Identity, Job, RankCapture
 from ..ranks import identity, job
 from . import rank_partials as partials
 
-_ENDINGS = (".json", ".json.gz", ".sqlite")
+# Of profiler traces, and of nsys exports.
+_TRACES, _NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
 
 
 def of_run(run: Run) -> dict[str, list[Path]]:
@@ -24,11 +25,8 @@ def of_run(run: Run) -> dict[str, list[Path]]:
     found: dict[tuple[str, str], list[Path]] = {}
     for path in listing(run.file("captures")):
         name = CaptureName.parse(path)
-        if name is None or name.task != "train" or not path.name.endswith(_ENDINGS):
-            continue
-        is_trace = name.kind == "trace" and name.suffix.startswith(".trace.json")
-        if is_trace or name.suffix == ".sqlite":
-            kind = "trace" if is_trace else "nsys"
+        if name is not None and name.task == "train" and name.suffix in (*_TRACES, _NSYS):
+            kind = "nsys" if name.suffix == _NSYS else "trace"
             found.setdefault((name.precision, kind), []).append(path)
     precisions = sorted({p for p, _ in found})
     return {p: sorted(found.get((p, "trace")) or found[p, "nsys"]) for p in precisions}

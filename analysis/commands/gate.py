@@ -20,7 +20,7 @@ from ...core.errors import InputError
 
 if TYPE_CHECKING:
     from ..comparison.limits import Limits
-    from ..model.baseline import Baseline
+    from ..model.baseline import Baseline, SideSamples
     from ..model.verdict import Verdict
 
 # Of --measure: so narrow that a process's own interval adds nothing to their spread.
@@ -215,17 +215,17 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     apart(asked.save, *paths)
     made = _read(paths)
     limits = replace(_limits(asked, made), other_machine=False)
-    sides = {k: s for k, s in made.sides.items() if limits.judges(k)}
-    wrong = [k for k, s in sides.items() if s.outputs is not None and s.outputs.ok is False]
-    _usable(made, sides, wrong, paths[0])
+    sides = _usable(made, limits, paths[0])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     kept = structs.replace(made, made=now, sides=sides, limits=limits.as_json())
     baseline.write(asked.save, kept)
     say(f"{asked.save}: {', '.join(sides)}")
 
 
-def _usable(made: Baseline, sides: Any, wrong: Sequence[str], path: Path) -> None:
-    """InputError where nothing should be held to this."""
+def _usable(made: Baseline, limits: Limits, path: Path) -> dict[str, SideSamples]:
+    """The sides that are judged; InputError where nothing should be held to this."""
+    sides = {k: s for k, s in made.sides.items() if limits.judges(k)}
+    wrong = [k for k, s in sides.items() if s.outputs is not None and s.outputs.ok is False]
     if not sides:
         raise InputError("has no side to judge", file=path, fix="see --side")
     if wrong:
@@ -233,6 +233,7 @@ def _usable(made: Baseline, sides: Any, wrong: Sequence[str], path: Path) -> Non
         raise InputError(what, file=path, fix="layerline accuracy says in which module")
     if made.stale:
         raise InputError(made.stale[0], file=path, fix="measure again (layerline profile)")
+    return sides
 
 
 def _update(
@@ -246,9 +247,7 @@ def _update(
         raise InputError("is a run, and --update writes a file", file=path, fix="--save makes one")
     if not asked.reason.strip():
         raise click.UsageError("--update needs --reason: why this is the baseline from now on")
-    sides = {k: s for k, s in after.sides.items() if limits.judges(k)}
-    wrong = [k for k, s in sides.items() if s.outputs is not None and s.outputs.ok is False]
-    _usable(after, sides, wrong, paths[1])
+    sides = _usable(after, limits, paths[1])
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     kept = structs.replace(after, sides=sides, made=now)
     baseline.write(path, updated(before, kept, asked.reason, baseline.KEPT))

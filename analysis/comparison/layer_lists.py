@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.resolve.flow import connected
 from ...core.resolve.spelling import base, foreign_range, metadata_names, parts, reformat_of
 
 Row = Mapping[str, Any]
@@ -80,26 +81,14 @@ def _nodes(row: Row) -> set[str]:
 
 def _components(a: Mapping[str, Row], b: Mapping[str, Row]) -> list[tuple[list[str], list[str]]]:
     """The labels of A and B that share nodes, directly or through others."""
-    of_node: dict[str, list[tuple[int, str]]] = {}
-    nodes = {(i, n): _nodes(row) for i, side in enumerate((a, b)) for n, row in side.items()}
-    for key, own in nodes.items():
-        for node in own:
-            of_node.setdefault(node, []).append(key)
-    found, done = [], set[tuple[int, str]]()
-    for key in nodes:
-        if key in done:
-            continue
-        group, waiting = [], [key]
-        done.add(key)
-        while waiting:
-            one = waiting.pop()
-            group.append(one)
-            beside = {k for node in nodes[one] for k in of_node[node]} - done
-            done |= beside
-            waiting += beside
-        members = set(group)
-        found.append(tuple([n for n in side if (i, n) in members] for i, side in enumerate((a, b))))
-    return [(x, y) for x, y in found]
+    rows = [(i, n, row) for i, side in enumerate((a, b)) for n, row in side.items()]
+    having: dict[str, list[int]] = {}
+    for at, (_, _, row) in enumerate(rows):
+        for node in _nodes(row):
+            having.setdefault(node, []).append(at)
+    pairs = ((first, other) for first, *others in having.values() for other in others)
+    groups = [[rows[at][:2] for at in group] for group in connected(len(rows), pairs)]
+    return [([n for i, n in of if i == 0], [n for i, n in of if i == 1]) for of in groups]
 
 
 def _together(

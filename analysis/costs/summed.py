@@ -131,9 +131,7 @@ def _names(rows: pa.Table, by: str, *, host: bool) -> Any:
     """The name that each row is summed by; null where it has none."""
     if by in ("name", "kernel"):
         return rows["name"]
-    if by == "operator":
-        return rows["name"] if host else rows["layer"]
-    if by == "layer":
+    if by in ("operator", "layer"):
         return rows["name"] if host else rows["layer"]
     return _of_paths(rows["range_path"], _module)
 

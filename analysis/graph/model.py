@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.module_paths import parent
+from ...core.module_paths import inside, parent
 
 BoxKind = Literal["module", "own", "unknown", "input", "output"]
 # data: a tensor; next: a tensor for the next of repeated blocks; parameter: one that both read.
@@ -41,9 +41,7 @@ class Box:
         """Whether what is known of the module `unit` is of this box."""
         if self.kind == "own":
             return unit in self.modules
-        return self.kind == "module" and any(
-            m in ("", unit) or unit.startswith(m + ".") for m in self.modules
-        )
+        return self.kind == "module" and any(inside(unit, m) for m in self.modules)
 
 
 @dataclass(frozen=True)

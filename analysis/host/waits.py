@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,11 +142,11 @@ def _would_wait(events: Events, nesting: Nesting) -> Iterator[int]:
 
 def _cause(events: Events, nesting: Nesting, placed: Placed, i: int, on_device: bool) -> _Cause:
     outermost, function, at = None, None, i
-    while at >= 0:
+    while at >= 0 and function is None:
         name, kind = events.names[events.name[at]], events.kind[at]
-        if kind == OP and not name.startswith(EVALUATE) and function is None:
+        if kind == OP and not name.startswith(EVALUATE):
             outermost = name
-        elif kind == PYTHON and function is None:
+        elif kind == PYTHON:
             function = written(name)
         at = int(nesting.parent[at])
         while at >= 0 and events.end[at] <= events.start[i]:  # a frame outlived it
@@ -183,6 +184,7 @@ def lines_of(recorded: Synchronising) -> Lines:
     return found
 
 
+@cache
 def written(frame: str) -> str | None:
     """``helper (train.py:16)`` of a frame of Python that a user or a library of models wrote; None
     for what is PyTorch's own, the standard library's, or no function."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...core.documents import Memory
+from ...core.module_paths import inside, kind_of
 from ...core.stats import Estimate
 from ...core.tables import Ints
 from .categories import Told
@@ -28,7 +29,6 @@ MIB = 1 << 20
 _LEAST_8BIT, _BLOCK_8BIT = 4096, 256
 # kSmallBuffer and kLargeBuffer: the pages of expandable segments.
 _SMALL_PAGE, _LARGE_PAGE = 2 * MIB, 20 * MIB
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
 @dataclass(frozen=True)
@@ -95,22 +95,18 @@ def blocks(told: Told) -> list[list[str]]:
     outermost such rows."""
     rows: dict[tuple[str, str | None], list[str]] = defaultdict(list)
     for path, kind in zip(told.modules, told.classes, strict=True):
-        if _NUMBER.search(path) and re.search(r"(?:^|\.)\d+$", path):
-            rows[_NUMBER.sub("*", path), kind].append(path)
+        if re.search(r"(?:^|\.)\d+$", path):
+            rows[kind_of(path), kind].append(path)
     several = [paths for paths in rows.values() if len(paths) > 1]
-    outer = [p for p in several if not any(_inside(p[0], o[0]) for o in several if o is not p)]
+    outer = [p for p in several if not any(inside(p[0], o[0]) for o in several if o is not p)]
     return outer or several[:1]
-
-
-def _inside(path: str, module: str) -> bool:
-    return path != module and path.startswith(f"{module}.")
 
 
 def _checkpointing(told: Told, peak: Peak, meta: Memory) -> Iterator[Remedy]:
     if meta.recomputed_blocks:
         return
     for row in blocks(told):
-        pattern = _NUMBER.sub("*", row[0])
+        pattern = kind_of(row[0])
         for name, chosen in (("checkpoint", row), ("checkpoint-half", row[::2])):
             after = _checkpointed(told, peak, chosen)
             each = "every block" if name == "checkpoint" else "every second block"
@@ -134,11 +130,11 @@ def _checkpointed(told: Told, peak: Peak, paths: list[str]) -> int:
     kept = told.is_("activations") & told.born_in("forward")
     backward = told.in_phase("backward")
     for path in paths:
-        modules = [i for i, p in enumerate(told.modules) if p == path or _inside(p, path)]
-        inside = kept & np.isin(told.module, modules)
-        inside[list(outputs[path])] = False
+        modules = [i for i, p in enumerate(told.modules) if inside(p, path)]
+        within = kept & np.isin(told.module, modules)
+        within[list(outputs[path])] = False
         begins = np.flatnonzero(backward & np.isin(told.event_module, modules))
-        for i in np.flatnonzero(inside).tolist():
+        for i in np.flatnonzero(within).tolist():
             later = begins[np.searchsorted(begins, history.born[i]) :]
             if len(later) and later[0] < history.freed[i]:
                 born[i] = later[0]

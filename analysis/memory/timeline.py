@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,6 @@ from .peak import MODEL, NO_MODULE, Peak, lines_of
 MOMENTS = 1200  # of a step, each the highest state of its stretch of events
 BEFORE = "before"  # the action of what is older than the first event
 ROWS = 4000  # of allocations with a life of their own
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
-
-
-def pattern(module: str) -> str:
-    """A module's path without its numbers: ``transformer.h.*.attn``."""
-    return _NUMBER.sub("*", module)
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,3 @@ class Job:
     bubbles: Sequence[Bubble]
     step_ns: int
     notes: Sequence[str] = field(default_factory=tuple)
-
-
-def table(name: str, rows: Sequence[Mapping[str, object]]) -> pa.Table:
-    """A table of a partial from rows."""
-    return pa.Table.from_pylist(list(rows), schema=PARTIAL[name])

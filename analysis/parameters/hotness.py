@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -125,10 +125,7 @@ def _one(about: documents.Parameter, figures: dict[str, Reals], limit: float) ->
         rows_changed, rows_with_gradient,
     )  # fmt: skip
     state, why = _state(known, limit)
-    return Hotness(**{**{f: getattr(known, f) for f in _FIELDS}, "state": state, "why": why})
-
-
-_FIELDS = tuple(Hotness.__dataclass_fields__)
+    return replace(known, state=state, why=why)
 
 
 def _state(of: Hotness, limit: float) -> tuple[str, str]:

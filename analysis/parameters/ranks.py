@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 
 from ...core import documents
 from ...core.errors import InputError
@@ -38,7 +39,7 @@ def together(histories: Sequence[History]) -> History:
     notes = [note for history in histories for note in history.notes]
     for index, held in enumerate(parts.values()):
         parameter, figures = _one(held)
-        parameters.append(_copy(parameter, index=index))
+        parameters.append(structs.replace(parameter, index=index))
         columns.append(figures)
         notes += _apart(held)
     figures = {name: np.stack([c[name] for c in columns], axis=1) for name in first.figures}
@@ -77,17 +78,13 @@ def _one(held: Sequence[_Part]) -> tuple[documents.Parameter, dict[str, Reals]]:
         for name, values in figures.items()
     }
     size = None if elements is None else round(elements / copies)
-    return _copy(whole, elements=size, rows=None if rows is None else round(rows / copies)), summed
+    rows = None if rows is None else round(rows / copies)
+    return structs.replace(whole, elements=size, rows=rows), summed
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
     known = [v for v in values if v is not None]
     return sum(known) if known and len(known) == len(values) else None
-
-
-def _copy(parameter: documents.Parameter, **other: int | None) -> documents.Parameter:
-    fields = {f: getattr(parameter, f) for f in parameter.__struct_fields__}
-    return documents.Parameter(**{**fields, **other})
 
 
 def _apart(held: Sequence[_Part]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ..model.ranks import (
     Clock,
     RankCapture,
 )
-from .exposed import Measure, exposed
+from .exposed import Measure
 from .waits import Waits, exposure, intersection
 
 # The parts, then what of the host's idle time was loading of data.
@@ -66,7 +66,7 @@ def ledger(
     start = capture.segments["start"].to_numpy() - shift
     end = capture.segments["end"].to_numpy() - shift
     kind = capture.segments["kind"].to_numpy()
-    of_rank = exposure(waits, rows, _shifted(exposed(capture.segments), shift))
+    of_rank = exposure(waits, rows, (start[kind == COMMUNICATION], end[kind == COMMUNICATION]))
     sets = {
         part: (start[kind == k], end[kind == k])
         for k, part in PART_OF_KIND.items()
@@ -102,10 +102,6 @@ def ledger(
         of_rank.exposed_wait,
     )
     return own, measures
-
-
-def _shifted(intervals: tuple[Ints, Ints], shift: int) -> tuple[Ints, Ints]:
-    return intervals[0] - shift, intervals[1] - shift
 
 
 def _data(spans: pa.Table, shift: int) -> tuple[Ints, Ints]:

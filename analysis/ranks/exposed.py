@@ -143,15 +143,3 @@ class Measure:
         """What lies between each low and high; 0 where high is before low."""
         length: Ints = np.maximum(self.until(high) - self.until(low), 0)
         return length
-
-
-def measures(segments: pa.Table) -> dict[int, Measure]:
-    """A `Measure` of each kind of segment."""
-    start, end, kind = (segments[c].to_numpy() for c in ("start", "end", "kind"))
-    return {k: Measure(start[kind == k], end[kind == k]) for k in range(UNKNOWN + 1)}
-
-
-def exposed(segments: pa.Table) -> tuple[Ints, Ints]:
-    """The intervals of communication that no compute hides."""
-    start, end, kind = (segments[c].to_numpy() for c in ("start", "end", "kind"))
-    return start[kind == COMMUNICATION], end[kind == COMMUNICATION]

@@ -40,7 +40,6 @@ def told(
 ) -> dict[int, pa.Table]:
     """The collectives of each rank, with the groups that can be told."""
     every = {one.rank: one.groups for one in identities if one.rank is not None}
-    rows = {rank: table.to_pylist() for rank, table in collectives.items()}
     open_ = [
         rank
         for rank, table in collectives.items()
@@ -48,6 +47,7 @@ def told(
     ]
     if not open_:
         return dict(collectives)
+    rows = {rank: table.to_pylist() for rank, table in collectives.items()}
     readings = {r: list(_readings(rows[r], every[r])) for r in open_}
     _agree(readings, every)
     for rank, left in readings.items():

@@ -76,7 +76,9 @@ def reduce(
     work: dict[int, pa.Table] = {}
     shown = picture.windows(steps, clocks, common)
     pictures: list[dict[int, list[int]]] = [{} for _ in shown]
-    rank = rows["rank"].to_numpy()
+    rank, stages = rows["rank"].to_numpy(), _stages(groups)
+    messages = pc.is_in(rows["operation"], pa.array(POINT_TO_POINT))
+    moves = messages.to_numpy(zero_copy_only=False) & waited.known
     for r in ranks:
         capture = _of_steps(load(r), common)
         mine = np.flatnonzero(rank == r)
@@ -85,7 +87,7 @@ def reduce(
         for window, parts in zip(shown, pictures, strict=True):
             parts[r] = picture.pieces(measures, window)
         work[r] = capture.work
-        bubble = pipeline.bubbles(capture, _sends(rows, waited, mine, clocks[r]), _stages(groups))
+        bubble = pipeline.bubbles(capture, _sends(waited, mine[moves[mine]], clocks[r]), stages)
         bubbles += [bubble] if bubble else []
     counted = _counted(rows, common)
     blamed = imbalance.blame(rows, _only(matched, counted), waited, ledgers)
@@ -202,10 +204,8 @@ def _stages(groups: Mapping[str, Group]) -> int | None:
     return worlds.pop() if len(worlds) == 1 else None
 
 
-def _sends(rows: pa.Table, waited: Waits, mine: Ints, clock: Clock) -> tuple[Ints, Ints]:
-    """The transfers of a rank's sends and receives, on its own clock."""
-    operation = rows["operation"].to_pylist()
-    chosen = [i for i in mine.tolist() if operation[i] in POINT_TO_POINT and waited.known[i]]
+def _sends(waited: Waits, chosen: Ints, clock: Clock) -> tuple[Ints, Ints]:
+    """The transfers of these sends and receives of a rank, on its own clock."""
     low = np.minimum(waited.latest[chosen], waited.end[chosen])
     return union(low + clock.offset, waited.end[chosen] + clock.offset)
 

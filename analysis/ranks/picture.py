@@ -54,11 +54,11 @@ def pieces(measures: Sequence[Measure], window: Window) -> list[int]:
 def ends(matched: Matched, waits: Waits, window: Window) -> list[int]:
     """When collectives ended: those that joined the most ranks, of these the longest waits."""
     _, low, high = window
-    found = []
+    wait, found = waits.wait, []
     for members in instances(matched.instance):
         first = int(waits.end[members[0]])
         moment = first + round(float((waits.end[members] - first).mean()))
         if len(members) > 1 and low <= moment <= high:
-            found.append((-len(members), -int(waits.wait[members].max()), moment))
+            found.append((-len(members), -int(wait[members].max()), moment))
     most = min(found, default=(0, 0, 0))[0]
     return sorted(moment for n, _, moment in sorted(found)[:MOST_ENDS] if n == most)

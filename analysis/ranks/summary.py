@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +9,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ...core.module_paths import kind_of
 from ...core.tables import frame
 from ..model.ranks import Group, Identity
 
 Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-
-def pattern(module: str | None) -> str:
-    """A module with its numbers as ``*``: layers of one kind are one row."""
-    return "" if module is None else re.sub(r"(?<![^.])\d+(?![^.])", "*", module)
 
 
 def kinds(
@@ -32,7 +27,7 @@ def kinds(
     data = frame(table)[counted]
     if not len(data):
         return pa.table({})
-    data["pattern"] = [pattern(m) for m in _texts(data["module"])]
+    data["pattern"] = ["" if m is None else kind_of(m) for m in _texts(data["module"])]
     data["group"] = data["group"].fillna("")
     hosts = {one.rank: one.host for one in identities}
     rows = []

@@ -37,24 +37,19 @@ _MARKUP = str.maketrans({c: f"&#{ord(c)};" for c in "\\`*[]<>&|~#!"})
 
 def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
     """The report as Markdown. Unknown is "–"; every string of `comparison` is escaped."""
-    variables = _variables(comparison, headline)
+    variables = {
+        **contents.of(comparison, headline),
+        "screens": screens.of(comparison),
+        "ledger_notes": {g.title: g.note for g in ledger.groups(comparison.sides) if g.note},
+        "floors": any(r.floor for r in comparison.layers),
+        "unresolved": sorted(comparison.unresolved, key=lambda u: -(u.ns or 0)),
+        "unresolved_shown": UNRESOLVED_SHOWN,
+        "manifest": manifest.short(comparison.manifest) if comparison.manifest else None,
+    }
     written = ""
     for modules, layers in _SHOWN:
-        written = _written(
-            "report.md.j2",
-            {
-                **variables,
-                "ledger_notes": {
-                    g.title: g.note for g in ledger.groups(comparison.sides) if g.note
-                },
-                "modules": _modules(comparison.modules, modules),
-                "layers_shown": layers,
-                "floors": any(r.floor for r in comparison.layers),
-                "unresolved": sorted(comparison.unresolved, key=lambda u: -(u.ns or 0)),
-                "unresolved_shown": UNRESOLVED_SHOWN,
-                "manifest": manifest.short(comparison.manifest) if comparison.manifest else None,
-            },
-        )
+        some = {"modules": _modules(comparison.modules, modules), "layers_shown": layers}
+        written = _written("report.md.j2", {**variables, **some})
         if len(written) <= FITS:
             break
     return written
@@ -63,16 +58,14 @@ def render(comparison: Comparison, headline: Sequence[Sentence]) -> str:
 def summary(comparison: Comparison, headline: Sequence[Sentence]) -> str:
     """The first screen as Markdown, at most 25 lines of it: for a comment on a pull request."""
     title = comparison.title or "Report"
-    rest = _written("summary.md.j2", _variables(comparison, headline))
+    shown = screens.of(comparison)
+    variables = {"comparison": comparison, "headline": headline, "screens": shown}
+    rest = _written("summary.md.j2", variables)
     others = len(comparison.ratios) - 1
     more = f"{others} more in report.md.\n" if others > 0 else ""
     return f"### {escaped(text(title))}\n\n{rest}" + (
         f"\nOther comparisons: {more}" if more else ""
     )
-
-
-def _variables(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
-    return {**contents.of(comparison, headline), "screens": screens.of(comparison)}
 
 
 def _written(template: str, variables: dict[str, Any]) -> str:

@@ -99,7 +99,8 @@ def kept_nodes(graph: NodeGraph, tensors: Mapping[str, Any], modules: Iterable[s
             maker = graph.producer.get(tensor)
             if (
                 maker is not None
-                and maker.name in made_of_constants - kept
+                and maker.name in made_of_constants
+                and maker.name not in kept
                 and _is_float(tensors.get(tensor))
             ):
                 kept.add(maker.name)
@@ -126,4 +127,4 @@ def _of_constants(
 
 
 def _is_float(described: Mapping[str, Any] | None) -> bool:
-    return bool(described) and described is not None and described.get("dtype") in FLOATS
+    return (described or {}).get("dtype") in FLOATS

@@ -5,8 +5,9 @@ through the API, so that every layer can be named and every warning counted. Run
 
 Options of the job: ``workspace_mib`` (null: all of the GPU), ``timing_cache`` (a path, or null for
 an empty one that is not kept), ``optimization_level``, ``compute_capability`` ("89"; RTX without a
-        "tensors_compared": compared,
-        **constrained,
+GPU), ``logged_layers`` (a path for the layers that the log lists, where nothing can inspect),
+``fp32_nodes`` (nodes that a precision plan keeps in fp32), ``remedy`` (what to do where the network
+that was parsed is not the model's).
 """
 
 from __future__ import annotations

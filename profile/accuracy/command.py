@@ -79,7 +79,10 @@ def accuracy(
     the engine and in the ONNX file. A module that makes an error of its own is built alone and run
     on eager's inputs. The report shows the result too.
     """
+    from .values import Reference
+
     run, chosen = open_run(run_path), backends.choose(backend)
+    reference = Reference(run)  # run when it is first asked for, once for all precisions
     limits = Asked(min_cosine, min_top1)
     if not planned:
         no_use(("output", "tries"), "without --plan")
@@ -92,7 +95,7 @@ def accuracy(
             _plan(of, limits.limits(precision), tries, output)
             continue
         subject = measure.subject(run, precision, chosen)
-        found = located(subject, limits.limits(precision))
+        found = located(subject, limits.limits(precision), reference)
         click.echo(f"{precision} {chosen.name}: {one_line(sentence(found))}")
         for line in _table(found.modules, every):
             click.echo(f"  {line}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ...core.capture_names import CaptureName
 from ...core.errors import InputError
 from ...core.files import listing, replacing
 from ...core.ranks import identity as ranks_
@@ -22,11 +21,6 @@ from .options import Asked, numbers
 # Libraries and the system too would slow the host down.
 TRACES = "cuda,nvtx"
 NCU_SECONDS = 1800.0  # a job under ncu that takes longer hangs, most likely
-
-
-def around_host(folder: Path, precision: str) -> str:
-    """The stem of a capture of all ranks of this host."""
-    return str(CaptureName("train", precision, host=ranks_.host()).path(folder))
 
 
 def nsys_prefix(asked: Asked, stem: str, *, windowed: bool) -> list[str]:

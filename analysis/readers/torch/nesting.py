@@ -100,6 +100,8 @@ def nest(events: Events) -> Nesting:
 
 def _innermost(flags: Flags, parent: Ints, start: Ints, end: Ints, around: bool) -> Ints:
     """See `Nesting.innermost`."""
+    if not flags.any():
+        return np.full(len(flags), -1)
     # Each event points to itself where it has the flag, else outwards; pointers are followed two,
     # four, eight steps at a time. The last entry is where those end that are in nothing.
     beyond = np.append(parent, -1)

@@ -13,10 +13,10 @@ from typing import Any
 
 from jinja2 import Environment
 
+from ....core.module_paths import kind_of
 from ... import formatting
 from ...memory.categories import CATEGORIES
 from ...memory.explain import Explained
-from ...memory.timeline import pattern
 from ..templates import asset, css, environment, with_script
 from . import sentences
 
@@ -59,9 +59,9 @@ def by_pattern(modules: Held) -> list[tuple[str, dict[str, int]]]:
     sums: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     count: dict[str, int] = defaultdict(int)
     for module, held in modules:
-        count[pattern(module)] += 1
+        count[kind_of(module)] += 1
         for category, size in held.items():
-            sums[pattern(module)][category] += size
+            sums[kind_of(module)][category] += size
     named = [(f"{p} ×{count[p]}" if count[p] > 1 else p, dict(h)) for p, h in sums.items()]
     return sorted(named, key=lambda item: (-sum(item[1].values()), item[0]))
 
@@ -73,7 +73,7 @@ def payload(done: Explained) -> dict[str, Any]:
     lines: dict[str, int] = {}
     groups = [
         [
-            modules.setdefault(pattern(g.module), len(modules)),
+            modules.setdefault(kind_of(g.module), len(modules)),
             CATEGORIES.index(g.category),
             lines.setdefault(g.line, len(lines)),
             g.begin,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ....core.module_paths import kind_of
 from ....core.stats import ratio
 from ... import formatting
 from ...memory.explain import Explained, OutOfMemory
 from ...memory.peak import NO_MODULE, Check
 from ...memory.remedies import Remedy, Tried
-from ...memory.timeline import pattern
 
 # Shares that a sentence says in words, and how far from these they may be.
 _SHARES = ((1 / 4, "a quarter"), (1 / 3, "a third"), (1 / 2, "half"), (2 / 3, "two thirds"),
@@ -72,7 +72,7 @@ def most_of(done: Explained, category: str) -> str | None:
         size = held.get(category, 0)
         total += size
         if size and module != NO_MODULE:
-            parts = pattern(module).split(".")
+            parts = kind_of(module).split(".")
             for n in range(1, len(parts) + 1):
                 sums[".".join(parts[:n])] += size
     large = [path for path, size in sums.items() if total and size > MOST * total]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ....core.ranks.identity import spelled
 from ... import formatting
-from ...model.ranks import Job, Straggler, WhatIf
+from ...model.ranks import PARTS, Job, Straggler, WhatIf
 from ...ranks.imbalance import LEAST_SHARE
 
 _CAUSES = {
@@ -180,7 +180,4 @@ def sums_exactly(job: Job) -> bool:
     return bool((whole == parts).all())
 
 
-PART_COLUMNS = (
-    "compute_ns", "transfer_ns", "wait_ns", "communication_ns", "copy_ns",
-    "idle_host_ns", "idle_dependency_ns", "idle_launch_ns", "idle_unknown_ns",
-)  # fmt: skip
+PART_COLUMNS = tuple(f"{part}_ns" for part in PARTS)

@@ -21,13 +21,15 @@ LABELS = {
 # Rows of the matrix of waits; beyond, only the ranks that wait or are waited for most.
 MOST_IN_MATRIX = 24
 MOST_MODULES = 60
+Means = Mapping[int, Mapping[str, float]]  # of the steps of each rank
 # From so many ranks on the steps are drawn as a map whose rows open.
 MAP_FROM = 24
 
 
 def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> str:
     """The page. Every string is escaped, none is trusted."""
-    worst = named(job)
+    worst, means = named(job), mean_steps(job)
+    drawn = data(job, means, None if worst is None else worst.rank)
     return (
         environment()
         .get_template("ranks.html.j2")
@@ -36,15 +38,15 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
             about=_about(job),
             answer=answer,
             css=css("ranks.css"),
-            **with_script(asset("ranks.js"), data(job, None if worst is None else worst.rank)),
+            **with_script(asset("ranks.js"), drawn),
             head=HEAD,
             kinds=[[row[f] for f in FIELDS] for row in kind_rows(job.kinds)],
-            steps=_steps(job),
+            steps=_steps(means),
             labels=[LABELS[p] for p in PARTS],
             used=[
                 {"name": p, "label": LABELS[p]}
                 for p, column in zip(PARTS, PART_COLUMNS, strict=True)
-                if any(of[column] for of in mean_steps(job).values())
+                if any(of[column] for of in means.values())
             ],
             waits=_waits(job),
             what_if=job.what_if,
@@ -60,9 +62,8 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
     )
 
 
-def data(job: Job, worst: int | None) -> dict[str, Any]:
+def data(job: Job, means: Means, worst: int | None) -> dict[str, Any]:
     """What the page draws: the mean step of each rank, and its steps in pieces."""
-    means = mean_steps(job)
     return {
         "parts": [{"name": p, "label": LABELS[p]} for p in PARTS],
         "worst": worst,
@@ -103,11 +104,11 @@ def _about(job: Job) -> str:
     return " · ".join(words)
 
 
-def _steps(job: Job) -> list[dict[str, Any]]:
+def _steps(means: Means) -> list[dict[str, Any]]:
     return [
         {"rank": r, "total": of["duration_ns"], "data": of["data_ns"],
          "parts": [of[c] for c in PART_COLUMNS]}
-        for r, of in mean_steps(job).items()
+        for r, of in means.items()
     ]  # fmt: skip
 
 

@@ -164,12 +164,6 @@ class Cuda:
         self._kept: torch.Tensor | None = None
         self._odd: list[tuple[int, torch.Tensor, torch.Tensor | None]] = []
 
-    @property
-    def bytes(self) -> int:
-        """What it has on the device besides what it keeps."""
-        own = (self._about, self._tile_table, self._live, self._partial, self._flags)
-        return sum(t.nbytes for t in own)
-
     def begin(self, slot: int) -> None:
         """Addresses of parameters and gradients; odd gradients are summed with operators."""
         self._odd = []
