@@ -42,21 +42,24 @@ def log_of(folder: Path, job: str) -> str:
     return found[0].read_text() if found else ""
 
 
-def ended(environment: dict[str, str], folder: Path, job: str, seconds: float = 240) -> str:
-    """Wait until a job is over; gives what it printed. One that waits to start again is told to,
-    and is CANCELLED for a moment before it waits."""
-    end, seen = time.monotonic() + seconds, 0
+def ended(
+    environment: dict[str, str], folder: Path, job: str, *, restarts: int = 0, seconds: float = 240
+) -> str:
+    """Wait until a job has started again so many times and is over; gives what it printed.
+
+    One that waits to start again is told to. It is CANCELLED before it waits, for as long as its
+    nodes take, so its script must have said that it runs before a state is believed.
+    """
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
+        started = log_of(folder, job).count(f"job {job} on ")
         said = subprocess.run(
             ["scontrol", "show", "job", job], env=environment, capture_output=True, text=True
         ).stdout
         if "Reason=BeginTime" in said:
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=environment)
-        over = any(
-            f"JobState={state}" in said for state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
-        )
-        seen = seen + 1 if over else 0
-        if seen == 5:
+        states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+        if started > restarts and any(f"JobState={state}" in said for state in states):
             return log_of(folder, job)
         time.sleep(0.5)
     raise AssertionError(f"job {job} is not over:\n{said}\n{log_of(folder, job)}")
@@ -106,7 +109,7 @@ def test_a_job_that_failed_goes_on_from_its_checkpoint(environment, tmp_path):
         environment, tmp_path, "--auto-resume", 1, "--no-report", "train", "--",
         sys.executable, "-P", program, tmp_path,
     )  # fmt: skip
-    printed = ended(environment, tmp_path, job)
+    printed = ended(environment, tmp_path, job, restarts=1)
     begun = [line.rpartition(" ")[2] for line in printed.splitlines() if "begins at" in line]
     assert begun == ["0", "2"]
     assert printed.rstrip().endswith("done")
@@ -119,6 +122,6 @@ def test_the_time_that_is_nearly_over_puts_a_job_back(environment, tmp_path):
         environment, tmp_path, "--auto-resume", 1, "--no-report", "--time", 2, "--warning", 100,
         "train", "--", *waits,
     )  # fmt: skip
-    printed = ended(environment, tmp_path, job)
+    printed = ended(environment, tmp_path, job, restarts=1)
     assert "the time is nearly over: back into the queue (restart 1 of 1)" in printed
     assert "0: restart 1" in printed
