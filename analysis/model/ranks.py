@@ -142,7 +142,8 @@ class Straggler:
     wait on average; `cause`: why it is late (`ranks.imbalance.CAUSES`), None where nothing says;
     `clear`: it costs at least twice what the others do at the median; `excess_ns`: by cause, each
     step, over the median of the others; `work`: what takes it longer than the others most, with
-    the ratio; `steps_worst` of `steps`: in how many no other costs more."""
+    the ratio; `steps_worst` of `steps`: in how many no other costs more; `usual`: all of this is
+    of the median step, else of the mean, as a few steps cost it."""
 
     rank: int
     share: float
@@ -154,11 +155,13 @@ class Straggler:
     clear: bool = True
     steps_worst: int = 0
     steps: int = 0
+    usual: bool = True
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The median step under an assumption, and as it was, by the same replay."""
+    """The median step under an assumption, and as it was, by the same replay; without a straggler
+    that few steps have, the mean step."""
 
     name: str
     step_ns: int

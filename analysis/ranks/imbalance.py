@@ -216,5 +216,5 @@ def _worst(
     )
     return Straggler(
         rank, wait / step_ns, wait, cause, excess,
-        clear=clear, steps_worst=worst_in, steps=len(steps),
+        clear=clear, steps_worst=worst_in, steps=len(steps), usual=average is median,
     )  # fmt: skip

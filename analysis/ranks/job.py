@@ -110,7 +110,7 @@ def reduce(
         modules=summary.modules(table, counted, len(common), len(ranks)),
         waits={k: round(ns / len(common)) for k, ns in blamed.waits.items()},
         straggler=worst,
-        what_if=what_if(recorded, worst.rank if worst else None) if len(ranks) > 1 else [],
+        what_if=what_if(recorded, worst) if len(ranks) > 1 else [],
         path={k: round(ns / len(common)) for k, ns in
               critical_path(rank, waited, ledgers).items()},
         pictures=[

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
 from ...core.intervals import Ints
-from ..model.ranks import PARTS, WhatIf
+from ..model.ranks import PARTS, Straggler, WhatIf
 from .accounting import BLOCKED, Ledger
-from .imbalance import instances
+from .imbalance import Average, instances
 from .matching import Matched
 from .waits import Waits
 
@@ -124,28 +124,28 @@ def step_lengths(edges: Mapping[int, Sequence[int]], ledgers: Sequence[Ledger]) 
     return [round(sum(v) / len(v)) for v in lengths.values()]
 
 
-def what_if(recorded: Recording, straggler: int | None) -> list[WhatIf]:
-    """A step under each assumption."""
+def what_if(recorded: Recording, straggler: Straggler | None) -> list[WhatIf]:
+    """A step under each assumption: the median, as what the last one would have saved may end after
+    it."""
     ledgers = recorded.ledgers
     as_it_was = step_lengths(replay(recorded), ledgers)
-    unchanged = _typical(as_it_was)
-
-    def result(name: str, edges: Mapping[int, Sequence[int]]) -> WhatIf:
-        lengths = step_lengths(edges, ledgers)
-        return WhatIf(name, _typical(lengths), unchanged, lengths)
 
     found = []
     if straggler is not None:
-        faster = as_the_others(recorded, straggler)
-        found.append(result("no straggler", replay(recorded, faster=faster)))
-    found.append(result("free communication", replay(recorded, transfers=False)))
+        edges = replay(recorded, faster=as_the_others(recorded, straggler.rank))
+        average = median if straggler.usual else fmean
+        found = [_averaged("no straggler", step_lengths(edges, ledgers), as_it_was, average)]
+    edges = replay(recorded, transfers=False)
+    found.append(_averaged("free communication", step_lengths(edges, ledgers), as_it_was))
     found.append(_overlapped(recorded, ledgers, as_it_was))
     return found
 
 
-def _typical(lengths: Sequence[int]) -> int:
-    """The median: what the last step would have saved may end after it."""
-    return round(median(lengths)) if lengths else 0
+def _averaged(
+    name: str, by_step: Sequence[int], as_it_was: Sequence[int], average: Average = median
+) -> WhatIf:
+    now, unchanged = (round(average(x)) if x else 0 for x in (by_step, as_it_was))
+    return WhatIf(name, now, unchanged, by_step)
 
 
 def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Sequence[int]) -> WhatIf:
@@ -162,7 +162,7 @@ def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Seque
             by_step[number].append(max(local, int(moved[inside].sum())))
     slowest = [max(v) for v in by_step.values()]
     lengths = [min(a, b) for a, b in zip(slowest, as_it_was, strict=True)]
-    return WhatIf("perfect overlap", _typical(lengths), _typical(as_it_was), lengths)
+    return _averaged("perfect overlap", lengths, as_it_was)
 
 
 def as_the_others(recorded: Recording, slow: int) -> Faster:

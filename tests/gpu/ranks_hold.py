@@ -78,6 +78,22 @@ def exchange(run: Path, tools: Mapping[str, Mapping[int, RankCapture]]) -> Claim
                 yield abs(apart) <= WITHIN, f"{name}: {ms:.3f} ms by {tool} ({apart:+.2%})"
 
 
+def memory(run: Path) -> Claims:
+    """What a rank of FSDP holds between two steps is its share of weights and AdamW's moments."""
+    for path in sorted(run.glob("captures/*.meta.json")):
+        meta = json.loads(path.read_text())
+        reports = (meta.get("parts") or meta).get("reports") or [{}]
+        held, shards = reports[-1].get("allocated"), (meta.get("degrees") or {}).get("shard")
+        if held is None or shards is None:
+            continue
+        planned = 3 * 4 * meta["parameters"] / shards
+        yield (
+            abs(held / planned - 1) <= 0.05,
+            f"rank {meta['rank']}: {held / 1e9:.3f} GB between steps, {planned / 1e9:.3f} planned"
+            f" ({held / planned - 1:+.2%}); {reports[-1]['tokens_per_second']:.0f} tokens/s",
+        )
+
+
 def bandwidths(run: Path) -> Iterator[str]:
     """Bus bandwidth of each operation and size, as `layerline ranks` tells it."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -95,7 +111,7 @@ def main(run: Path) -> int:
     torch = captured(run, "captures/*.trace.json.gz")
     nsys = captured(run, "captures/*.sqlite")
     on_device = any(c.identity.device for c in torch.values())
-    said = [*parts_add_up(run)]
+    said = [*parts_add_up(run), *memory(run)]
     if on_device:
         said += tools_agree(torch, nsys)
         said += exchange(run, {"torch.profiler": torch, "nsys": nsys})

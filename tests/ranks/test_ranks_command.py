@@ -37,11 +37,13 @@ def refused(*arguments: object) -> str:
 def test_the_answer_comes_first_and_page_tables_and_trace_are_written(tmp_path: Path) -> None:
     paths, _ = write(tmp_path, plan())
     done = run(*paths, "-o", tmp_path / "out")
-    assert done.output.splitlines()[0] == "Rank 1 makes the others wait 40.0 % of a step"
-    # One step of three: said beside it, as it may be an accident.
+    # One step of three, of 150, 150 and 450 µs: said first, as it may be an accident.
+    said = "In 1 of 3 steps rank 1 makes the others wait: 40.0 % of all their time"
+    assert done.output.splitlines()[0] == said
+    assert "Without it a step would take 150 µs for 250 µs on average" in done.output
     assert "? rank 1 costs the most in 1 of 3 steps" in done.output
     page = (tmp_path / "out/ranks.html").read_text()
-    assert "Rank 1 makes the others wait <em>40.0 % of a step</em>" in page
+    assert "rank 1 makes the others wait: <em>40.0 % of all their time</em>" in page
     assert "NaN" not in page
     for name, count in (("collectives", 6), ("ranks", 6)):
         assert len(tables.read_parquet(tmp_path / f"out/{name}.parquet", name)) == count
@@ -88,7 +90,7 @@ def test_a_run_is_told_by_its_captures_and_has_them_in_its_own_folders(tmp_path:
         place = captures / f"train.bf16.rank{r:04d}.trace.json.gz"
         place.write_bytes(gzip.compress(path.read_bytes()))
     done = run("--run", tmp_path / "run")
-    assert done.output.startswith("Rank 1 makes the others wait")
+    assert done.output.startswith("In 1 of 3 steps rank 1 makes the others wait")
     assert (tmp_path / "run/report/ranks.html").exists()
     assert len(pq.read_table(tmp_path / "run/tables/collectives.parquet")) == 6
 

@@ -1,9 +1,10 @@
-"""A small program of several ranks over gloo, as a user's own: ``rank_program.py HOW [FOLDER]``.
+"""A small program of several ranks, as a user's own: ``rank_program.py HOW [FOLDER [cuda]]``.
 
 Each rank sums a tensor with the others, step after step. HOW is what goes wrong in rank 1:
 ``well``, ``killed`` (kill -9 of itself), ``late`` (sleeps in its third step, longer than the
 time-out), ``stuck`` (the same without a time-out), ``module`` (imports one that is not there).
-With FOLDER, rank 0's data loader process leaves its id there.
+They talk by gloo; with cuda by NCCL, and each has a GPU of its own. With FOLDER, rank 0's data
+loader process leaves its id there.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ def load(how: str, step: int) -> torch.Tensor:
     return torch.ones(64, 64)
 
 
-def main(how: str, folder: str | None = None) -> None:
+def main(how: str, folder: str = "", device: str = "cpu") -> None:
     seconds = 3 if how == "late" else 300
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
-    if folder is not None:
+    dist.init_process_group(
+        "nccl" if device == "cuda" else "gloo", timeout=datetime.timedelta(seconds=seconds)
+    )
+    if device == "cuda":
+        torch.cuda.set_device(dist.get_rank())
+    if folder:
         loader = subprocess.Popen(["sleep", "600"], start_new_session=True)
         Path(folder, f"loader{dist.get_rank()}").write_text(str(loader.pid))
     for step in steps(range(4)):
-        batch = load(how, step)
+        batch = load(how, step).to(device)
         dist.all_reduce(batch @ batch)
     sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()} is done\n")
     dist.destroy_process_group()

@@ -82,7 +82,10 @@ def _heading(job: Job) -> tuple[str, str]:
         return "Who waits for whom is not known:", stress
     if (worst := named(job)) is not None:
         by = formatting.percent(worst.share)
-        return f"Rank {worst.rank} makes the others wait", f"{by} of a step"
+        if worst.usual:
+            return f"Rank {worst.rank} makes the others wait", f"{by} of a step"
+        some = f"In {worst.steps_worst} of {worst.steps} steps"
+        return f"{some} rank {worst.rank} makes the others wait:", f"{by} of all their time"
     if waits < LEAST_SHARE:
         return "No rank waits", f"more than {formatting.percent(LEAST_SHARE)} of a step"
     return "No one rank holds up the others:", f"they wait {formatting.percent(waits)} of a step"
@@ -101,13 +104,15 @@ def _line(job: Job) -> str:
         found = _assumed(job, "no straggler")
         if found is not None:
             parts.append(
-                f"Without it a step would take {formatting.time(found.step_ns)} "
-                f"for {formatting.time(found.unchanged_ns)}{_interval(found)}."
+                f"Without it a step would take {formatting.time(found.step_ns)} for"
+                f" {formatting.time(found.unchanged_ns)}{'' if worst.usual else ' on average'}"
+                f"{_interval(found)}."
             )
-    else:
-        parts.append(f"A step takes {formatting.time(job.step_ns)}.")
+        return " ".join(parts)
     free = _assumed(job, "free communication")
-    if named(job) is None and free is not None and free.unchanged_ns > free.step_ns:
+    step_ns = job.step_ns if free is None else free.unchanged_ns
+    parts.append(f"A step takes {formatting.time(step_ns)}.")
+    if free is not None and step_ns > free.step_ns:
         parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
     return " ".join(parts)
 
