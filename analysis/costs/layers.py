@@ -80,7 +80,7 @@ class Operations:
 
 def independent(samples: Integers) -> Stat | None:
     """The summary of samples that are taken as independent of one another."""
-    return stats.summarise(np.sort(samples).tolist())
+    return stats.of_ordered(np.sort(samples).tolist())
 
 
 def with_times(
