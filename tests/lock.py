@@ -20,8 +20,16 @@ def main() -> None:
     command = [
         *(Path(sys.executable).parent / "uv", "pip", "compile", "pyproject.toml"),
         *("--extra", "model", "--extra", "cpu", "--extra", "ncu", "--extra", "plots"),
-        *("--extra", "graph", "--extra", "tensorboard", "--extra", "dev", "--universal"),
-        *("--python-version", "3.11", "--no-annotate", "--no-header", "--quiet", "--upgrade"),
+        *("--extra", "graph", "--extra", "tensorboard", "--extra", "cluster", "--extra", "dev"),
+        *(
+            "--universal",
+            "--python-version",
+            "3.11",
+            "--no-annotate",
+            "--no-header",
+            "--quiet",
+            "--upgrade",
+        ),
         *("--constraint", "-"),
     ]
     answer = subprocess.run(

@@ -28,7 +28,9 @@ def test_own_tests_are_those_beside_the_module_that_import_it() -> None:
     assert run.own_tests("analysis/comparison/ratios.py") == ["tests/comparison/test_ratios.py"]
     assert run.own_tests("core/intervals.py") == ["tests/core/test_core_intervals.py"]
     # None lies beside it: whoever imports it.
-    assert "tests/profiling/test_accuracy_errors.py" in run.own_tests("profile/accuracy/errors.py")
+    assert "tests/profiling/accuracy/test_accuracy_errors.py" in run.own_tests(
+        "profile/accuracy/errors.py"
+    )
     assert run.own_tests("no/such.py") == []
 
 

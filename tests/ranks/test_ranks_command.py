@@ -5,6 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,8 +173,43 @@ def test_a_file_that_is_cut_short_is_named_and_the_others_are_told(tmp_path: Pat
     assert "job.rank2.json: is cut short" in done.output
 
 
+@pytest.mark.slow
+def test_the_workers_of_a_scheduler_tell_what_this_machine_tells(tmp_path: Path) -> None:
+    paths, _ = write(tmp_path, plan(ranks_=3))
+    paths[2].write_bytes(paths[2].read_bytes()[:-400])
+    here = run(*paths, "-o", tmp_path / "here").output
+    with dask_cluster(tmp_path) as address:
+        there = run(*paths, "-o", tmp_path / "there", "--scheduler", address).output
+    assert there.replace(str(tmp_path / "there"), "-") == here.replace(str(tmp_path / "here"), "-")
+    for name in ("collectives", "ranks"):
+        read = [
+            tables.read_parquet(tmp_path / f"{w}/{name}.parquet", name) for w in ("here", "there")
+        ]
+        assert len(read[0]) and read[0].equals(read[1])
+
+
+@contextmanager
+def dask_cluster(folder: Path) -> Iterator[str]:
+    """The address of a scheduler with two workers, each a process of its own."""
+    file, python = folder / "scheduler.json", [sys.executable, "-P", "-m"]
+    scheduler = [*python, "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    workers = [*python, "distributed.cli.dask_worker", "--nworkers", "2", "--nthreads", "1"]
+    each = (scheduler, [*workers, "--no-dashboard", "--local-directory", str(folder)])
+    with ExitStack() as stack:
+        for command in each:
+            process = subprocess.Popen(
+                [*command, "--scheduler-file", str(file)], stderr=subprocess.DEVNULL
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        end = time.monotonic() + 120
+        while not (file.exists() and file.read_text().strip()):
+            assert time.monotonic() < end, "the scheduler did not start"
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"]
+
+
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("distributed")
     paths, _ = write(tmp_path, plan())
     with pytest.raises(ToolMissing, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         run(*paths, "-o", tmp_path, "--scheduler", "tcp://127.0.0.1:9")
