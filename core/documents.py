@@ -20,7 +20,7 @@ from .forms import LARGEST, Amount, Count, Number, Share, check
 class Document(Struct, kw_only=True):
     """A whole file. `FIX`: what to do where it is of another form."""
 
-    FIX: ClassVar[str] = "measure again (make profile)"
+    FIX: ClassVar[str] = "measure again (layerline profile)"
 
 
 D = TypeVar("D", bound=Document)
@@ -463,7 +463,7 @@ class Build(Document, kw_only=True):
     otherwise: graph breaks, and compiling again in two further calls (null: it fails, or nobody
     knows)."""
 
-    FIX: ClassVar[str] = "build the engine again (make engines)"
+    FIX: ClassVar[str] = "build the engine again (layerline engines)"
 
     source: str | None = None
     providers: list[str] | None = None

@@ -34,7 +34,7 @@ def read(run: Run, exported: documents.Model | None, problems: Problems) -> list
             problems.skip(
                 label,
                 "the engine was built but not profiled",
-                f"make profile PRECISION={precision} BACKEND={backend}",
+                f"layerline profile RUN --precision {precision} --backend {backend}",
             )
     for task, precision in there:
         with problems.without(f"{task} {precision}"):

@@ -41,7 +41,7 @@ def summary(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | None:
         return of_processes(samples, sizes)
     except ValueError as e:
         raise InputError(
-            f"a latency.json contradicts itself: {e}", fix="measure again (make profile)"
+            f"a latency.json contradicts itself: {e}", fix="measure again (layerline profile)"
         ) from None
 
 

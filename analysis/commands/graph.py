@@ -167,7 +167,9 @@ def _model(run: Run) -> Path:
     path = run.file("export", "model.json")
     if not path.exists():
         raise InputError(
-            "the run has no model to run", file=path, fix="export it (make export), or use nodes"
+            "the run has no model to run",
+            file=path,
+            fix="export it (layerline export), or use nodes",
         )
     return path
 

@@ -73,9 +73,7 @@ def report(
     """
     run = open_run(run_path)
     if not listing(run.file("captures")):
-        raise InputError(
-            "nothing was captured", file=run.path, fix="run the profile stage (make profile)"
-        )
+        raise InputError("nothing was captured", file=run.path, fix="layerline profile measures it")
     limits = Asked(min_cosine, min_top1)
     step = _step(run, limits, baseline)
     if force or not step.valid():

@@ -96,7 +96,7 @@ def timeline(
             if not lacking:
                 raise provenance.nothing(run)
             what = f"no capture in {', '.join(lacking)}"
-            raise InputError(what, file=run.path, fix="run the profile stage (make profile)")
+            raise InputError(what, file=run.path, fix="layerline profile measures it")
         if wanted:
             captured = [c for c in captured if c.sides[-1].side.precision in wanted]
         if iteration is not None:

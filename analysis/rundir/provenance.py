@@ -412,7 +412,7 @@ def nothing(run: Run) -> InputError:
             f"{f' (no {_names(gone)})' if gone else ''}: the run was copied in part"
         )
         return InputError(what, file=run.path, fix="copy the whole run")
-    fix = "run the profile stage (make profile)"
+    fix = "layerline profile measures it"
     return InputError("nothing was captured", file=run.path, fix=fix)
 
 

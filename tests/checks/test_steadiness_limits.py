@@ -107,4 +107,4 @@ def test_samples_that_depend_on_one_another_are_said_to_be_worth_fewer() -> None
 def test_sizes_that_are_not_those_of_the_samples_say_what_to_do() -> None:
     with pytest.raises(InputError, match="contradicts itself") as caught:
         judge([1, 2, 3], of=[1, 1])
-    assert caught.value.fix == "measure again (make profile)"
+    assert caught.value.fix == "measure again (layerline profile)"

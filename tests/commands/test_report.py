@@ -153,4 +153,4 @@ def test_a_profile_that_misses_runs_is_not_joined_to_latencies(
 def test_nothing_captured_says_what_to_do(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "run").mkdir()
     assert outcome("report", "--run", tmp_path / "run") == 2
-    assert "make profile" in capsys.readouterr().err
+    assert "layerline profile measures it" in capsys.readouterr().err
