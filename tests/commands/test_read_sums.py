@@ -14,7 +14,7 @@ from rich.console import Console
 
 from layerline.analysis.commands import read as read_
 from layerline.analysis.costs import summed
-from layerline.analysis.report.listing import grid, sums
+from layerline.analysis.report.listing import columns, grid, sums
 from layerline.core.stats import Estimate
 
 CAPTURE = paths.DATA / "nsys" / "h100_tensorrt86_fp16.sqlite"
@@ -118,9 +118,8 @@ def test_figures_are_whole_however_narrow_and_what_goes_is_said() -> None:
 
 
 def test_an_interval_without_a_median_is_none() -> None:
-    none = Estimate()
-    assert sums.half_width(none.median, none.low, none.high) == "–"
-    assert sums.half_width(100, 90, 130) == "±30.0 %"
+    assert columns.half_width(Estimate()) == "–"
+    assert columns.half_width(Estimate(100, 90, 130)) == "±30.0 %"
 
 
 def test_errors_of_files_do_not_keep_others_from_being_read(tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from rich.text import Text
 
 from ....core.errors import one_line
 from ....core.resolve.spelling import reformat_of
-from ....core.stats import Stat
+from ....core.stats import Estimate, Stat
 from ....core.tables import RULES, UNRESOLVED
 from ...attribution.resolution import ENOUGH, FITS
 from ...formatting import UNKNOWN, percent
 from ...model.layer import Times
-from . import grid
-from .sums import WIDE, half_width, interval, us
+from . import columns, grid
 
 Row = dict[str, Any]
 MAX_UNRESOLVED = 50
@@ -105,10 +104,8 @@ def show(
     """Print the table and its summary. `resolved`: whether nodes were given to resolve with; `by`:
     a row for each "module" or "kind"; `explain`: what the rules mean."""
     rows = layers.to_pylist()
-    narrow = console.width < WIDE
-    grid.show(
-        console, _columns(rows, resolved, narrow) if by is None else _grouped(rows, by, times)
-    )
+    width = console.width
+    grid.show(console, _columns(rows, resolved, width) if by is None else _grouped(rows, by, times))
     console.print()
     for line in summary(rows, times, resolved=resolved):
         console.print(Text(one_line(line)), soft_wrap=True)
@@ -132,46 +129,18 @@ _RULES = {
 }
 
 
-def _columns(rows: list[Row], resolved: bool, narrow: bool) -> list[grid.Column]:
-    def us_of(column: str) -> list[str]:
-        return ["" if row[column] is None else f"{row[column] / 1000:.3f}" for row in rows]
-
-    def count_of(column: str, spare: int) -> grid.Column:
-        plain = ["" if row[column] is None else str(row[column]) for row in rows]
-        return grid.Column(
-            column, [_count(r[column]) for r in rows], spare=spare, plain=[(column, plain)]
-        )
-
-    shares = _shares(rows)
+def _columns(rows: list[Row], resolved: bool, width: int) -> list[grid.Column]:
     named = [
         grid.Column("module", [_modules(row["modules"]) for row in rows], False, True),
         grid.Column("layer", [row["layer"] for row in rows], False, True),
     ]
-    ends = [("low µs", us_of("ci_low_ns")), ("high µs", us_of("ci_high_ns"))]
+    spread = [Estimate(r["median_ns"], r["ci_low_ns"], r["ci_high_ns"]) for r in rows]
     figures = [
-        count_of("calls", 3),
-        count_of("kernels", 4),
-        grid.Column(
-            "median µs",
-            [us(r["median_ns"]) for r in rows],
-            plain=[("median µs", us_of("median_ns"))],
-        ),
-        grid.Column(
-            "± 95 %" if narrow else "95 % interval",
-            [
-                half_width(r["median_ns"], r["ci_low_ns"], r["ci_high_ns"])
-                if narrow
-                else interval(r["ci_low_ns"], r["ci_high_ns"])
-                for r in rows
-            ],
-            spare=1,
-            plain=ends,
-        ),
-        grid.Column(
-            "share",
-            [UNKNOWN if s is None else percent(s) for s in shares],
-            plain=[("share %", ["" if s is None else f"{s * 100:.3f}" for s in shares])],
-        ),
+        columns.counts("calls", [r["calls"] for r in rows], spare=3),
+        columns.counts("kernels", [r["kernels"] for r in rows], spare=4),
+        columns.microseconds("median µs", [r["median_ns"] for r in rows]),
+        columns.intervals(spread, width, spare=1),
+        columns.shares(_shares(rows)),
     ]
     if not resolved:
         return [named[1], *figures]
@@ -189,32 +158,17 @@ def _grouped(rows: list[Row], by: str, times: Times) -> list[grid.Column]:
         groups.setdefault(name or UNKNOWN, []).append(row)
     sums = {name: _total([r for r in own if id(r) in counted]) for name, own in groups.items()}
     names, total = sorted(groups, key=lambda n: -sums[n]), sum(sums.values())
-    shares = [sums[name] / total if total else None for name in names]
-    columns = [
+    means = []
+    if times.iterations and not times.engines:
+        in_one = [sums[name] / times.iterations for name in names]
+        means = [columns.microseconds("mean µs", in_one)]
+    return [
         grid.Column(by, names, False, True),
         grid.Column("layers", [f"{len(groups[name]):,}" for name in names]),
-        grid.Column(
-            "total ms",
-            [f"{sums[name] / 1e6:,.3f}" for name in names],
-            plain=[("total ms", [f"{sums[name] / 1e6:.6f}" for name in names])],
-        ),
-        grid.Column(
-            "share",
-            [percent(s) for s in shares],
-            plain=[("share %", ["" if s is None else f"{s * 100:.3f}" for s in shares])],
-        ),
+        columns.milliseconds([sums[name] for name in names]),
+        *means,
+        columns.shares([sums[name] / total if total else None for name in names]),
     ]
-    if times.iterations and not times.engines:
-        means = [sums[name] / times.iterations / 1000 for name in names]
-        columns.insert(
-            3,
-            grid.Column(
-                "mean µs",
-                [f"{m:,.3f}" for m in means],
-                plain=[("mean µs", [f"{m:.3f}" for m in means])],
-            ),
-        )
-    return columns
 
 
 def _shares(rows: list[Row]) -> list[float | None]:
@@ -367,9 +321,5 @@ def _ms(ns: float) -> str:
 
 def _modules(modules: list[str] | None) -> str:
     if modules is None:
-        return "–"
+        return UNKNOWN
     return ", ".join(m or "(the model)" for m in modules) or "none"
-
-
-def _count(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ...costs.summed import Group, Summed
-from ...formatting import UNKNOWN, percent
+from ...formatting import percent
+from . import columns
 from .grid import Column, show
 
 SORTS = ("total", "calls", "median", "name")
-WIDE = 100  # characters from which an interval is written with both ends
 UNNAMED = "(not known)"
 
 
@@ -20,7 +20,7 @@ def print_sums(console: Console, sums: Summed, top: int, sort: str) -> None:
     """A table and its sum. `top`: how many names."""
     console.print(Text(f"  {sums.what}, {_count(len(sums.groups), 'name')}"), soft_wrap=True)
     groups = ordered(sums.groups, sort)
-    show(console, _columns(groups[:top], sums, narrow=console.width < WIDE))
+    show(console, _columns(groups[:top], sums, console.width))
     for line in _after(sums, groups[top:]):
         console.print(Text(f"  {line}"), soft_wrap=True)
 
@@ -38,47 +38,15 @@ def ordered(groups: list[Group], sort: str) -> list[Group]:
     return sorted(groups, key=lambda g: (value(g) is None, -(value(g) or 0), g.name or ""))
 
 
-def _columns(groups: list[Group], sums: Summed, *, narrow: bool) -> list[Column]:
+def _columns(groups: list[Group], sums: Summed, width: int) -> list[Column]:
     total = sums.total_ns
-    shares = [None if not total or g.total_ns is None else g.total_ns / total for g in groups]
-    totals = [g.total_ns for g in groups]
-    typical = [g.typical for g in groups]
-    plain = [
-        ("low µs", [_plain_us(t.low) for t in typical]),
-        ("high µs", [_plain_us(t.high) for t in typical]),
-    ]
+    ns, typical = [g.total_ns for g in groups], [g.typical for g in groups]
     return [
-        Column(
-            "total ms",
-            [UNKNOWN if ns is None else f"{ns / 1e6:,.3f}" for ns in totals],
-            plain=[("total ms", ["" if ns is None else f"{ns / 1e6:.6f}" for ns in totals])],
-        ),
-        Column(
-            "share",
-            [percent(s) for s in shares],
-            plain=[("share %", ["" if s is None else f"{s * 100:.3f}" for s in shares])],
-        ),
-        Column(
-            "calls",
-            ["–" if g.calls is None else f"{g.calls:,}" for g in groups],
-            spare=2,
-            plain=[("calls", ["" if g.calls is None else str(g.calls) for g in groups])],
-        ),
-        Column(
-            "median µs",
-            [us(t.median) for t in typical],
-            spare=1,
-            plain=[("median µs", [_plain_us(t.median) for t in typical])],
-        ),
-        Column(
-            *(
-                ("± 95 %", [half_width(t.median, t.low, t.high) for t in typical])
-                if narrow
-                else ("95 % interval", [interval(t.low, t.high) for t in typical])
-            ),
-            spare=3,
-            plain=plain,
-        ),
+        columns.milliseconds(ns),
+        columns.shares([None if not total or n is None else n / total for n in ns]),
+        columns.counts("calls", [g.calls for g in groups], spare=2),
+        columns.microseconds("median µs", [t.median for t in typical], spare=1),
+        columns.intervals(typical, width, spare=3),
         Column("name", [UNNAMED if g.name is None else g.name for g in groups], False, True),
     ]
 
@@ -104,24 +72,3 @@ def _after(sums: Summed, rest: list[Group]) -> Iterator[str]:
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
-
-
-def us(ns: int | None) -> str:
-    """Microseconds, to the nanosecond."""
-    return "–" if ns is None else f"{ns / 1000:,.3f}"
-
-
-def _plain_us(ns: int | None) -> str:
-    return "" if ns is None else f"{ns / 1000:.3f}"
-
-
-def interval(low: int | None, high: int | None) -> str:
-    """Both ends, in microseconds."""
-    return "–" if low is None or high is None else f"{us(low)} … {us(high)}"
-
-
-def half_width(median: int | None, low: int | None, high: int | None) -> str:
-    """How far the farther end of an interval is from the median, as a share of it."""
-    if not median or low is None or high is None:
-        return "–"
-    return f"±{percent(max(high - median, median - low) / median)}"
