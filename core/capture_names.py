@@ -20,6 +20,8 @@ from os import PathLike
 from pathlib import Path, PurePath
 from typing import Literal
 
+from .files import listing
+
 Task = Literal["engine", "eager", "train"]
 Kind = Literal[
     "latency", "trace", "profile", "nsys", "ncu", "memory", "parameters",
@@ -124,3 +126,14 @@ class CaptureName:
     def path(self, folder: Path) -> Path:
         """Its place in a folder."""
         return folder / f"{self.stem}{self.suffix}"
+
+
+def named(folder: Path, *suffixes: str) -> dict[Path, CaptureName]:
+    """The files of a folder whose names are of an engine or a task, by name; with suffixes only
+    those that have one of these. InputError where the folder cannot be read."""
+    names = ((path, CaptureName.parse(path)) for path in listing(folder))
+    return {
+        path: name
+        for path, name in names
+        if name is not None and (not suffixes or name.suffix in suffixes)
+    }

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core.capture_names import CaptureName
+from ..core.capture_names import CaptureName, named
 from ..core.errors import InputError
-from ..core.files import listing, machine_lock
+from ..core.files import machine_lock
 from ..core.run import Run
 from ..engines import backend as backends
 from .engine import measure
@@ -55,9 +55,8 @@ def _measure(turn: Run, plan: measure.Plan, judges: Callable[[str], bool]) -> No
 
 
 def _engines(run: Run, judges: Callable[[str], bool]) -> list[CaptureName]:
-    names = [n for p in listing(run.file("engines")) if (n := CaptureName.parse(p)) is not None]
-    built = [n for n in names if n.suffix == ".build.json"]
-    built = [n for n in built if judges(f"engine/{n.side}/inference")]
+    names = named(run.file("engines"), ".build.json").values()
+    built = [n for n in names if judges(f"engine/{n.side}/inference")]
     if not built:
         raise InputError("has no engine to judge", file=run.path, fix="layerline engines builds it")
     return built
@@ -72,8 +71,7 @@ def _beside(run: Run, path: Path) -> Run:
                  "manifests/engines"):  # fmt: skip
         if run.file(name).exists():
             turn.file(name).symlink_to(run.file(name).resolve())
-    for file in listing(run.file("captures")):
-        own = CaptureName.parse(file)
-        if own is not None and own.kind in _KEPT and own.task == "engine":
+    for file, own in named(run.file("captures")).items():
+        if own.kind in _KEPT and own.task == "engine":
             turn.file("captures", file.name).symlink_to(file.resolve())
     return turn

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import documents
-from ...core.capture_names import CaptureName
-from ...core.files import listing
+from ...core.capture_names import CaptureName, named
 from ...core.run import Run
 from ...core.tables import SCHEMAS, read_parquet
 from ..costs import columns as columns_
@@ -42,10 +41,8 @@ def tables(run: Run, name: str) -> Iterator[tuple[str | None, pa.Table]]:
     process or of the first rank, else what the run's table has of each of these."""
     captured = [
         (own.precision, path)
-        for path in listing(run.file("captures"))
-        if (own := CaptureName.parse(path)) is not None
-        and own.suffix == f".{name}.parquet"
-        and own.rank in (None, 0)
+        for path, own in named(run.file("captures"), f".{name}.parquet").items()
+        if own.rank in (None, 0)
     ]
     known = name if name in SCHEMAS else None
     for precision, path in captured:

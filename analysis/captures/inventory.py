@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...core import documents
-from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName
-from ...core.files import listing
+from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName, named
 from ...core.run import Run
 from ..costs.measured import MeasuredSide
 from ..model.side import Model
@@ -124,8 +123,7 @@ def _torch(folder: Path, *suffixes: str) -> list[tuple[str, str]]:
 
 def _names(folder: Path, *suffixes: str) -> list[CaptureName]:
     """The files of these suffixes that are of one process."""
-    names = [n for path in listing(folder) if (n := CaptureName.parse(path)) is not None]
-    return [n for n in names if n.suffix in suffixes and n.rank is None]
+    return [n for n in named(folder, *suffixes).values() if n.rank is None]
 
 
 def _skipped_by_stages(run: Run, problems: Problems) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.capture_names import CaptureName
+from ...core.capture_names import CaptureName, named
 from ...core.documents import Measured, Memory
 from ...core.errors import InputError
 from ...core.files import listing
@@ -40,11 +40,8 @@ class Captured:
 
 def captures(run: Run, precisions: Sequence[str] = ()) -> list[Captured]:
     """The snapshots of a run, by precision and rank. InputError without any."""
-    found = []
-    for path in sorted(run.file("captures").glob("train.*.memory.pickle")):
-        name = CaptureName.parse(path)
-        if name is not None and name.kind == "memory":
-            found.append(Captured(name, path))
+    held = named(run.file("captures"), ".memory.pickle")
+    found = [Captured(name, path) for path, name in held.items() if name.task == "train"]
     chosen = [c for c in found if not precisions or c.name.precision in precisions]
     if not chosen:
         there = sorted({c.name.precision for c in found})

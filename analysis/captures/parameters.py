@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ...core.capture_names import PARAMETERS, PRECISIONS, CaptureName
+from ...core.capture_names import PARAMETERS, PRECISIONS, named
 from ...core.errors import InputError
-from ...core.files import listing
 from ...core.run import Run
 from ...core.tables import read_parquet, write_parquet
 from ..parameters import history, ranks
@@ -18,10 +17,8 @@ from ..parameters.history import History
 def files(run: Run) -> dict[str, list[Path]]:
     """The tables of each precision, those of ranks in their order."""
     found: dict[str, list[Path]] = {}
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is not None and name.suffix == PARAMETERS[0]:
-            found.setdefault(name.precision, []).append(path)
+    for path, name in named(run.file("captures"), PARAMETERS[0]).items():
+        found.setdefault(name.precision, []).append(path)
     return dict(sorted(found.items(), key=lambda f: PRECISIONS.index(f[0])))
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from ...core.capture_names import CaptureName
+from ...core.capture_names import named
 from ...core.cli.progress import log, progress
-from ...core.files import listing
 from ...core.run import Run
 from ..model.ranks import Identity, Job, RankCapture
 from ..ranks import identity, job
@@ -23,9 +22,8 @@ _TRACES, _NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
 def of_run(run: Run) -> dict[str, list[Path]]:
     """By precision the captures of ranks in a run: profiler traces, else nsys exports."""
     found: dict[tuple[str, str], list[Path]] = {}
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is not None and name.task == "train" and name.suffix in (*_TRACES, _NSYS):
+    for path, name in named(run.file("captures"), *_TRACES, _NSYS).items():
+        if name.task == "train":
             kind = "nsys" if name.suffix == _NSYS else "trace"
             found.setdefault((name.precision, kind), []).append(path)
     precisions = sorted({p for p, _ in found})

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...core.capture_names import TORCH_TASKS, CaptureName
+from ...core.capture_names import TORCH_TASKS, CaptureName, named
 from ...core.documents import Eager, Measured
-from ...core.files import listing
 from ...core.run import Run
 from ..model.baseline import KIND, LATENCY, Quantity, SideSamples
 from ..rundir import files
@@ -63,9 +62,8 @@ def of_run(run: Run) -> tuple[dict[str, SideSamples], dict[str, Any]]:
 
 
 def _of_ranks(run: Run) -> Iterator[tuple[Path, CaptureName]]:
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is not None and name.task in TORCH_TASKS and name.rank is not None:
+    for path, name in named(run.file("captures")).items():
+        if name.task in TORCH_TASKS and name.rank is not None:
             yield path, name
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from msgspec import structs
 
-from ...core.capture_names import TORCH_TASKS, CaptureName
+from ...core.capture_names import TORCH_TASKS, CaptureName, named
 from ...core.documents import Measured, Memory
-from ...core.files import listing
 from ...core.run import Run
 from ...core.series import in_order, split
 from ...core.stats import Estimate
@@ -244,9 +243,8 @@ def _engine_memory(run: Run, of: EngineFiles) -> list[Quantity]:
 def _memory(run: Run, sides: Mapping[str, SideSamples]) -> dict[str, SideSamples]:
     """The peak of each training step that was recorded, by side of the whole step."""
     found = {}
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is None or name.suffix != ".memory.json" or name.task not in TORCH_TASKS:
+    for path, name in named(run.file("captures"), ".memory.json").items():
+        if name.task not in TORCH_TASKS:
             continue
         meta = files.optional(path, Memory, Problems())
         peaks = [

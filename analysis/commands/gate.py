@@ -138,17 +138,16 @@ def _read(paths: Sequence[Path]) -> Baseline:
 
 
 def _of_run(path: Path) -> Baseline:
-    from ...core.capture_names import CaptureName
+    from ...core.capture_names import named
     from ...core.files import listing
     from ...core.run import Run
     from ..captures.samples import of_run
     from ..pipeline import analyse
 
     run = Run(path)
-    held = listing(run.file("captures"))
-    if not held:
+    if not listing(run.file("captures")):
         raise InputError("nothing was captured", file=path, fix="layerline profile measures it")
-    names = [name for file in held if (name := CaptureName.parse(file)) is not None]
+    names = named(run.file("captures")).values()
     if names and all(name.rank is not None or name.host for name in names):
         return of_run(run)  # of ranks alone
     result = analyse(run)

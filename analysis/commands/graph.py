@@ -12,11 +12,11 @@ import click
 
 from ...core import documents, module_paths
 from ...core import nodes as nodes_file
-from ...core.capture_names import CaptureName
+from ...core.capture_names import CaptureName, named
 from ...core.cli.options import FilePath, examples, no_use, run_argument
 from ...core.cli.progress import progress
 from ...core.errors import InputError
-from ...core.files import apart, listing, write_text
+from ...core.files import apart, write_text
 from ...core.run import Run, open_run
 from ..model.comparison import SideKey
 from ..rundir import age
@@ -150,17 +150,11 @@ def _nodes(run: Run | None, nodes_path: Path | None, origin: str) -> NodeGraph:
         return nodes_file.load(nodes_path)
     if origin == "export":
         return nodes_file.load(run.file("export", "nodes.json"))
-    captured = [p for p in listing(run.file("captures")) if _is_graph(p)]
-    if captured:
-        return nodes_file.load(captured[0])
+    if captured := named(run.file("captures"), ".graph.json"):
+        return nodes_file.load(next(iter(captured)))
     from ...profile.eager.autograd_graph import of_model
 
     return nodes_file.parse(of_model(_model(run)))
-
-
-def _is_graph(path: Path) -> bool:
-    name = CaptureName.parse(path)
-    return name is not None and name.kind == "graph"
 
 
 def _model(run: Run) -> Path:
@@ -313,9 +307,8 @@ def _error(run: Run, graph: ModuleGraph, side_key: str | None) -> Shading:
     from ..graph import shading
 
     found: dict[str, Mapping[str, documents.ModuleError]] = {}
-    for path in listing(run.file("captures")):
-        name = CaptureName.parse(path)
-        if name is None or name.suffix != ".accuracy.modules.json" or name.backend is None:
+    for path, name in named(run.file("captures"), ".accuracy.modules.json").items():
+        if name.backend is None:
             continue
         read = needed(path, documents.ModuleErrors)
         key = SideKey(

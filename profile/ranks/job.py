@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ...core.capture_names import CaptureName
+from ...core.capture_names import CaptureName, named
 from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError
 from ...core.files import folder, listing, machine_lock, read_json, write_json
@@ -134,9 +134,8 @@ def _drop_earlier(job: Job) -> None:
     agents, gone = job.agents, set()
     if agents is None:
         return
-    for path in listing(job.captures):
-        name = CaptureName.parse(path)
-        if name is None or name.rank is None or name.precision != job.precision:
+    for path, name in named(job.captures).items():
+        if name.rank is None or name.precision != job.precision:
             continue
         elsewhere = agents.nodes == 1 and name.host not in (None, ranks_.host())
         if name.rank >= agents.ranks or elsewhere:
