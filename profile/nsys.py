@@ -26,7 +26,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from ..engines.launch import Serving
 
 # Libraries and the system too, for the host side: they slow the host down, not the kernels.
 TRACES = "cuda,cudnn,cublas,osrt,nvtx"
+ON_DEVICE = "cuda,nvtx"  # of training, whose host is in question
 MARK = f"{PREFIX}capture/"  # an NVTX mark: what a capture of several is of
 INSTALL = "install Nsight Systems, or name it with NSYS=…"
 # What nsys says when the machine does not let it trace, and what to do about it.
@@ -68,26 +69,32 @@ def missing() -> str | None:
     return None
 
 
-def prefix(output: Path, count: int = 1, traces: str = TRACES) -> list[str]:
-    """What goes before the worker's command. `output` without a suffix; of `count` captures."""
+def prefix(
+    output: Path, count: int = 1, traces: str = TRACES, *, marked: bool = True,
+    more: Sequence[str] = (),
+) -> list[str]:  # fmt: skip
+    """What goes before the worker's command. `output` without a suffix; of `count` captures where
+    the program says what is captured (`marked`), else of all of it; `more` are further options."""
+    ends = "stop" if count == 1 else f"repeat:{count}"
+    window = ["--capture-range=cudaProfilerApi", f"--capture-range-end={ends}"]
     return [
         *command(),
         "profile",
         f"--trace={traces}",
         "--sample=none",
         "--cpuctxsw=none",
-        "--capture-range=cudaProfilerApi",
-        f"--capture-range-end={'stop' if count == 1 else f'repeat:{count}'}",
+        *(window if marked else ()),
+        *more,
         "--force-overwrite=true",
         f"--output={output}",
     ]
 
 
-def export_command(report: Path, sqlite: Path) -> list[str]:
+def export_command(report: Path, sqlite: Path, more: Sequence[str] = ()) -> list[str]:
     """nsys's own export of a report to SQLite."""
     return [
         *(*command(), "export", "--type=sqlite", "--force-overwrite=true"),
-        *(f"--output={sqlite}", str(report)),
+        *(f"--output={sqlite}", *more, str(report)),
     ]
 
 
@@ -146,12 +153,13 @@ def keep(report: Path, to: Path) -> None:
         shutil.copyfile(report, temporary)
 
 
-def export(report: Path, sqlite: Path, mark: str | None = None) -> None:
-    """Export a report. InputError with what nsys printed, where it fails, and where the capture has
-    marks of Layerline's and `mark` is not among them: it is another one then."""
+def export(report: Path, sqlite: Path, mark: str | None = None, more: Sequence[str] = ()) -> None:
+    """Export a report; `more` are further options. InputError with what nsys printed, where it
+    fails, and where the capture has marks of Layerline's and `mark` is not among them: it is
+    another one then."""
     with replacing(sqlite) as temporary:
         done = subprocess.run(
-            export_command(report, temporary), capture_output=True, text=True, check=False
+            export_command(report, temporary, more), capture_output=True, text=True, check=False
         )
         if done.returncode or not temporary.exists():
             raise InputError(

@@ -8,36 +8,29 @@ meet anew.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from ...core.errors import InputError
-from ...core.files import listing, replacing
+from ...core.files import listing
 from ...core.ranks import identity as ranks_
 from .. import nsys
 from ..ncu import tool as ncu
 from .options import Asked, numbers
 
-# Libraries and the system too would slow the host down.
-TRACES = "cuda,nvtx"
 NCU_SECONDS = 1800.0  # a job under ncu that takes longer hangs, most likely
 
 
 def nsys_prefix(asked: Asked, stem: str, *, windowed: bool) -> list[str]:
     """nsys's command. `windowed`: the program marks what is captured (cudaProfilerApi)."""
-    given = [
-        *(*nsys.command(), "profile", f"--trace={TRACES}"),
-        *("--sample=none", "--cpuctxsw=none"),
-    ]
-    if windowed:
-        given += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
+    more = []
     if asked.delay is not None:
-        given.append(f"--delay={asked.delay:g}")
+        more.append(f"--delay={asked.delay:g}")
     if asked.duration is not None:
         # nsys ends the program with the capture, unless told.
-        given += [f"--duration={asked.duration:g}", "--kill=none"]
+        more += [f"--duration={asked.duration:g}", "--kill=none"]
     # % begins a macro in a report's name.
-    return [*given, "--force-overwrite=true", f"--output={stem.replace('%', '%%')}"]
+    output = Path(stem.replace("%", "%%"))
+    return nsys.prefix(output, traces=nsys.ON_DEVICE, marked=windowed, more=more)
 
 
 def ncu_prefix(asked: Asked, stem: str, batch: int, *, windowed: bool) -> list[str]:
@@ -66,13 +59,7 @@ def export(report: Path) -> None:
     """nsys's own SQLite of a report, with what NCCL says of its messages (blobs). InputError with
     what nsys printed, where it fails."""
     nsys.own(report)
-    with replacing(report.with_suffix(".sqlite")) as temporary:
-        command = nsys.export_command(report, temporary)
-        command[-1:] = ["--include-blobs=true", command[-1]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode or not temporary.exists():
-            said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-            raise InputError(f"nsys cannot export it: {said[-1]}", file=report)
+    nsys.export(report, report.with_suffix(".sqlite"), more=["--include-blobs=true"])
 
 
 def messages(folder: Path) -> list[Path]:

@@ -24,8 +24,6 @@ WORKER = Worker(
     (sys.executable, "-P", "-m", "layerline.profile.train.worker"), {"KINETO_LOG_LEVEL": "4"}
 )
 LATENCY, META = ".latency.json", ".meta.json"
-# Of the training alone under nsys: libraries and the system would slow the host down.
-NSYS_TRACES = "cuda,nvtx"
 NSYS_SECONDS = 3600.0
 
 
@@ -77,7 +75,7 @@ def capture(run: Run, request: Request, plan: Plan) -> dict[str, Any]:
 
 def _under_nsys(run: Run, request: Request, plan: Plan, what: str) -> None:
     report, sqlite, meta = outputs(run, request.precision, ["nsys"])[2:]
-    with nsys.Captures(WORKER, traces=NSYS_TRACES) as captures:
+    with nsys.Captures(WORKER, traces=nsys.ON_DEVICE) as captures:
         captures.worker.start()
         done = captures.call(plan.job(request, run.file("captures")), what, NSYS_SECONDS)
         [written] = captures.reports(NSYS_SECONDS)
