@@ -102,13 +102,13 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
     excess: dict[tuple[int, int | None], Counter[str]] = defaultdict(Counter)
     steps = rows["iteration"].to_pylist()
     root = _roots(rank, matched, waits, done, exposed_wait)
-    for members in instances(matched.instance):
+    for number, members in matched.instances.items():
         late = int(waits.late[members[0]])
         cost = int(exposed_wait[members].sum())
         if late == NONE or not cost:
             continue
         why = _excess(done[members], rank[members] == late)
-        answers, since = root.get(int(matched.instance[members[0]]), (late, why))
+        answers, since = root.get(number, (late, why))
         step = steps[members[0]]
         for c, cause in enumerate(CAUSES):
             excess[answers, step][cause] += int(since[c])
@@ -117,15 +117,6 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
                 waited[int(rank[i]), answers] += int(exposed_wait[i])
                 costs[answers, step] += int(exposed_wait[i])
     return Blame(dict(waited), dict(costs), {k: dict(c) for k, c in excess.items()})
-
-
-def instances(instance: Ints) -> list[Ints]:
-    """The rows of each instance, in its order."""
-    order = np.argsort(instance, kind="stable")
-    numbers = instance[order]
-    kept = order[numbers >= 0]
-    numbers = numbers[numbers >= 0]
-    return np.split(kept, np.flatnonzero(np.diff(numbers)) + 1) if len(kept) else []
 
 
 def _excess(done: Table, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
@@ -142,15 +133,13 @@ def _roots(
     """For instances whose late rank had itself waited for another: that other, and its excess."""
     direct: dict[int, tuple[int, Ints, int | None]] = {}
     by_rank: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    every = instances(matched.instance)
-    for members in every:
-        number = int(matched.instance[members[0]])
+    for number, members in matched.instances.items():
         for i in members[exposed_wait[members] > 0].tolist():
             by_rank[int(rank[i])].append((int(waits.end[i]), number, int(exposed_wait[i])))
     for mine in by_rank.values():
         mine.sort()
-    for members in every:
-        number, late = int(matched.instance[members[0]]), int(waits.late[members[0]])
+    for number, members in matched.instances.items():
+        late = int(waits.late[members[0]])
         if late == NONE or not exposed_wait[members].any():
             continue
         why = _excess(done[members], rank[members] == late)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,16 @@ class Matched:
     by: Sequence[str]
     complete: Sequence[bool]
     notes: Sequence[str]
+
+    @cached_property
+    def instances(self) -> Mapping[int, Ints]:
+        """The rows of each instance, in its order."""
+        order = np.argsort(self.instance, kind="stable")
+        order = order[self.instance[order] >= 0]
+        if not len(order):
+            return {}
+        numbers, first = np.unique(self.instance[order], return_index=True)
+        return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
 
 
 def together(captures: Sequence[tuple[int, pa.Table]]) -> pa.Table:

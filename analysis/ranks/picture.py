@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from ..model.ranks import PARTS, Clock
 from .exposed import Measure
-from .imbalance import instances
 from .matching import Matched
 from .waits import Waits
 
@@ -55,7 +54,7 @@ def ends(matched: Matched, waits: Waits, window: Window) -> list[int]:
     """When collectives ended: those that joined the most ranks, of these the longest waits."""
     _, low, high = window
     wait, found = waits.wait, []
-    for members in instances(matched.instance):
+    for members in matched.instances.values():
         first = int(waits.end[members[0]])
         moment = first + round(float((waits.end[members] - first).mean()))
         if len(members) > 1 and low <= moment <= high:

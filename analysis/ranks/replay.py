@@ -18,7 +18,7 @@ import numpy as np
 from ...core.intervals import Ints
 from ..model.ranks import PARTS, Straggler, WhatIf
 from .accounting import BLOCKED, Ledger
-from .imbalance import Average, instances
+from .imbalance import Average
 from .matching import Matched
 from .waits import Waits
 
@@ -66,7 +66,7 @@ def recording(rank: Ints, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
             for k, edge in enumerate(sorted(edges))
         ]
     moments.sort()
-    members = {int(matched.instance[m[0]]): m.tolist() for m in instances(matched.instance)}
+    members = {number: rows.tolist() for number, rows in matched.instances.items()}
     return Recording(moments, ledgers, rank, matched.instance, local, blocked, members, waits)
 
 

@@ -58,11 +58,8 @@ def waits(rows: pa.Table, matched: Matched, clocks: Mapping[int, Clock]) -> Wait
     known = np.zeros(n, dtype=bool)
     transfer = np.zeros(n, dtype=np.int64)
     uncertainty = widths.copy()
-    order = np.argsort(matched.instance, kind="stable")
-    instance = matched.instance[order]
-    first = np.flatnonzero(np.diff(instance)) + 1
-    for rows_ in np.split(order, first) if n else []:
-        if matched.instance[rows_[0]] < 0 or not has[rows_].all():
+    for rows_ in matched.instances.values():
+        if not has[rows_].all():
             continue
         comparable = len(rows_) > 1 and len(set(parts[rows_])) == 1 and parts[rows_[0]] != NONE
         if len(rows_) > 1 and not comparable:
