@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,3 +35,27 @@ def length(starts: Ints, ends: Ints) -> int:
 def covered(starts: Ints, ends: Ints, low: int, high: int) -> int:
     """How much of [low, high] disjoint ordered intervals cover."""
     return int(np.maximum(np.minimum(ends, high) - np.maximum(starts, low), 0).sum())
+
+
+class Measure:
+    """How much of a set of disjoint ordered intervals lies between two moments."""
+
+    def __init__(self, starts: Ints, ends: Ints) -> None:
+        self._starts, self._ends = starts, ends
+        self._before = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int64)
+
+    def until(self, moments: Ints | Sequence[int]) -> Ints:
+        """What lies before each moment."""
+        at = np.asarray(moments, dtype=np.int64)
+        if not len(self._starts):
+            return np.zeros(len(at), dtype=np.int64)
+        place = np.searchsorted(self._starts, at, side="right") - 1
+        last = np.maximum(place, 0)
+        part = np.clip(at - self._starts[last], 0, self._ends[last] - self._starts[last])
+        done: Ints = np.where(place < 0, 0, self._before[last] + part)
+        return done
+
+    def between(self, low: Ints | Sequence[int], high: Ints | Sequence[int]) -> Ints:
+        """What lies between each low and high; 0 where high is before low."""
+        length: Ints = np.maximum(self.until(high) - self.until(low), 0)
+        return length

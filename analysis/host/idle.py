@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...core.intervals import Measure
 from ...core.own_ranges import MODULE
 from ...core.series import in_order
 from ...core.stats import Estimate
@@ -107,23 +108,13 @@ def _in_phases(
     found: dict[str, int] = {}
     for phase in dict.fromkeys(name for _, _, name in windows):
         own = np.array([(a, b) for a, b, name in windows if name == phase], dtype=np.int64)
-        part = int((_passed(own, high) - _passed(own, low)).sum())
+        part = int(Measure(*own.T).between(low, high).sum())
         if part:
             found[phase] = part
     left = int((high - low).sum()) - sum(found.values())
     if left:
         found["other"] = found.get("other", 0) + left
     return found
-
-
-def _passed(windows: Ints, moments: Ints) -> Ints:
-    """How much of these windows, which do not overlap, has passed at each moment, in ns."""
-    start, end = windows.T
-    before = np.concatenate(([0], np.cumsum(end - start)))
-    at = np.searchsorted(start, moments, side="right")
-    last = np.maximum(at - 1, 0)
-    running = np.where(at > 0, np.maximum(end[last] - np.maximum(moments, start[last]), 0), 0)
-    return before[at] - running
 
 
 def _stretches(

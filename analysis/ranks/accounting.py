@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.intervals import Ints, union
+from ...core.intervals import Ints, Measure, union
 from ..model.ranks import (
     COMMUNICATION,
     HOST,
@@ -22,7 +22,6 @@ from ..model.ranks import (
     Clock,
     RankCapture,
 )
-from .exposed import Measure
 from .waits import Waits, exposure, intersection
 
 # The parts, then what of the host's idle time was loading of data.

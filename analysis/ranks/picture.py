@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ...core.intervals import Measure
 from ..model.ranks import PARTS, Clock
-from .exposed import Measure
 from .matching import Matched
 from .waits import Waits
 

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.intervals import Ints, union
+from ...core.intervals import Ints, Measure, union
 from ..model.ranks import Clock
 from .clocks import aligned
-from .exposed import Measure, inside
+from .exposed import inside
 from .matching import Matched
 
 NONE = -1
