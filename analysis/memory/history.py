@@ -56,12 +56,14 @@ class History:
     stacks: list[str]
     estimated: int
 
-    def live(self, amount: Ints | None = None, born: Ints | None = None) -> Ints:
+    def live(
+        self, amount: Ints | None = None, born: Ints | None = None, freed: Ints | None = None
+    ) -> Ints:
         """The sum of `amount` (the blocks' sizes) of what is allocated, before the first event and
-        after each. `born`: other times of birth."""
+        after each. `born`, `freed`: other times of birth and end."""
         amount = self.size if amount is None else amount
         born = self.born if born is None else born
-        n, gone = self.events + 2, np.maximum(self.freed, born)
+        n, gone = self.events + 2, np.maximum(self.freed if freed is None else freed, born)
         # Sums of float64 are exact up to 2**53 bytes.
         change = np.bincount(born + 1, amount, n) - np.bincount(gone + 1, amount, n)
         live: Ints = np.cumsum(change[: self.events + 1].astype(np.int64))

@@ -82,8 +82,14 @@ def remedies(told: Told, peak: Peak, meta: Memory | None) -> list[Remedy]:
     return sorted(found, key=lambda r: (r.of != "allocated", r.already, -r.saves))
 
 
-def _highest(told: Told, peak: Peak, amount: Ints | None = None, born: Ints | None = None) -> int:
-    live = told.history.live(amount, born)
+def _highest(
+    told: Told,
+    peak: Peak,
+    amount: Ints | None = None,
+    born: Ints | None = None,
+    freed: Ints | None = None,
+) -> int:
+    live = told.history.live(amount, born, freed)
     return int(live[peak.step.begin : peak.step.end + 1].max())
 
 
@@ -200,20 +206,15 @@ def _set_to_none(told: Told, peak: Peak) -> Remedy:
     gradients = np.flatnonzero(told.is_("gradients"))
     step = peak.step
     own = gradients[(history.born[gradients] >= step.begin) & (history.born[gradients] < step.end)]
-    born = history.born.copy()
-    born[own] = step.begin - 1
-    amount = history.size
-    freed = history.freed[own] < step.end
-    live = history.live(amount, born)[step.begin : step.end + 1].copy()
-    for i in own[freed].tolist():
-        live[max(0, int(history.freed[i]) + 1 - step.begin) :] += amount[i]
-    already = bool(len(own)) and bool(freed.all())
+    already = bool(len(own)) and bool((history.freed[own] < step.end).all())
+    born, freed = history.born.copy(), history.freed.copy()
+    born[own], freed[own] = step.begin - 1, history.events
     return Remedy(
         "set_to_none",
         "zero_grad(set_to_none=True)",
         "allocated",
         peak.allocated,
-        int(live.max()) if already else peak.allocated,
+        _highest(told, peak, born=born, freed=freed) if already else peak.allocated,
         "gradients would live through the forward",
         already=already,
         why_not="it is so already" if already else None,
