@@ -7,10 +7,12 @@ imports layerline. The job and the result are protocol version 1 (docs/architect
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -155,6 +157,17 @@ def _do(tasks: Mapping[str, Task], path: str) -> None:
     except MemoryError:
         error = {"exit_code": 2, "what": "out of memory", "fix": "use a smaller batch or sequence"}
         write_result(result_path, {"ok": False, "error": error})
+
+
+def peak_host_bytes() -> int | None:
+    """The most memory this process had; None where Linux does not say.
+
+    Not getrusage: its maximum is that of the parent too, which was forked (getrusage(2)).
+    """
+    with contextlib.suppress(OSError):
+        peak = re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+        return int(peak[1]) * 1024 if peak else None
+    return None
 
 
 def _die_with_parent() -> None:

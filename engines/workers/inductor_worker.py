@@ -8,7 +8,6 @@ it gives, ``options.device`` where it runs.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -124,7 +123,7 @@ class Package:
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "peak_host_bytes": _peak_host_bytes(),
+            "peak_host_bytes": common.peak_host_bytes(),
         }
         if self.cuda:
             from cuda_driver import Cuda
@@ -133,16 +132,6 @@ class Package:
             facts["device_bytes"] = torch.cuda.max_memory_allocated()
             facts["cuda_graph"] = self.graph is not None
         return facts
-
-
-def _peak_host_bytes() -> int | None:
-    """The most memory this process had; None where Linux does not say."""
-    try:
-        text = Path("/proc/self/status").read_text()
-    except OSError:
-        return None
-    peak = re.search(r"^VmHWM:\s*(\d+)", text, re.MULTILINE)
-    return int(peak[1]) * 1024 if peak else None
 
 
 def latency(job: Job) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from common import Job, WorkerError, bfloat16, read_inputs
+from common import Job, WorkerError, bfloat16, peak_host_bytes, read_inputs
 from gpu_memory import ran_out
 
 LEVELS = {
@@ -93,18 +92,7 @@ class Host:
 
     def facts(self) -> dict[str, Any]:
         """What else is known of where it ran; memory in bytes."""
-        return {"peak_host_bytes": _peak_host_bytes()}
-
-
-def _peak_host_bytes() -> int | None:
-    """The most memory this process had; None where Linux does not say.
-
-    Not getrusage: its maximum is that of the parent too, which was forked (getrusage(2)).
-    """
-    with contextlib.suppress(OSError):
-        peak = re.search(r"^VmHWM:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-        return int(peak[1]) * 1024 if peak else None
-    return None
+        return {"peak_host_bytes": peak_host_bytes()}
 
 
 def session_options(ort: Any, job: Job, level: str) -> Any:
