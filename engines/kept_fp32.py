@@ -90,11 +90,10 @@ def rewrite(
     del graph.node[:]
     graph.node.extend(copies)
     read = {t for n in graph.node for t in (*n.input, *_captured(n))} | others
+    used = read | {t for n in graph.node for t in n.output}
     for field in (graph.initializer, graph.value_info):
-        made = {t for n in graph.node for t in n.output}
-        left = [v for v in field if v.name in read or v.name in made]
-        del field[:]
-        field.extend([type(v).FromString(v.SerializeToString()) for v in left])
+        for i in reversed([i for i, v in enumerate(field) if v.name not in used]):
+            del field[i]
 
 
 def _graphs(attribute: Any) -> bool:
