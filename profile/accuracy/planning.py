@@ -39,11 +39,12 @@ class _Tries:
         self.of, self.limits, self.plan, self.folder = of, limits, plan, folder
         path = nodes_path(of.run, of.precision)
         self.graph, self.types = nodes.load(path), read_json(path).get("tensors") or {}
-        self.placed = tensors.place(self.graph, self.types, values.eager(of.run, folder))
         self.reference = process.reference(of.run)
-        if not self.reference.exists():
-            with Serving(process.WORKER) as worker:
+        with Serving(process.WORKER) as worker:
+            eager = values.eager(of.run, folder, worker)
+            if not self.reference.exists():
                 process.outputs(worker, of.run)
+        self.placed = tensors.place(self.graph, self.types, eager)
         self.subjects: dict[Modules, Subject] = {}
 
     def errors(self, modules: Modules) -> Sequence[ModuleError]:
