@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 from msgspec import structs
 
 from ...core.cli.options import SECONDS, FilePath, Finite, examples, listed, no_use
@@ -206,10 +205,10 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     from ...core.files import apart
     from ..model import baseline
 
-    given = click.get_current_context()
-    for name in ("update", "reason", "output", "form", "measure", "rounds", "seconds"):
-        if given.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name} is of no use with --save: nothing is judged")
+    no_use(
+        ("update", "reason", "output", "form", "measure", "rounds", "seconds"),
+        "with --save: nothing is judged",
+    )
     assert asked.save is not None
     apart(asked.save, *paths)
     made = _read(paths)
