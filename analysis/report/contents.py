@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..model.comparison import Comparison
+from ..model.comparison import Column, Comparison
 from . import answer, counted, doubts, ledger, panels, sentences, sweep
 from .headline import Sentence
 
@@ -27,6 +27,13 @@ LOOSE = (
 )
 
 
+class Section(panels.Panel):
+    """A panel, with the ledger of its sides and what is known of modules besides."""
+
+    groups: list[ledger.Group]
+    columns: list[Column]
+
+
 def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
     """The variables that both templates use: the comparison, and the rows of text made from it."""
     comparisons = answer.comparisons(comparison)
@@ -42,14 +49,7 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         },
         "comparisons": comparisons,
         "comparison_table": answer.table(comparisons),
-        "panels": [
-            {
-                **p,
-                "groups": ledger.groups(p["sides"]),
-                "columns": panels.columns(comparison, p),
-            }
-            for p in panels.panels(comparison)
-        ],
+        "panels": [_section(comparison, p) for p in panels.panels(comparison)],
         "column_title": partial(panels.heading, comparison),
         "column_value": panels.value,
         "column_notes": list(dict.fromkeys((c.title, c.note) for c in comparison.columns)),
@@ -64,3 +64,8 @@ def of(comparison: Comparison, headline: Sequence[Sentence]) -> dict[str, Any]:
         "waiting": sentences.waiting(comparison),
         "names": partial(panels.names, comparison),
     }
+
+
+def _section(comparison: Comparison, panel: panels.Panel) -> Section:
+    columns = panels.columns(comparison, panel)
+    return {**panel, "groups": ledger.groups(panel["sides"]), "columns": columns}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...comparison import lead
 from ...model.comparison import Comparison
 from .. import ledger, sentences
-from ..panels import Panel
+from ..contents import Section
 
 VERDICT = "Verdict"
 # What remarks of a check belong to, where that is no check's own name.
@@ -25,16 +25,16 @@ class Check:
     tone: str = ""
     said: str = ""
     remarks: list[sentences.Remark] = field(default_factory=list)
-    panels: list[tuple[Panel, Sequence[ledger.Row]]] = field(default_factory=list)
+    panels: list[tuple[Section, Sequence[ledger.Row]]] = field(default_factory=list)
 
 
 def checks(
-    comparison: Comparison, panels: Sequence[Panel], remarks: Sequence[sentences.Remark]
+    comparison: Comparison, panels: Sequence[Section], remarks: Sequence[sentences.Remark]
 ) -> tuple[list[Check], list[sentences.Remark]]:
     """The lines, and the remarks that belong to none of them."""
     found: dict[str, Check] = {}
     for panel in panels:
-        for group in ledger.groups(panel["sides"]):
+        for group in panel["groups"]:
             line = found.setdefault(group.key, Check(group.key, group.title, group.note))
             line.panels.append((panel, group.rows))
     for line in found.values():
