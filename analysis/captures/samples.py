@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ...core.capture_names import TORCH_TASKS, CaptureName, named
+from ...core.capture_names import TORCH_TASKS, named
 from ...core.documents import Measured, Memory
 from ...core.run import Run
 from ...core.series import in_order, split
@@ -164,9 +164,9 @@ def _side(
         _total(measured.sums.total() if measured and measured.sums.iterations else ()),
         *(_cost(KIND, k.name, k.costs.get(side.key)) for k in comparison.kinds),
         *_modules(side.key, comparison.modules),
+        _needed("device", unprofiled.facts.device_bytes),
+        _needed("context", unprofiled.facts.context_bytes),
     ]
-    if isinstance(files_, EngineFiles):
-        quantities += _engine_memory(run, files_)
     return SideSamples(
         outputs=outputs or None,
         coverage=[] if side.coverage is None else [side.coverage],
@@ -229,15 +229,11 @@ def _build(run: Run, side: Side) -> list[str]:
     return [str(h)[:16] for h in hashes if h][:1]
 
 
-def _engine_memory(run: Run, of: EngineFiles) -> list[Quantity]:
-    """What the library says that the engine needs on the device."""
-    name = CaptureName("engine", of.precision, of.backend, ".latency.json")
-    document = files.document(name.path(run.file("captures")), Measured, None)
-    facts = document.get("facts") or {}
-    known = ((n, facts.get(f"{n}_bytes")) for n in ("device", "context"))
-    return [
-        Quantity(what=MEMORY, name=n, runs=[[int(v)]], exact=n == "context") for n, v in known if v
-    ]
+def _needed(name: str, count: int | None) -> Quantity | None:
+    """Bytes on the device, by what the library says of the engine."""
+    if not count:
+        return None
+    return Quantity(what=MEMORY, name=name, runs=[[count]], exact=name == "context")
 
 
 def _memory(run: Run, sides: Mapping[str, SideSamples]) -> dict[str, SideSamples]:
