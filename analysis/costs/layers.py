@@ -62,8 +62,7 @@ class Operations:
         time, so that many layers and iterations need no more memory than their rows.
         """
         layer, iteration, ns = self.layer, self.iteration, self.ns
-        unknown = np.zeros(layers, np.bool_)
-        unknown[layer[(ns == NULL) & (layer >= 0)]] = True
+        unknown = set(layer[ns == NULL].tolist())
         keep = (layer >= 0) & (iteration >= 0)
         if not keep.all():
             layer, iteration, ns = layer[keep], iteration[keep], ns[keep]
@@ -75,7 +74,7 @@ class Operations:
             total = np.zeros(self.iterations, np.int64)
             np.add.at(total, iteration[rows], ns[rows])
             own = total if self.own is None else total[self.own[i]]
-            yield None if unknown[i] else own
+            yield None if i in unknown else own
 
 
 def independent(samples: Integers) -> Stat | None:
@@ -186,10 +185,9 @@ def _calls(
     node_runs: Mapping[str, int],
 ) -> list[int]:
     """How often each group ran: as its node, else once in each iteration it is in."""
-    rows = np.bincount(group, minlength=len(groups)).tolist()
-    width = int(iteration.max(initial=0)) + 1
-    pairs = np.unique(group * np.int64(width) + iteration)
-    iterations = np.bincount(pairs // width, minlength=len(groups)).tolist()
+    rows = np.bincount(group).tolist()
+    pairs = np.unique(iteration * len(groups) + group)
+    iterations = np.bincount(pairs % len(groups)).tolist()
     return [
         rows[g] if g in with_nodes else node_runs.get(name) or iterations[g]
         for g, (name, _) in enumerate(groups)
@@ -207,7 +205,7 @@ def _timed(ops: pa.Table) -> tuple[pa.Table, Counter[str]]:
 
 
 def _are(rows: pa.Table, kind: str) -> Flags:
-    flags: Flags = pc.equal(rows["kind"], kind).to_numpy(zero_copy_only=False)
+    flags: Flags = pc.equal(rows["kind"], kind).to_numpy()
     return flags
 
 
@@ -219,7 +217,7 @@ def without_kernels(ops: pa.Table) -> pa.Table | None:
         return None
     # Of the iterations alone: what was launched in warm-up only is no time of a node's.
     inside, _ = iterations_of(ops.select(["kind", "iteration", "layer"]))
-    launched = pc.unique(tables.of_kinds(inside, ["kernel"], "layer")["layer"])
+    launched = pc.unique(tables.of_kinds(inside, ["kernel"])["layer"])
     return nodes.filter(pc.invert(pc.is_in(_label(nodes), launched)))
 
 
@@ -286,8 +284,7 @@ def times(artefact: Artefact) -> Times:
     rows, iteration = iterations_of(timed_rows(ops))
     timed = pc.is_valid(rows[TIME]).to_numpy()
     # An iteration of nodes without any kernel took 0 ns of kernels.
-    all_of = iteration[timed] if without_kernels(ops) is None else iterations_of(ops)[1]
-    numbers = np.unique(all_of)
+    numbers = np.unique(iterations_of(ops)[1])
     totals = np.zeros(len(numbers), np.int64)
     ns = rows[TIME].drop_null().to_numpy()
     np.add.at(totals, np.searchsorted(numbers, iteration[timed]), ns)
@@ -330,7 +327,7 @@ def of_nsys(
 def _times_of_runs(capture: Runs, ops: Operations, own: list[Flags]) -> Times:
     """The time of all layers in one iteration, of several engines for each in its own; None where
     an operation's time is unknown."""
-    engine = np.asarray([*(x.engine for x in capture.layers), -1], np.int32)
+    engine = np.asarray([*(x.engine for x in capture.layers), -1])
     sums = replace(ops, layer=engine[ops.layer], own=own).sums(len(own))
     totals = [None if samples is None else independent(samples) for samples in sums]
     if len(totals) > 1:

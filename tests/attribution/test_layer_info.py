@@ -13,6 +13,7 @@ from typing import Any
 import paths
 import pytest
 from click.testing import CliRunner, Result
+from nsys_build import Export
 
 from layerline.analysis.commands.layers import layers
 from layerline.core.cli.command import main
@@ -269,3 +270,26 @@ def test_an_nsys_capture_takes_layer_info_too(tmp_path: Path) -> None:
     assert (rows[name]["precision_in"], rows[name]["modules"]) == ("fp16", ["lm_head"])
     assert len(rows) == 21 and sum(r["tactic"] is None for r in rows.values()) == 20
     assert "compiled whole" not in run(capture, "--nodes", nodes).stdout
+
+
+def test_tensors_of_layer_info_say_what_a_capture_does_not(tmp_path: Path) -> None:
+    """A ForeignNode in which nothing has a name: its modules are those between its tensors."""
+    export = Export()
+    export.domain(1, "TensorRT")
+    export.range("ExecutionContext::enqueue", 1000, 2000, domain=1)
+    export.range(FOREIGN, 1010, 1900, domain=1)
+    export.launch(1100, 5)
+    for at, name, duration in ((1910, COPY, 3), (1950, "else", 1)):
+        export.range(name, at, at + 30, domain=1)
+        export.launch(at + 10, duration)
+    capture = export.write(tmp_path / "c.sqlite")
+    _, info, nodes = of_8_6(tmp_path)
+    foreign, copy, other = table(tmp_path, capture, "--nodes", nodes, "--layer-info", info)
+    assert (foreign["layer"], foreign["total_ns"]) == (FOREIGN, 5)
+    assert (foreign["modules"], foreign["rule"]) == (["a", "", "b"], "boundary")
+    assert (copy["modules"], copy["rule"]) == (["b"], "carrier")
+    assert (foreign["tactic"], other["tactic"]) == ("0x0", None)
+    alone, *_ = table(tmp_path, capture, "--nodes", nodes)
+    assert (alone["modules"], alone["tactic"]) == (None, None)
+    said = run(capture, "--nodes", nodes, "--layer-info", info).output
+    assert "layerinfo.json describes 2 of the 3 layers of the capture" in said

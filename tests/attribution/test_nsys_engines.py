@@ -166,6 +166,14 @@ def test_an_unknown_time_in_one_engine_leaves_the_others_known(read: Read) -> No
     assert totals[0] is None and totals[1] is not None
 
 
+def test_an_unknown_time_outside_every_iteration_leaves_all_engines_known(read: Read) -> None:
+    export = encoder_decoder()
+    export.call(90_000, 900)
+    export.kernel(50, None, 900)
+    _, _, totals = read(export)
+    assert [(t.n, t.median) for t in totals if t] == [(5, 9000), (15, 1100)]
+
+
 def test_ranges_that_the_user_names_are_the_iterations_of_all_engines(read: Read) -> None:
     export = export_of()
     for i in range(3):

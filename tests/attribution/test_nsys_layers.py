@@ -16,11 +16,12 @@ from layerline.analysis.attribution import nsys, tensorrt_ranges
 from layerline.analysis.costs import layers as layers_
 from layerline.analysis.costs.layers import Operations, independent
 from layerline.analysis.readers.nsys import sqlite
-from layerline.analysis.readers.nsys.attribution import attribute
+from layerline.analysis.readers.nsys.attribution import GRAPHS_FIX, attribute
 from layerline.analysis.readers.nsys.load import load
 from layerline.core import stats
 from layerline.core.errors import InputError
 from layerline.core.nodes import NodeGraph, parse
+from layerline.core.resolve import Network, NetworkLayer
 
 TRT, MYELIN = 1, 2
 ENQUEUE = "ExecutionContext::enqueue"
@@ -202,8 +203,70 @@ def test_other_ranges_can_be_the_iterations(layers: Layers) -> None:
 def test_a_pattern_that_matches_nothing_is_an_error(layers: Layers) -> None:
     export = engine()
     inference(export, 1000, a=5)
-    with pytest.raises(InputError, match="no GPU operation lies in a range named step"):
+    with pytest.raises(InputError) as e:
         layers(export, iteration="step *")
+    assert Path(e.value.file or "").name == "c.sqlite"
+    assert e.value.what == "no GPU operation lies in a range named step *"
+    assert "nsys profile --trace=cuda,nvtx" in (e.value.fix or "")
+
+
+def test_a_capture_without_an_operation_has_no_layer(layers: Layers) -> None:
+    export = engine()
+    export.range(ENQUEUE, 0, 1000, domain=TRT)
+    export.call(10, 1)
+    with pytest.raises(InputError, match="no layer was found in the capture; capture"):
+        layers(export)
+
+
+def test_graphs_made_before_the_capture_may_be_all_that_there_is(layers: Layers) -> None:
+    export = Export()
+    export.range("step", 2900, 3100)
+    export.call(3000, 60, name="cudaGraphLaunch_v10000")
+    export.kernel(4000, 4004, 60, graphNodeId=80)
+    with pytest.raises(InputError) as e:
+        layers(export, iteration="other")
+    assert e.value.what == (
+        "no GPU operation lies in a range named other; "
+        "1 operations are of CUDA graphs made before it began"
+    )
+    assert e.value.fix == GRAPHS_FIX
+
+
+def test_the_iterations_of_one_engine_are_counted_and_their_whole_told(tmp_path: Path) -> None:
+    export = engine()
+    for i, duration in enumerate([5, 9, 7]):
+        inference(export, 1000 + 2000 * i, a=duration)
+    with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
+        table, _, times = layers_.of_nsys(source, None, None, "fp16")
+    assert times.engines == () and times.iterations == 3
+    assert times.total is not None and times.total.median == 10  # 7 and a reformat of 3
+    assert set(table["source"].to_pylist()) == {"c.sqlite"}
+    assert set(table["precision"].to_pylist()) == {"fp16"}
+
+
+def test_the_most_expensive_layer_comes_first_and_what_is_not_known_last(layers: Layers) -> None:
+    export = engine()
+    inference(export, 1000, unknown=1, none=0, one=1, most=9)
+    export.call(1115, 90)
+    export.kernel(50, None, 90)
+    order = ["most", "Reformatting", "one", "none", "unknown"]
+    assert [r["layer"] for r in layers(export)] == order
+
+
+def test_the_network_tells_what_a_layer_without_a_name_is(tmp_path: Path) -> None:
+    nodes = [
+        {"name": f"{m}/Gemm", "op": "Gemm", "module": m, "inputs": ["x"], "outputs": [m]}
+        for m in ("a", "b")
+    ]
+    name = "(Unnamed Layer* 7) [Gemm]"
+    network = Network({7: NetworkLayer(7, name, node="b/Gemm")})
+    export = engine()
+    inference(export, 1000, **{name: 5})
+    graph = parse({"schema_version": 1, "nodes": nodes})
+    with sqlite.source(export.write(tmp_path / "c.sqlite")) as source:
+        for known, modules in ((None, None), (network, ["b"])):
+            table, _, _ = layers_.of_nsys(source, graph, known)
+            assert named(table.to_pylist())[name]["modules"] == modules
 
 
 def test_without_any_iteration_the_capture_is_one(layers: Layers) -> None:
@@ -335,10 +398,11 @@ rows = st.lists(st.tuples(st.integers(-1, 4), st.integers(-1, 3), st.integers(0,
 def test_sums_per_layer_and_iteration(found: list[tuple[int, int, int]]) -> None:
     columns = [np.array([r[i] for r in found], t) for i, t in enumerate((np.int32, np.int32, int))]
     ops = Operations(*columns, np.zeros(len(found), np.bool_), iterations=4)
-    for layer, sums in enumerate(ops.sums(5)):
-        assert sums is not None
-        expected = [sum(d for x, i, d in found if (x, i) == (layer, it)) for it in range(4)]
-        assert sums.tolist() == expected
+    expected = [
+        [sum(d for x, i, d in found if (x, i) == (layer, it)) for it in range(4)]
+        for layer in range(5)
+    ]
+    assert [None if sums is None else sums.tolist() for sums in ops.sums(5)] == expected
 
 
 @settings(max_examples=100, deadline=None)

@@ -48,7 +48,7 @@ import sys
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 print(json.dumps({n: get_diff_for_mutant(n) for n in json.load(sys.stdin)}))
 """
-STRICT = re.compile(r",\s*(?:strict=\w+)?\s*\)")
+STRICT = re.compile(r",\s*(?:strict=\w+)?\s*(?=\)|$)")
 STATUS = {0: "survived", 5: "survived", 33: "survived", None: "unchecked", 2: "unchecked"}
 
 
@@ -123,7 +123,7 @@ def mutants_of(folder: Path, codes: dict[str, Any]) -> Iterator[Mutant]:
         )
         short = name.rpartition(".")[2].rpartition("__mutmut_")[0]
         before, after = sides
-        if STRICT.sub(")", before) == STRICT.sub(")", after):
+        if STRICT.sub("", before) == STRICT.sub("", after):
             continue
         yield Mutant(name, re.sub(r"^x_|^xǁ", "", short).replace("ǁ", "."), before, after)
 
