@@ -123,16 +123,13 @@ def sums(ops: pa.Table, labels: pa.Array | pa.ChunkedArray | None = None) -> Sum
     all "unresolved".
     """
     if labels is None:
-        labels = pa.array([UNRESOLVED] * len(ops), type=pa.string())
+        labels = pa.repeat(UNRESOLVED, len(ops))
     # Only what is needed: filtering lists and texts of a large table takes long.
     rows, iteration = iterations_of(timed_rows(ops.select(SUMMED).append_column("_label", labels)))
     unknown = rows[TIME].null_count
     if unknown:
         known = pc.is_valid(rows[TIME])
         rows, iteration = rows.filter(known), iteration[known.to_numpy()]
-    if not len(rows):
-        return Sums((), (), np.zeros((0, 0), dtype=np.int64), unknown)
-
     codes, keys = _keys(rows)
     numbers, matrix = by_iteration(codes, len(keys), iteration, rows[TIME].to_numpy())
     return Sums(tuple(keys), tuple(numbers), matrix, unknown)
@@ -158,8 +155,6 @@ def phase_shares(ops: pa.Table) -> dict[str, float]:
     as `PHASES`. Empty where nothing is known.
     """
     rows, iteration = iterations_of(timed_rows(ops.select(SUMMED)))
-    if not len(rows):
-        return {}
     code, phases = tables.codes(pc.fill_null(rows["phase"], "other"))
     ns = pc.fill_null(rows[TIME], 0).to_numpy()
     _, matrix = by_iteration(code, len(phases), iteration, ns)
@@ -181,7 +176,7 @@ def _keys(rows: pa.Table) -> tuple[Ints, list[Key]]:
     text = pc.if_else(
         has_modules,
         pc.binary_join_element_wise("m", joined, ""),
-        pc.binary_join_element_wise("l", pc.fill_null(rows["_label"], UNRESOLVED), ""),
+        pc.binary_join_element_wise("l", rows["_label"], ""),
     )
     code, entries = tables.codes(text)
     distinct: dict[Key, int] = {}
