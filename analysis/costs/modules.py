@@ -50,10 +50,10 @@ def bounds(
     chosen = [i for i, k in enumerate(sums.keys) if k.modules is not None]
     if not chosen:
         return [None] * len(regions)
-    serves = np.zeros((len(chosen), len(units)), dtype=np.float64)
+    serves = np.zeros((len(chosen), len(units)))
     for row, i in enumerate(chosen):
         serves[row, [units[m] for m in sums.keys[i].modules or ()]] = 1
-    holds = np.zeros((len(regions), len(units)), dtype=np.float64)
+    holds = np.zeros((len(regions), len(units)))
     for r, region in enumerate(regions):
         holds[r, [units[u] for u in region if u in units]] = 1
     members = holds @ serves.T  # how many of a key's modules lie in the region
@@ -61,15 +61,14 @@ def bounds(
     whole = members == serves.sum(axis=1)
     # Integers below 2**53 (104 days in ns) are exact in float64, and so are their sums.
     times = sums.matrix[chosen].astype(np.float64)
-    own = np.rint((touched & whole).astype(np.float64) @ times).astype(np.int64)
-    upper = np.rint(touched.astype(np.float64) @ times).astype(np.int64)
-    reached: list[bool] = np.atleast_1d(touched.any(axis=1)).tolist()
+    own, upper = (x.astype(np.float64) @ times for x in (whole, touched))
+    reaches: list[bool] = np.any(touched, axis=1).tolist()
     result: list[Cost | None] = []
-    for r in range(len(regions)):
-        low, high = stat(own[r]), stat(upper[r])
-        seen = reached[r] and low is not None and high is not None
-        share = high.median / total if high and total else None
-        result.append(Cost(low, high, share) if seen and low and high else None)
+    for reached, low, high in zip(reaches, map(stat, own), map(stat, upper), strict=True):
+        if reached and low is not None and high is not None:
+            result.append(Cost(low, high, high.median / total if total else None))
+        else:
+            result.append(None)
     return result
 
 
