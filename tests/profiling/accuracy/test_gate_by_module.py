@@ -51,13 +51,48 @@ def test_more_than_rounding_makes_is_unknown_until_the_modules_were_followed() -
     assert by_module.judge(RIGHT, of_error(0.001), LIMITS["fp32"], "fp32", []).ok is None
 
 
-@pytest.mark.parametrize("precision", LIMITS)
-def test_a_module_is_held_to_more_than_rounding_and_to_no_more_than_asked(precision: str) -> None:
+def test_why_the_modules_change_a_verdict_is_said() -> None:
+    def why(error: float, modules: list[ModuleError], precision: str) -> str:
+        figures = of_error(error)
+        return by_module.judge(RIGHT, figures, LIMITS["bf16"], precision, modules).why
+
+    assert why(1e-4, BAD, "bf16") == "its outputs are within the limits, a module's are not"
+    end = "and weights are random"
+    assert why(0.0625, [], "bf16") == f"its error 0.062 is more than rounding makes (0.05), {end}"
+
+
+def test_outputs_that_are_all_zero_have_no_cosine_and_no_error() -> None:
+    figures = {"cosine": None, "max_abs": 0.0, "random_weights": True}
+    assert by_module.error(None) == 0
+    assert by_module.judge(RIGHT, figures, FP16, "fp16", []).ok is True
+
+
+def test_a_precision_without_limits_of_its_own_is_held_to_those_of_fp32() -> None:
+    """The error is between the rounding of fp32 and that of everything else."""
+    assert by_module.beyond_rounding(of_error(1e-3), "int8")
+    assert not by_module.beyond_rounding(of_error(1e-3), "tf32")
+    assert by_module.judge(RIGHT, of_error(1e-3), LIMITS["fp32"], "int8", []).ok is None
+    assert by_module.module_limit(LIMITS["fp32"], "int8", random=True) == 2e-4
+
+
+@pytest.mark.parametrize(
+    ("precision", "random", "trained"),
+    [  # twice the rounding; the root of twice what the cosine may lack
+        ("fp32", 2e-4, math.sqrt(2e-4)),
+        ("tf32", 1e-2, math.sqrt(2e-3)),
+        ("fp16", 1e-2, math.sqrt(2e-3)),
+        ("bf16", 1e-1, math.sqrt(2e-2)),
+    ],
+)
+def test_a_module_is_held_to_twice_rounding_and_to_no_more_than_asked(
+    precision: str, random: float, trained: float
+) -> None:
     limits = LIMITS[precision]
-    least = by_module.module_limit(limits, precision, random=True)
-    assert by_module.ROUNDING[precision] < least <= math.sqrt(2 * (1 - limits.cosine))
-    trained = by_module.module_limit(limits, precision, random=False)
-    assert trained == pytest.approx(math.sqrt(2 * (1 - limits.cosine)))
+    assert by_module.module_limit(limits, precision, random=True) == pytest.approx(random)
+    assert by_module.module_limit(limits, precision, random=False) == pytest.approx(trained)
+    strict = Limits(1 - 5e-9, 0.9)
+    asked = by_module.module_limit(strict, precision, random=True)
+    assert asked == pytest.approx(1e-4)  # less than twice the rounding of any
 
 
 def subject(path: Path, suffix: str, elements: int = 8) -> Any:
