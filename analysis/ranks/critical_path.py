@@ -20,21 +20,15 @@ from .waits import NONE, Waits
 _TRANSFER = PARTS.index("transfer")
 
 
-def critical_path(rank: Ints, waits: Waits, ledgers: Sequence[Ledger]) -> Counter[tuple[int, str]]:
-    """Time on the path of all steps, by rank and part; the whole is what the steps took."""
+def critical_path(waits: Waits, ledgers: Sequence[Ledger]) -> Counter[tuple[int, str]]:
+    """Time on the path of all steps, by rank and part; the whole is what the steps took. Every
+    rank has the same steps."""
     paths = {one.rank: _Path(one, waits) for one in ledgers}
     result: Counter[tuple[int, str]] = Counter()
-    for number in dict.fromkeys(n for one in ledgers for n in one.iterations):
-        ends = {
-            one.rank: int(one.step_end[one.iterations.index(number)])
-            for one in ledgers
-            if number in one.iterations
-        }
-        begins = {
-            one.rank: int(one.step_start[one.iterations.index(number)])
-            for one in ledgers
-            if number in one.iterations
-        }
+    for number in ledgers[0].iterations:
+        places = {one.rank: one.iterations.index(number) for one in ledgers}
+        ends = {one.rank: int(one.step_end[places[one.rank]]) for one in ledgers}
+        begins = {one.rank: int(one.step_start[places[one.rank]]) for one in ledgers}
         last = max(ends, key=lambda r: (ends[r], -r))
         _walk(paths, begins, last, ends[last], result)
     return result
@@ -48,26 +42,19 @@ class _Path:
         blocking = waits.known[rows] & (ledger.blocked > 0)
         blocking &= waits.latest[rows] <= waits.end[rows]
         places = np.flatnonzero(blocking)
-        places = places[np.argsort(waits.end[rows[places]], kind="stable")]
+        places = places[np.argsort(waits.end[rows[places]])]  # no two end together
         self.end = waits.end[rows[places]]
         self.latest, self.late = waits.latest[rows[places]], waits.late[rows[places]]
         self.at_end = ledger.at_end[places]
-        self.ledger = ledger
         # What the rank had done at the moments from which a path can come to it.
-        order = np.argsort(waits.start[rows], kind="stable")
-        self._moments = np.concatenate(
-            (waits.start[rows[order]], ledger.step_start, ledger.step_end)
-        )
-        self._tables = np.concatenate(
-            (ledger.at_start[order], ledger.at_step_start, ledger.at_step_end)
-        )
-        order = np.argsort(self._moments, kind="stable")
-        self._moments, self._tables = self._moments[order], self._tables[order]
+        moments = np.concatenate((waits.start[rows], ledger.step_start, ledger.step_end))
+        tables = np.concatenate((ledger.at_start, ledger.at_step_start, ledger.at_step_end))
+        order = np.argsort(moments)
+        self._moments, self._tables = moments[order], tables[order]
 
     def done(self, moment: int) -> Ints:
         """What the rank had done until a moment at which a row or step begins, or a step ends."""
-        at = int(np.searchsorted(self._moments, moment, side="left"))
-        table: Ints = self._tables[min(at, len(self._tables) - 1)]
+        table: Ints = self._tables[np.searchsorted(self._moments, moment)]
         return table
 
 
@@ -80,19 +67,19 @@ def _walk(
 ) -> None:
     done = paths[rank].done(moment)
     while True:
-        path, start = paths[rank], begins.get(rank)
+        path, start = paths[rank], begins[rank]
         k = int(np.searchsorted(path.end, moment, side="right")) - 1
         while k >= 0 and path.latest[k] >= moment:
             k -= 1  # nothing that begins here led here
-        end = int(path.end[k]) if k >= 0 else None
-        if end is None or start is None or end <= start:
-            _add(result, rank, done - path.done(start) if start is not None else done * 0)
+        end = int(path.end[k]) if k >= 0 else start
+        if end <= start:
+            _add(result, rank, done - path.done(start))
             return
         _add(result, rank, done - path.at_end[k])
         latest = max(int(path.latest[k]), start)
         result[rank, "transfer"] += end - latest
         late = int(path.late[k])
-        if latest == start or (late != NONE and late not in paths):
+        if latest == start:
             return
         rank, moment = (rank if late == NONE else late), latest
         done = paths[rank].done(moment)

@@ -112,7 +112,7 @@ def reduce(
         straggler=worst,
         what_if=what_if(recorded, worst) if len(ranks) > 1 else [],
         path={k: round(ns / len(common)) for k, ns in
-              critical_path(rank, waited, ledgers).items()},
+              critical_path(waited, ledgers).items()},
         pictures=[
             Picture(*window, parts, picture.ends(matched, waited, window))
             for window, parts in zip(shown, pictures, strict=True)

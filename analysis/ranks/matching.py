@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.intervals import Ints
+from ...core.tables import by_value
 from ..model.ranks import POINT_TO_POINT, Group
 
 SEQUENCE, ORDER = "sequence", "order"
@@ -40,12 +41,7 @@ class Matched:
     @cached_property
     def instances(self) -> Mapping[int, Ints]:
         """The rows of each instance, in its order."""
-        order = np.argsort(self.instance, kind="stable")
-        order = order[self.instance[order] >= 0]
-        if not len(order):
-            return {}
-        numbers, first = np.unique(self.instance[order], return_index=True)
-        return dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
+        return {number: rows for number, rows in by_value(self.instance) if number >= 0}
 
 
 def together(captures: Sequence[tuple[int, pa.Table]]) -> pa.Table:

@@ -46,31 +46,29 @@ class Waits:
 def waits(rows: pa.Table, matched: Matched, clocks: Mapping[int, Clock]) -> Waits:
     """Wait and transfer of all rows."""
     rank = rows["rank"].to_numpy()
-    has = rows["start"].is_valid().to_numpy(zero_copy_only=False)
-    start = aligned(rows["start"].fill_null(0).to_numpy(zero_copy_only=False), rank, clocks)
-    end = aligned(rows["end"].fill_null(0).to_numpy(zero_copy_only=False), rank, clocks)
+    has = rows["start"].is_valid().to_numpy()
+    start = aligned(rows["start"].fill_null(0).to_numpy(), rank, clocks)
+    end = aligned(rows["end"].fill_null(0).to_numpy(), rank, clocks)
     n = len(rank)
-    part = {r: NONE if c.part is None else c.part for r, c in clocks.items()}
-    width = {r: c.uncertainty or 0 for r, c in clocks.items()}
-    parts = np.array([part.get(int(r), NONE) for r in rank], dtype=np.int64)
-    widths = np.array([width.get(int(r), 0) for r in rank], dtype=np.int64)
-    latest, late = start.copy(), np.full(n, NONE, dtype=np.int64)
+    clock = [clocks[r] for r in rank.tolist()]
+    parts = np.array([NONE if c.part is None else c.part for c in clock])
+    widths = np.array([c.uncertainty or 0 for c in clock], dtype=np.int64)
+    uncertainty = widths.copy()
+    latest, late = start.copy(), np.full(n, NONE)
     known = np.zeros(n, dtype=bool)
     transfer = np.zeros(n, dtype=np.int64)
-    uncertainty = widths.copy()
     for rows_ in matched.instances.values():
-        if not has[rows_].all():
-            continue
-        comparable = len(rows_) > 1 and len(set(parts[rows_])) == 1 and parts[rows_[0]] != NONE
-        if len(rows_) > 1 and not comparable:
+        apart = parts[rows_[0]] == NONE or (parts[rows_] != parts[rows_[0]]).any()
+        if not has[rows_].all() or (apart and len(rows_) > 1):
             continue
         last = rows_[np.argmax(start[rows_])]
         known[rows_] = True
         latest[rows_] = start[last]
-        late[rows_] = rank[last] if len(rows_) > 1 else NONE
         # A mean of absolute times would lose nanoseconds in floating point.
         transfer[rows_] = max(round(float((end[rows_] - start[last]).mean())), 0)
-        uncertainty[rows_] = widths[rows_] + widths[last]
+        if len(rows_) > 1:
+            late[rows_] = rank[last]
+            uncertainty[rows_] += widths[last]
     return Waits(start, end, latest, late, known, transfer, uncertainty)
 
 
@@ -105,8 +103,7 @@ def exposure(waits_: Waits, mine: Ints, exposed: tuple[Ints, Ints]) -> Exposure:
     low, high = start[order], np.where(known, latest, start)[order]
     before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(high)[:-1]))
     answered = np.zeros(len(mine), dtype=np.int64)
-    if len(mine):
-        answered[order] = waiting.between(np.maximum(low, before), high)
+    answered[order] = waiting.between(np.maximum(low, before), high)
     return Exposure(all_.between(start, end), answered, wait, transfer, unknown)
 
 
@@ -127,8 +124,6 @@ def _combined(
     a: tuple[Ints, Ints], b: tuple[Ints, Ints], both: Callable[[Flags, Flags], Flags]
 ) -> tuple[Ints, Ints]:
     points = np.unique(np.concatenate([*a, *b]))
-    if len(points) < 2:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
     starts = points[:-1]
     keep = both(inside(starts, *a), inside(starts, *b))
     return union(starts[keep], points[1:][keep])
