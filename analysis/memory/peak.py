@@ -64,10 +64,9 @@ class Peak:
         return None if self.reserved is None else self.reserved - self.allocated
 
 
-def of_step(told: Told, step: Span, live: Ints | None = None) -> Peak:
+def of_step(told: Told, step: Span, live: Ints) -> Peak:
     """The peak of one step: the first of the highest states. `live`: `History.live()`."""
     history = told.history
-    live = history.live() if live is None else live
     within = live[step.begin : step.end + 1]
     state = step.begin + int(np.argmax(within))
     alive = history.alive(state)
@@ -77,7 +76,7 @@ def of_step(told: Told, step: Span, live: Ints | None = None) -> Peak:
     by_line = _by(told, alive, *lines_of(told))
     held = np.bincount(told.category[alive], history.requested[alive], len(CATEGORIES))
     at = max(state - 1, step.begin)  # the event that led to it
-    phase = int(told.phase[at]) if at < len(told.phase) else -1
+    in_phase = at < len(told.phase) and told.phase[at] >= 0
     return Peak(
         step=step,
         state=state,
@@ -88,8 +87,8 @@ def of_step(told: Told, step: Span, live: Ints | None = None) -> Peak:
         modules=_sorted(by_module),
         lines=_sorted(by_line),
         alive=alive,
-        phase=told.phases[phase] if phase >= 0 else None,
-        checks=_checks(told, step, live),
+        phase=told.phases[told.phase[at]] if in_phase else None,
+        checks=_checks(told, step, allocated),
     )
 
 
@@ -97,10 +96,9 @@ def highest(told: Told) -> Peak:
     """The peak of the step that has the highest; of several such steps the last, which is the most
     settled."""
     live = told.history.live()
-    steps = [s for s in told.steps if s.end >= s.begin]
-    top = [int(live[s.begin : s.end + 1].max()) for s in steps]
-    chosen = max(range(len(steps)), key=lambda i: (top[i], i))
-    return of_step(told, steps[chosen], live)
+    top = [int(live[s.begin : s.end + 1].max()) for s in told.steps]
+    chosen = max(range(len(top)), key=lambda i: (top[i], i))
+    return of_step(told, told.steps[chosen], live)
 
 
 def lines_of(told: Told) -> tuple[Ints, list[str]]:
@@ -115,13 +113,13 @@ def lines_of(told: Told) -> tuple[Ints, list[str]]:
     code = np.where(history.stack >= 0, history.stack, code)
     distinct = list(dict.fromkeys([*lines, *unknown]))
     number = {text: i for i, text in enumerate(distinct)}
-    return np.array([number[t] for t in [*lines, *unknown]], np.int64)[code], distinct
+    return np.array([number[t] for t in [*lines, *unknown]])[code], distinct
 
 
 def _line(stack: str) -> str:
     frames = stack.split("\n")
-    lines = [f for f in frames if _LINE.match(f)] or [f for f in frames if _SOURCE.match(f)]
-    lines = lines or frames
+    python = [f for f in frames if _LINE.match(f)]
+    lines = python or [f for f in frames if _SOURCE.match(f)] or frames
     return next((f for f in lines if not _INSIDE.search(f)), lines[0])
 
 
@@ -129,9 +127,9 @@ def _by(told: Told, alive: Ints, code: Ints, names: list[str]) -> dict[str, dict
     """Bytes asked for by a code of each allocation, and by category."""
     n = len(CATEGORIES)
     keys = code[alive] * n + told.category[alive]
-    sums = np.bincount(keys, told.history.requested[alive], n * len(names)).astype(np.int64)
+    sums = np.bincount(keys, told.history.requested[alive])
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for key in np.flatnonzero(np.bincount(keys, minlength=len(sums))).tolist():
+    for key in np.unique(keys).tolist():
         found[names[key // n]][CATEGORIES[key % n]] = int(sums[key])
     return dict(found)
 
@@ -140,19 +138,17 @@ def _sorted(found: dict[str, dict[str, int]]) -> list[tuple[str, dict[str, int]]
     return sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0]))
 
 
-def _checks(told: Told, step: Span, live: Ints) -> list[Check]:
+def _checks(told: Told, step: Span, top: int) -> list[Check]:
     history, recorded = told.history, step.recorded
-    top = int(live[step.begin : step.end + 1].max())
-    found = []
     if history.reserved is None:
-        found.append(_counted(told, step))
-    else:
-        theirs = None if recorded is None else recorded.allocated_peak_bytes
-        found.append(Check("peak", top, theirs, "torch.cuda.max_memory_allocated"))
-        most = int(history.reserved[step.begin : step.end + 1].max())
-        theirs = None if recorded is None else recorded.reserved_peak_bytes
-        found.append(Check("reserved", most, theirs, "torch.cuda.max_memory_reserved"))
-    return found
+        return [_counted(told, step)]
+    allocated = None if recorded is None else recorded.allocated_peak_bytes
+    most = int(history.reserved[step.begin : step.end + 1].max())
+    reserved = None if recorded is None else recorded.reserved_peak_bytes
+    return [
+        Check("peak", top, allocated, "torch.cuda.max_memory_allocated"),
+        Check("reserved", most, reserved, "torch.cuda.max_memory_reserved"),
+    ]
 
 
 def _counted(told: Told, step: Span) -> Check:

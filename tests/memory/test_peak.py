@@ -123,7 +123,8 @@ def test_the_highest_of_several_steps_and_of_equals_the_last(tmp_path):
     value, meta, memory = recorded(steps=3)
     found = explain(tmp_path, value, meta)
     assert found.peak.step.number == 2 and found.peak.allocated == memory.peak == PEAK
-    every = [peak.of_step(found.told, s).allocated for s in found.told.steps]
+    live = found.told.history.live()
+    every = [peak.of_step(found.told, s, live).allocated for s in found.told.steps]
     assert every == [PEAK] * 3
 
 
