@@ -158,3 +158,6 @@ def test_the_path_does_not_turn_round_at_a_communication_that_took_no_time() -> 
     assert found == {
         (0, "communication"): 10, (0, "compute"): 10, (0, "transfer"): 5, (1, "idle_host"): 5,
     }  # fmt: skip
+    one = capture(0, [(1, 0, 30)], [(COMPUTE, 10), (COMMUNICATION, 30)])
+    found = path([one, two], [(0, 10, 30), (1, 30, 30)], [0, 0])
+    assert found == {(0, "compute"): 10, (0, "communication"): 20}
