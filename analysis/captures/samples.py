@@ -65,9 +65,11 @@ def of_run(
             facts=of_job | _facts(run, comparison.manifest),
             lost={s.file: s.why for s in comparison.skipped if s.file is not None},
         )
-    sides |= _memory(run, sides)
+    problems = Problems()
+    sides |= _memory(run, sides, problems)
     sides = {k: s for k, s in sides.items() if s.quantities or s.outputs is not None}
-    return structs.replace(baseline, sides=sides)
+    lost = {row["file"]: row["why"] for row in problems.listed(run)}
+    return structs.replace(baseline, sides=sides, lost=baseline.lost | lost)
 
 
 def joined(baselines: Sequence[Baseline]) -> Baseline:
@@ -236,13 +238,15 @@ def _needed(name: str, count: int | None) -> Quantity | None:
     return Quantity(what=MEMORY, name=name, runs=[[count]], exact=name == "context")
 
 
-def _memory(run: Run, sides: Mapping[str, SideSamples]) -> dict[str, SideSamples]:
+def _memory(
+    run: Run, sides: Mapping[str, SideSamples], problems: Problems
+) -> dict[str, SideSamples]:
     """The peak of each training step that was recorded, by side of the whole step."""
     found = {}
     for path, name in named(run.file("captures"), ".memory.json").items():
         if name.task not in TORCH_TASKS:
             continue
-        meta = files.optional(path, Memory, Problems())
+        meta = files.optional(path, Memory, problems)
         peaks = [
             peak
             for s in (meta.steps if meta else ())
