@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
-from ...core.module_paths import ancestors, common_parent, depth, inside, ordered_tree
+from ...core.module_paths import common_parent, depth, inside, ordered_tree, parent
 from ..counters import launches as launches_
 from ..counters import sums
 from ..counters.launches import Launch
@@ -81,16 +81,14 @@ def _rows(about: About) -> list[CountedRow]:
         list(about.costs), sorted({m for x in about.launches for m in x.modules or ()})
     )
     found: list[CountedRow] = []
-    shown: set[str] = set()
     for path in paths:
         wholly = [
             x for x in about.launches if x.modules and all(inside(m, path) for m in x.modules)
         ]
         if wholly:
-            shown.add(path)
-            found.append(_module(about, path, wholly, of_module.get(path, {}), shown))
-        found += _layers_of(about, of, path, shown)
-    return found + _layers_of(about, of, None, shown)
+            found.append(_module(about, path, wholly, of_module.get(path, {})))
+        found += _layers_of(about, of, path)
+    return found + _layers_of(about, of, None)
 
 
 @dataclass(frozen=True)
@@ -104,13 +102,13 @@ class _Layers:
     kernels: Mapping[str, dict[str, dict[str, float | None]]]
 
 
-def _layers_of(about: About, of: _Layers, path: str | None, shown: set[str]) -> list[CountedRow]:
+def _layers_of(about: About, of: _Layers, path: str | None) -> list[CountedRow]:
     """The layers that `path` owns, each followed by its kernels."""
     found = []
     for label, launches in of.launches.items():
         if of.owner[label] != path:
             continue
-        around = None if path is None or path not in shown else f"module:{path}"
+        around = None if path is None else f"module:{path}"
         below = 0 if path is None else depth(path) + 1
         row = _layer(about, label, launches, of.values.get(label, {}), around, below)
         found.append(row)
@@ -136,7 +134,6 @@ def _module(
     path: str,
     launches: list[Launch],
     values: dict[str, float | None],
-    shown: set[str],
 ) -> CountedRow:
     labels = list(dict.fromkeys(x.layer for x in launches))
     lacking = sum(n for of, n in about.lacking.values() if of and all(inside(m, path) for m in of))
@@ -144,8 +141,7 @@ def _module(
     share = None
     if cost is not None and cost.own.median is not None and about.total:
         share = cost.own.median / about.total
-    above = next((a for a in ancestors(path)[1:] if a in shown), None)
-    around = None if above is None else f"module:{above}"
+    around = f"module:{parent(path)}" if path else None
     given = _Row("module", f"module:{path}", path, around, depth(path), launches, lacking, share)
     return _row(about, given, values, _summed(about, labels))
 

@@ -63,8 +63,8 @@ class _Sums:
         finite, known = np.isfinite(a), np.isfinite(b)
         self.nonfinite += int(np.count_nonzero(~finite & known))
         self.reference_nonfinite += int(np.count_nonzero(~known))
-        whole = ~(np.isnan(a).any(-1) | np.isnan(b).any(-1))
-        self.agree += int(np.count_nonzero((a.argmax(-1) == b.argmax(-1)) & whole))
+        whole = ~(np.isnan(a).any(1) | np.isnan(b).any(1))
+        self.agree += int(np.count_nonzero((a.argmax(1) == b.argmax(1)) & whole))
         usable = finite & known
         x, y = a[usable], b[usable]
         self.unusable += int(usable.size - x.size)

@@ -48,6 +48,14 @@ def test_sums_go_on_over_blocks_of_positions(monkeypatch: pytest.MonkeyPatch) ->
     assert found["cosine"] == pytest.approx(dot / math.sqrt(squares * reference))
 
 
+def test_what_an_earlier_block_lacks_stays_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "_BLOCK", 1)
+    found = of([[2, 2], [2, 2]], [[1, INF], [2, 2]])
+    assert (found["reference_nonfinite"], found["constant"]) == (1, None)
+    found = of([[2, NAN], [2, 2]], [[1, 2], [2, 2]])
+    assert (found["nonfinite"], found["constant"]) == (1, None)
+
+
 def test_every_block_counts() -> None:
     """Two blocks of 256 positions and one of a single one, each off by one more."""
     reference = np.zeros((513, 2), np.float32)

@@ -31,7 +31,6 @@ from layerline.analysis.counters import launches
 from layerline.analysis.model.layer import Floor
 from layerline.analysis.model.side import Model
 from layerline.analysis.report import counted, roofline_plot, tables_csv
-from layerline.analysis.roofline import bound
 from layerline.analysis.rundir.problems import Problems
 from layerline.core import nodes
 from layerline.core.cli.command import cli
@@ -47,48 +46,6 @@ from layerline.profile.ncu.tool import Options
 
 def rows(table: pa.Table | None = None, view: Any = None) -> dict[tuple[str, str], Any]:
     return {(r.kind, r.name): r for r in views.counted(table, view).rows}
-
-
-def test_a_product_is_bound_by_the_tensor_cores() -> None:
-    row = rows()["layer", "h_0_fc/Gemm"]
-    assert row.bound == "tensor" and row.shares["tensor"] == pytest.approx(0.625)
-    assert row.shares["memory"] == pytest.approx(0.13)  # 1.3 us of 10
-    assert row.intensity == pytest.approx(2.56e9 / 1.3e6)
-    assert row.flop_per_second == pytest.approx(2.56e14)
-    assert row.floor == Floor(2.56e9, 1e6)
-    said = "tensor-bound, 62.5 % of the tensor peak; moves 1.30× the bytes it must"
-    assert row.text == said
-    assert row.share == pytest.approx(9 / 56)  # of nsys's time, not of ncu's
-
-
-def test_a_product_that_takes_longer_waits() -> None:
-    row = rows()["layer", "h_1_fc/Gemm"]  # 6.25 us of 11
-    assert row.bound == "latency" and row.shares["tensor"] == pytest.approx(6.25 / 11)
-    assert row.text.startswith("latency-bound, it waits: at most 56.8 % of the tensor peak")
-
-
-def test_a_norm_is_bound_by_memory_and_an_addition_by_its_launch() -> None:
-    found = rows()
-    norm, add = found["layer", "h_0_ln/Norm"], found["layer", "h_0_add/Add"]
-    assert norm.text == "memory-bound, 80.0 % of the DRAM bandwidth; moves the bytes it must"
-    # 2 us, 1e5 bytes at 1e12: 5 %.
-    assert add.bound == "launch" and add.shares["memory"] == pytest.approx(0.05)
-    assert "too short" in add.text and "the bytes it must move are unknown" in add.text
-    assert add.floor is None and add.times_bytes is None and add.times_flop is None
-    assert add.intensity == 0
-
-
-def test_a_block_adds_up_its_layers_and_one_unknown_floor_makes_it_unknown() -> None:
-    found = rows()
-    block, whole = found["module", "h.0"], found["module", ""]
-    assert block.replay_ns == 32_000 and block.flop == 2.56e9
-    assert block.bytes == pytest.approx(17.4e6)
-    assert block.shares["memory"] == pytest.approx(17.4 / 32)
-    assert (block.launches, block.measured) == (3, 3)
-    assert block.floor is None and block.times_bytes is None  # the addition has none
-    assert whole.launches == 6 and whole.measured == 4
-    assert found["module", "h.0.fc"].floor == Floor(2.56e9, 1e6)
-    assert block.share == pytest.approx(0.5)
 
 
 def test_launches_that_were_given_counters_are_told_apart() -> None:
@@ -165,13 +122,6 @@ def test_twins_that_were_both_measured_tell_their_spread() -> None:
     assert any("of a single kind by at most 9.5 %" in f for f in counted.facts(side))
 
 
-def test_headline_metrics_are_there_where_the_capture_has_them() -> None:
-    row = rows()["kernel", "add"]
-    assert row.metrics["ipc"] == 1.5 and row.metrics["occupancy"] == 25
-    assert row.metrics["issue_busy"] == 40 and row.metrics["dram"] is None
-    assert row.pipes == {"tensor": 70, "alu": 3}
-
-
 def test_the_costliest_modules_of_one_kind_are_one_sentence() -> None:
     """ln: 18 us of 56 in each block, and memory-bound in the first; fc 9."""
     said = counted.sentences(views.counted())
@@ -199,18 +149,6 @@ def test_what_no_side_has_measured_has_no_column() -> None:
     assert {len(row["cells"]) for row in side["rows"]} == {len(without["head"])}
     at = without["head"].index("occupancy")
     assert side["rows"][0]["cells"][at] == "25.0 %"
-
-
-def test_a_pipe_and_its_parts_are_not_both_named() -> None:
-    """`shared` is FP64 and tensor cores together: beside these it reads as shared memory."""
-    of = {
-        f"sm__pipe_{pipe}_cycles_active.avg.pct_of_peak_sustained_active": value
-        for pipe, value in {"shared": 72.0, "tensor": 71.0, "tensor_op_hmma": 71.0}.items()
-    }
-    alu = {"sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": 6.0}
-    assert bound._pipes(of | alu) == {"tensor": 71.0, "alu": 6.0}
-    alone = {name: value for name, value in of.items() if "shared" in name}
-    assert bound._pipes(alone) == {"shared": 72.0}
 
 
 def test_without_bytes_nothing_is_said_of_memory() -> None:
