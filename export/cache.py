@@ -2,7 +2,9 @@
 
 What runs is given ``cache`` (`NAMES`) as ``((keys, values), …)``, one pair a layer, each [batch,
 heads, past, size], and gives the longer ones back in the same form. Hooks of the root module make
-the library's cache of it, in the eager model and in the export alike.
+the library's cache of it, in the eager model and in the export alike. The decoder of an
+encoder-decoder is given two pairs a layer, the second of what the encoder gave, which no step
+changes: they are not given back.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InputError
-from .quiet import gist, quiet
+from .quiet import FAULTS, gist, quiet
 
 if TYPE_CHECKING:
     from torch import nn
 
 NAMES = ("cache", "past_key_values")  # of transformers, the newer first
-Shapes = list[tuple[tuple[int, ...], tuple[int, ...]]]
+Shapes = list[tuple[tuple[int, ...], ...]]
 
 
 def name_in(names: Collection[str]) -> str | None:
@@ -31,23 +33,35 @@ def name_of(model: Any) -> str | None:
     return name_in(inspect.signature(model.forward).parameters)
 
 
-def shapes(model: nn.Module, batch: int, past: int) -> Shapes:
-    """The shapes of each layer's keys and values after `past` tokens, of a model on the meta
-    device: only shapes are computed. InputError for a model without such a cache."""
+def shapes(model: nn.Module, before: dict[str, Any]) -> Shapes:
+    """The shapes of each layer's keys and values behind the inputs `before`, of a model on the
+    meta device: only shapes are computed. InputError for a model without such a cache."""
     import torch
 
     name = type(model).__name__
-    tokens = torch.zeros(batch, past, dtype=torch.int64, device="meta")
     try:
         with quiet(), torch.no_grad():
-            output = model(input_ids=tokens, use_cache=True)
-        cache = output[name_in(output)]
-        return [(tuple(layer.keys.shape), tuple(layer.values.shape)) for layer in cache.layers]
-    except (KeyError, AttributeError, TypeError, ValueError, RuntimeError) as e:
+            output = model(**before, use_cache=True)
+        caches = [_pairs(cache) for cache in _caches(output[name_in(output)])]
+        return [
+            tuple(tuple(t.shape) for pair in pairs for t in pair)
+            for pairs in zip(*caches, strict=True)
+        ]
+    except FAULTS as e:
         raise InputError(
             f"{name} keeps no cache of keys and values that is known here ({gist(e)})",
             fix="export its prefill: leave --phase out",
         ) from e
+
+
+def _caches(cache: Any) -> list[Any]:
+    """The caches of keys and values that one holds: of what was decoded, and of an encoder's."""
+    both = ("self_attention_cache", "cross_attention_cache")
+    return [getattr(cache, name) for name in both] if hasattr(cache, both[0]) else [cache]
+
+
+def _pairs(cache: Any) -> list[tuple[Any, Any]]:
+    return [(layer.keys, layer.values) for layer in cache.layers]
 
 
 def attach(model: Any, past: int) -> None:
@@ -63,11 +77,20 @@ class _Taken:
         self.config, self.past = config, past
 
     def __call__(self, _model: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        from transformers import DynamicCache
+        from transformers import EncoderDecoderCache
 
         name = name_in(kwargs)
         assert name is not None, "the inputs of a decode step have a cache"
-        pairs = kwargs[name]
+        held = kwargs[name]
+        caches = [
+            self._filled([layer[i : i + 2] for layer in held]) for i in range(0, len(held[0]), 2)
+        ]
+        cache = caches[0] if len(caches) == 1 else EncoderDecoderCache(*caches)
+        return args, {**kwargs, name: cache, "use_cache": True}
+
+    def _filled(self, pairs: list[Any]) -> Any:
+        from transformers import DynamicCache
+
         cache = DynamicCache(config=self.config)
         if not cache.layers:
             cache.layers = [cache.layer_class_to_replicate() for _ in pairs]
@@ -77,10 +100,10 @@ class _Taken:
             layer.dtype, layer.device, layer.is_initialized = keys.dtype, keys.device, True
             if hasattr(layer, "cumulative_length"):
                 layer.cumulative_length = self.past
-        return args, {**kwargs, name: cache, "use_cache": True}
+        return cache
 
 
 def _given(_model: Any, _args: Any, output: Any) -> Any:
     name = name_in(output)
-    output[name] = tuple((layer.keys, layer.values) for layer in output[name].layers)
+    output[name] = tuple(_pairs(_caches(output[name])[0]))
     return output

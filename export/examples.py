@@ -9,10 +9,11 @@ attention_mask             [batch, seq], where sequences of differing lengths ar
 pixel_values               [batch, channels, height, width] (num_channels, image_size or 224);
                            of video [batch, num_frames, …]
 input_features             Whisper: [batch, num_mel_bins, 2 * max_source_positions]; otherwise
-                           [batch, seq, features]
+                           [batch, seq, features], of the encoder's configuration where it has one
 input_values               samples of sound that become seq frames (conv_kernel, conv_stride);
                            of a spectrogram [batch, max_length, num_mel_bins]
-encoder_outputs            [batch, seq, hidden], of a decoder alone
+encoder_outputs            [batch, seq, hidden], of a decoder alone; of one decode step as long as
+                           the cache
 cache                      of one decode step (`export.cache`): keys and values of each layer
 ========================== ==================================================================
 """
@@ -56,6 +57,7 @@ class Spec(Protocol):
 
 
 TOKENS, PIXELS, FEATURES, SOUND = "input_ids", "pixel_values", "input_features", "input_values"
+_OWN = "write own.py with a function that makes it and its inputs: layerline init own.py"
 _IMAGE = 224  # of models whose configuration does not say: they take any size
 
 
@@ -98,7 +100,12 @@ def has_sequence(names: tuple[str, ...], config: Any) -> bool:
         return True
     if SOUND in names:
         return hasattr(config, "conv_stride")
-    return FEATURES in names and not hasattr(config, "max_source_positions")
+    return FEATURES in names and not _whole_spectrogram(config)
+
+
+def _whole_spectrogram(config: Any) -> bool:
+    """Whether a model of sound reads spectrograms of one length, as Whisper does."""
+    return hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")
 
 
 def inputs(spec: Spec) -> dict[str, Any]:
@@ -111,12 +118,18 @@ def inputs(spec: Spec) -> dict[str, Any]:
     if not names:
         raise InputError(
             f"{spec.model}: {spec.model_class} reads neither tokens, pixels nor sound",
-            fix="write own.py with a function that makes it and its inputs: layerline init own.py",
+            fix=_OWN,
         )
     maker = _Maker(spec, config)
     found: dict[str, Any] = {}
     for name in names:
-        found[name] = getattr(maker, name)()
+        try:
+            found[name] = getattr(maker, name)()
+        except AttributeError as e:  # of the maker, or of a configuration of another form
+            raise InputError(
+                f"{spec.model}: {spec.model_class} reads {name}, which nothing here makes for it",
+                fix=_OWN,
+            ) from e
     if spec.padded:
         found["attention_mask"] = maker.attention_mask()
     if spec.past is not None:
@@ -176,11 +189,11 @@ class _Maker:
         return self._normal(self.batch, *extra, channels, height, width)
 
     def input_features(self) -> Array:
-        positions = getattr(self.config, "max_source_positions", None)
-        if isinstance(positions, int):
-            return self._normal(self.batch, self.config.num_mel_bins, 2 * positions)
+        config = getattr(self.config, "encoder_config", None) or self.config
+        if _whole_spectrogram(config):
+            return self._normal(self.batch, config.num_mel_bins, 2 * config.max_source_positions)
         names = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins")
-        width = next((int(getattr(self.config, n)) for n in names if hasattr(self.config, n)), 80)
+        width = next((int(getattr(config, n)) for n in names if hasattr(config, n)), 80)
         return self._normal(self.batch, self.seq, width)
 
     def input_values(self) -> Array:
@@ -200,7 +213,7 @@ class _Maker:
         )
 
     def encoder_outputs(self) -> tuple[Array]:
-        sizes = ("d_model", "hidden_size")
-        width = next(getattr(self.config, s) for s in sizes if hasattr(self.config, s))
-        length = getattr(self.config, "max_source_positions", None) or self.seq
+        encoder = getattr(self.config, "encoder", None) or self.config
+        width = encoder.d_model if hasattr(encoder, "d_model") else encoder.hidden_size
+        length = getattr(self.config, "max_source_positions", None) or self.spec.past or self.seq
         return (self._normal(self.batch, length, width),)

@@ -8,7 +8,7 @@ inputs. Module paths used everywhere are those of the built model's ``named_modu
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ..core.files import read_json
 from . import cache, examples, nested, own
 from .overrides import ATTENTION_KEY, EXPERTS_KEY
 from .own import Made, Own
-from .quiet import gist, quiet
+from .quiet import FAULTS, gist, quiet
 
 if TYPE_CHECKING:
     import torch
@@ -105,13 +105,15 @@ class ModelSpec:
                     )
                 if self.part == "encoder":
                     model = model.get_encoder()
-            except (ValueError, TypeError, KeyError, OSError, RuntimeError, ImportError) as e:
+            except FAULTS as e:
                 if isinstance(e, RuntimeError) and "memory" in str(e):
                     raise MemoryError(str(e)) from e
                 raise InputError(
                     f"{self.model}: {self.model_class} cannot be made ({gist(e)})",
                     fix="check the configuration and --set",
                 ) from e
+        if self.part == "decoder":
+            model.register_forward_pre_hook(_encoded, with_kwargs=True)
         if self.past is not None:
             cache.attach(model, self.past)
         model.requires_grad_(training)
@@ -135,9 +137,14 @@ class ModelSpec:
         import transformers
 
         config = examples.configuration(self.config)
+        before = replace(self, seq=self.past, past=None).inputs()
+        # The others look into the mask, which holds nothing there; the cache is the same.
+        chosen = {**self._chosen(), ATTENTION_KEY: "eager"}
         with quiet(), torch.device("meta"):
-            model = getattr(transformers, self.model_class)._from_config(config, **self._chosen())
-        return cache.shapes(model.eval(), self.batch or 1, self.past or 0)
+            model = getattr(transformers, self.model_class)._from_config(config, **chosen)
+        if self.part == "decoder":
+            model.register_forward_pre_hook(_encoded, with_kwargs=True)
+        return cache.shapes(model.eval(), tensors(before, device="meta"))
 
     def inputs(self) -> dict[str, Any]:
         """Keyword arguments of the model: numpy arrays, floating ones in fp32, and constants.
@@ -166,6 +173,14 @@ class ModelSpec:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self), "dynamic": list(self.dynamic)}
+
+
+def _encoded(_model: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Give an encoder's output as the library does: not every decoder takes a tuple."""
+    from transformers.modeling_outputs import BaseModelOutput
+
+    (state,) = kwargs["encoder_outputs"]
+    return args, {**kwargs, "encoder_outputs": BaseModelOutput(last_hidden_state=state)}
 
 
 def _unfold(model: nn.Module) -> None:

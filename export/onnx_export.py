@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import CheckFailed, InputError
 from . import models, naming, nested, opsets
 from .naming import all_nodes
-from .quiet import gist, quiet
+from .quiet import FAULTS, gist, quiet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def eager_outputs(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Arra
     try:
         with quiet(), torch.inference_mode():
             output = model(**models.tensors(dict(inputs)))
-    except (IndexError, ValueError, TypeError, RuntimeError, AttributeError, KeyError) as e:
+    except FAULTS as e:
         raise InputError(
             f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)})",
             fix="use a shorter --seq, another model, or own.py with inputs that fit "
@@ -96,7 +96,7 @@ def export(
                 output_names=outputs,
                 verbose=verbose,
             )
-        except (torch.onnx.OnnxExporterError, RuntimeError, ValueError, TypeError) as e:
+        except (torch.onnx.OnnxExporterError, *FAULTS) as e:
             raise InputError(
                 f"{name}: torch cannot export it ({gist(e)})",
                 fix="try --set attn_implementation=eager; --verbose shows all that torch says",

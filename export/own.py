@@ -31,7 +31,7 @@ from ..core.cli.progress import log
 from ..core.errors import InputError, LayerlineError
 from . import nested
 from .overrides import typed
-from .quiet import gist
+from .quiet import FAULTS, gist
 
 if TYPE_CHECKING:
     import torch
@@ -316,7 +316,7 @@ def explained(location: str, what: str) -> Iterator[None]:
         yield
     except LayerlineError:
         raise
-    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as e:
+    except FAULTS as e:
         if isinstance(e, RuntimeError) and "memory" in str(e):
             raise
         file = location.rpartition(":")[0]

@@ -42,6 +42,10 @@ def quiet(verbose: bool = False) -> Iterator[None]:
                 logger.setLevel(level)
 
 
+# What the code of a model, or of a library because of it, raises. Running out of memory is not
+# among it, nor are our own errors.
+FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
+          RuntimeError, TypeError, ValueError)  # fmt: skip
 LONGEST = 240
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 

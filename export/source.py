@@ -195,7 +195,12 @@ def _shaped(spec: ModelSpec, config: Any) -> ModelSpec:
         raise InputError("--padded is of no use for --phase decode", fix="leave it out")
     if spec.padded and examples.TOKENS not in names:
         raise InputError(f"--padded: {spec.model_class} reads no tokens", fix="leave it out")
-    if spec.past is not None and spec.task != "causal-lm":
+    if spec.past is not None and parts and spec.part == "whole":
+        raise InputError(
+            f"--phase decode: {spec.model_class} is an encoder and a decoder",
+            fix="add --part decoder",
+        )
+    if spec.past is not None and spec.task != "causal-lm" and spec.part != "decoder":
         raise InputError(
             f"--phase decode: {spec.model_class} is no decoder with a cache",
             fix="choose a causal language model, or leave it out",
@@ -214,7 +219,7 @@ def _shaped(spec: ModelSpec, config: Any) -> ModelSpec:
 def _check_positions(spec: ModelSpec, config: Any) -> None:
     text = examples.text_of(config)
     key = dict(text.attribute_map).get("max_position_embeddings", "max_position_embeddings")
-    limit = getattr(text, key, None)
+    limit = getattr(text, key, getattr(text, "max_target_positions", None))
     longest = (spec.past or 0) + (spec.seq or 0)
     if isinstance(limit, int) and 0 < limit < longest:
         option = "--seq" if spec.past is None else "--past"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from family_configs import CONFIGS
+from family_configs import CONFIGS, TOKENS
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -43,6 +43,9 @@ def shapes(inputs: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         ("clip", {}, {"input_ids": (1, 16), "pixel_values": (1, 3, 32, 32)}),
         # Dumoulin, Visin: a convolution gives (n - kernel) / stride + 1: 165 -> 32 -> 15
         ("wav2vec2", {"seq": 15}, {"input_values": (1, (2 * 14 + 3 - 1) * 5 + 10)}),
+        ("speech_to_text", {}, {"input_features": (1, 16, 8), "decoder_input_ids": (1, 16)}),
+        ("wav2vec2-bert", {}, {"input_features": (1, 16, 16)}),
+        ("parakeet_ctc", {}, {"input_features": (1, 16, 16)}),
         ("bert", {"padded": True, "batch": 3},
          {"input_ids": (3, 16), "attention_mask": (3, 16)}),
     ],
@@ -141,6 +144,35 @@ def test_a_decode_step_gives_the_logits_of_the_whole_sequence(tmp_path: Path, fa
     assert all(isinstance(t, torch.Tensor) for pair in got[name] for t in pair)
 
 
+@pytest.mark.parametrize("family", ["t5", "whisper", "bart"])
+def test_a_decoder_of_two_halves_decodes_a_step_on_what_the_encoder_gave(
+    tmp_path: Path, family: str
+) -> None:
+    """Kind: a cache of two parts; what is of the encoder is read and not given back."""
+    whole = spec_of(tmp_path, family, seq=13, part="decoder")
+    step = spec_of(tmp_path, family, seq=1, past=12, part="decoder")
+    given = tensors(step.inputs())
+    state = given["encoder_outputs"]
+    tokens = torch.from_numpy(whole.inputs()["decoder_input_ids"])
+    with torch.inference_mode():
+        model = whole.build()
+        expected = model(decoder_input_ids=tokens, encoder_outputs=state).logits[:, -1]
+        before = model(decoder_input_ids=tokens[:, :-1], encoder_outputs=state, use_cache=True)
+        name = next(n for n in ("cache", "past_key_values") if n in before)
+        both = (before[name].self_attention_cache, before[name].cross_attention_cache)
+        layers = tuple(
+            tuple(t for layer in pair for t in (layer.keys, layer.values))
+            for pair in zip(*(c.layers for c in both), strict=True)
+        )
+        shapes = [[t.shape for t in layer] for layer in layers]
+        assert [[t.shape for t in layer] for layer in given[name]] == shapes
+        given |= {"decoder_input_ids": tokens[:, -1:], name: layers}
+        got = step.build()(**given)
+    torch.testing.assert_close(got.logits[:, -1], expected, rtol=1e-4, atol=1e-5)
+    assert [len(layer) for layer in got[name]] == [2] * len(layers)
+    assert got[name][0][0].shape[2] == 13
+
+
 @pytest.mark.slow
 def test_a_decode_step_is_exported_with_its_cache_as_inputs_and_outputs(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, "llama", seq=1, past=12)
@@ -160,6 +192,9 @@ def test_a_decode_step_is_exported_with_its_cache_as_inputs_and_outputs(tmp_path
         ("vit", {"seq": 128, "past": 4}, "no decoder with a cache"),
         ("llama", {"part": "encoder"}, "not an encoder and a decoder"),
         ("llama", {"seq": 1, "past": 64}, "--past 63 or less"),
+        ("whisper", {"seq": 1, "past": 64, "part": "decoder"}, "--past 63 or less"),
+        ("t5", {"seq": 1, "past": 4}, "add --part decoder"),
+        ("t5", {"seq": 1, "past": 4, "part": "encoder"}, "no decoder with a cache"),
         ("llama", {"seq": 1, "past": 4, "padded": True}, "of no use"),
         ("mamba2", {"seq": 1, "past": 4}, "leave --phase out"),
     ],
@@ -171,3 +206,34 @@ def test_what_a_family_cannot_do_is_one_line_with_what_to_do(
         spec_of(tmp_path, family, **more)
     assert said in caught.value.line() and "\n" not in caught.value.line()
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("config", "read"),
+    [
+        ({"model_type": "decision_transformer"}, "states"),
+        ({"model_type": "patchtst", "num_input_channels": 1, "context_length": 16,
+          "patch_length": 4}, "past_values"),
+        ({"model_type": "moonshine", **TOKENS}, "input_values"),
+    ],
+)  # fmt: skip
+def test_inputs_that_nothing_makes_are_one_line(
+    tmp_path: Path, config: dict[str, Any], read: str
+) -> None:
+    """Kind: a model whose main input has a name, or a configuration a form, not known here."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = str(tmp_path)
+    try:
+        spec = resolve(Request(model=model, seq=16))
+    except InputError:
+        spec = resolve(Request(model=model))
+    with pytest.raises(InputError, match=f"reads {read}, which nothing here makes.*layerline init"):
+        spec.inputs()
+
+
+def test_whatever_a_models_own_code_raises_is_one_line(tmp_path: Path) -> None:
+    """Kind: the code of a model fails on its configuration, here by an index beyond a list."""
+    config = {"model_type": "cvt", "depth": [1, 1, 1], "drop_path_rate": [0.0]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="CvtForImageClassification cannot be made .IndexError"):
+        resolve(Request(model=str(tmp_path))).build()
