@@ -6,6 +6,7 @@ then the layer is that node, by elimination.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,7 +166,8 @@ class Carriers:
 
     def _readers(self, p: int, reformat: tuple[str, int, str] | None) -> tuple[int, ...]:
         """What reads a moved model input or constant: nothing made it, so its first reader
-        carries it. Where that reads it by another name, the next layer that reads the input."""
+        carries it. Where that reads it by another name, the next layer that reads the input, or
+        what the input was moved from."""
         layer = self._layers[p]
         if layer.inputs and any(self._made(t) for t in layer.inputs):
             return ()
@@ -177,9 +179,11 @@ class Carriers:
                 if not self._claims.of_layer[q] and self._tensors.moving[q]:
                     pending.extend(self._layers[q].outputs or ())
         for t in () if readers else layer.inputs or ():
-            later = (q for q in self._tensors.readers.get(t, ()) if q > p)
-            of_later = (own for q in later if (own := self._claims.of_layer[q]))
-            if self._tensors.model_name(t) in self._flow.graph.inputs:
+            name = self._tensors.model_name(t)
+            if name is not None and name in self._flow.graph.inputs:
+                reading = (self._tensors.readers.get(n, []) for n in (t, name))
+                later = sorted(q for q in {*itertools.chain(*reading)} if q > p)
+                of_later = (own for q in later if (own := self._claims.of_layer[q]))
                 readers.update(next(of_later, {}))
         if not readers and reformat is not None and reformat[0] == "Input":
             nodes = self._nodes_named(reformat[2])

@@ -100,6 +100,23 @@ def test_where_nobody_reads_the_copy_the_next_reader_of_the_input_carries_it() -
     assert given(named[1]) == (("c/MatMul",), "carrier")
 
 
+def test_a_cast_behind_a_move_of_an_input_is_of_the_next_reader_of_the_input() -> None:
+    """ONNX Runtime folds the reshapes around a transposed input, casts what it moved, and its
+    product reads that (whisper's cached keys in half precision): nothing made the input."""
+    g = graph(
+        ("attn/MatMul", ["q0", "w"], ["q"]), ("attn/Reshape", ["x"], ["k"]),
+        ("attn/Transpose", ["k"], ["kt"]), ("attn/MatMul_2", ["q", "kt"], ["s"]),
+    )  # fmt: skip
+    product = moved("attn/MatMul_2/MatmulTransposeFusion/", ["q", "x"], ["s"])
+    reshaped = RawLayer("attn/Reshape_new", "Reshape", ("x",), ("fresh",))
+    cast = RawLayer("InsertedCast_kt/F/", "Cast", ("fresh",), ("InsertedCast_kt/F/",))
+    r = run(g, "attn/MatMul", reshaped, cast, product)
+    assert r[1].rule == r[2].rule == "carrier"
+    assert r[2].nodes == r[3].nodes == ("attn/Reshape", "attn/Transpose", "attn/MatMul_2")
+    # behind the product nobody reads it any more
+    assert given(run(g, "attn/MatMul", reshaped, product, cast)[3]) == ((), "unresolved")
+
+
 def test_a_constant_that_nobody_reads_is_nobodys() -> None:
     g = graph(("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["p"], ["q"]))
     layers = [moved("cast_1", ["w"], ["unread"]), moved("a/MatMul", ["x", "w"], ["p"]), "b/Relu"]
