@@ -99,7 +99,7 @@ bench: $(STAMP) ## readers beside other tools, both sides in one run
 	$(BIN)/python tests/bench/run.py
 
 families: $(STAMP) ## which models go the whole way, and the share of time in modules (FAMILIES="t5 own:unet"; default: all)
-	$(BIN)/python tests/bench/families.py $(FAMILIES)
+	$(BIN)/python tests/bench/families.py $(FAMILIES) --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
 
 mutants: $(STAMP) ## do the tests of MODULE=core/series.py notice when it changes (mutmut)
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_ARGS) --no-build-isolation -e '.[mutants]'

@@ -1,14 +1,17 @@
-"""Which models go the whole way: export, ONNX Runtime engine, profile, report. One row each.
+"""Which models go the whole way: export, engine, profile, report. One row each and precision.
 
-    python tests/bench/families.py [NAME ...] [--precision fp32] [--out FOLDER]
+    python tests/bench/families.py [NAME ...] [--precision fp32,fp16] [--backend onnxruntime]
+                                   [--what engine,eager,train] [--jobs 1] [--out FOLDER]
 
 A NAME is a family of tests/support/family_configs.py, a function of tests/support/own_nets.py as
 own:resnet50, or one of either with options of `layerline export` behind it, in quotes:
-"t5 --part decoder", "bert --padded --batch 3", "gpt2 --phase decode --seq 1 --past 8". Without a
-name all are run. Sizes are tiny and iterations few: what is told is whether a model goes through,
-and the share of the time in modules; times say nothing.
+"t5 --part decoder", "bert --padded --batch 3", "gpt2 --phase decode --past 8". Without a name all
+are run. Sizes are tiny and iterations few: what is told is whether a model goes through, whether
+its engine's outputs are right, which of the sums over operations (checks i and ii) do not add up,
+and the share of the time in modules; times say nothing, and check iii, over two runs, is left out.
 
-Each runs in processes of its own with a TMPDIR of its own; what it printed is FOLDER/NAME.log.
+Each runs in processes of its own with a TMPDIR of its own, `--jobs` of them at once; what it
+printed is FOLDER/NAME.log, and the rows are FOLDER/families.jsonl, too.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 SUPPORT = Path(__file__).parents[1] / "support"
 sys.path.insert(0, str(SUPPORT))
@@ -42,23 +46,31 @@ SECONDS = 900
 LAYERLINE = (sys.executable, "-P", "-m", "layerline.core.cli.command")
 
 
+KINDS = ("engine", "eager", "training")
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """How one went: the command that ended otherwise than with 0, and what it said; the least
-    share of time in modules of each kind of side, None where there is none."""
+    """How one went. `failed`: the command that ended otherwise than with 0; `said`: its error.
+    `coverage`: the least share of time in modules of each of `KINDS`; `outputs`: whether the
+    engine's are right; `sums`: which do not add up. None is not measured."""
 
     name: str
-    failed: str | None
-    said: str
-    coverage: dict[str, float | None]
-    seconds: float
+    precision: str
+    failed: str | None = None
+    said: str = ""
+    coverage: dict[str, float] = field(default_factory=dict)
+    outputs: bool | None = None
+    sums: list[str] = field(default_factory=list)
 
     @property
     def row(self) -> str:
-        shares = (self.coverage.get(side) for side in ("engine", "eager", "training"))
+        shares = (self.coverage.get(side) for side in KINDS)
         cells = ["–" if s is None else f"{100 * s:.2f} %" for s in shares]
         result = "whole way" if self.failed is None else f"{self.failed} ended"
-        return f"| {' | '.join([self.name, result, *cells, self.said, f'{self.seconds:.0f} s'])} |"
+        outputs = {True: "right", False: "wrong", None: "–"}[self.outputs]
+        said = (self.said, ", ".join(self.sums))
+        return f"| {' | '.join([self.name, self.precision, result, *cells, outputs, *said])} |"
 
 
 def model_of(name: str, folder: Path) -> str:
@@ -72,11 +84,11 @@ def model_of(name: str, folder: Path) -> str:
     return str(model)
 
 
-def commands(name: str, folder: Path, precision: str) -> Iterator[tuple[str, ...]]:
+def commands(name: str, folder: Path, asked: argparse.Namespace) -> Iterator[tuple[str, ...]]:
     """The command lines of the whole way."""
     family, *options = name.split()
     model, run = model_of(family, folder), str(folder / "run")
-    sides = ("--precision", precision, "--backend", "onnxruntime")
+    sides = ("--precision", asked.precision, "--backend", asked.backend)
     decodes, sequence = "--phase" in options, ()
     config = {*CONFIGS.get(family, {})}
     spectrogram = "encoder" in options and "max_source_positions" in config
@@ -84,32 +96,47 @@ def commands(name: str, folder: Path, precision: str) -> Iterator[tuple[str, ...
         sequence = ("--seq", "16")
     yield ("export", run, "--model", model, *sides, *sequence, *options)
     yield ("engines", run, *sides)
-    yield ("profile", run, *sides, "--what", "engine,eager,train", "--iterations", "4",
-           "--seconds", "2")  # fmt: skip
+    yield ("profile", run, *sides, "--what", asked.what, "--iterations", "4", "--seconds", "2")
     yield ("report", run)
 
 
-def covered(run: Path) -> dict[str, float | None]:
-    """The least share of time in modules of engines, eager inference and training."""
+def outcomes(name: str, run: Path, precisions: list[str]) -> Iterator[Outcome]:
+    """What the report says of each precision that has an engine."""
     summary = json.loads((run / "report" / "summary.json").read_text())
-    shares: dict[str, list[float]] = {"engine": [], "eager": [], "training": []}
-    for side in summary["engines"].values():
-        shares["engine"].append(side["coverage"])
-    for key, side in summary["eager"].items():
-        shares["eager" if key.endswith("inference") else "training"].append(side["coverage"])
-    return {kind: min(found, default=None) for kind, found in shares.items()}
+    for precision in precisions:
+        engines = [e for e in summary["engines"].values() if e["precision"] == precision]
+        found: dict[str, list[dict[str, Any]]] = {"engine": engines, "eager": [], "training": []}
+        for key, side in summary["eager"].items():
+            if side["precision"] == precision:
+                found["eager" if key.endswith("inference") else "training"].append(side)
+        wrong = [
+            f"{kind} {check}"
+            for kind, sides in found.items()
+            for side in sides
+            for check, sum_ in side["closure"].items()
+            if check != "iii" and sum_["ok"] is False
+        ]
+        judged = [e["outputs"]["ok"] for e in engines if e["outputs"]]
+        yield Outcome(
+            name,
+            precision,
+            failed=None if engines else "engines: none",
+            coverage={k: min(s["coverage"] for s in v) for k, v in found.items() if v},
+            outputs=all(judged) if judged else None,
+            sums=[*dict.fromkeys(wrong)],
+        )
 
 
-def whole_way(name: str, precision: str, out: Path) -> Outcome:
+def whole_way(name: str, asked: argparse.Namespace, out: Path) -> list[Outcome]:
     """Run one; its files are removed again."""
-    began, failed, said = time.monotonic(), None, ""
-    coverage: dict[str, float | None] = {}
+    precisions = asked.precision.split(",")
     with (
         tempfile.TemporaryDirectory(prefix="layerline-family-") as folder,
         (out / f"{re.sub(r'[^0-9A-Za-z_]+', '-', name)}.log").open("w") as log,
     ):
         environment = {**os.environ, "TMPDIR": folder}
-        for command in commands(name, Path(folder), precision):
+        failed, said = None, ""
+        for command in commands(name, Path(folder), asked):
             print("$ layerline", *command, file=log, flush=True)
             try:
                 done = subprocess.run(
@@ -126,27 +153,35 @@ def whole_way(name: str, precision: str, out: Path) -> Outcome:
                 said = next((x for x in lines if x.startswith("error")), lines[-1] if lines else "")
                 break
         report = Path(folder) / "run" / "report"
-        if (report / "summary.json").exists():
-            coverage = covered(report.parent)
-            kept = out / "reports" / name.replace(" ", "_").replace(":", "-")
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.copytree(report, kept)
-    return Outcome(name, failed, said, coverage, time.monotonic() - began)
+        if not (report / "summary.json").exists():
+            return [Outcome(name, p, failed, said) for p in precisions]
+        kept = out / "reports" / name.replace(" ", "_").replace(":", "-")
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(report, kept)
+        found = outcomes(name, report.parent, precisions)
+        return [replace(o, failed=failed or o.failed, said=said) for o in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--precision", default="fp32", help="fp32, or joined with commas")
+    parser.add_argument("--backend", default="onnxruntime", help="of layerline engines")
+    parser.add_argument("--what", default="engine,eager,train", help="of layerline profile")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at once")
     parser.add_argument("--out", type=Path, help="logs and reports (default: a temporary folder)")
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="layerline-families-"))
     out.mkdir(parents=True, exist_ok=True)
+    names = options.names or (*(f"own:{f}" for f in OWN), *CONFIGS, *VARIANTS)
     print(f"logs and reports: {out}\n")
-    print("| model | result | engine | eager | training | said | took |")
-    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    for name in options.names or (*(f"own:{f}" for f in OWN), *CONFIGS, *VARIANTS):
-        print(whole_way(name, options.precision, out).row, flush=True)
+    print("| model | precision | result | engine | eager | training | outputs | said | sums |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool, (out / "families.jsonl").open("a") as rows:
+        for found in pool.map(lambda name: whole_way(name, options, out), names):
+            for outcome in found:
+                print(outcome.row, flush=True)
+                print(json.dumps(asdict(outcome)), file=rows, flush=True)
 
 
 if __name__ == "__main__":
