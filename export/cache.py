@@ -9,6 +9,7 @@ changes: they are not given back.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -71,10 +72,13 @@ def attach(model: Any, past: int) -> None:
 
 
 class _Taken:
-    """Makes a cache of pairs of tensors; copied with the model."""
+    """Makes a cache of pairs of tensors; copied with the model. An empty one is made beforehand:
+    layers of a sliding window make tensors, which are no work of the model's."""
 
     def __init__(self, config: Any, past: int) -> None:
-        self.config, self.past = config, past
+        from transformers import DynamicCache
+
+        self.empty, self.past = DynamicCache(config=config), past
 
     def __call__(self, _model: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         from transformers import EncoderDecoderCache
@@ -89,9 +93,8 @@ class _Taken:
         return args, {**kwargs, name: cache, "use_cache": True}
 
     def _filled(self, pairs: list[Any]) -> Any:
-        from transformers import DynamicCache
-
-        cache = DynamicCache(config=self.config)
+        cache = copy.copy(self.empty)
+        cache.layers = [copy.copy(layer) for layer in self.empty.layers]
         if not cache.layers:
             cache.layers = [cache.layer_class_to_replicate() for _ in pairs]
         for layer, (keys, values) in zip(cache.layers, pairs, strict=True):

@@ -97,10 +97,13 @@ def export(
                 verbose=verbose,
             )
         except (torch.onnx.OnnxExporterError, *FAULTS) as e:
-            raise InputError(
-                f"{name}: torch cannot export it ({gist(e)})",
-                fix="try --set attn_implementation=eager; --verbose shows all that torch says",
-            ) from e
+            why = gist(e)
+            fix = "try --set attn_implementation=eager; --verbose shows all that torch says"
+            if "complex" in why:  # there are no such tensors in ONNX
+                fix = (
+                    "choose another model, or own.py with a module that computes with real numbers"
+                )
+            raise InputError(f"{name}: torch cannot export it ({why})", fix=fix) from e
     graph = program.model
     if graph.opset_imports.get("") != opsets.native(opset):
         raise CheckFailed(
