@@ -579,6 +579,14 @@ class StepFacts(Struct, kw_only=True):
     machine: Machine | None = None
 
 
+class Version(Document, kw_only=True):
+    """manifests/version.json: of which form a run directory is."""
+
+    FIX: ClassVar[str] = "copy that file from where the run is from, or choose another RUN"
+
+    schema_version: Count
+
+
 class Manifest(Document, kw_only=True):
     """manifests/STAGE/STEP.json."""
 
@@ -643,12 +651,12 @@ class Parameters(Document, kw_only=True):
 
 def read(path: Path, form: type[D]) -> D:
     """A JSON file of a run. InputError where it is missing, no object, or of another form."""
-    return of_form(read_json(path), form, path)
+    return of_form(read_json(path, fix=form.FIX), form, path)
 
 
 def checked(path: Path, form: type[Document]) -> dict[str, Any]:
     """The same as it is written, with the keys that are not described."""
-    document: dict[str, Any] = read_json(path)
+    document: dict[str, Any] = read_json(path, fix=form.FIX)
     of_form(document, form, path)
     return document
 

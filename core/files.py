@@ -181,8 +181,8 @@ def write_json(path: Path, value: Any) -> None:
 MOST_JSON = 512 << 20  # bytes of a file that is read whole
 
 
-def read_json(path: Path, *, finite: bool = True) -> Any:
-    """Read JSON; InputError says which file is missing, not text, or not JSON.
+def read_json(path: Path, *, finite: bool = True, fix: str = "make it again") -> Any:
+    """Read JSON; InputError says which file is missing, not text, or not JSON, and to `fix` it.
 
     `finite`: NaN and Infinity, which are no JSON but which Python writes, are refused.
     """
@@ -197,7 +197,8 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
     except (ValueError, RecursionError) as e:  # also of a number with thousands of digits
-        raise InputError(f"is not JSON ({e})", file=path, fix="make it again") from None
+        what = f"is not JSON ({e})" if data else "is empty"
+        raise InputError(what, file=path, fix=fix) from None
 
 
 # RFC 1952, and the formats' own documentation.

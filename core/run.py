@@ -26,7 +26,7 @@ from . import documents
 from .cli.progress import log
 from .errors import InputError
 from .files import folder as make_folder
-from .files import read_json, sha256, sha256_of, write_json
+from .files import sha256, sha256_of, write_json
 from .machine import versions
 
 SCHEMA_VERSION = 1
@@ -43,20 +43,39 @@ class Run:
         """A path inside the run directory, e.g. ``run.file("export", "fp32.onnx")``."""
         return self.path.joinpath(*parts)
 
+    @property
+    def marker(self) -> Path:
+        """The file that says of which form the directory is."""
+        return self.file("manifests", "version.json")
+
+    def check_version(self) -> None:
+        """InputError where the directory says that it is of another form, or cannot be asked."""
+        if not self.marker.exists():
+            return
+        version = documents.read(self.marker, documents.Version).schema_version
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"run directory of schema version {version}, this layerline knows {SCHEMA_VERSION}",
+                file=self.path,
+                fix="use the layerline that made it, or choose another RUN",
+            )
+
     def manifests(self) -> dict[str, dict[str, Any]]:
         """Every step's manifest by step name, broken ones left out (their steps run again)."""
         return self.read_manifests()[0]
 
-    def read_manifests(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    def read_manifests(self) -> tuple[dict[str, dict[str, Any]], list[InputError]]:
         """Every step's manifest by step name, and what is wrong with each that is broken."""
         found, broken = {}, []
         root = self.file("manifests")
         for path in sorted(root.rglob("*.json")):
+            if path == self.marker:
+                continue
             try:
                 one = documents.checked(path, documents.Manifest)
                 found[path.relative_to(root).with_suffix("").as_posix()] = one
             except InputError as e:
-                broken.append(f"{path.relative_to(self.path)} {e.what}")
+                broken.append(e)
         return found, broken
 
     def manifest_path(self, step: str) -> Path:
@@ -108,27 +127,19 @@ def open_run(path: Path, *, create: bool = False) -> Run:
         raise InputError("no such run directory", file=path, fix="run the export stage first")
     path.mkdir(parents=True, exist_ok=True)
     _lock(path)
-    marker = path / "manifests" / "version.json"
-    if marker.exists():
-        version = read_json(marker)
-        version = version.get("schema_version") if isinstance(version, dict) else version
-        if version != SCHEMA_VERSION:
-            raise InputError(
-                f"run directory of schema version {version!r}, this layerline writes "
-                f"{SCHEMA_VERSION}",
-                file=path,
-                fix="choose another RUN or remove it",
-            )
+    run = Run(path)
+    if run.marker.exists():
+        run.check_version()
     elif any(path.iterdir()) and (path / "run.json").exists():
         raise InputError(
             "run directory without a schema version",
-            file=marker,
-            fix="copy that file from where the run is from, or choose another RUN",
+            file=run.marker,
+            fix=documents.Version.FIX,
         )
     elif create:
-        write_json(marker, {"schema_version": SCHEMA_VERSION})
+        write_json(run.marker, {"schema_version": SCHEMA_VERSION})
     _sweep(path)
-    return Run(path)
+    return run
 
 
 def _sweep(root: Path) -> None:

@@ -129,8 +129,8 @@ def _names(folder: Path, *suffixes: str) -> list[CaptureName]:
 def _skipped_by_stages(run: Run, problems: Problems) -> None:
     """What stages say they did not do, and why."""
     manifests, broken = run.read_manifests()
-    for why in broken:
-        problems.skip("what a step recorded of itself", why, "run its step again")
+    for error in broken:
+        problems.keep(error, "what a step recorded of itself")
     for manifest in manifests.values():
         entries = (manifest.get("facts") or {}).get("skipped") or ()
         for entry in [entries] if isinstance(entries, dict) else entries:

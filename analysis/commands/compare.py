@@ -104,6 +104,8 @@ def compare(
             )
         _check_facts(side_a, other, anyway)
     for side in (side_a, side_b):
+        for text in side.lost:
+            log(f"{side.path}: {text}")
         for key in side.wrong:
             log(f"{side.path}: {key} does not compute what eager does: its times are no result")
     base = runs.with_repeats(side_a.measures, [r.measures for r in repeats])

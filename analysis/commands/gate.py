@@ -144,6 +144,7 @@ def _of_run(path: Path) -> Baseline:
     from ..pipeline import analyse
 
     run = Run(path)
+    run.check_version()
     if not listing(run.file("captures")):
         raise InputError("nothing was captured", file=path, fix="layerline profile measures it")
     names = named(run.file("captures")).values()
@@ -231,6 +232,9 @@ def _usable(made: Baseline, limits: Limits, path: Path) -> dict[str, SideSamples
         raise InputError(what, file=path, fix="layerline accuracy says in which module")
     if made.stale:
         raise InputError(made.stale[0], file=path, fix="measure again (layerline profile)")
+    for file, why in made.lost.items():
+        what = f"{file} cannot be used ({why}): a baseline is whole"
+        raise InputError(what, file=path, fix="copy that file again, or make it again")
     return sides
 
 

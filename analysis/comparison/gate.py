@@ -105,6 +105,10 @@ def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Findi
         yield Finding("", Status.UNTOLD, stale, "measure again (layerline profile)")
     for stale in before.stale:
         yield Finding("", Status.UNTOLD, f"baseline: {stale}", "measure the baseline again")
+    for of, where in ((before, "baseline"), (after, "new side")):
+        for file, wrong in of.lost.items():
+            text = f"{where}: {file} cannot be used ({wrong}), and what it tells is not judged"
+            yield Finding("", Status.UNTOLD, text, "copy that file again, or make it again")
     if not judged_sides(before, limits):
         yield Finding("", Status.UNTOLD, "nothing of the baseline is judged", "see its sides")
 

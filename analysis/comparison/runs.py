@@ -54,6 +54,13 @@ class SummaryCost(Struct, kw_only=True):
     shared_ns: Amount | None = None
 
 
+class SummaryLost(Struct, kw_only=True):
+    """What a report was made without."""
+
+    what: str
+    why: str
+
+
 class Summary(Struct, kw_only=True):
     """report/summary.json, as far as two runs are compared by it."""
 
@@ -61,6 +68,7 @@ class Summary(Struct, kw_only=True):
     eager: dict[str, SummaryFigures | None] | None = None
     modules: dict[str, dict[str, SummaryCost | None] | None] | None = None
     facts: dict[str, Any] | None = None
+    unusable: list[SummaryLost] | None = None
 
 
 @dataclass(frozen=True)
@@ -262,14 +270,16 @@ _LISTS_LAYERS = (*_NAME_LAYERS, "trt-layers")
 
 @dataclass(frozen=True)
 class Loaded:
-    """Measures of one side, with the facts that must agree (None where the file has none), and the
-    engines without measures, for they compute something else than eager."""
+    """Measures of one side, with the facts that must agree (None where the file has none), the
+    engines without measures, for they compute something else than eager, and what could not be
+    used."""
 
     path: Path
     kind: str
     measures: list[Measure]
     facts: Mapping[str, Any] | None
     wrong: Sequence[str] = ()
+    lost: Sequence[str] = ()
 
 
 def load(path: Path) -> Loaded:
@@ -304,11 +314,12 @@ def _summary(path: Path) -> Loaded:
             file=path,
             fix="make the report again",
         )
-    forms.check(document, Summary, path, "make the report again")
+    summary = forms.check(document, Summary, path, "make the report again")
     if path.parent.name == "report":
         age.check(Run(path.parent.parent))
+    lost = [f"made without {one.what}: {one.why}" for one in summary.unusable or ()]
     return Loaded(
-        path, "summary", from_summary(document), document.get("facts"), wrong_sides(document)
+        path, "summary", from_summary(document), document.get("facts"), wrong_sides(document), lost
     )
 
 

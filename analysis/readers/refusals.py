@@ -5,6 +5,7 @@ By content, as the readers do. These are files that people who profile models ta
 
 from __future__ import annotations
 
+import json
 import re
 
 from ...core.errors import InputError
@@ -89,10 +90,24 @@ def _text(head: Head) -> tuple[str, str] | None:
     if '"Launch Attribute","Value"' in text or '"Session Attribute","Value"' in text:
         return "is ncu's session page", "print it with --csv --page raw or --page details"
     if text.startswith(("{", "[")):
-        return _json(text)
+        what, fix = _json(text)
+        if fix or _whole(head):
+            return what, fix
+        return f"{what}, damaged or cut short", "copy it again, or make it again"
     if text.startswith("<"):
         return "is HTML or XML", "name a capture"
     return None
+
+
+def _whole(head: Head) -> bool:
+    """Whether a file that is short enough to tell is JSON, neither damaged nor cut short."""
+    if head.compression is not None or head.size != len(head.data):
+        return True
+    try:
+        json.loads(head.json)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _json(text: str) -> tuple[str, str]:
@@ -101,7 +116,7 @@ def _json(text: str) -> tuple[str, str]:
             "is a layers.json, layerline's own list of an engine's layers, without times",
             "open it as JSON, or name the capture of that engine (in RUN/captures)",
         )
-    if '"schema_version"' in text[:4096] and '"nodes"' in text:
+    if '"schema_version"' in text[:4096] and re.search(r'"nodes"\s*:\s*\[', text):
         return "is a nodes.json", "give it to `layerline layers CAPTURE --nodes` instead"
     if '"schema"' in text and '"nodes"' in text and '"pid"' in text:
         return "is a PyTorch execution trace, which has no times of kernels", "use torch.profiler"

@@ -54,7 +54,7 @@ def plan_of(folder: Path, stem: str, problems: Problems | None = None) -> dict[s
 def _read(path: Path, form: type[D]) -> tuple[dict[str, Any], D | None]:
     if not path.exists():
         return {}, None
-    written = read_json(path)
+    written = read_json(path, fix=form.FIX)
     read = documents.of_form(written, form, path)
     provenance.check(path, written)
     return written, read if written else None

@@ -121,9 +121,9 @@ def opened(path: Path, precision: str, asked: Asked) -> Iterator[Job]:
         return
     job = Job(Run(path), precision, asked, agents, name)
     folder(job.captures)
-    marker = path / "manifests" / "version.json"
-    if not marker.exists():
-        write_json(marker, {"schema_version": SCHEMA_VERSION})
+    job.run.check_version()
+    if not job.run.marker.exists():
+        write_json(job.run.marker, {"schema_version": SCHEMA_VERSION})
     _drop_earlier(job)
     yield job
 

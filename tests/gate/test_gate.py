@@ -97,6 +97,38 @@ def test_a_lost_engine_is_no_success(a: Path, tmp_path: Path, lost: str, capsys:
     assert "the baseline has it and the new side does not" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("cut", [f"captures/{NAME}.profile.json", f"captures/{NAME}.accuracy.json"])
+def test_what_is_cut_short_in_a_baseline_is_not_as_if_it_had_never_been(
+    a: Path, tmp_path: Path, cut: str, capsys: Any
+) -> None:
+    """Kind: a file of either run that is there and cannot be used. The side was "new"."""
+    b = run(tmp_path / "b")
+    (a / cut).write_text('{"cut')
+    assert gate(a, b) == 4
+    assert f"baseline: {cut} cannot be used (" in capsys.readouterr().out
+    assert gate(b, a) in (1, 4)
+    assert cut in capsys.readouterr().out
+    assert gate(a, "--save", tmp_path / "a.json") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is empty"), ('{"schema_ver', "is not JSON"), ("[]", "not an object"),
+     ("{}", "schema_version is missing"), ('{"schema_version": 2}', "schema version 2")],
+)  # fmt: skip
+def test_a_run_of_another_form_is_not_judged(
+    a: Path, tmp_path: Path, text: str, said: str, capsys: Any
+) -> None:
+    """Kind: what a run says of its own form is damaged, or of another layerline."""
+    b = run(tmp_path / "b")
+    (b / "manifests").mkdir(exist_ok=True)
+    (b / "manifests/version.json").write_text(text)
+    for runs in ((a, b), (b, a)):
+        assert gate(*runs) == 2
+        told = capsys.readouterr().err
+        assert said in told and "choose another RUN" in told and told.count("\n") == 1
+
+
 def test_a_latency_that_was_not_measured_again_does_not_pass(
     a: Path, tmp_path: Path, capsys: Any
 ) -> None:
