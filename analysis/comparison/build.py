@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ...core import module_paths
@@ -145,12 +144,11 @@ def _module_rows(
     below: dict[str, list[comparison.ModuleRow]] = {}
     for members, costs in zip(groups, _present(sides, groups), strict=True):
         parent = module_paths.common_parent(members)
-        single = len(members) == 1
         below.setdefault(parent, []).append(
             comparison.ModuleRow(
                 id="block:" + "+".join(members),
                 parent=f"module:{parent}",
-                name="own operations" if single else _short(members, parent, inner),
+                name=_short(members, parent, inner),
                 path=parent,
                 module_class=None,
                 kind="block",
@@ -180,12 +178,14 @@ def _module_rows(
 def _block_members(sides: Sequence[MeasuredSide], inner: Collection[str]) -> list[tuple[str, ...]]:
     """The distinct blocks of all sides: linked modules, and the own operations of modules that
     have children. A leaf that shares nothing is its own block already."""
-    found: dict[tuple[str, ...], None] = {}
-    for side in sides:
-        for members in modules_.blocks(side.sums.keys):
-            if len(members) > 1 or members[0] in inner:
-                found[members] = None
-    return sorted(found)
+    return sorted(
+        {
+            members
+            for side in sides
+            for members in modules_.blocks(side.sums.keys)
+            if len(members) > 1 or members[0] in inner
+        }
+    )
 
 
 def _short(members: Sequence[str], parent: str, inner: Collection[str]) -> str:
@@ -331,9 +331,8 @@ def _unresolved(side: MeasuredSide) -> list[comparison.Unresolved]:
         (r["layer"] or r["name"] or "unnamed") if not r["modules"] and label == UNRESOLVED else None
         for r, label in zip(rows, labels, strict=True)
     ]
-    chosen = np.array([n is not None for n in names], dtype=bool)
-    part = side.ops.filter(pa.array(chosen))
-    by_name = sums(part, pa.array([n for n in names if n is not None], type=pa.string()))
+    part = side.ops.filter(pa.array([n is not None for n in names]))
+    by_name = sums(part, pa.array([n for n in names if n is not None]))
     found = []
     for key, samples in zip(by_name.keys, by_name.matrix, strict=True):
         summary = stat(samples)

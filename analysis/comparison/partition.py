@@ -65,7 +65,7 @@ class Kinds:
             if path:
                 parents.setdefault(path.rpartition(".")[0], []).append(path.rpartition(".")[2])
         self._inner = set(parents)
-        self._lists = {p for p, names in parents.items() if p and all(map(str.isdecimal, names))}
+        self._lists = {p for p, names in parents.items() if all(map(str.isdecimal, names))}
         self._members: dict[str, dict[str, None]] = {}
 
     def of(self, path: str) -> str:
@@ -183,8 +183,8 @@ def _parts(
             else [m for i in rows for m in keys[i].modules or ()]
         )
         ordered = sorted(dict.fromkeys(members), key=lambda m: (rank.get(m, len(rank)), m))
-        serves = [kinds.name(k) for k in found] if kind == FUSED else []
-        parts.append(replace(made, modules=ordered, of=serves))
+        serves = map(kinds.name, found) if kind == FUSED else ()
+        parts.append(replace(made, modules=tuple(ordered), of=tuple(serves)))
     return parts, [names[g] for g in of]
 
 
@@ -206,13 +206,20 @@ def _names(
 
 
 def _part(name: str, kind: str, ns: int, shares: Floats, whole: Estimate) -> Part:
-    """With the interval of the share's median, times that of the whole."""
-    middle = whole.median or 0
-    of = stat(np.rint(shares * middle))
-    if of is None or of.low is None or of.high is None or whole.low is None or whole.high is None:
+    """With the interval of the share's median, times that of the whole; none of no time."""
+    middle, around = whole.median or 0, _ends(whole)
+    of = _ends(stat(np.rint(shares * middle)))
+    if not middle or of is None or around is None:
         return Part(name, kind, ns)
-    ends = [x * y / middle for x in (of.low, of.high, ns) for y in (whole.low, whole.high, middle)]
+    ends = [x * y / middle for x in (*of, ns) for y in (*around, middle)]
     return Part(name, kind, ns, round(min(ends)), round(max(ends)))
+
+
+def _ends(of: Estimate | None) -> tuple[int, int] | None:
+    """Of the interval, where there is one."""
+    if of is None or of.low is None or of.high is None:
+        return None
+    return of.low, of.high
 
 
 def _on_device(latency: Estimate, queued: Estimate, operations: Estimate) -> list[Part]:
@@ -229,9 +236,10 @@ def _on_device(latency: Estimate, queued: Estimate, operations: Estimate) -> lis
 
 def _difference(name: str, kind: str, a: Estimate, b: Estimate) -> Part:
     ns = (a.median or 0) - (b.median or 0)
-    if None in (a.low, a.high, b.low, b.high):
+    of_a, of_b = _ends(a), _ends(b)
+    if of_a is None or of_b is None:
         return Part(name, kind, ns)
-    return Part(name, kind, ns, (a.low or 0) - (b.high or 0), (a.high or 0) - (b.low or 0))
+    return Part(name, kind, ns, of_a[0] - of_b[1], of_a[1] - of_b[0])
 
 
 def rounded(shares: Sequence[float], total: int) -> list[int]:
@@ -302,7 +310,7 @@ def _joined(sides: Sequence[Partition]) -> dict[str, str]:
             kinds = sorted((n for n in names if n in single), key=lambda n: (n == BETWEEN, n))
             step |= dict.fromkeys(names, " + ".join(kinds))
     waits = [any(p.kind == WAITING for p in side.parts) for side in sides]
-    if len(set(waits)) > 1 or not all(waits):
+    if not all(waits):
         left = LEFT["both" if any(side.device for side in sides) else "cpu"]
         parts = [p for side in sides for p in side.parts if p.kind in (WAITING, GAPS)]
         step |= dict.fromkeys((p.name for p in parts), left)

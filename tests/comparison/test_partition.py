@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from analysis_examples import node, ops
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ from layerline.analysis.comparison.partition import (
 from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model import partition as model
 from layerline.analysis.model.comparison import Side
-from layerline.analysis.model.partition import Part, Partition
+from layerline.analysis.model.partition import Partition
 from layerline.analysis.model.side import Model
 
 PATHS = ["", "h", "h.0", "h.0.ln", "h.0.attn", "h.0.attn.q", "h.1", "h.1.ln", "h.1.attn", "head"]
@@ -75,7 +74,7 @@ def test_of_a_device_what_is_no_operation_is_waiting_and_gaps() -> None:
     }
     kinds = {p.name: p.kind for p in found.parts}
     assert kinds[f"ln + {BETWEEN}"] == model.FUSED and kinds["unresolved"] == model.UNRESOLVED
-    assert found.parts[0].modules == ["h.0.attn", "h.1.attn"]
+    assert found.parts[0].modules == ("h.0.attn", "h.1.attn")
 
 
 def test_of_a_cpu_operators_are_shares_of_the_profiled_iteration() -> None:
@@ -166,45 +165,3 @@ def test_rounding_moves_nothing_by_more_than_one(weights: list[float], total: in
     found = rounded(shares, total)
     assert sum(found) == total
     assert all(abs(n - s * total) <= 1 + 1e-3 for n, s in zip(found, shares, strict=True))
-
-
-def side_of(total: int, *given: Part) -> Partition:
-    return Partition("latency", True, total, None, None, given, [])
-
-
-def test_kinds_that_are_mostly_fused_on_one_side_are_one_step() -> None:
-    eager = side_of(
-        100,
-        Part("ln", model.MODULES, 30, modules=["h.0.ln"]),
-        Part(BETWEEN, model.MODULES, 20),
-        Part("attn", model.MODULES, 50),
-    )
-    engine = side_of(
-        47,
-        Part(f"ln + {BETWEEN}", model.FUSED, 10, of=["ln", BETWEEN]),
-        Part("attn", model.MODULES, 35),
-        Part(f"attn + {BETWEEN}", model.FUSED, 2, of=["attn", BETWEEN]),
-    )
-    steps = {s.name: s for s in waterfall(eager, engine).steps}
-    assert {n: s.ns for n, s in steps.items()} == {
-        f"ln + {BETWEEN}": -40,
-        "attn": -15,
-        f"attn + {BETWEEN}": 2,
-    }
-    assert steps[f"ln + {BETWEEN}"].kind == model.MODULES
-    assert steps[f"attn + {BETWEEN}"].kind == model.FUSED
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_waiting_and_gaps_are_one_step_where_a_side_does_not_tell_them_apart(told: bool) -> None:
-    apart = [Part(WAITS, model.WAITING, 60), Part(LEFT["gaps"], model.GAPS, 5)]
-    over = side_of(100, Part("attn", model.MODULES, 35), *apart)
-    left = apart if told else [Part(LEFT["both"], model.GAPS, 65)]
-    fall = waterfall(over, side_of(75, Part("attn", model.MODULES, 10), *left))
-    assert [s.name for s in fall.steps] == ["attn"]
-    other = waterfall(
-        side_of(10, Part("attn", model.MODULES, 10)), side_of(75, *left, over.parts[0])
-    )
-    assert (WAITS in {s.name for s in other.steps}) is False
-    alone = waterfall(None, over)
-    assert {s.name for s in alone.steps} == {"attn", WAITS, LEFT["gaps"]}
