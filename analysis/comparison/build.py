@@ -6,7 +6,7 @@ modules at every depth, blocks, kinds, rows without a module, layers, nodes and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,11 @@ from . import lead, partition, ratios, savings
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
 
+def _against_eager(sides: Sequence[comparison.Side]) -> list[comparison.Ratio]:
+    """Each engine against eager and what it is an alternative to."""
+    return lead.mark_lead(ratios.ratios(sides), sides)
+
+
 def build(
     sides: Sequence[MeasuredSide],
     model: Model,
@@ -44,9 +49,10 @@ def build(
     limits: Asked = DEFAULTS,
     columns: Sequence[comparison.Column] = (),
     load_recorded: Sequence[str] = (),
+    pairing: Callable[[Sequence[comparison.Side]], Sequence[comparison.Ratio]] = _against_eager,
 ) -> comparison.Comparison:
-    """The comparison of these sides. Keys of sides are unique. An engine whose outputs are not
-    within the limits is compared with nothing."""
+    """The comparison of these sides, held against each other by `pairing`. Keys of sides are
+    unique. An engine whose outputs are not within the limits is compared with nothing."""
     units = sorted({u for s in sides for u in s.sums.units()})
     paths = module_paths.ordered_tree(model.paths, units) if sides else []
     layer_rows, by_unit = _layers(sides)
@@ -55,12 +61,11 @@ def build(
     modules = _module_rows(sides, paths, units, model, by_unit) + _other_rows(sides)
     kinds = _kinds(sides, paths, units, model)
     lost = {s.key: s.unresolved_ns or 0 for s in judged}
-    marked = lead.mark_lead(ratios.ratios(right), right)
     return comparison.Comparison(
         title=model.title,
         generated=generated,
         sides=judged,
-        ratios=[savings.add(r, kinds, lost) for r in marked],
+        ratios=[savings.add(r, kinds, lost) for r in pairing(right)],
         modules=modules,
         kinds=kinds,
         layers=layer_rows,

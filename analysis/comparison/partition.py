@@ -111,7 +111,7 @@ def partitions(sides: Sequence[MeasuredSide], known: Model) -> dict[str, Partiti
 
 def _partition(side: MeasuredSide, kinds: Kinds, rank: Mapping[str, int]) -> Partition | None:
     device = bool(set(pc.unique(side.ops["kind"]).to_pylist()) & set(DEVICE_KINDS))
-    operations = stat(side.sums.total()) if side.sums.iterations else None
+    operations = stat(side.sums.total())
     latency, of = side.side.latency, "latency"
     if latency.median is None and not device:
         latency, of = side.side.traced, "traced"
@@ -324,12 +324,12 @@ def _by_name(parts: Iterable[Part], names: Mapping[str, str]) -> dict[str, Part]
         name = names[p.name]
         a = found.get(name)
         if a is not None:
-            kind = MODULES if FUSED in (a.kind, p.kind) else GAPS if a.kind == WAITING else p.kind
+            kind = MODULES if FUSED in (a.kind, p.kind) else p.kind
             modules = [*a.modules, *p.modules]
             p = Part(name, kind, a.ns + p.ns, _add(a.low, p.low), _add(a.high, p.high), modules)
         elif p.kind == FUSED and name != p.name:
             p = replace(p, kind=MODULES)
-        found[name] = replace(p, name=name)
+        found[name] = p
     return found
 
 

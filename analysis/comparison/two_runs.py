@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log
 from typing import Any
 
@@ -11,7 +12,7 @@ from ...core.accuracy.limits import DEFAULTS, Asked
 from ..costs.measured import MeasuredSide
 from ..model.comparison import Comparison, Difference, Ratio, Side, Skipped
 from ..model.side import Model, SideFacts
-from . import build, comparability, lead, ratios, runs, savings
+from . import build, comparability, lead, ratios, runs
 
 A, B = "A", "B"
 # What is said of each run alone, and bends the comparison of two as well.
@@ -60,10 +61,9 @@ def together(a: OfRun, b: OfRun, generated: str, limits: Asked = DEFAULTS) -> Co
         manifest={x: r.record for x, r in _runs(a, b)},
         generated=generated,
         limits=limits,
+        pairing=partial(_ratios, pairs),
     )
-    lost = {s.key: s.unresolved_ns or 0 for s in built.sides}
-    found = [savings.add(r, built.kinds, lost) for r in _ratios(built.sides, pairs)]
-    return replace(built, ratios=found, runs=(a.name, b.name))
+    return replace(built, runs=(a.name, b.name))
 
 
 def _runs(a: OfRun, b: OfRun) -> list[tuple[str, OfRun]]:
@@ -82,11 +82,11 @@ def _model(a: OfRun, b: OfRun) -> Model:
     return Model(a.model.title, paths, {**b.model.classes, **a.model.classes})
 
 
-def _ratios(sides: Sequence[Side], pairs: Mapping[str, str]) -> list[Ratio]:
+def _ratios(pairs: Mapping[str, str], sides: Sequence[Side]) -> list[Ratio]:
     """The ratios that are sure first, the largest change first; then the fastest engine."""
-    right = {s.key: s for s in sides if not s.wrong}
+    right = {s.key: s for s in sides}
     both = [(a, b) for a, b in pairs.items() if a in right and b in right]
-    found = ratios.of_pairs(list(right.values()), both)
+    found = ratios.of_pairs(sides, both)
 
     def rank(r: Ratio) -> tuple[bool, bool, float, int]:
         sure = r.low is not None and not lead.alike(r)

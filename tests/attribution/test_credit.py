@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from events_by_hand import BACK, EVALUATE, MAIN, Event, events_of, module, op, phase, span
 
 from layerline.analysis.attribution.autograd import (
     ROWS,
@@ -18,49 +17,17 @@ from layerline.analysis.attribution.autograd import (
     path_of,
 )
 from layerline.analysis.attribution.autograd import backward_nodes as nodes_of
-from layerline.analysis.readers.torch.events import Events, read_events
+from layerline.analysis.readers.torch.events import Events
 from layerline.analysis.readers.torch.nesting import nest
 from layerline.core.tables import PHASES
 
-MAIN, BACK = 1, 2
-EVALUATE = "autograd::engine::evaluate_function: "
-MODULE, PHASE = "layerline/module/", "layerline/phase/"
-Event = dict[str, Any]
 Read = Callable[..., Events]
-
-
-def op(
-    name: str, start: float, end: float, seq: int | None = None, *, of: int = 0, thread: int = MAIN,
-    index: int | None = None, process: int = 7, cat: str = "cpu_op",
-) -> Event:  # fmt: skip
-    """An operator; `seq`: its sequence number, `of`: the number of its forward's thread."""
-    args: dict[str, Any] = {} if seq is None else {"Sequence number": seq, "Fwd thread id": of}
-    args |= {} if index is None else {"Ev Idx": index}
-    return {
-        "ph": "X", "cat": cat, "name": name, "pid": process, "tid": thread, "ts": start,
-        "dur": end - start, "args": args,
-    }  # fmt: skip
-
-
-def span(name: str, start: float, end: float, thread: int = MAIN, process: int = 7) -> Event:
-    """A range; of a phase or of a module as it is named, of iterations too."""
-    return op(name, start, end, thread=thread, process=process, cat="user_annotation")
-
-
-def module(name: str, start: float, end: float, thread: int = MAIN) -> Event:
-    return span(MODULE + name, start, end, thread)
-
-
-def phase(name: str, start: float, end: float, thread: int = MAIN) -> Event:
-    return span(PHASE + name, start, end, thread)
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     def of(*events: Event) -> Events:
-        path = tmp_path / "t.json"
-        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-        return read_events(path)
+        return events_of(tmp_path / "t.json", *events)
 
     return of
 
@@ -81,9 +48,9 @@ def charged(events: Events) -> dict[str, tuple[str, str, str]]:
 
 
 def _who(events: Events, found: Credit, i: int) -> str:
-    module, row = int(found.module[i]), int(found.row[i])
-    assert (module < 0) != (row < 0)
-    return path_of(events.names[module]) if module >= 0 else f"row: {ROWS[row]}"
+    name, row = int(found.module[i]), int(found.row[i])
+    assert (name < 0) != (row < 0)
+    return path_of(events.names[name]) if name >= 0 else f"row: {ROWS[row]}"
 
 
 def forwards(events: Events) -> dict[str, str | None]:

@@ -138,7 +138,8 @@ def test_an_iteration_of_no_length_has_no_shares() -> None:
 
 def test_what_operators_leave_of_an_iteration_has_its_own_interval() -> None:
     traced = dict(enumerate([1000, 1000, 1000, 2000, 2000, 2000]))
-    side = on_cpu(node("a", ["head"], [600] * 6), latency=[1000] * 6, traced_ns=traced)
+    ran = node("a", ["head"], [600] * 6), node("n", ["h.0.ln"], [0] * 6)
+    side = on_cpu(*ran, latency=[1000] * 6, traced_ns=traced)
     assert of(side) == Partition(
         "latency",
         False,
@@ -147,9 +148,10 @@ def test_what_operators_leave_of_an_iteration_has_its_own_interval() -> None:
         1000,
         [
             Part("head", MODULES, 450, 300, 600, ("head",)),
+            Part("ln", MODULES, 0, 0, 0, ("h.0.ln",)),
             Part(LEFT["cpu"], GAPS, 550, 400, 700),
         ],
-        [Leaf(("head",), None, "head", 450)],
+        [Leaf(("head",), None, "head", 450), Leaf(("h.0.ln",), None, "ln", 0)],
     )
 
 
@@ -226,8 +228,13 @@ def test_what_serves_several_kinds_and_what_serves_none_are_parts_of_their_own()
 
 def test_layers_of_one_kind_are_one_part_whatever_the_order_of_their_modules() -> None:
     """The kinds of a fused layer are named in one order, and its times are added."""
-    side = on_device(("f", ["h.0.z", "h.1.a"], [30]), ("g", ["h.0.a", "h.1.z"], [20]), latency=[50])
-    assert [(p.name, p.ns, p.of) for p in of(side).parts[:1]] == [("a + z", 50, ("a", "z"))]
+    side = on_device(
+        ("f", ["h.0.z", "h.1.a"], [30]), ("g", ["h.0.a", "h.1.z"], [20]), ("k", ["h.0", "z"], [5]),
+        latency=[55],
+    )  # fmt: skip
+    assert [(p.name, p.ns, p.of) for p in of(side).parts[:2]] == [
+        ("a + z", 50, ("a", "z")), (f"z + {BETWEEN}", 5, ("z", BETWEEN)),
+    ]  # fmt: skip
 
 
 def test_parts_that_would_be_called_alike_are_not() -> None:
@@ -271,6 +278,7 @@ def test_the_part_of_a_path_is_below_the_innermost_list_of_lists() -> None:
         "dec.0.x.y.z": "dec.0.x", "top": "top", "new": "new",
     }  # fmt: skip
     assert Kinds([""], {}).part("") == ""
+    assert Kinds(["mix.0.x", "mix.norm"], {}).part("mix.0.x") == "mix.0.x"
 
 
 def test_what_containers_do_themselves_is_one_kind_and_its_members_are_told() -> None:

@@ -72,7 +72,7 @@ def test_eight_steps_stand_alone_and_of_nine_the_smallest_two_are_one() -> None:
     assert [s.name for s in kept] == [f"p{i}" for i in range(7)]
     assert (other.name, other.kind, other.ns) == (OTHER, OTHER, 93 + 92)
     assert (other.low, other.high) == (20, 207 + 208)
-    assert [s.name for s in other.inner] == ["p7", "p8"]
+    assert [s.name for s in other.inner] == ["p7", "p8"] and other.modules == ()
     parts[8] = Part("p8", MODULES, 92)
     other = waterfall(None, side_of(*parts)).steps[-1]
     assert (other.ns, other.low, other.high) == (93 + 92, None, None)
@@ -84,10 +84,10 @@ def test_eight_steps_stand_alone_and_of_nine_the_smallest_two_are_one() -> None:
     ids=["half of each", "less than half of one"],
 )
 def test_kinds_of_which_at_least_half_is_fused_are_one_step(alone: int, joined: list[str]) -> None:
-    under = side_of(fused(10, "a", "b"), plain("a", 10), plain("b", alone))
-    over = side_of(plain("a", 50), plain("b", 40))
-    assert sorted(kinds(over, under)) == sorted(joined)
-    assert sorted(kinds(under, over)) == sorted(joined)
+    under = side_of(fused(10, "a", "b"), plain("a", 10), plain("b", alone), plain("c", 1))
+    over = side_of(plain("a", 50), plain("b", 40), plain("c", 2))
+    assert sorted(kinds(over, under)) == sorted([*joined, "c"])
+    assert sorted(kinds(under, over)) == sorted([*joined, "c"])
 
 
 def test_all_time_of_a_kind_counts_also_what_is_fused_otherwise() -> None:
