@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from events_by_hand import BACK, EVALUATE, MAIN, Event, events_of, module, op, phase, span
+from events_by_hand import BACK, EVALUATE, MAIN, events_of, module, op, phase, span
 
 from layerline.analysis.attribution.autograd import (
     ROWS,
@@ -20,16 +17,6 @@ from layerline.analysis.attribution.autograd import backward_nodes as nodes_of
 from layerline.analysis.readers.torch.events import Events
 from layerline.analysis.readers.torch.nesting import nest
 from layerline.core.tables import PHASES
-
-Read = Callable[..., Events]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def of(*events: Event) -> Events:
-        return events_of(tmp_path / "t.json", *events)
-
-    return of
 
 
 def charged(events: Events) -> dict[str, tuple[str, str, str]]:
@@ -64,8 +51,8 @@ def forwards(events: Events) -> dict[str, str | None]:
     }
 
 
-def test_forward_is_the_innermost_modules_and_backward_its_forwards(read: Read) -> None:
-    events = read(
+def test_forward_is_the_innermost_modules_and_backward_its_forwards() -> None:
+    events = events_of(
         span("layerline/iteration/3", 0, 100),
         phase("forward", 0, 40),
         module("", 0, 30),
@@ -100,8 +87,8 @@ def test_forward_is_the_innermost_modules_and_backward_its_forwards(read: Read) 
     assert of == [None] * 9 + ["mm", "mm", "mm", "root", None, None]
 
 
-def test_each_phase_has_its_own_row(read: Read) -> None:
-    events = read(
+def test_each_phase_has_its_own_row() -> None:
+    events = events_of(
         phase("loss", 0, 10), op("nll", 1, 5), phase("optimizer", 10, 20), op("adam", 11, 15),
         phase("data", 20, 30), op("copy", 21, 25), phase("inference", 30, 40), op("i", 31, 32),
     )  # fmt: skip
@@ -113,8 +100,8 @@ def test_each_phase_has_its_own_row(read: Read) -> None:
     }
 
 
-def test_a_row_stays_the_row_in_backward(read: Read) -> None:
-    events = read(
+def test_a_row_stays_the_row_in_backward() -> None:
+    events = events_of(
         phase("loss", 0, 10), op("nll", 1, 5, 4), phase("forward", 10, 20), op("free", 11, 12, 5),
         phase("backward", 20, 90), op("NllBackward", 21, 25, 4, of=1),
         op("FreeBackward", 26, 29, 5, of=1), op("Lost", 30, 35, 400, of=1),
@@ -125,10 +112,10 @@ def test_a_row_stays_the_row_in_backward(read: Read) -> None:
     assert found["Lost"] == ("row: backward without forward", "backward", "unresolved")
 
 
-def test_gradients_that_are_accumulated_or_meet_are_rows(read: Read) -> None:
+def test_gradients_that_are_accumulated_or_meet_are_rows() -> None:
     """An addition that the engine makes stands right under it, beside the node."""
     accumulate = EVALUATE + "torch::autograd::AccumulateGrad"
-    events = read(
+    events = events_of(
         phase("forward", 0, 20), module("a", 0, 10), op("mm", 1, 5, 1),
         phase("backward", 20, 99),
         op(accumulate, 21, 30), op("torch::autograd::AccumulateGrad", 22, 29), op("detach", 23, 24),
@@ -151,16 +138,16 @@ def test_gradients_that_are_accumulated_or_meet_are_rows(read: Read) -> None:
     assert every.forward[names.index("of add")] == every.forward[names.index("detach")] == -1
 
 
-def test_an_addition_inside_a_node_is_the_nodes(read: Read) -> None:
-    events = read(
+def test_an_addition_inside_a_node_is_the_nodes() -> None:
+    events = events_of(
         module("a", 0, 10), op("mm", 1, 5, 1), op(EVALUATE + "Mm", 31, 60, 1, of=1),
         op("MmBackward", 32, 50, 1, of=1), op("aten::add", 41, 45),
     )  # fmt: skip
     assert charged(events)["aten::add"] == ("a", "backward", "sequence")
 
 
-def test_a_module_inside_a_node_is_recomputed(read: Read) -> None:
-    events = read(
+def test_a_module_inside_a_node_is_recomputed() -> None:
+    events = events_of(
         phase("forward", 0, 20), module("a", 0, 10), op("first", 1, 5, 1),
         phase("backward", 20, 99), op("Checkpoint", 21, 60, 1, of=1),
         module("a", 25, 40), op("again", 26, 30, 2), op("Inner", 31, 35, 2, of=1),
@@ -175,8 +162,8 @@ def test_a_module_inside_a_node_is_recomputed(read: Read) -> None:
         assert found[name] == ("row: recomputation", "recompute", "range")
 
 
-def test_what_lies_in_a_range_of_recomputation_is_recomputed(read: Read) -> None:
-    events = read(
+def test_what_lies_in_a_range_of_recomputation_is_recomputed() -> None:
+    events = events_of(
         module("a", 0, 10), op("first", 1, 5, 1), phase("backward", 20, 99),
         op("Checkpoint", 21, 60, 1, of=1), phase("recompute", 25, 40), op("python", 26, 30),
         module("a", 31, 39), op("again", 32, 33),
@@ -186,9 +173,9 @@ def test_what_lies_in_a_range_of_recomputation_is_recomputed(read: Read) -> None
     assert found["again"] == ("a", "recompute", "range")
 
 
-def test_a_compiled_graph_is_a_module_and_its_guards_a_row(read: Read) -> None:
+def test_a_compiled_graph_is_a_module_and_its_guards_a_row() -> None:
     lookup = "TorchDynamo Cache Lookup"
-    events = read(
+    events = events_of(
         phase("forward", 0, 50), op(lookup, 1, 3), op("Torch-Compiled Region: 0/1", 4, 20),
         op("fused", 5, 10), module("a", 21, 40), op(lookup + " again", 22, 25),
     )  # fmt: skip
@@ -196,12 +183,12 @@ def test_a_compiled_graph_is_a_module_and_its_guards_a_row(read: Read) -> None:
     assert found["fused"] == ("compiled graph 0/1", "forward", "range")
     assert found[lookup] == ("row: guards of compiled graphs", "forward", "range")
     assert found[lookup + " again"] == ("a", "forward", "range")
-    events = read(phase("loss", 0, 50), op(lookup, 1, 3))
+    events = events_of(phase("loss", 0, 50), op(lookup, 1, 3))
     assert charged(events)[lookup] == ("row: loss", "loss", "range")
 
 
-def test_a_trace_without_phases_has_those_that_its_operators_tell(read: Read) -> None:
-    events = read(
+def test_a_trace_without_phases_has_those_that_its_operators_tell() -> None:
+    events = events_of(
         span("Optimizer.step#SGD.step", 0, 20), op("axpy", 1, 5, 3), op("numbered", 21, 30, 4),
         op("below", 22, 25), op("plain", 31, 35), op("Backward", 41, 50, 4, of=1), op("b", 42, 43),
         op("Optimizer.zero_grad#SGD", 51, 60), op("zero", 52, 53),
@@ -211,47 +198,47 @@ def test_a_trace_without_phases_has_those_that_its_operators_tell(read: Read) ->
         "Backward": "backward", "b": "backward", "Optimizer.zero_grad#SGD": "optimizer",
         "zero": "optimizer",
     }  # fmt: skip
-    marked = read(phase("data", 70, 80), span("Optimizer.step", 0, 20), op("axpy", 1, 5, 3))
+    marked = events_of(phase("data", 70, 80), span("Optimizer.step", 0, 20), op("axpy", 1, 5, 3))
     assert charged(marked)["axpy"][1] == "other"
 
 
 # --- the forward operator of a node --------------------------------------------------------------
 
 
-def test_of_equal_numbers_the_last_before_the_node_is_its_forward(read: Read) -> None:
+def test_of_equal_numbers_the_last_before_the_node_is_its_forward() -> None:
     """A later step that counts anew is not: it starts after the node does."""
-    events = read(
+    events = events_of(
         op("one", 0, 5, 7), op("two", 10, 15, 7), op("Node", 20, 25, 7, of=1),
         op("three", 30, 35, 7), op("Later", 40, 45, 7, of=1),
     )  # fmt: skip
     assert forwards(events) == {"Node": "two", "Later": "three"}
-    early = read(op("Node", 0, 5, 7, of=1), op("one", 10, 15, 7))
+    early = events_of(op("Node", 0, 5, 7, of=1), op("one", 10, 15, 7))
     assert forwards(early) == {"Node": None}
-    together = read(op("one", 10, 15, 7), op("Node", 10, 15, 7, of=1, thread=BACK))
+    together = events_of(op("one", 10, 15, 7), op("Node", 10, 15, 7, of=1, thread=BACK))
     assert forwards(together) == {"Node": "one"}
 
 
-def test_of_equal_starts_the_inner_operator_is_the_forward(read: Read) -> None:
+def test_of_equal_starts_the_inner_operator_is_the_forward() -> None:
     outer, inner = op("outer", 0, 9, 7, index=1), op("inner", 0, 9, 7, index=2)
     node = op("Node", 20, 25, 7, of=1)
-    assert forwards(read(inner, outer, node)) == {"Node": "inner"}
-    assert forwards(read(outer, inner, node)) == {"Node": "inner"}
+    assert forwards(events_of(inner, outer, node)) == {"Node": "inner"}
+    assert forwards(events_of(outer, inner, node)) == {"Node": "inner"}
 
 
 @pytest.mark.parametrize(
     ("number", "found"), [(7, "op"), (8, "op"), (23, "op"), (24, None), (6, None)]
 )
 def test_a_number_that_no_operator_began_with_is_of_the_last_smaller_one(
-    read: Read, number: int, found: str | None
+    number: int, found: str | None
 ) -> None:
     """An in-place operator on a view makes several nodes; 16 apart they are no longer its."""
     node = op("Node", 20, 25, number, of=1)
-    assert forwards(read(op("op", 0, 5, 7), node)) == {"Node": found}
+    assert forwards(events_of(op("op", 0, 5, 7), node)) == {"Node": found}
 
 
-def test_the_forward_thread_is_the_one_with_most_of_the_numbers(read: Read) -> None:
+def test_the_forward_thread_is_the_one_with_most_of_the_numbers() -> None:
     """The profiler's numbers of threads are its own; each process has its own threads."""
-    events = read(
+    events = events_of(
         op("first", 0, 1, 5, thread=MAIN), op("a5", 2, 3, 5, thread=3), op("a6", 4, 5, 6, thread=3),
         op("other", 2, 3, 5, thread=3, process=8), op("other6", 4, 5, 6, thread=3, process=8),
         op("N5", 20, 25, 5, of=1, thread=BACK), op("N6", 26, 29, 6, of=1, thread=BACK),
@@ -260,11 +247,11 @@ def test_the_forward_thread_is_the_one_with_most_of_the_numbers(read: Read) -> N
     assert forwards(events) == {"N5": "a5", "N6": "a6", "M5": "first", "P5": None}
     # Of equal shares it is the thread of the earliest operator, wherever that stands in the file.
     late, soon = op("late", 4, 5, 5, thread=3), op("soon", 2, 3, 5, thread=4)
-    assert forwards(read(late, soon, op("N", 9, 10, 5, of=1))) == {"N": "soon"}
+    assert forwards(events_of(late, soon, op("N", 9, 10, 5, of=1))) == {"N": "soon"}
 
 
-def test_nodes_are_what_the_engine_evaluates_and_what_has_a_forward_thread(read: Read) -> None:
-    events = read(
+def test_nodes_are_what_the_engine_evaluates_and_what_has_a_forward_thevents_of() -> None:
+    events = events_of(
         op("forward", 0, 1, 0), op("node", 2, 3, 0, of=1), op("bare", 4, 5),
         op(EVALUATE + "x", 6, 7),
         span(EVALUATE + "range", 8, 9), span("numbered range", 8, 9),
@@ -276,6 +263,6 @@ def test_nodes_are_what_the_engine_evaluates_and_what_has_a_forward_thread(read:
     assert forwards(events)["node"] == "forward"
 
 
-def test_without_operators_of_either_kind_nothing_is_found(read: Read) -> None:
-    assert forwards(read(op("Node", 0, 5, 7, of=1))) == {"Node": None}
-    assert forwards(read(op("forward", 0, 5, 7))) == {}
+def test_without_operators_of_either_kind_nothing_is_found() -> None:
+    assert forwards(events_of(op("Node", 0, 5, 7, of=1))) == {"Node": None}
+    assert forwards(events_of(op("forward", 0, 5, 7))) == {}

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 from events_by_hand import BACK, Event, events_of, kernel, launch, module, op, phase, span
 
 from layerline.analysis.attribution.eager import KIND, launched, of_events
 from layerline.analysis.readers.base import Artefact
 from layerline.analysis.readers.torch.trace import launches
 
-Read = Callable[..., Artefact]
 OUTSIDE = "outside operators"
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def of(*events: Event, **meta: Any) -> Artefact:
-        return of_events(events_of(tmp_path / "t.json", *events), meta)
-
-    return of
+def read(*events: Event, **meta: Any) -> Artefact:
+    return of_events(events_of(*events), meta)
 
 
 def rows(found: Artefact, *columns: str) -> dict[str, tuple[Any, ...]]:
@@ -36,7 +28,7 @@ def phases(found: Artefact, *columns: str) -> list[tuple[Any, ...]]:
     return [tuple(p[c] for c in columns) for p in found.facts["phases"]]
 
 
-def test_a_row_says_whom_it_is_charged_to_and_when(read: Read) -> None:
+def test_a_row_says_whom_it_is_charged_to_and_when() -> None:
     found = read(
         span("layerline/iteration/4", 0, 100), module("a", 0, 10), op("aten::mm", 1, 9),
         launch(2, 31), op("aten::empty", 4, 6), op("free", 20, 25), launch(21, 32),
@@ -58,11 +50,11 @@ def test_a_row_says_whom_it_is_charged_to_and_when(read: Read) -> None:
     assert found.facts["phases"] == []
 
 
-def test_without_a_precision_a_row_has_none(read: Read) -> None:
+def test_without_a_precision_a_row_has_none() -> None:
     assert read(op("a", 0, 1)).main["precision"].to_pylist() == [None]
 
 
-def test_a_phase_is_divided_into_operators_and_what_is_outside(read: Read) -> None:
+def test_a_phase_is_divided_into_operators_and_what_is_outside() -> None:
     """Operators of any thread of its process fill it, each moment once; of another process none."""
     found = read(
         span("layerline/iteration/2", 0, 200), phase("forward", 10, 60), op("early", 0, 15),
@@ -89,12 +81,12 @@ def test_a_phase_is_divided_into_operators_and_what_is_outside(read: Read) -> No
     ]  # fmt: skip
 
 
-def test_phases_stand_in_the_order_of_time_whatever_the_files(read: Read) -> None:
+def test_phases_stand_in_the_order_of_time_whatever_the_files() -> None:
     found = read(phase("loss", 50, 60), phase("forward", 10, 20), phase("nonsense", 0, 5))
     assert phases(found, "phase", "iteration") == [("forward", None), ("loss", None)]
 
 
-def test_what_a_phase_has_inside_another_is_that_ones_alone(read: Read) -> None:
+def test_what_a_phase_has_inside_another_is_that_ones_alone() -> None:
     """Two recomputations in backward leave it three pieces, one that ends with it two."""
     columns = ("phase", "duration_ns", "operators_ns", "outside_ns", "pieces")
     found = read(
@@ -120,12 +112,12 @@ def test_what_a_phase_has_inside_another_is_that_ones_alone(read: Read) -> None:
     ]
 
 
-def test_phases_of_another_process_take_nothing_of_one(read: Read) -> None:
+def test_phases_of_another_process_take_nothing_of_one() -> None:
     found = read(phase("backward", 0, 100), phase("recompute", 20, 80, process=8))
     assert phases(found, "duration_ns") == [(100_000,), (60_000,)]
 
 
-def test_a_phase_of_no_length_or_filled_by_another_still_has_a_piece(read: Read) -> None:
+def test_a_phase_of_no_length_or_filled_by_another_still_has_a_piece() -> None:
     found = read(phase("backward", 0, 100), phase("recompute", 0, 100), phase("data", 200, 200))
     assert phases(found, "phase", "duration_ns", "pieces") == [
         ("backward", 0, [(0, 0)]),
@@ -134,7 +126,7 @@ def test_a_phase_of_no_length_or_filled_by_another_still_has_a_piece(read: Read)
     ]
 
 
-def test_the_time_before_the_first_launch_is_that_of_the_phase_and_its_process(read: Read) -> None:
+def test_the_time_before_the_first_launch_is_that_of_the_phase_and_its_process() -> None:
     """A call that launched nothing is none; neither is one before the phase, or after it."""
     found = read(
         launch(5, 31), kernel("k1", 6, 8, 31), phase("forward", 10, 50), launch(12, 77),
@@ -148,15 +140,15 @@ def test_the_time_before_the_first_launch_is_that_of_the_phase_and_its_process(r
     ]  # fmt: skip
 
 
-def test_when_each_operation_was_launched_by_its_correlation(tmp_path: Path) -> None:
+def test_when_each_operation_was_launched_by_its_correlation() -> None:
     events = events_of(
-        tmp_path / "t.json", launch(5, 31), launch(7, 77), kernel("k", 6, 8, 31),
+        launch(5, 31), launch(7, 77), kernel("k", 6, 8, 31),
         kernel("set", 9, 10, 31, "gpu_memset"), kernel("lost", 20, 21, 99),
     )  # fmt: skip
     assert launched(events, launches(events)[0]) == {31: 5000}
 
 
-def test_steps_are_the_ranges_of_iterations_in_order(read: Read) -> None:
+def test_steps_are_the_ranges_of_iterations_in_order() -> None:
     found = read(
         span("layerline/iteration/1", 50, 70), span("layerline/iteration/0", 10, 20),
         span("layerline/iteration/x", 0, 5), op("layerline/iteration/7", 0, 5),
@@ -167,7 +159,7 @@ def test_steps_are_the_ranges_of_iterations_in_order(read: Read) -> None:
     ]
 
 
-def test_what_a_checkpoint_takes_beside_its_operators_is_recomputation(read: Read) -> None:
+def test_what_a_checkpoint_takes_beside_its_operators_is_recomputation() -> None:
     """Of the node's 40 us the range of recomputation is 20, of which its own operators take 6."""
     found = read(
         span("layerline/iteration/0", 0, 100), phase("backward", 0, 90),
@@ -192,7 +184,7 @@ def test_what_a_checkpoint_takes_beside_its_operators_is_recomputation(read: Rea
     assert rows(bare, "self_ns") == {"a": (4000,), OUTSIDE: (16_000,)}
 
 
-def test_what_cannot_be_told_is_said(read: Read) -> None:
+def test_what_cannot_be_told_is_said() -> None:
     none = "no module ranges: operators cannot be given to modules"
     numbers = "no sequence numbers: backward operators cannot be given to modules"
     assert read(op("a", 0, 1)).notes == [none]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from layerline.analysis.readers.torch.events import Events, read_events
@@ -57,7 +58,9 @@ def kernel(name: str, start: float, end: float, correlation: int, cat: str = "ke
     return {**op(name, start, end, thread=20, process=0, cat=cat), "args": args}
 
 
-def events_of(path: Path, *events: Event) -> Events:
-    """The events as they are read from a file."""
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return read_events(path)
+def events_of(*events: Event) -> Events:
+    """The events as they are read from a file, t.json."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "t.json"
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+        return read_events(path)
