@@ -175,7 +175,7 @@ class _Kinds:
             foreign = self._named(lambda n: n.startswith("{ForeignNode["))
             inside = attribution.forest.nearest(foreign) >= 0
             self._myelin = inside & ~self._trt
-        self.tensorrt = bool(self._enqueue.any() and self._trt.any())
+        self.tensorrt = bool((self._enqueue & self._trt).any())
 
     @staticmethod
     def _domain_matrix(ranges: Any, known: dict[tuple[int, int], str]) -> npt.NDArray[np.str_]:
