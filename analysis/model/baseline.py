@@ -96,7 +96,7 @@ class Past(Struct, kw_only=True, omit_defaults=True):
 
 class Baseline(Document, kw_only=True, omit_defaults=True):
     """The whole. `facts`: what may have changed beside the time. `stale`: captures of something
-    that was made again since. `lost`: files of it that are there and cannot be used, with the reason.
+    that was made again since. `lost`: files that are there and cannot be used, with the reason.
     `in_turn`: the same in two of them whose processes ran in turn, first one's, then the other's.
     `left_out`: how many modules there was no room for.
     """

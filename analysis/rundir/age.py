@@ -29,8 +29,8 @@ def inputs(run: Run) -> list[Path]:
 
 def check(run: Run) -> None:
     """InputError where the run is of another form, or its report was made before files that it
-    would be made of now, or was not finished. Of a report that was copied alone nothing is known, and of files that were not copied
-    with it nothing is said."""
+    would be made of now, or was not finished. Of a report that was copied alone nothing is known,
+    and of files that were not copied with it nothing is said."""
     summary = run.file("report", "summary.json")
     if not summary.exists():
         return
