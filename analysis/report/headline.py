@@ -46,7 +46,8 @@ def sentences(comparison: Comparison) -> list[Sentence]:
     if comparison.sides or comparison.sweep is None:
         found = list(_of_sides(comparison))
     else:
-        found = [Sentence(sweep.sentence(best)) for best in comparison.sweep.best]
+        told = comparison.sweep
+        found = [Sentence(t) for t in (*map(sweep.sentence, told.best), *told.remarks)]
     if left := [s for s in comparison.skipped if s.file and s.what != IN_PART]:
         found.insert(1, _unusable(left))
     if part := next((s for s in comparison.skipped if s.what == IN_PART), None):

@@ -30,6 +30,6 @@ def measured_side(
     if known.get("task") == "engine":
         known.setdefault("parity", {"cosine": 1.0})
     side = Side(**{"precision_run": precision_run(layers), **known})
-    names = pa.array(["unresolved"] * len(ops)) if labels is None else labels
+    names = pa.repeat("unresolved", len(ops)) if labels is None else labels
     more = {"layers": layers, "nodes": nodes, "outside_ns": outside_ns or {}}
     return measured(side, ops, names, Series(latency_ns, (), target), traced_ns or {}, **more)
