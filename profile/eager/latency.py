@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,7 +54,8 @@ class Latency(Plugin):
         self._wait, self._cuda = training.synchronize, training.device.type == "cuda"
 
     @contextlib.contextmanager
-    def _step(self) -> Iterator[None]:
+    def step(self, number: int) -> Iterator[None]:
+        """Time one step."""
         self._marks.clear()
         self._inside.clear()
         self._used = 0
@@ -82,12 +82,9 @@ class Latency(Plugin):
         self.outside_ns[BETWEEN].append(between)
         self.outside_ns[AROUND].append(self.steps_ns[-1] - sum(spent.values()) - between)
 
-    def step(self, number: int) -> AbstractContextManager[None]:
-        """Time one step."""
-        return self._step()
-
     @contextlib.contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Iterator[None]:
+        """Time one phase."""
         begin = self._mark()
         self._around.append(name)
         try:
@@ -97,10 +94,6 @@ class Latency(Plugin):
             if self._around:
                 self._inside.append((self._around[-1], len(self._marks)))
             self._marks.append((name, begin, self._mark()))
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Time one phase."""
-        return self._phase(name)
 
     def _mark(self) -> Any:
         if not self._cuda:

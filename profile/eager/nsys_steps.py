@@ -43,7 +43,8 @@ class NsysSteps(Plugin):
         self._open.enter_context(torch.autograd.profiler.emit_nvtx())
 
     @contextlib.contextmanager
-    def _step(self, number: int) -> Iterator[None]:
+    def step(self, number: int) -> Iterator[None]:
+        """One step, ended by waiting for the device."""
         import torch
 
         self._first = number if self._first is None else self._first
@@ -59,10 +60,6 @@ class NsysSteps(Plugin):
             self._wait()
         if place == self.schedule.active - 1:
             cuda.cudaProfilerStop()
-
-    def step(self, number: int) -> AbstractContextManager[None]:
-        """One step, ended by waiting for the device."""
-        return self._step(number)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """The range of a phase."""

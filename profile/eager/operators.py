@@ -7,7 +7,8 @@ None of all others.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +46,10 @@ class Operators(Plugin):
         )
         self._profiler.start()
 
-    def step(self, number: int) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
         """One step."""
-        return _Stepping(self)
-
-    def stepped(self) -> None:
-        """A step is over."""
+        yield
         self._wait()
         self._profiler.step()
 
@@ -65,15 +64,6 @@ class Operators(Plugin):
         """Stop the profiler."""
         self._profiler.on_trace_ready = None
         self._profiler.stop()
-
-
-class _Stepping(AbstractContextManager[None]):
-    def __init__(self, of: Operators) -> None:
-        self._of = of
-
-    def __exit__(self, kind: Any, *_error: Any) -> None:
-        if kind is None:
-            self._of.stepped()
 
 
 def _row(event: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +62,8 @@ class TorchProfile(Plugin):
                 copy.write_bytes(path.read_bytes())
 
     @contextlib.contextmanager
-    def _step(self, number: int) -> Iterator[None]:
+    def step(self, number: int) -> Iterator[None]:
+        """One step of the schedule."""
         self._first = number if self._first is None else self._first
         place = self.schedule.place(number - self._first)
         self._place = place
@@ -74,18 +74,11 @@ class TorchProfile(Plugin):
             yield
         self._profiler.step()
 
-    def step(self, number: int) -> AbstractContextManager[None]:
-        """One step of the schedule."""
-        return self._step(number)
-
     @contextlib.contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Iterator[None]:
+        """The range of a phase, and CUDA events around it."""
         with self._clock.phase(name), self._ranges.phase(name):
             yield
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """The range of a phase, and CUDA events around it."""
-        return self._phase(name)
 
     def close(self) -> None:
         """Stop the profiler; a cycle that has not ended leaves nothing, but of a rank of several:
