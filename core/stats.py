@@ -19,7 +19,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 CONFIDENCE = 0.95
 _NORMAL = 1e5  # from so many degrees of freedom on, the normal distribution
@@ -196,3 +198,10 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 def _inverse(value: float) -> float:
     return 1 / (value or 1e-300)
+
+
+def sum_all(values: Iterable[Number | None]) -> Number | None:
+    """The sum; None where one of them is not known."""
+    every = list(values)
+    known = [v for v in every if v is not None]
+    return sum(known) if len(known) == len(every) else None

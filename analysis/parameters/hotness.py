@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...core import documents
+from ...core.stats import sum_all
 from .history import History, Reals
 
 COLD = 0.1
@@ -95,9 +96,7 @@ class Group:
     @property
     def elements(self) -> int | None:
         """How many elements they have."""
-        sizes = [m.about.elements for m in self.members]
-        known = [n for n in sizes if n is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return sum_all(m.about.elements for m in self.members)
 
 
 def of(history: History, limit: float = COLD) -> list[Hotness]:

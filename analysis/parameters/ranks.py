@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ...core import documents
 from ...core.errors import InputError
+from ...core.stats import sum_all
 from .history import History, Reals
 
 # A parameter on one rank: the rank's history and its number there.
@@ -67,7 +68,7 @@ def _one(held: Sequence[_Part]) -> tuple[documents.Parameter, dict[str, Reals]]:
     figures = {name: [h.figures[name][:, at] for h, at in held] for name in held[0][0].figures}
     if not whole.sharded:
         return whole, {name: values[0] for name, values in figures.items()}
-    elements, rows = (_sum([getattr(p, name) for p in shards]) for name in ("elements", "rows"))
+    elements, rows = (sum_all(getattr(p, name) for p in shards) for name in ("elements", "rows"))
     # How often the mesh holds each shard.
     copies = (elements or 0) / (math.prod(whole.shape) or 1)
     copies = copies if copies > 1 else 1.0
@@ -80,11 +81,6 @@ def _one(held: Sequence[_Part]) -> tuple[documents.Parameter, dict[str, Reals]]:
     size = None if elements is None else round(elements / copies)
     rows = None if rows is None else round(rows / copies)
     return structs.replace(whole, elements=size, rows=rows), summed
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [v for v in values if v is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def _apart(held: Sequence[_Part]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ...core.capture_names import CaptureName
 from ...core.own_ranges import PREFIX, modules_of_range, phase_of_range
 from ...core.roofline_metrics import CLOCK, METRICS
+from ...core.stats import sum_all
 from ..counters import representatives, sums
 from ..counters.launches import Launch
 from ..counters.representatives import SameWork
@@ -124,9 +125,7 @@ class About:
         """A layer's share of the side's time, movement under its name too; of a range of an eager
         capture that of its module without the modules inside it, in the phase of the range."""
         shares = [r.share for r in self._of.get(label, ())]
-        if not shares:
-            return self._share_of_range(label)
-        return sum(s or 0 for s in shares) if None not in shares else None
+        return sum_all(shares) if shares else self._share_of_range(label)
 
     def _share_of_range(self, label: str) -> float | None:
         of = modules_of_range(label)

@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...core.nodes import Node
+from ...core.stats import sum_all
 
 # dtype and dims of a tensor: ("float16", (1, 128, 768)).
 Shapes = Mapping[str, tuple[str, Sequence[int]]]
@@ -144,8 +145,8 @@ def _softmax(node: Node, shapes: Shapes) -> float | None:
 
 def added(values: Iterable[float | None]) -> float | None:
     """The sum; None where one of them is."""
-    terms = list(values)
-    return None if any(v is None for v in terms) else float(sum(v for v in terms if v))
+    found = sum_all(values)
+    return None if found is None else float(found)
 
 
 def _elements(tensor: str, shapes: Shapes) -> float | None:

@@ -17,7 +17,6 @@ Sizes are bytes. Facts: bytes reserved, allocated (blocks in use), and requested
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from ....core.errors import InputError
 from ....core.files import open_regular
+from ....core.stats import sum_all
 from ..base import Artefact, Head, int64, schema
 from ..bounded import MAX_JSON_BYTES, MIB, compression_of, open_bytes, parse_json, read_bytes, shown
 from .stream import Reader
@@ -121,9 +121,9 @@ def _artefact(path: Path, snapshot: dict[str, Any]) -> Artefact:
         "segments": len(segments),
         "blocks": len(blocks),
         "events": len(events),
-        "reserved_bytes": _sum(int64(s.get("total_size")) for s in segments),
-        "in_use_bytes": _sum(b["size"] for b in used),
-        "requested_bytes": _sum(b["requested_size"] for b in used),
+        "reserved_bytes": sum_all(int64(s.get("total_size")) for s in segments),
+        "in_use_bytes": sum_all(b["size"] for b in used),
+        "requested_bytes": sum_all(b["requested_size"] for b in used),
         "settings": _scalars(snapshot.get("allocator_settings")),
     }
     return Artefact(KIND, tables, facts, notes)
@@ -189,13 +189,6 @@ def _dicts(items: Any, what: str, path: Path) -> list[dict[str, Any]]:
     return items
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    """The sum; None where one of them is not known."""
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return sum(known) if len(known) == len(every) else None
-
-
 def _blocks(segment: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     start = int64(segment.get("address"))
     at = start
@@ -239,8 +232,8 @@ def _segment(segment: dict[str, Any], path: Path) -> dict[str, Any]:
 
 def _adds_up(segment: dict[str, Any], path: Path) -> bool:
     sizes = [int64(b.get("size")) for b in _dicts(segment.get("blocks", []), "blocks", path)]
-    total = int64(segment.get("total_size"))
-    return total is None or None in sizes or _sum(sizes) == total
+    whole = int64(segment.get("total_size"))
+    return whole is None or None in sizes or sum_all(sizes) == whole
 
 
 def _table(source: str, rows: list[dict[str, Any]], columns: pa.Schema) -> pa.Table:

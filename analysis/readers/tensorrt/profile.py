@@ -42,7 +42,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ....core.stats import summarise
+from ....core.stats import sum_all, summarise
 from ....core.tables import table
 from ..base import Artefact, Head, schema
 from ..bounded import MAX_JSON_BYTES, decode, json_start, parse_json_documents, read_bytes, shown
@@ -273,16 +273,10 @@ def _profile(path: Path, arrays: list[list[Any]]) -> Artefact:
     facts = {
         "iterations": counts[0] if len(counts) == 1 else counts,
         "layers": len(rows),
-        "total_ns": _sum(rows),
+        "total_ns": sum_all(row["total_ns"] for row in rows),
         "profiles": len(arrays),
     }
     return Artefact(KIND, {"layers": table("layers", rows)}, facts, notes)
-
-
-def _sum(rows: list[dict[str, Any]]) -> int | None:
-    """The time of all rows; None where one is not known."""
-    times = [row["total_ns"] for row in rows]
-    return None if None in times else sum(times)
 
 
 def _iterations(count: Any, at: int, path: Path) -> int:
@@ -366,7 +360,7 @@ def _per_iteration(path: Path, times_by_layer: dict[str, Any]) -> Artefact:
     facts = {
         "iterations": lengths.pop() if len(lengths) == 1 else None,
         "layers": len(layers),
-        "total_ns": _sum(layers),
+        "total_ns": sum_all(row["total_ns"] for row in layers),
     }
     tables = {"layers": table("layers", layers), "ops": _ops(path.name, samples)}
     return Artefact(KIND, tables, facts, notes)
