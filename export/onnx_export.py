@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,12 +99,8 @@ def export(
             )
         except (torch.onnx.OnnxExporterError, *FAULTS) as e:
             why = gist(e)
-            fix = "try --set attn_implementation=eager; --verbose shows all that torch says"
-            if "complex" in why:  # there are no such tensors in ONNX
-                fix = (
-                    "choose another model, or own.py with a module that computes with real numbers"
-                )
-            raise InputError(f"{name}: torch cannot export it ({why})", fix=fix) from e
+            what = f"{name}: torch cannot export it in {precision} ({why})"
+            raise InputError(what, fix=_remedy(why, precision)) from e
     graph = program.model
     if graph.opset_imports.get("") != opsets.native(opset):
         raise CheckFailed(
@@ -122,6 +119,15 @@ def export(
     written = {t for n in document["nodes"] for t in n["outputs"] if t}
     facts["tensors_without_shape"] = len(written - document["tensors"].keys())
     return Exported(graph, document, facts)
+
+
+def _remedy(why: str, precision: str) -> str:
+    """What to do about an error of the exporter."""
+    if "complex" in why:  # there are no such tensors in ONNX
+        return "choose another model, or own.py with a module that computes with real numbers"
+    if precision != "fp32" and re.search("scalar type|dtype", why):
+        return f"its own code does not compute in {precision}: use --precision fp32"
+    return "try --set attn_implementation=eager; --verbose shows all that torch says"
 
 
 def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE) -> list[Path]:

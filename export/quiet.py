@@ -18,8 +18,9 @@ KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
     # torch.export on the flat weights of torch's own recurrent modules.
     (UserWarning, r"The tensor attributes? .* (was|were) assigned during export"),
 )
-# Loggers that report missing torchvision operators, or constant folding that was not possible.
-NOISY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+# Loggers that report missing torchvision operators, constant folding that was not possible, or in
+# pages of tracebacks what is raised then, too.
+NOISY_LOGGERS = ("torch.onnx", "torch.export", "torch._subclasses", "onnxscript", "onnx_ir")
 
 
 @contextlib.contextmanager
@@ -34,7 +35,8 @@ def quiet(verbose: bool = False) -> Iterator[None]:
         for category, text in KNOWN_WARNINGS:
             warnings.filterwarnings("ignore", message=text, category=category)
         for logger in loggers:
-            logger.setLevel(logging.ERROR)
+            noisy = logger.name in NOISY_LOGGERS
+            logger.setLevel(logging.CRITICAL if noisy else logging.ERROR)
         try:
             yield
         finally:

@@ -261,3 +261,24 @@ def test_whatever_a_models_own_code_raises_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"CvtForImageClassification cannot be made \(IndexError"):
         resolve(Request(model=str(tmp_path))).build()
+
+
+@pytest.mark.slow
+def test_a_model_whose_own_code_fails_in_half_is_sent_to_fp32(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Kind: code of a model that mixes types. The exporter's tracebacks are not shown."""
+    spec = spec_of(tmp_path, "xlstm")
+    capfd.readouterr()
+    with pytest.raises(InputError, match="cannot export it in fp16") as caught:
+        exported(spec, "fp16")
+    assert caught.value.fix == "its own code does not compute in fp16: use --precision fp32"
+    assert "Traceback" not in capfd.readouterr().err
+    assert exported(spec).nodes["nodes"]
+
+
+def test_complex_numbers_are_refused_with_what_can_be_done(tmp_path: Path) -> None:
+    """Kind: what ONNX has no type for (the rotary embedding of Llama 4)."""
+    with pytest.raises(InputError, match="complex") as caught:
+        exported(spec_of(tmp_path, "llama4_text"))
+    assert "own.py with a module that computes with real numbers" in (caught.value.fix or "")
