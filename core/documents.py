@@ -176,6 +176,41 @@ class OptimizerBytes(Struct, kw_only=True):
     bytes: Annotated[int, Meta(gt=0, le=LARGEST)]
 
 
+class Break(Struct, kw_only=True):
+    """A line of Python at which torch.compile breaks the graph, and why."""
+
+    place: str
+    why: str | None = None
+
+
+class Recompile(Struct, kw_only=True):
+    """A graph that was compiled because an earlier one of its code did not fit, and the guard that
+    failed."""
+
+    graph: str
+    why: str | None = None
+
+
+class CompiledKernel(Struct, kw_only=True):
+    """A kernel or extern call of a graph, ``NAME:PLACE``: its modules, or the row that it is of;
+    neither where nobody knows."""
+
+    name: str
+    modules: list[str] = []
+    row: str | None = None
+
+
+class CompiledGraph(Struct, kw_only=True):
+    """A graph that torch.compile compiled: its key in the trace, its number there (`region`), and
+    its kernels as they run. `why`: why some have no module."""
+
+    key: str
+    region: str
+    phase: str
+    kernels: list[CompiledKernel]
+    why: str | None = None
+
+
 class Eager(Document, kw_only=True):
     """The meta file of a capture of the model in PyTorch, by its profiler or by nsys."""
 
@@ -204,6 +239,9 @@ class Eager(Document, kw_only=True):
     optimizer: str | None = None
     optimizer_implementation: str | None = None
     optimizer_bytes: list[OptimizerBytes] = []
+    compiled_graphs: list[CompiledGraph] = []
+    graph_breaks: list[Break] = []
+    recompiles: list[Recompile] = []
     machine: Machine | None = None
 
     @property
@@ -450,13 +488,6 @@ class BuildOptions(Struct, kw_only=True):
     threads: Count | None = None
     optimization_level: str | int | None = None
     precision_plan: PlannedModules = field(default_factory=PlannedModules)
-
-
-class Break(Struct, kw_only=True):
-    """A line of Python at which torch.compile breaks the graph, and why."""
-
-    place: str
-    why: str | None = None
 
 
 class Build(Document, kw_only=True):

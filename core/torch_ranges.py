@@ -15,6 +15,10 @@ EVALUATE = "autograd::engine::evaluate_function: "
 # once meet (a residual connection, a weight that two modules share). They are no module's.
 SUMS = ("aten::add", "aten::add_")
 
+# The operator that calls a graph which inductor compiled; its key follows, and ` ##`.
+# Source: `CompiledFxGraph.__call__` in torch/_inductor/output_code.py.
+CALL = "## Call CompiledFxGraph "
+
 # Each hands a value to the host, or makes a tensor whose size depends on values.
 WOULD_WAIT = frozenset(
     f"aten::{name}"

@@ -32,7 +32,7 @@ from .workers import common
 from .workers.common import Job, WorkerError
 
 MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
-_PLACE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
+PLACE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
 _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 # How often a compiled model is called to see whether it is compiled again.
 _CALLS = 3
@@ -79,7 +79,7 @@ def build(job: Job) -> dict[str, Any]:
         begun = time.perf_counter()
         code = _compiled(program, Path(place), folder, wanted["mode"], name == "profiled")
         seconds[name] = round(time.perf_counter() - begun, 3)
-        kernels[name] = _PLACE.findall(code.read_text(encoding="utf-8"))
+        kernels[name] = PLACE.findall(code.read_text(encoding="utf-8"))
     if kernels["profiled"] != kernels["engine"]:
         raise WorkerError(
             "two compilations of one model have other kernels, so that what is profiled is not the "
@@ -176,7 +176,7 @@ def breaks(model: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         with quiet(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
             explained = dynamo.explain(model)(**given)
-            found = [_break(reason) for reason in explained.break_reasons]
+            found = [graph_break(reason) for reason in explained.break_reasons]
             dynamo.reset()
             again = torch.compile(model, backend=counting, dynamic=False)
             for _ in range(_CALLS):
@@ -189,7 +189,7 @@ def breaks(model: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"graph_breaks": found, "recompiles": counts[-1] - counts[0]}
 
 
-def _break(reason: Any) -> dict[str, str]:
+def graph_break(reason: Any) -> dict[str, str]:
     """One graph break: why, and the innermost line of Python that made it."""
     why = " ".join(str(reason.reason).split("\n")[0].split())
     stack = list(reason.user_stack)

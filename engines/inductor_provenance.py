@@ -44,7 +44,7 @@ _PRODUCT = re.compile(
 _GENERATED = ("cpp_", "triton_", "cuda_fused_")
 _NUMBERED = re.compile(r"(_default)?(_\d+)?$")
 _EXTERN = re.compile(
-    r"^(extern_kernels\.|torch\.ops\.\w+\.|aoti_torch_(cpu|cuda)_|aoti_torch_)(?P<op>\w+?)"
+    r"^(extern_kernels\.|(torch\.ops\.)?\w+(\.|::)|aoti_torch_(cpu|cuda)_|aoti_torch_)(?P<op>\w+?)"
     r"(_out)?(\.\w+)?$"
 )
 
@@ -62,6 +62,11 @@ class Graph:
 def operator_of(node: str) -> str:
     """The operator that a node is named after: ``add`` of ``add_12``."""
     return _NUMBERED.sub("", node)
+
+
+def is_passive(node: str) -> bool:
+    """Whether a node computes nothing, by its name."""
+    return operator_of(node) in PASSIVE
 
 
 def called(name: str) -> str:
@@ -147,13 +152,13 @@ def _others(posts: Sequence[str], elsewhere: Collection[str]) -> list[str]:
     """The nodes that a generated kernel computes; where all are computed by extern calls it
     prepares what these read."""
     here = [p for p in posts if p not in elsewhere]
-    working = [p for p in here if operator_of(p) not in PASSIVE]
+    working = [p for p in here if not is_passive(p)]
     return working or _working(posts)
 
 
 def _working(names: Sequence[str]) -> list[str]:
     """The nodes that compute something; all where none does."""
-    return [n for n in names if operator_of(n) not in PASSIVE] or list(names)
+    return [n for n in names if not is_passive(n)] or list(names)
 
 
 def _captured(

@@ -6,7 +6,7 @@ rows: `autograd` and docs/eager.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
+from ...core.documents import CompiledGraph
 from ...core.intervals import covered, union
 from ...core.own_ranges import ITERATION, MODULE, PHASE
 from ...core.tables import OUTSIDE_OPERATORS
@@ -22,6 +23,7 @@ from ..readers.base import Artefact
 from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints, read_events
 from ..readers.torch.nesting import Nesting, iteration_number, nest
 from ..readers.torch.trace import coded, columns, constant, facts, launches, masked
+from . import compiled
 from .autograd import (
     RANGE_RULE,
     RECOMPUTATION,
@@ -66,14 +68,19 @@ def of_events(
     meta: Mapping[str, Any],
     nesting: Nesting | None = None,
     credited: Credit | None = None,
+    graphs: Sequence[CompiledGraph] = (),
 ) -> Artefact:
-    """`eager` for events that were read already; `nesting` and `credited` where that is known."""
+    """`eager` for events that were read already; `nesting` and `credited` where that is known;
+    `graphs`: those that were compiled, which make modules of compiled regions."""
     nesting = nesting or nest(events)
     launch, notes = launches(events)
     credited = credited or credit(events, nesting)
     rows = np.flatnonzero((events.kind == OP) | np.isin(events.kind, DEVICE))
     data = columns(events, nesting, launch, rows)
     data |= _charged(events, launch, rows, credited, data["layer"])
+    if graphs:
+        found = compiled.placed(events, nesting, launch, credited, graphs)
+        data |= compiled.charged(data, events, launch, rows, found)
     ops = tables.table("ops", data)
     ops = _apart(ops, events, nesting, credited, rows)
     phases = phase_times(events, credited, launch)
@@ -84,7 +91,7 @@ def of_events(
     about["phases"] = phases
     about["launched_ns"] = launched(events, launch)
     about["steps"] = _steps(events)
-    return Artefact(KIND, {"ops": ops}, about, [*events.notes, *notes, *_notes(events)])
+    return Artefact(KIND, {"ops": ops}, about, [*events.notes, *notes, *_notes(events, graphs)])
 
 
 def _charged(
@@ -259,9 +266,9 @@ def _outside(events: Events, phases: list[dict[str, Any]]) -> pa.Table:
     )
 
 
-def _notes(events: Events) -> list[str]:
+def _notes(events: Events, graphs: Sequence[CompiledGraph]) -> list[str]:
     notes = []
-    if not named(events, MODULE, RANGE).any():
+    if not graphs and not named(events, MODULE, RANGE).any():
         notes.append("no module ranges: operators cannot be given to modules")
     numbered = backward_nodes(events) & (events.sequence >= 0)
     if named(events, PHASE + "backward", RANGE).any() and not numbered.any():

@@ -75,6 +75,7 @@ class _Eager:
     waiting: Waiting | None
     precision_run: Mapping[str, float]
     optimizer: Sequence[OptimizerBytes]
+    compiled: Sequence[str]
 
 
 def eager(files: EagerFiles, problems: Problems) -> Captured:
@@ -106,7 +107,7 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
     events = read_events(path)
     nesting = nest(events)
     credited = credit(events, nesting)
-    found = of_events(events, {"precision": precision}, nesting, credited)
+    found = of_events(events, {"precision": precision}, nesting, credited, meta.compiled_graphs)
     ops = found.main
     # Time outside operators is reported beside operations, not among them.
     ops = ops.filter(pc.fill_null(pc.not_equal(ops["name"], OUTSIDE_OPERATORS), True))
@@ -158,7 +159,18 @@ def _read(files: EagerFiles, problems: Problems) -> _Eager:
         ),
         precision_run=_precision_run(meta),
         optimizer=meta.optimizer_bytes,
+        compiled=_compiled(meta),
     )
+
+
+def _compiled(meta: Eager) -> list[str]:
+    """What torch.compile did with the model that a user may not expect."""
+    said = [f"torch.compile breaks the graph at {b.place} ({b.why})" for b in meta.graph_breaks]
+    for again in meta.recompiles:
+        why = f" ({again.why})" if again.why else ""
+        said.append(f"graph {again.graph} was compiled because an earlier one did not fit{why}")
+    unknown = dict.fromkeys(g.why for g in meta.compiled_graphs if g.why)
+    return [*said, *(f"kernels are unresolved: {why}" for why in unknown)]
 
 
 def _pieces(phases: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
@@ -259,7 +271,7 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
         source=read.path.name,
         precision_run=shares,
         checks=[read.counted, _adding_up(read, phase, ops, traced), *timed, *audited],
-        device=latency_.device(latency) if phase in WHOLE else {},
+        device=_device(read, latency) if phase in WHOLE else {},
         host=_host_block(read, samples, part, queued),
         warned=capture.warned(read.host),
         waiting=read.waiting if phase in WHOLE else None,
@@ -283,6 +295,11 @@ def _time_shares(latency: Measured) -> dict[str, float] | None:
     }
     shares["other"] = 1 - sum(shares.values())
     return dict(sorted(shares.items(), key=lambda s: -s[1]))
+
+
+def _device(read: _Eager, latency: Measured) -> dict[str, Any]:
+    about = latency_.device(latency)
+    return {**about, "compiled": read.compiled} if read.compiled else about
 
 
 def _traced(read: _Eager, phase: str) -> Mapping[int, int]:

@@ -278,7 +278,9 @@ def _kept(side: Side) -> Iterator[Sentence]:
 
 def _placement(side: Side) -> Iterator[Sentence]:
     """A sentence where a GPU engine has nodes on the CPU, or torch.compile would do otherwise than
-    the package that was measured."""
+    the package that was measured, or did what nobody expects."""
+    for what in side.device.get("compiled", ()):
+        yield Sentence(f"{side.label}: {what}.", UNSURE)
     for what in side.device.get("otherwise", ()):
         text = f"{side.label}: torch.compile itself {what}; the package that was measured does not."
         yield Sentence(text, UNSURE)

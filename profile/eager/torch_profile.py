@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.files import replacing
 from ...workloads.plugin import Plugin
+from .compiled_graphs import Recorder
 from .hooks import Ranges
 from .latency import Latency
 from .plugins import Context, Schedule
@@ -30,6 +31,7 @@ class TorchProfile(Plugin):
         self.schedule, self.own_steps = schedule, schedule.steps
         self._path, self._folder = path, folder
         self._ranges, self._clock = Ranges(), Latency()
+        self._graphs: Recorder | None = None
         self._first: int | None = None
         self._cycles = self._place = 0
 
@@ -38,6 +40,11 @@ class TorchProfile(Plugin):
         from torch.profiler import profile, schedule
 
         plan, self._ranks = self.schedule, training.ranks
+        if getattr(training.compiled, "_orig_mod", None) is training.model:
+            # Compiled again: what tells modules apart costs time in each kernel.
+            self._training, self._compiled = training, training.compiled
+            self._graphs = Recorder(training.model)
+            training.compiled = self._graphs.compiled()
         self._ranges.open(training)
         self._clock.open(training)
         self._profiler = profile(
@@ -87,6 +94,8 @@ class TorchProfile(Plugin):
             self._profiler.on_trace_ready = None
         self._profiler.stop()
         self._ranges.close()
+        if self._graphs is not None:
+            self._training.compiled = self._compiled
 
     def facts(self) -> dict[str, Any]:
         """For the meta file: of the last cycle."""
@@ -96,6 +105,7 @@ class TorchProfile(Plugin):
             "first_step": self._first,
             "traced_phases_ns": self._clock.phases_ns,
             "modules": self._ranges.classes,
+            **({} if self._graphs is None else self._graphs.facts()),
         }
 
 

@@ -95,7 +95,7 @@ _KINDS = ", ".join(plugins.PLUGINS)
 @click.option(
     "--compile",
     is_flag=True,
-    help="Use torch.compile: costs are then told by graph, not by module.",
+    help="Use torch.compile: costs are told by module, as far as inductor says which.",
 )
 @click.option("--fused", is_flag=True, help="Use AdamW in one kernel.")
 @click.option(
@@ -299,3 +299,5 @@ def _said(request: Request, facts: dict[str, Any]) -> None:
     losses = facts["losses"]
     if any(losses):  # else nothing was learnt
         log(f"{request.workload} {request.precision}: loss {losses[0]:.3f} to {losses[-1]:.3f}")
+    for found in facts.get("graph_breaks", ()):
+        log(f"torch.compile breaks the graph at {found['place']} ({found['why']})")

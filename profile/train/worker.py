@@ -71,7 +71,8 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
         return {**{k: v for k, v in training.facts.items() if k != "machine"}, **said}
     summary = write_latency(training.facts, measured.gpu, files["latency"], measured.latency)
     write_training(training, measured, files, said)
-    return {**summary, "losses": measured.losses}
+    breaks = said.get("graph_breaks", [])
+    return {**summary, "losses": measured.losses, "graph_breaks": breaks}
 
 
 FILES = {"trace": ".trace.json.gz", "latency": ".latency.json", "meta": ".meta.json"}

@@ -77,7 +77,7 @@ def compiled(
         nodes.parse(written, "nodes.json"), written["torch_names"], written["dtypes"]
     )
     mappings = read_json(code.with_name(inductor_build.MAPPINGS))
-    kernels = inductor_build._PLACE.findall(text)
+    kernels = inductor_build.PLACE.findall(text)
     layers, resolutions = inductor_provenance.listed(mappings, graph, kernels)
     parameters: dict[str, set[str]] = {}
     owners: dict[int, set[str]] = {}

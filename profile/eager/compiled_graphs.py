@@ -1,0 +1,272 @@
+"""torch.compile with a record of what it compiled: of each graph its kernels, by module.
+
+`Recorder.compiled` compiles the model again, by inductor, with its provenance
+(``trace.provenance_tracking_level``) and with a range in torch.profiler around each kernel of a CPU
+(``cpp.enable_kernel_profile``, which costs time in each): for captures, not for latencies. Python's
+call of a graph is an operator of the trace, named by the graph's number here (`CALL`).
+
+A graph that AOTAutograd hands to inductor is of forward or of backward. Its nodes have the modules
+that called them (``nn_module_stack``); those of backward, the modules of the nodes of forward whose
+gradients they are (``fwd_nn_module_stack``), by autograd's sequence numbers. Sums of gradients that
+meet (``is_gradient_acc``) are no module's. Source: torch/_functorch/_aot_autograd/utils.py.
+
+Modules are paths from the objects of the frame that was compiled (``L['self'].h.0``). After a graph
+break that is the forward of any module: where the model has several of one class, one graph may
+serve them all, and none of its kernels gets a module.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ...core.nodes import Node, NodeGraph
+from ...engines import inductor_provenance
+from ...engines.inductor_build import PLACE, graph_break
+from ...engines.inductor_provenance import is_passive
+from ...export.naming import ModuleTree
+from ...export.quiet import gist
+
+SUMS = "gradient sums"
+_CONFIG = {
+    "trace.provenance_tracking_level": 1,
+    "cpp.enable_kernel_profile": True,
+    # A graph that is taken from a cache has no nodes.
+    "force_disable_caches": True,
+}
+_SCOPE = re.compile(r"L\['(\w+)'\](?:\[(\d+)\])?(?:\.|$)")
+
+
+class Recorder:
+    """Compiles a model, and has what it compiled: `graphs` and `breaks` as in a meta file
+    (`core.documents.CompiledGraph`, `core.documents.Break`)."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model, self._tree = model, ModuleTree.of(model)
+        self.graphs: list[dict[str, Any]] = []
+        self.breaks: list[dict[str, str]] = []
+
+    def compiled(self) -> Callable[..., Any]:
+        """The model, compiled when it is called."""
+        function: Callable[..., Any] = torch.compile(self._model, backend=self._compile)
+        return function
+
+    def facts(self) -> dict[str, Any]:
+        """For a meta file."""
+        return {
+            "compiled_graphs": self.graphs,
+            "graph_breaks": list({b["place"]: b for b in self.breaks}.values()),
+            "recompiles": self.recompiles(),
+            "modules": self._tree.classes,
+        }
+
+    def recompiles(self) -> list[dict[str, str | None]]:
+        """Every graph that was compiled because an earlier one of the same code did not fit, with
+        the guard that failed, where torch tells it."""
+        from torch._dynamo.utils import get_compilation_metrics
+
+        told = [m for m in get_compilation_metrics() if m.recompile_reason]
+        why = {str(m.compile_id): _failed(m.recompile_reason) for m in told}
+        codes: dict[str, list[str]] = {}
+        for region in dict.fromkeys(g["region"] for g in self.graphs):
+            codes.setdefault(region.partition("/")[0], []).append(region)
+        again = [region for _, *later in codes.values() for region in later]
+        return [{"graph": region, "why": why.get(region)} for region in again]
+
+    def _compile(self, module: torch.fx.GraphModule, inputs: Any) -> Any:
+        """What torch.compile calls with each graph of Python code."""
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+        from torch._inductor.debug import reset_provenance_globals
+
+        reason = getattr(module, "compile_subgraph_reason", None)
+        if reason is not None and reason.graph_break:
+            self.breaks.append(graph_break(reason))
+        frame = _Frame(self._model, self._tree)
+
+        def inner(graph: torch.fx.GraphModule, arrays: Any, **options: Any) -> Any:
+            before = _Before(graph, frame)
+            # Of a backward graph inductor writes no mapping, for it has no graph of before the
+            # gradients; inside this it takes any.
+            with reset_provenance_globals():
+                made = compile_fx_inner(graph, arrays, **options)
+            self._keep(before, graph, made, bool(options.get("is_backward")))
+            return made
+
+        return compile_fx(module, inputs, inner_compile=inner, config_patches=_CONFIG)
+
+    def _keep(self, before: _Before, graph: Any, made: Any, backward: bool) -> None:
+        number = str(len(self.graphs))
+        kept: dict[str, Any] = {
+            "key": number,
+            "region": str(torch._guards.CompileContext.current_compile_id()),
+            "phase": "backward" if backward else "forward",
+            "why": None,
+        }
+        try:
+            kept["kernels"] = kernels = before.kernels(graph, made)
+            if any(k.keys() == {"name"} for k in kernels):
+                kept["why"] = before.frame.why
+            made._fx_graph_cache_key = number  # what `CALL` names; without a cache it has none
+        except Exception as e:  # noqa: BLE001 (the training goes on, and its kernels are unresolved)
+            kept |= {"kernels": [], "why": f"torch {torch.__version__}: {gist(e)}"}
+        self.graphs.append(kept)
+
+
+def _failed(reason: str) -> str:
+    """The guard in torch's text: ``self.calls == 0`` of ``0/0: self.calls == 0  # its code``."""
+    guard = reason.split("\n", 1)[0].partition(": ")[2] or reason
+    return " ".join(guard.split("  #", 1)[0].split())
+
+
+class _Frame:
+    """The Python code that a graph is of: whose forward, and which objects it names.
+
+    `own`: the path of its module; None where that is not one module. `why` then says why."""
+
+    def __init__(self, model: torch.nn.Module, tree: ModuleTree) -> None:
+        from torch._dynamo.symbolic_convert import InstructionTranslator
+
+        frame = InstructionTranslator.current_tx().output.root_tx
+        self._tree, self._locals = tree, frame.f_locals
+        self._paths: dict[int, str] = {}
+        self._classes: dict[type, list[str]] = {}
+        for path, module in model.named_modules():
+            self._paths[id(module)] = path
+            self._classes.setdefault(type(module), []).append(path)
+        self.why: str | None = None
+        self.own = self._module(self._itself(model, frame.f_code))
+
+    def _itself(self, model: torch.nn.Module, code: Any) -> Any:
+        """The module whose forward this is: its first argument, or, where a break was in it, the
+        only one that has this code."""
+        first = self._locals.get(code.co_varnames[0]) if code.co_varnames else None
+        if isinstance(first, tuple):  # (*args, **kwargs), of what wraps a forward
+            first = first[0] if first else None
+        if id(first) in self._paths:
+            return first
+        those = [m for m in model.modules() if _is_of(code, inspect.unwrap(type(m).forward))]
+        if len({type(m) for m in those}) == 1:
+            return those[0]
+        self.why = f"of which module {code.co_name} is, torch does not say"
+        return None
+
+    def _module(self, module: Any) -> str | None:
+        path = self._paths.get(id(module))
+        if path is None:
+            return None
+        others = self._classes[type(module)]
+        if len(others) > 1:
+            self.why = f"the graph may be of any {type(module).__name__}: {', '.join(others)}"
+            return None
+        return path
+
+    def of(self, stack: Mapping[Any, Any]) -> str | None:
+        """The innermost module of an ``nn_module_stack``."""
+        scopes = [self._scope(str(path)) for path, *_ in stack.values()]
+        return self._tree.module_of(s for s in scopes if s is not None)
+
+    def _scope(self, text: str) -> str | None:
+        found = _SCOPE.match(text)
+        if found is None:
+            return None
+        thing = self._locals.get(found[1])
+        if found[2] is not None and isinstance(thing, tuple):
+            thing = thing[int(found[2])] if int(found[2]) < len(thing) else None
+        base, rest = self._module(thing), text[found.end() :]
+        return None if base is None else f"{base}.{rest}" if base and rest else base or rest
+
+
+def _is_of(code: CodeType, function: Any) -> bool:
+    """Whether code is a function's, or the rest of it after a break."""
+    own = getattr(function, "__code__", None)
+    if own is None or code.co_filename != own.co_filename:
+        return False
+    lines = [line for *_, line in own.co_lines() if line is not None]
+    return code.co_firstlineno in range(min(lines), max(lines) + 1)
+
+
+class _Before:
+    """A graph before inductor changes it: its nodes with their modules."""
+
+    def __init__(self, graph: torch.fx.GraphModule, frame: _Frame) -> None:
+        self.frame, self._graph = frame, id(graph.graph)
+        calls = [n for n in graph.graph.nodes if n.op == "call_function"]
+        self._nodes = {
+            n.name: Node(
+                n.name,
+                str(n.target),
+                self._module(n.meta),
+                tuple(i.name for i in n.all_input_nodes),
+                (n.name,),
+            )
+            for n in calls
+        }
+        self._sums = {n.name for n in calls if n.meta.get("is_gradient_acc")}
+
+    def _module(self, meta: Mapping[str, Any]) -> str | None:
+        if meta.get("is_gradient_acc"):
+            return None
+        stack = meta.get("fwd_nn_module_stack") or meta.get("nn_module_stack")
+        if stack:
+            return self.frame.of(stack)
+        # What forward computes by itself has no stack, but autograd's number.
+        return self.frame.own if "seq_nr" in meta else None
+
+    def kernels(self, graph: torch.fx.GraphModule, made: Any) -> list[dict[str, Any]]:
+        """The kernels and extern calls of the graph as they run; each with its modules, or with
+        the row that it is of, or with neither."""
+        posts = json.loads(made.inductor_provenance_mapping_str)["cppCodeToPost"]
+        after = {n.name: n for n in graph.graph.nodes}
+        pre = self._sources({post for of in posts.values() for post in of}, after)
+        nodes = NodeGraph(tuple(self._nodes.values()))
+        known = inductor_provenance.Graph(nodes, {n: n for n in self._nodes}, {})
+        names = PLACE.findall(made.source_code)
+        mappings = {"cppCodeToPost": posts, "postToPre": pre}
+        _, resolutions = inductor_provenance.listed(mappings, known, names)
+        kernels = []
+        for r in resolutions:
+            kernel: dict[str, Any] = {"name": r.name}
+            working = [
+                n for x in posts.get(r.name, ()) for n in pre.get(x, ()) if not is_passive(n)
+            ]
+            modules = r.modules or nodes.modules_of(self._drawing(working))
+            if modules:
+                kernel["modules"] = list(modules)
+            elif working and self._sums.issuperset(working):
+                kernel["row"] = SUMS
+            kernels.append(kernel)
+        return kernels
+
+    def _drawing(self, nodes: Sequence[str]) -> list[str]:
+        """The nodes that draw random numbers, where these nodes make the seeds of all of them."""
+        if not nodes or any("inductor_seeds" not in self._nodes[n].op for n in nodes):
+            return []
+        return [n.name for n in self._nodes.values() if set(n.inputs) & set(nodes)]
+
+    def _sources(self, posts: Iterable[str], after: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The nodes that each node of the changed graph stands for: itself; or the one whose place
+        it took, with those that are gone since and that this was computed from."""
+        found = {post: [post] for post in posts if post in self._nodes}
+        new = {
+            name: self._replaced(node) for name, node in after.items() if name not in self._nodes
+        }
+        taken = {name for names in new.values() for name in names}
+        for post, coming in new.items():
+            found[post] = []
+            while coming:
+                name = coming.pop()
+                found[post].append(name)
+                gone = [i for i in self._nodes[name].inputs if i in self._nodes and i not in after]
+                coming += [i for i in gone if i not in taken and i not in found[post]]
+        return found
+
+    def _replaced(self, node: Any) -> list[str]:
+        """The nodes whose place a new one took, as inductor's pattern matcher notes it."""
+        sources = node.meta.get("from_node") or ()
+        return [s.name for s in sources if s.graph_id == self._graph and s.name in self._nodes]
