@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from click.testing import CliRunner
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from layerline.analysis.attribution.eager import eager  # noqa: E402
+from layerline.analysis.attribution.eager import eager, of_events  # noqa: E402
 from layerline.analysis.commands.report import report  # noqa: E402
-from layerline.core import files  # noqa: E402
+from layerline.analysis.readers.torch.events import read_events  # noqa: E402
+from layerline.core import documents, files  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.files import read_json  # noqa: E402
 from layerline.core.run import Run, Step, open_run  # noqa: E402
@@ -129,7 +131,7 @@ def test_what_is_valid_is_not_trained_again(run: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-def test_a_compiled_model_is_trained_and_shown_by_graph(tmp_path: Path) -> None:
+def test_a_compiled_model_is_trained_and_shown_by_module(tmp_path: Path) -> None:
     path = tmp_path / "run"
     more = ["--compile", "--steps", "6", "--schedule", "0,1,2", "--profile", "torch"]
     result = invoke("gpt2", "--run", path, *SMALL, *more, "--set", "n_layer=1")
@@ -140,10 +142,19 @@ def test_a_compiled_model_is_trained_and_shown_by_graph(tmp_path: Path) -> None:
     assert summary["headline"][0].startswith("A step of gpt2 tiny (compiled fp32)")
     step = summary["eager"]["fp32.step"]
     assert step["coverage"] == 1 and step["unresolved_ns"] == 0
-    charged = {r["modules"][0] for r in ops(path).main.to_pylist() if r["modules"]}
-    assert charged and all(m.startswith("compiled graph ") for m in charged)
-    rows = {r["layer"] for r in ops(path).main.to_pylist() if not r["modules"]}
-    assert {"guards of compiled graphs", "loss", "optimizer"} <= rows
+    meta = documents.read(path / "captures" / "train.fp32.meta.json", documents.Eager)
+    assert [g.phase for g in meta.compiled_graphs] == ["forward", "backward"]
+    events = read_events(path / "captures" / "train.fp32.trace.json.gz")
+    rows = of_events(events, {}, graphs=meta.compiled_graphs).main.to_pylist()
+    for phase in ("forward", "backward"):
+        charged = {m for r in rows if r["phase"] == phase for m in r["modules"] or ()}
+        assert {"transformer.h.0.mlp.c_fc", "transformer.h.0.ln_1", "lm_head"} <= charged
+        assert not any(m.startswith("compiled graph ") for m in charged)
+    # Every kernel of each graph runs once in each step, under its own name.
+    ran = Counter(r["layer"] for r in rows if r["rule"] == "provenance" and r["iteration"] == 1)
+    assert set(ran) == {k.name for g in meta.compiled_graphs for k in g.kernels}
+    named = {r["layer"] for r in rows if not r["modules"]}
+    assert {"guards of compiled graphs", "around compiled kernels", "loss", "optimizer"} <= named
 
 
 @pytest.mark.slow
