@@ -403,7 +403,8 @@ class Accuracy(Agreement, Document, kw_only=True):
 class ModuleError(Struct, kw_only=True):
     """How far one module's output is from eager's. Errors are relative: the norm of the difference
     over that of eager's; null is unknown, and where values are NaN or infinite (`nonfinite`).
-    `export`: of the ONNX file, in ONNX Runtime on the CPU; `alone`: of the module built alone, on
+    `export`: of the ONNX file, in ONNX Runtime on the CPU (of inductor: of the captured graph, in
+    PyTorch); `alone`: of the module built alone, on
     eager's inputs. `tensor`: the ONNX tensor that is its output."""
 
     module: str

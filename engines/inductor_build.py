@@ -64,12 +64,12 @@ def build(job: Job) -> dict[str, Any]:
     options.nodes, options.provenance and options.code."""
     wanted = job["options"]
     torch.set_num_threads(job["threads"])
-    spec, device = load_spec(Path(wanted["model"])), _device(job["precision"])
+    spec, device = load_spec(Path(wanted["model"])), device_of(job["precision"])
     model = spec.build(job["precision"]).requires_grad_(False).to(device)
     started = time.perf_counter()
-    given, axes = _inputs(spec, job["precision"], device)
+    given, axes = inputs_of(spec, job["precision"], device)
     outputs: list[str] = []
-    program = _exported(spec.model, Flat(model, given, outputs.extend), given, axes)
+    program = captured(spec.model, Flat(model, given, outputs.extend), given, axes)
     exported = time.perf_counter() - started
     nodes = graph(program, ModuleTree.of(model), spec.model)
     kernels: dict[str, list[str]] = {}
@@ -77,7 +77,7 @@ def build(job: Job) -> dict[str, Any]:
     for name, place in (("profiled", wanted["profiled"]), ("engine", job["engine"])):
         folder = Path(wanted["folder"], name)
         begun = time.perf_counter()
-        code = _compiled(program, Path(place), folder, wanted["mode"], name == "profiled")
+        code = packaged(program, Path(place), folder, wanted["mode"], name == "profiled")
         seconds[name] = round(time.perf_counter() - begun, 3)
         kernels[name] = PLACE.findall(code.read_text(encoding="utf-8"))
     if kernels["profiled"] != kernels["engine"]:
@@ -102,7 +102,8 @@ def build(job: Job) -> dict[str, Any]:
     return {"facts": facts, "kernels": kernels["engine"]}
 
 
-def _device(precision: str) -> torch.device:
+def device_of(precision: str) -> torch.device:
+    """The GPU that torch sees, with its switches for the precision, else the CPU."""
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
         torch.backends.cudnn.allow_tf32 = precision != "fp32"
@@ -110,7 +111,7 @@ def _device(precision: str) -> torch.device:
     return torch.device("cpu")
 
 
-def _inputs(
+def inputs_of(
     spec: ModelSpec, precision: str, device: torch.device
 ) -> tuple[dict[str, Any], Mapping[str, Mapping[int, str]] | None]:
     """The inputs to capture with, and of each array the axes that stay open."""
@@ -118,14 +119,14 @@ def _inputs(
     return tensors(dict(inputs), precision, device), axes
 
 
-def _exported(
+def captured(
     name: str,
-    flat: Flat,
+    flat: Any,
     given: Mapping[str, Any],
     axes: Mapping[str, Mapping[int, str]] | None,
 ) -> Any:
-    """The captured graph. WorkerError where torch cannot capture the whole of it: the package would
-    have to go back to Python."""
+    """The captured graph of a model of arrays (`Flat`). WorkerError where torch cannot capture the
+    whole of it: the package would have to go back to Python."""
     arrays = nested.named(given)
     dynamic = None
     if axes:
@@ -198,7 +199,7 @@ def graph_break(reason: Any) -> dict[str, str]:
     return {"place": place, "why": why}
 
 
-def _compiled(program: Any, package: Path, folder: Path, mode: str, profiled: bool) -> Path:
+def packaged(program: Any, package: Path, folder: Path, mode: str, profiled: bool) -> Path:
     """Compile and package; gives the generated code, which lies beside the provenance."""
     from torch._inductor import aoti_compile_and_package
 
@@ -302,13 +303,17 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _reported(job: Job) -> dict[str, Any]:
-    """The build; errors of the model, which are the project's, as a worker's."""
-    try:
-        return build(job)
-    except LayerlineError as e:
-        raise WorkerError(e.what, e.fix, e.exit_code) from e
+def reported(task: Callable[[Job], dict[str, Any]]) -> Callable[[Job], dict[str, Any]]:
+    """A task with the errors of the model, which are the project's, as a worker's."""
+
+    def work(job: Job) -> dict[str, Any]:
+        try:
+            return task(job)
+        except LayerlineError as e:
+            raise WorkerError(e.what, e.fix, e.exit_code) from e
+
+    return work
 
 
 if __name__ == "__main__":
-    sys.exit(common.main({"build": _reported}, sys.argv[1:]))
+    sys.exit(common.main({"build": reported(build)}, sys.argv[1:]))

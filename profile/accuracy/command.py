@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,17 +12,19 @@ from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
 from ...core.cli.options import FilePath, examples, no_use
 from ...core.documents import ModuleError, ModuleErrors
-from ...core.errors import one_line
+from ...core.errors import InputError, one_line
 from ...core.files import machine_lock
 from ...core.run import open_run
 from ...engines import backend as backends
 from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
-from .located import located, require_onnx
+from .located import located
 from .search import MOST_TRIES
 
-HEAD = ("module", "class", "error in", "error out", "ONNX file", "alone", "")
+HEAD = ("module", "class", "error in", "error out", "{file}", "alone", "")
+# What an engine is built from, whose errors stand beside it.
+FILE, GRAPH = "ONNX file", "captured graph"
 # Rows around the first wrong one that are printed; the file has all.
 BEFORE, AFTER = 6, 4
 
@@ -76,8 +78,9 @@ def accuracy(
     """Find the module in which an engine goes wrong.
 
     For every module it prints the error of its output beside the error of what it was given, in
-    the engine and in the ONNX file. A module that makes an error of its own is built alone and run
-    on eager's inputs. The report shows the result too.
+    the engine and in the ONNX file (of inductor, in the graph that it compiled). A module that
+    makes an error of its own is built alone and run on eager's inputs (but for inductor). The
+    report shows the result too.
     """
     from .values import Reference
 
@@ -91,14 +94,23 @@ def accuracy(
     for precision in wanted:
         if planned:
             of = measure.subject(run, precision, chosen)
-            require_onnx(of)
+            _require_onnx(of)
             _plan(of, limits.limits(precision), tries, output)
             continue
         subject = measure.subject(run, precision, chosen)
         found = located(subject, limits.limits(precision), reference)
         click.echo(f"{precision} {chosen.name}: {one_line(sentence(found))}")
-        for line in _table(found.modules, every):
+        for line in _table(found, every):
             click.echo(f"  {line}")
+
+
+def _require_onnx(of: measure.Subject) -> None:
+    """InputError for an engine that is built from the model: its kernels have one precision."""
+    if of.backend.source(of.run, of.precision).suffix != ".onnx":
+        raise InputError(
+            f"{of.backend.name} keeps no module in fp32, so there is no plan for it",
+            fix="look for one with --backend onnxruntime or tensorrt",
+        )
 
 
 def _plan(of: measure.Subject, limits: Limits, tries: int, output: Path | None) -> None:
@@ -130,18 +142,24 @@ def sentence(found: ModuleErrors) -> str:
         said.insert(0, f"goes wrong in {name}: error {got} out, {_error(first.error_in)} in")
         if first.export is not None or first.export_nonfinite:
             file = _error(first.export, first.export_nonfinite)
-            said.insert(1, f"in its ONNX file {file}")
+            said.insert(1, f"in its {_source(found)} {file}")
         if first.alone is not None or first.alone_nonfinite:
             part = _error(first.alone, first.alone_nonfinite)
             said.insert(2, f"alone, on eager's inputs, {part}")
     return "; ".join(said)
 
 
-def _table(rows: Sequence[ModuleError], every: bool) -> Iterator[str]:
+def _source(found: ModuleErrors) -> str:
+    return GRAPH if found.backend == "inductor" else FILE
+
+
+def _table(found: ModuleErrors, every: bool) -> Iterator[str]:
+    rows = found.modules
     first = next((i for i, m in enumerate(rows) if m.first_wrong), None)
     if not every and first is not None:
         rows = rows[max(0, first - BEFORE) : first + AFTER + 1]
-    return aligned(HEAD, [_cells(m) for m in rows])
+    head = tuple(name.format(file=_source(found)) for name in HEAD)
+    return aligned(head, [_cells(m) for m in rows])
 
 
 def _cells(m: ModuleError) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from ...core.errors import LayerlineError
 from ...core.files import read_json, write_json
 from ...engines.backend import nodes_path
 from ..engine.measure import SCHEMA_VERSION, Subject, arrays, identity, model
-from . import errors, tensors, values
+from . import errors, packages, tensors, values
 from .errors import Error
-from .tensors import Placed
+from .tensors import Placed, Source
 
 SUFFIX = ".accuracy.modules.json"
 # Of modules that make an error of their own, so many are built alone.
@@ -36,40 +36,40 @@ def locate(
 ) -> ModuleErrors:
     """Measure it and write the file. Without `whole` the ONNX file is left out where no module of
     the engine makes an error of its own. LayerlineError where eager or the engine cannot be run."""
-    path = nodes_path(of.run, of.precision)
-    graph, types = nodes.load(path), read_json(path).get("tensors") or {}
     eager = (reference or values.Reference(of.run)).modules
     with tempfile.TemporaryDirectory(prefix="layerline-accuracy-") as name:
-        placed = tensors.place(graph, types, eager)
-        found = _measured(of, placed, graph.outputs, types, limits, Path(name), whole)
+        source = source_of(of, eager, Path(name))
+        found = _measured(of, source, limits, whole)
     document = to_builtins(found)
     identified = {"schema_version": SCHEMA_VERSION, **identity(of)}
     write_json(of.capture(SUFFIX), {**identified, **document})
     return found
 
 
-def _measured(
-    of: Subject,
-    placed: Sequence[Placed],
-    ends: Sequence[str],
-    types: Mapping[str, Any],
-    limits: Limits,
-    folder: Path,
-    whole: bool,
-) -> ModuleErrors:
+def source_of(of: Subject, eager: Sequence[tensors.Eager], folder: Path) -> Source:
+    """Where the values of an engine's tensors come from."""
+    if of.backend.suffix == packages.SUFFIX:
+        return packages.measured(of, eager, folder)
+    path = nodes_path(of.run, of.precision)
+    graph, types = nodes.load(path), read_json(path).get("tensors") or {}
+    return values.OnnxSource(of, tensors.place(graph, types, eager), graph.outputs, types, folder)
+
+
+def _measured(of: Subject, source: Source, limits: Limits, whole: bool) -> ModuleErrors:
+    placed = source.placed
     references = tensors.references(placed)
     random = bool(model(of.run).random_weights)
     least = by_module.module_limit(limits, of.precision, random=random)
-    engine, how, remarks = _engine(of, references, ends, types, folder)
+    engine, how, remarks = _engine(of, source, references)
     whole = whole or bool(_suspects(placed, engine, {}, least))
-    file = values.export(of, references, folder) if whole else {}
+    file = source.before(references) if whole else {}
     exported = errors.of_tensors(file, references, references)
     suspects = _suspects(placed, engine, exported, least)
     alone: dict[str, Error | None] = {}
-    for p in suspects:
+    for p in suspects if source.parts else ():
         given = {t: v for t, v in references.items() if t in p.reads}
         try:
-            made = values.alone(of, p.output or "", given, types, folder)
+            made = source.alone(p.output or "", given)
         except LayerlineError as e:
             remarks.append(f"{p.module.path} cannot be built alone: {e.what}")
             continue
@@ -89,24 +89,20 @@ def _measured(
 
 
 def _engine(
-    of: Subject,
-    references: Mapping[str, Any],
-    ends: Sequence[str],
-    types: Mapping[str, Any],
-    folder: Path,
+    of: Subject, source: Source, references: Mapping[str, Any]
 ) -> tuple[dict[str, Error | None], dict[str, str], list[str]]:
     """The errors of the engine's tensors, how each was read, and remarks."""
     remarks: list[str] = []
-    got = values.same_engine(of, references, folder)
+    got = source.same_engine(references)
     how = dict.fromkeys(got, "the engine's own tensor")
     missing = [t for t in references if t not in got]
     if missing:
         try:
-            second = values.second_engine(of, references, types, folder)
+            second = source.second_engine(references)
         except LayerlineError as e:
             remarks.append(f"an engine with these tensors as outputs cannot be built: {e.what}")
             second = {}
-        if second and (hidden := _hidden(of, second, ends, references)):
+        if second and (hidden := _hidden(of, second, source.ends, references)):
             remarks.append(hidden)
         elif second:
             got = {**{t: second[t] for t in missing if t in second}, **got}
@@ -195,13 +191,7 @@ def _row(
     )
 
 
-def of_engine(
-    of: Subject,
-    placed: Sequence[Placed],
-    ends: Sequence[str],
-    types: Mapping[str, Any],
-    folder: Path,
-) -> list[ModuleError]:
+def of_engine(of: Subject, source: Source) -> list[ModuleError]:
     """The errors by module of an engine alone, whose outputs were measured."""
-    engine, how, _ = _engine(of, tensors.references(placed), ends, types, folder)
-    return [_row(p, engine, {}, {}, how, None) for p in placed]
+    engine, how, _ = _engine(of, source, tensors.references(source.placed))
+    return [_row(p, engine, {}, {}, how, None) for p in source.placed]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from ...core import documents
 from ...core.accuracy.limits import Limits
 from ...core.documents import ModuleError, ModuleErrors
-from ...core.errors import InputError
 from ...core.run import Step
 from ...engines import backend as backends
 from .. import steps
@@ -23,7 +22,6 @@ def located(
     whole: bool = True,
 ) -> ModuleErrors:
     """The errors by module, measured where they are not valid; see `locate`."""
-    require_onnx(of)
     steps.outputs(of)
     step, file = _step(of, limits), of.capture(locate.SUFFIX)
 
@@ -35,15 +33,6 @@ def located(
         of.run.manifest_path(step.name).unlink()
     steps.perform(step, work, lambda: backends.require(of.backend))
     return documents.read(file, ModuleErrors)
-
-
-def require_onnx(of: measure.Subject) -> None:
-    """InputError for an engine that is not built from an ONNX file: no tensor of it has a name."""
-    if of.backend.source(of.run, of.precision).suffix != ".onnx":
-        raise InputError(
-            f"{of.backend.name} keeps no tensor between modules, so the error of one is not known",
-            fix="look for it with --backend onnxruntime or tensorrt",
-        )
 
 
 def known(of: measure.Subject, limits: Limits) -> Sequence[ModuleError]:

@@ -54,7 +54,8 @@ class _Tries:
             return []
         folder = subject.run.path / "marked"
         folder.mkdir(exist_ok=True)
-        return locate.of_engine(subject, self.placed, self.graph.outputs, self.types, folder)
+        source = values.OnnxSource(subject, self.placed, self.graph.outputs, self.types, folder)
+        return locate.of_engine(subject, source)
 
     def attempt(self, modules: Modules) -> Trial:
         """Build and measure; latency only where it is the first or right."""

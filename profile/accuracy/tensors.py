@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ...core.nodes import Node, NodeGraph
 
@@ -41,6 +41,32 @@ class Placed:
     inputs: Mapping[str, Any]
     output: str | None
     why: str = ""
+
+
+class Source(Protocol):
+    """Where the values of an engine's tensors come from: `placed` modules; `ends`: outputs of the
+    model; `parts`: a module can be built alone."""
+
+    @property
+    def placed(self) -> Sequence[Placed]: ...
+
+    @property
+    def ends(self) -> Sequence[str]: ...
+
+    @property
+    def parts(self) -> bool: ...
+
+    def same_engine(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Of the engine itself: what it keeps."""
+
+    def second_engine(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Of one in which these are outputs. LayerlineError where it cannot be built."""
+
+    def before(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Of what the engine was built from, run as it is."""
+
+    def alone(self, tensor: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of an engine of the part that makes it from `given`. LayerlineError as above."""
 
 
 def place(graph: NodeGraph, tensors: Mapping[str, Any], modules: Iterable[Eager]) -> list[Placed]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ...engines.backend import inputs_path, nodes_path, with_external_data
 from ..eager import process
 from ..engine.measure import SPARE_SECONDS, Subject, arrays
 from . import graphs
-from .tensors import Eager
+from .tensors import Eager, Placed
 
 Arrays = dict[str, Any]
 
@@ -57,6 +58,34 @@ def eager(run: Run, folder: Path, worker: launch.Serving | None = None) -> list[
         )
         for m in read_json(index)["modules"]
     ]
+
+
+@dataclass(frozen=True)
+class OnnxSource:
+    """The tensors of an ONNX file: a `tensors.Source`. `types`: of nodes.json."""
+
+    of: Subject
+    placed: Sequence[Placed]
+    ends: Sequence[str]
+    types: Mapping[str, Any]
+    folder: Path
+    parts: bool = True
+
+    def same_engine(self, names: Iterable[str]) -> Arrays:
+        """See `same_engine`."""
+        return same_engine(self.of, names, self.folder)
+
+    def second_engine(self, names: Iterable[str]) -> Arrays:
+        """See `second_engine`."""
+        return second_engine(self.of, names, self.types, self.folder)
+
+    def before(self, names: Iterable[str]) -> Arrays:
+        """See `export`."""
+        return export(self.of, names, self.folder)
+
+    def alone(self, tensor: str, given: Mapping[str, Any]) -> Arrays:
+        """See `alone`."""
+        return alone(self.of, tensor, given, self.types, self.folder)
 
 
 def export(of: Subject, names: Iterable[str], folder: Path) -> Arrays:
@@ -148,4 +177,6 @@ def _outputs(of: Subject, engine: Path, raw: Path, run: Run | None = None) -> Ar
 def reads(of: Subject) -> Sequence[Path]:
     """The files that all of this is made from."""
     source = of.backend.source(of.run, of.precision)
+    if source.suffix != ".onnx":
+        return [source]
     return [*with_external_data(source), nodes_path(of.run, of.precision)]

@@ -8,7 +8,7 @@ module stands after its parts. Of a module that is called more than once nothing
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ import torch
 from ...core.files import replacing, write_json
 from .setup import float_outputs, prepare
 
+Take = Callable[[Any], list[Any]]
 
-class _Kept:
-    """The hooks of one module."""
 
-    def __init__(self, path: str, module: torch.nn.Module, ended: list[_Kept]) -> None:
-        self.path, self.name = path, type(module).__name__
+class Kept:
+    """The hooks of one module, and what they took of its inputs and its output."""
+
+    def __init__(self, path: str, module: torch.nn.Module, ended: list[Kept], take: Take) -> None:
+        self.path, self.name, self._take = path, type(module).__name__, take
         self.calls, self.ended = 0, ended
         self.inputs: list[Any] = []
         self.output: Any = None
@@ -32,35 +34,37 @@ class _Kept:
         self.calls += 1
         given = [*args, *kwargs.values()]
         # A module may change its input in place.
-        self.inputs = [a for value in given for a in _arrays(value)]
+        self.inputs = [a for value in given for a in self._take(value)]
 
     def after(self, _module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
         if self.calls == 1:
             self.ended.append(self)
-        found = _arrays(output)
+        found = self._take(output)
         self.output = found[0] if found else None
 
 
-def _arrays(value: Any) -> list[Any]:
-    """The floating tensors of a value, as arrays."""
+def floating(value: Any) -> list[torch.Tensor]:
+    """The floating tensors of a value."""
     if isinstance(value, torch.Tensor):
-        kept = [value] if value.is_floating_point() else []
-    elif isinstance(value, (list, tuple)):
-        kept = [v for v in value if isinstance(v, torch.Tensor) and v.is_floating_point()]
-    elif hasattr(value, "items"):
-        kept = list(float_outputs(value).values())
-    else:
-        kept = []
-    return [v.detach().float().cpu().numpy().copy() for v in kept]
+        return [value] if value.is_floating_point() else []
+    if isinstance(value, (list, tuple)):
+        return [v for v in value if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    return list(float_outputs(value).values()) if hasattr(value, "items") else []
+
+
+def _arrays(value: Any) -> list[Any]:
+    return [v.detach().float().cpu().numpy().copy() for v in floating(value)]
 
 
 @contextlib.contextmanager
-def _hooked(model: torch.nn.Module) -> Iterator[list[_Kept]]:
-    ended: list[_Kept] = []
+def hooked(model: torch.nn.Module, take: Take) -> Iterator[list[Kept]]:
+    """The modules in the order in which they end, with what `take` gave of their inputs when they
+    began and of their outputs."""
+    ended: list[Kept] = []
     handles: list[Any] = []
     try:
         for path, module in model.named_modules():
-            kept = _Kept(path, module, ended)
+            kept = Kept(path, module, ended, take)
             handles.append(module.register_forward_pre_hook(kept.before, with_kwargs=True))
             handles.append(module.register_forward_hook(kept.after, with_kwargs=True))
         yield ended
@@ -72,7 +76,7 @@ def _hooked(model: torch.nn.Module) -> Iterator[list[_Kept]]:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """Write both files of `job["files"]`; gives facts."""
     subject = prepare(job, training=False)
-    with torch.inference_mode(), _hooked(subject.model) as ended:
+    with torch.inference_mode(), hooked(subject.model, _arrays) as ended:
         subject.model(**subject.batch())
     arrays: dict[str, Any] = {}
     listed = []

@@ -47,9 +47,9 @@ def main() -> None:
 def _measure(asked: Any) -> None:
     run, precision = open_run(asked.run), asked.precision
     spec = load_spec(run.file("export", "model.json"))
-    device = inductor_build._device(precision)
+    device = inductor_build.device_of(precision)
     model = spec.build(precision).requires_grad_(False).to(device)
-    given, _ = inductor_build._inputs(spec, precision, device)
+    given, _ = inductor_build.inputs_of(spec, precision, device)
     arrays = list(nested.named(given).values())
     flat = inductor_build.Flat(model, given, lambda names: None)
     with tempfile.TemporaryDirectory() as folder, quiet():

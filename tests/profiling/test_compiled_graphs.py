@@ -84,7 +84,7 @@ def test_each_kernel_of_forward_and_backward_has_the_modules_that_its_code_compu
         ("addmm", {"down"}),
         ("fused", {""}),  # the residual connection, of the model's own forward
     ]
-    # The gradient of the model's input is not needed, so the norm has that of its own weights alone.
+    # The gradient of the model's input is not needed: of the norm there are those of its weights.
     assert modules(recorder, "backward") == [
         ("fused", {"down"}),  # the sum for the bias
         ("mm", {"down"}),

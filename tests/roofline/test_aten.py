@@ -24,7 +24,7 @@ def least(model: nn.Module, names: list[str]) -> Floor | None:
     flat = inductor_build.Flat(model, inductor_models.tokens(), lambda _: None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = inductor_build._exported("model", flat, inductor_models.tokens(), None)
+        program = inductor_build.captured("model", flat, inductor_models.tokens(), None)
     written = inductor_build.graph(program, ModuleTree.of(model), "model")
     graph = in_words_of_onnx(nodes.parse(written, "nodes.json"))
     return floor(names, graph, shapes_of(written))

@@ -66,10 +66,10 @@ def compiled(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         flat = inductor_build.Flat(model, given, lambda names: None)
-        program = inductor_build._exported("model", flat, given, None)
+        program = inductor_build.captured("model", flat, given, None)
         written = inductor_build.graph(program, tree, "model")
         with torch._inductor.config.patch({"aot_inductor.package_cpp_only": True}):
-            code = inductor_build._compiled(
+            code = inductor_build.packaged(
                 program, folder / "m.pt2", folder / "trace", mode, profiled
             )
     text = code.read_text()
