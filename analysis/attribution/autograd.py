@@ -89,6 +89,12 @@ def backward_nodes(events: Events) -> Flags:
     return flags
 
 
+def _numbered(events: Events, nodes: Flags) -> Flags:
+    """Operators of forward with a sequence number: `nodes` have the forward's thread beside it."""
+    flags: Flags = (events.kind == OP) & ~nodes & (events.sequence >= 0)
+    return flags
+
+
 def path_of(name: str) -> str:
     """The module of a range's name; of a compiled graph its number in words."""
     if name.startswith(COMPILED):
@@ -110,15 +116,9 @@ def forward_of(events: Events, nodes: Flags) -> Ints:
     """
     forward = np.full(len(events), UNKNOWN, dtype=np.int64)
     back = np.flatnonzero(nodes & (events.sequence >= 0))
-    ahead = np.flatnonzero(
-        (events.kind == OP) & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
-    )
-    if not len(back) or not len(ahead):
-        return forward
-    threads = _forward_threads(events, back, ahead)
-    process = events.process.astype(np.int64) << 32
-    places = process | events.thread
-    for key, place in threads.items():
+    ahead = np.flatnonzero(_numbered(events, nodes))
+    places = events.process.astype(np.int64) << 32 | events.thread
+    for key, place in _forward_threads(events, back, ahead, places).items():
         own = back[(events.forward_thread[back] == key[1]) & (events.process[back] == key[0])]
         ops = ahead[places[ahead] == place]
         # Of equal starts the one that is nested deeper, which the profiler numbered later, is last.
@@ -142,25 +142,22 @@ def _last_before(events: Events, back: Ints, ahead: Ints) -> Ints:
     return np.array(chosen, dtype=np.int64)
 
 
-def _forward_threads(events: Events, back: Ints, ahead: Ints) -> dict[tuple[int, int], int]:
+def _forward_threads(
+    events: Events, back: Ints, ahead: Ints, places: Ints
+) -> dict[tuple[int, int], int]:
     """(process, forward thread's number) -> process and thread of its forward operators.
 
     The profiler numbers threads by itself and does not say which is which: the thread that has
     most of the sequence numbers is meant. Ties go to the thread of the earliest operator.
     """
-    places = events.process.astype(np.int64) << 32 | events.thread
     by_start = ahead[np.argsort(events.start[ahead], kind="stable")]
     on = {
         p: set(events.sequence[ahead[places[ahead] == p]].tolist())
         for p in dict.fromkeys(places[by_start].tolist())
     }
     wanted: dict[tuple[int, int], set[int]] = {}
-    rows = zip(
-        events.process[back].tolist(),
-        events.forward_thread[back].tolist(),
-        events.sequence[back].tolist(),
-        strict=True,
-    )
+    columns = events.process, events.forward_thread, events.sequence
+    rows = zip(*(c[back].tolist() for c in columns), strict=True)
     for process, thread, number in rows:
         wanted.setdefault((process, thread), set()).add(number)
     threads = {}
@@ -182,29 +179,27 @@ def credit(events: Events, nesting: Nesting) -> Credit:
     node_at = nesting.innermost(nodes)
     in_module = depth[module_at] > depth[node_at]
     in_node = depth[node_at] > depth[module_at]
-    # Forward operators alone have a sequence number and no forward thread: one inside a backward
-    # node, but in no module's range, is recomputed by a function that is no module.
-    repeats = in_node & ~nodes & (events.sequence >= 0) & (events.forward_thread <= 0)
+    # A forward operator inside a backward node, but in no module's range, is recomputed by a
+    # function that is no module.
+    repeats = in_node & _numbered(events, nodes)
     again = in_node & (depth[nesting.innermost(repeats)] > depth[node_at])
     again |= in_node & (depth[nesting.innermost(recomputing(events))] > depth[node_at])
     in_node &= ~again
-    neither = ~(in_module | in_node | again)
     marked, iteration = windows(events, nesting)
-    phase = _phases(events, nesting, marked)
+    phase = _phases(events, nesting, nodes, marked)
 
     module = np.where(in_module, events.name[module_at], UNKNOWN).astype(np.int64)
     phase_rows = np.array([_PHASE_ROW.get(p, OUTSIDE) for p in PHASES])
-    row = np.where(neither, phase_rows[phase], UNKNOWN)
+    row = np.where(in_module, UNKNOWN, phase_rows[phase])
     row[(row == OUTSIDE) & named(events, LOOKUP, OP)] = GUARDS
     row[again] = RECOMPUTATION
     rule = np.where(row == OUTSIDE, UNRESOLVED, RANGE_RULE)
 
     # Backward: as the forward operator was credited; nested operators as their node.
     forward = np.where(in_node, forward_of(events, nodes)[node_at], UNKNOWN)
-    has_forward = in_node & (forward >= 0)
-    module[has_forward], row[has_forward] = module[forward[has_forward]], row[forward[has_forward]]
-    astray = in_node & ~(has_forward & ((module >= 0) | (row >= 0)))
-    row[astray] = ASTRAY
+    known = forward >= 0
+    module[known], row[known] = module[forward[known]], row[forward[known]]
+    row[in_node & ~known] = ASTRAY
     rule[in_node] = np.where(np.isin(row[in_node], (OUTSIDE, ASTRAY)), UNRESOLVED, SEQUENCE_RULE)
     accumulation = _matching(events, lambda n: n.removeprefix(EVALUATE) == ACCUMULATE, OP)
     for code, at in ((ACCUMULATION, accumulation), (SUM, _sums(events, nesting))):
@@ -228,7 +223,7 @@ def _sums(events: Events, nesting: Nesting) -> Flags:
     return _matching(events, SUMS.__contains__, OP) & (around >= 0) & engine[around]
 
 
-def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
+def _phases(events: Events, nesting: Nesting, nodes: Flags, marked: Ints) -> Ints:
     """Phase (index into `tables.PHASES`) of every host event, of which `marked` are known.
 
     A trace without phases still has optimizer ranges of torch, and operators with sequence numbers
@@ -238,8 +233,7 @@ def _phases(events: Events, nesting: Nesting, marked: Ints) -> Ints:
     if not named(events, PHASE, RANGE).any():
         stepping = named(events, "Optimizer.", RANGE, OP)
         phase[nesting.innermost(stepping) >= 0] = PHASES.index("optimizer")
-        numbered = (events.kind == OP) & (events.sequence >= 0) & (events.forward_thread <= 0)
-        ahead = (phase == UNKNOWN) & (nesting.innermost(numbered) >= 0)
+        ahead = (phase == UNKNOWN) & (nesting.innermost(_numbered(events, nodes)) >= 0)
         phase[ahead] = PHASES.index("forward")
     phase[phase == UNKNOWN] = PHASES.index("other")
     return phase

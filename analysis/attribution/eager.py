@@ -109,9 +109,7 @@ def _charged(
     layer = pc.coalesce(own_row, operator)
     other = tables.PHASES.index("other")
     paths = [[path_of(name)] for name in events.names]
-    modules = pa.array(paths, pa.list_(pa.string())).take(
-        pa.array(np.where(module < 0, 0, module), mask=np.asarray(module < 0))
-    )
+    modules = pa.array(paths, pa.list_(pa.string())).take(pa.array(module, mask=module < 0))
     return {
         "phase": coded(np.where(linked, credited.phase[at], other), list(tables.PHASES)),
         "iteration": masked(np.where(linked, credited.iteration[at], UNKNOWN)),
@@ -127,12 +125,12 @@ def _apart(
     """The operations, those of backward without what a checkpointed forward takes inside of them
     beside its own operators (Python, dispatch): that is a row of recomputation for each."""
     again = np.flatnonzero(recomputing(events) & (events.duration != UNKNOWN))
-    around = nesting.innermost(events.kind == OP, around=True)[again]
+    around = nesting.innermost(events.kind == OP)[again]
     again, around = again[around >= 0], around[around >= 0]
     if not len(again):
         return ops
     of_range = nesting.innermost(recomputing(events))
-    own = np.flatnonzero((events.kind == OP) & (of_range >= 0))
+    own = np.flatnonzero(of_range >= 0)
     inside = np.zeros(len(events), dtype=np.int64)
     np.add.at(inside, of_range[own], nesting.self_ns[own])
     apart = np.maximum(events.duration[again] - inside[again], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from events_by_hand import BACK, EVALUATE, MAIN, events_of, module, op, phase, span
 
@@ -44,6 +45,7 @@ def forwards(events: Events) -> dict[str, str | None]:
     """By node: the forward operator that it is of."""
     nodes = nodes_of(events)
     found = forward_of(events, nodes)
+    assert set(found[~nodes].tolist()) <= {-1}
     return {
         events.names[events.name[i]]: None if f < 0 else events.names[events.name[f]]
         for i, f in enumerate(found.tolist())
@@ -83,6 +85,7 @@ def test_forward_is_the_innermost_modules_and_backward_its_forwards() -> None:
     }
     found = credit(events, nest(events))
     assert set(found.iteration.tolist()) == {3}
+    assert {c.dtype for c in (found.module, found.forward, found.iteration)} == {np.dtype("int64")}
     of = [events.names[events.name[f]] if f >= 0 else None for f in found.forward.tolist()]
     assert of == [None] * 9 + ["mm", "mm", "mm", "root", None, None]
 
@@ -105,6 +108,7 @@ def test_a_row_stays_the_row_in_backward() -> None:
         phase("loss", 0, 10), op("nll", 1, 5, 4), phase("forward", 10, 20), op("free", 11, 12, 5),
         phase("backward", 20, 90), op("NllBackward", 21, 25, 4, of=1),
         op("FreeBackward", 26, 29, 5, of=1), op("Lost", 30, 35, 400, of=1),
+        module("a", 40, 50), op("last", 41, 42),
     )  # fmt: skip
     found = charged(events)
     assert found["NllBackward"] == ("row: loss", "backward", "sequence")
@@ -138,6 +142,20 @@ def test_gradients_that_are_accumulated_or_meet_are_rows() -> None:
     assert every.forward[names.index("of add")] == every.forward[names.index("detach")] == -1
 
 
+def test_what_stands_first_in_the_file_counts_as_the_others_do() -> None:
+    """It has the index 0, and the first number is 0 too."""
+    events = events_of(op("mm", 1, 5, 0), module("a", 0, 10), op("Node", 20, 30, 0, of=1))
+    assert charged(events) == {
+        "mm": ("a", "forward", "range"), "Node": ("a", "backward", "sequence"),
+    }  # fmt: skip
+    around, node = op(EVALUATE + "X", 20, 60, 3, of=1), op("X", 21, 40, 3, of=1)
+    add, others = op("aten::add", 41, 50), (module("a", 0, 10), op("f", 1, 5, 3))
+    for events in (events_of(around, node, add, *others), events_of(add, around, node, *others)):
+        assert charged(events)["aten::add"][0] == "row: gradient sums"
+    events = events_of(op("C", 21, 60, 1, of=1), module("a", 25, 40), op("again", 26, 30))
+    assert charged(events)["again"] == ("a", "recompute", "range")
+
+
 def test_an_addition_inside_a_node_is_the_nodes() -> None:
     events = events_of(
         module("a", 0, 10), op("mm", 1, 5, 1), op(EVALUATE + "Mm", 31, 60, 1, of=1),
@@ -151,7 +169,7 @@ def test_a_module_inside_a_node_is_recomputed() -> None:
         phase("forward", 0, 20), module("a", 0, 10), op("first", 1, 5, 1),
         phase("backward", 20, 99), op("Checkpoint", 21, 60, 1, of=1),
         module("a", 25, 40), op("again", 26, 30, 2), op("Inner", 31, 35, 2, of=1),
-        op("bare", 41, 45, 3), op("in bare", 42, 43), op("mixed", 50, 55),
+        op("bare", 41, 45, 0), op("in bare", 42, 43), op("mixed", 50, 55),
     )  # fmt: skip
     found = charged(events)
     assert found["again"] == ("a", "recompute", "range")
@@ -243,8 +261,11 @@ def test_the_forward_thread_is_the_one_with_most_of_the_numbers() -> None:
         op("other", 2, 3, 5, thread=3, process=8), op("other6", 4, 5, 6, thread=3, process=8),
         op("N5", 20, 25, 5, of=1, thread=BACK), op("N6", 26, 29, 6, of=1, thread=BACK),
         op("M5", 30, 35, 5, of=2, thread=BACK), op("P5", 40, 45, 5, of=1, process=9),
+        op("Q5", 46, 47, 5, of=1, process=8, thread=BACK),
     )  # fmt: skip
-    assert forwards(events) == {"N5": "a5", "N6": "a6", "M5": "first", "P5": None}
+    assert forwards(events) == {
+        "N5": "a5", "N6": "a6", "M5": "first", "P5": None, "Q5": "other",
+    }  # fmt: skip
     # Of equal shares it is the thread of the earliest operator, wherever that stands in the file.
     late, soon = op("late", 4, 5, 5, thread=3), op("soon", 2, 3, 5, thread=4)
     assert forwards(events_of(late, soon, op("N", 9, 10, 5, of=1))) == {"N": "soon"}

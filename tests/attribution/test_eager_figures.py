@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 from events_by_hand import BACK, Event, events_of, kernel, launch, module, op, phase, span
 
-from layerline.analysis.attribution.eager import KIND, launched, of_events
+from layerline.analysis.attribution.eager import KIND, eager, launched, of_events
 from layerline.analysis.readers.base import Artefact
 from layerline.analysis.readers.torch.trace import launches
 
@@ -48,6 +51,28 @@ def test_a_row_says_whom_it_is_charged_to_and_when() -> None:
     assert found.facts["launched_ns"] == {31: 2000, 32: 21000}
     assert found.facts["steps"] == [{"iteration": 4, "start_ns": 0, "duration_ns": 100_000}]
     assert found.facts["phases"] == []
+
+
+def test_a_module_that_the_file_names_first_is_one_too() -> None:
+    """Its name has the code 0. What a phase launched is of it; what nobody launched of none."""
+    found = read(
+        module("a", 0, 10), op("mm", 1, 9), launch(2, 31), kernel("gemm", 12, 17, 31),
+        kernel("lost", 40, 43, 99), phase("loss", 20, 30), op("nll", 21, 29), launch(22, 32),
+        kernel("sum", 33, 34, 32),
+    )  # fmt: skip
+    kept = {k: v for k, v in rows(found, "modules", "layer", "phase").items() if k != OUTSIDE}
+    assert kept == {
+        "mm": (["a"], None, "other"), "gemm": (["a"], "mm", "other"),
+        "lost": (None, "launch not traced", "other"), "nll": (None, "loss", "loss"),
+        "sum": (None, "loss", "loss"),
+    }  # fmt: skip
+
+
+def test_a_file_is_read_as_its_events_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [op("mm", 0, 2)]}))
+    (row,) = eager(path, {"precision": "fp16"}).main.to_pylist()
+    assert (row["source"], row["precision"], row["self_ns"]) == ("a.json", "fp16", 2000)
 
 
 def test_without_a_precision_a_row_has_none() -> None:
@@ -110,6 +135,18 @@ def test_what_a_phase_has_inside_another_is_that_ones_alone() -> None:
         ("recompute", [(20_000, 30_000), (40_000, 80_000)]),
         ("data", [(30_000, 40_000)]),
     ]
+
+
+def test_phases_nest_by_their_times_in_any_order_of_the_file() -> None:
+    """Of equal starts the longer one is around the other."""
+    found = read(phase("recompute", 10, 30), phase("backward", 0, 100), op("a", 5, 12))
+    assert phases(found, "phase", "pieces") == [
+        ("backward", [(0, 10_000), (30_000, 100_000)]), ("recompute", [(10_000, 30_000)]),
+    ]  # fmt: skip
+    found = read(phase("recompute", 0, 30), phase("backward", 0, 100))
+    assert sorted(phases(found, "phase", "duration_ns")) == [
+        ("backward", 70_000), ("recompute", 30_000),
+    ]  # fmt: skip
 
 
 def test_phases_of_another_process_take_nothing_of_one() -> None:
@@ -179,6 +216,16 @@ def test_what_a_checkpoint_takes_beside_its_operators_is_recomputation() -> None
         "name": "Checkpoint", "start_ns": 15_000, "self_ns": 14_000, "layer": "recomputation",
         "rule": "range",
     }  # fmt: skip
+    # The file's order does not count.
+    node, inner, python = op("C", 10, 50), op("a", 16, 20), phase("recompute", 15, 35)
+    for order in itertools.permutations((node, inner, python)):
+        table = [r for r in read(*order).main.to_pylist() if r["name"] != OUTSIDE]
+        assert sorted((r["name"], r["self_ns"]) for r in table) == [
+            ("C", 16_000), ("C", 20_000), ("a", 4000),
+        ]  # fmt: skip
+    # Its own operators fill it: nothing is left, and there is a row of that.
+    filled = read(op("C", 10, 50), phase("recompute", 15, 35), op("a", 15, 35)).main.to_pylist()
+    assert [r["self_ns"] for r in filled if r["layer"] == "recomputation"] == [0]
     # In no operator it is no operator's time: nothing is taken apart.
     bare = read(phase("recompute", 15, 35), op("a", 16, 20))
     assert rows(bare, "self_ns") == {"a": (4000,), OUTSIDE: (16_000,)}
@@ -193,5 +240,6 @@ def test_what_cannot_be_told_is_said() -> None:
     assert read(module("a", 0, 1), back, op("N", 6, 7)).notes == [numbers]
     assert read(module("a", 0, 1), back, op("N", 6, 7, 3)).notes == [numbers]
     assert read(module("a", 0, 1), back, op("N", 6, 7, 3, of=1)).notes == []
+    assert read(module("a", 0, 1), back, op("N", 6, 7, 0, of=1)).notes == []
     lost = read(module("a", 0, 1), op("a", 0, 1), kernel("k", 0, 1, 5)).notes
     assert len(lost) == 1 and "1 of 1 device operations have no launch" in lost[0]

@@ -69,6 +69,23 @@ def test_layers_of_one_name_in_an_unfinished_run_are_unresolved() -> None:
     assert joined["rule"].to_pylist() == ["unresolved", "unresolved"]
 
 
+def test_an_iteration_with_fewer_rows_than_layers_of_a_name_tells_none() -> None:
+    """One whose time is not known counts as none; those of another name are as they were."""
+    layers = [a_layer("a", "first", 0), a_layer("a", "second", 1), a_layer("b", "n")]
+    times: Any = [("a", 0, 5), ("a", 0, None), ("b", 0, 7), ("a", 1, 9), ("a", 1, 8), ("a", 2, 3)]
+    joined = onnxruntime.join(rows(*times), layers, "fp16")
+    assert modules(joined) == [None, None, ["n"], ["second"], ["first"], None]
+    assert joined["precision"].to_pylist() == ["fp16"] * 6
+    assert onnxruntime.join(rows(("a", 0, 1)), layers)["precision"].to_pylist() == [None]
+    # A layer without modules has none, also where its nodes are known.
+    bare = {**a_layer("c", "m"), "modules": []}
+    (row,) = onnxruntime.join(rows(("c", 0, 1)), [bare]).to_pylist()
+    assert (row["modules"], row["nodes"], row["rule"]) == (None, ["m/X"], "name")
+    # Of two layers that claim one occurrence the first; an occurrence that none has is nobody's.
+    same = [a_layer("a", "first", 1), a_layer("a", "second", 1)]
+    assert modules(onnxruntime.join(rows(("a", 0, 1), ("a", 0, 2)), same)) == [None, ["first"]]
+
+
 def test_strange_name_is_kept_and_counts_against_coverage() -> None:
     joined = onnxruntime.join(rows(("a", 0, 1), ("x", 0, 2)), [a_layer("a", "m")])
     assert joined["layer"].to_pylist() == ["a", "x"]
