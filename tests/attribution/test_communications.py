@@ -126,7 +126,8 @@ def test_sends_of_a_group_have_the_interval_of_the_record_that_ends_it() -> None
     )  # fmt: skip
     parts = [(f.operation, f.start, f.end, f.number) for f in found(events)]
     assert parts == [
-        ("send", 40_000, 50_000, 5), ("recv", 40_000, 50_000, -1), ("coalesced", 40_000, 50_000, -1),
+        ("send", 40_000, 50_000, 5), ("recv", 40_000, 50_000, -1),
+        ("coalesced", 40_000, 50_000, -1),
         ("send", 80_000, 90_000, -1), ("coalesced", 80_000, 90_000, -1),
     ]  # fmt: skip
 
