@@ -39,7 +39,8 @@ def executions(of: Nameless, number: Any, iterations: int) -> tuple[list[int], .
 
 
 def test_columns_of_none_are_empty_and_what_is_nowhere_stays_so() -> None:
-    assert joined([], np.bool_).dtype == np.bool_ and joined([small(1), small(2)], int).size == 2
+    assert joined([], np.bool_).dtype == np.bool_ and not len(joined([], np.bool_))
+    assert joined([small(1), small(2)], int).size == 2
     assert picked(small(7, 8), small(1, -1, 0)).tolist() == [8, -1, 7]
     assert picked(small(), small(-1, -1)).tolist() == [-1, -1]
     assert picked(small(), small(-1)).dtype == np.int32
@@ -64,6 +65,17 @@ def test_a_range_in_several_iterations_is_an_execution_of_each(outside: bool) ->
     assert executions(of, small(*number), 2) == (
         [1, -1, 0, 1], [0, 1, 1, 1], [0, 3, 2, 1, *([-1] if outside else [])],
     )  # fmt: skip
+
+
+def test_what_the_first_iteration_does_outside_of_a_repeated_range_is_an_execution() -> None:
+    of = Nameless(2, small(1, 1, -1), flags(".."), small(0, 0, 0))
+    assert executions(of, small(0, 1, 0), 2) == ([-1, 1, 1], [0, 0, 1], [1, 2, 0])
+
+
+def test_what_runs_outside_every_iteration_orders_nothing() -> None:
+    """Piece 0 is divided; the third operation, in no iteration, was launched before both."""
+    of = Nameless(1, small(0, 0, -1), flags("x"), np.array([40, 50, 5], np.int64))
+    assert executions(of, small(0, 0, -1), 1) == ([1, 2], [0, 0], [0, 1, -1])
 
 
 def test_operations_without_a_name_are_executions_in_the_order_of_their_moments() -> None:
