@@ -62,7 +62,7 @@ def of_run(
             baseline,
             title=comparison.title,
             made=comparison.generated,
-            facts=of_job | _facts(run, comparison.manifest),
+            facts=of_job | _facts(comparison.manifest),
             lost={s.file: s.why for s in comparison.skipped if s.file is not None},
         )
     problems = Problems()
@@ -130,7 +130,7 @@ def _one(found: Sequence[Quantity]) -> Quantity:
     )
 
 
-def _facts(run: Run, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What may have changed beside the time, in words that are short."""
     facts = dict(manifest.get("facts") or {})
     described = manifest.get("model") or {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from run_by_hand import EAGER, ENGINE, write_run
 
 from layerline.analysis.captures.samples import joined, of_run
 from layerline.analysis.model.baseline import Baseline, Outputs, Quantity, SideSamples
+from layerline.analysis.model.comparison import Cost
 from layerline.analysis.pipeline import analyse
 from layerline.core.files import write_json
 from layerline.core.run import Run
+from layerline.core.stats import Estimate
 
 STEM = "fp16.onnxruntime"
 STEPS = "eager/fp16/step"
@@ -23,6 +27,8 @@ LATENCY = {
     "processes": [{"n": 6, "queued_n": 1}, {"n": 6, "queued_n": 1}, {"n": 6, "queued_n": 0}],
     "facts": {"device_bytes": 4096, "context_bytes": 512},
 }
+
+NO_MARKS: dict[str, list[int]] = {"time_ns": [], "step": [], "phase": [], "module": []}
 
 
 def step(number: int, **peaks: int) -> dict[str, int]:
@@ -40,19 +46,20 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("samples") / "run"
     write_run(folder)
     write_json(folder / f"captures/{STEM}.latency.json", LATENCY)
-    hashed = {"engines/fp16.onnxruntime.onnx": {"sha256": "0123456789abcdef" * 4}}
+    files = ("engines/fp16.onnxruntime.engine", "engines/fp16.onnxruntime.onnx")
+    hashed = {f: {"sha256": "0123456789abcdef" * 4} for f in files}
     manifest = {"schema_version": 1, "step": f"profile/{STEM}.latency", "inputs": hashed}
     write_json(folder / f"manifests/profile/{STEM}.latency.json", manifest)
     steps = [step(0, allocated_peak_bytes=70), step(1, allocated_peak_bytes=90), step(2)]
     counted = [step(0, counted_peak_bytes=40)]
     for precision, of in (("fp16", steps), ("fp32", counted), ("bf16", [step(0)])):
-        document = {"marks": {"time_ns": [], "step": [], "phase": [], "module": []}, "steps": of}
+        document = {"marks": NO_MARKS, "steps": of}
         write_json(folder / f"captures/train.{precision}.memory.json", document)
     write_json(folder / f"captures/{STEM}.memory.json", {})  # no task's
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def baseline(path: Path) -> Baseline:
     return baseline_of(path)
 
@@ -124,6 +131,108 @@ def test_what_cannot_be_read_is_lost_with_its_reason(tmp_path: Path) -> None:
     assert "marks" in found.lost[memory]
 
 
+def test_facts_are_what_may_have_changed_and_is_known(path: Path) -> None:
+    run, made = Run(path), analyse(Run(path)).comparison
+    digest = "0123456789abcdef"
+    manifest = {
+        "seed": 3,
+        "model": {"model": "m", "revision": None, "overrides": {}, "batch": 2},
+        "files": {
+            "export/fp16.onnx": digest, "export/model.json": digest, "engines/fp16.onnx": digest,
+            "export/fp32.onnx": None,
+        },
+        "facts": {"model": "arch", "gpu": "none", "devices": [], "driver": None},
+    }  # fmt: skip
+    found = of_run(run, (), replace(made, manifest=manifest))
+    assert found.facts == {
+        "model": "m", "architecture": "arch", "seed": 3,
+        "exported": {"fp16": "0123456789ab"}, "gpu": "none",
+    }  # fmt: skip
+    assert of_run(run, (), replace(made, manifest={})).facts == {}
+
+
+def test_a_side_without_its_capture_has_what_the_comparison_tells(path: Path) -> None:
+    """Kinds and modules; a side of which nothing is known is none."""
+    made = analyse(Run(path)).comparison
+    engine, eager = made.sides
+    sides = [replace(engine, coverage=None, rebuild_noise=0.25), replace(eager, phase="gone")]
+    found = of_run(Run(path), (), replace(made, sides=sides)).sides
+    assert list(found) == [ENGINE, STEPS, "eager/fp32/step"]
+    assert [q.key for q in found[ENGINE].quantities] == [
+        ("kind", "a"), ("kind", "b"), ("module", "a"), ("module", "b"),
+    ]  # fmt: skip
+    assert (found[ENGINE].coverage, found[ENGINE].build_noise) == ([], 0.25)
+    assert (found[ENGINE].on_gpu, found[ENGINE].sm_mhz) == (None, None)
+    right = replace(sides[1], outputs=Outputs(ok=True, why="same"), parity=None)
+    found = of_run(Run(path), (), replace(made, sides=[right])).sides
+    assert found["eager/fp32/gone"].quantities == []
+    assert found["eager/fp32/gone"].outputs == Outputs(ok=True, why="same")
+
+
+def test_modules_are_called_by_their_paths_and_other_rows_by_their_names(path: Path) -> None:
+    """With the interval of six iterations; blocks are no modules, and the model is the whole."""
+    made = analyse(Run(path)).comparison
+    cost = Cost(Estimate(4, 3, 5, 6), Estimate(7, 5, 10, 6), None)
+    row = made.modules[0]
+    rows = [
+        replace(row, kind=kind, path=path_, name=name, costs={ENGINE: cost})
+        for kind, path_, name in (
+            ("module", "", ""), ("module", "h.0.attn", "attn"), ("block", "h.0", "h.0"),
+            ("row", "", "loss"),
+        )
+    ]  # fmt: skip
+    unknown = Cost(Estimate(), Estimate(), None)
+    rows.append(replace(rows[1], path="lost", costs={ENGINE: unknown}))
+    rows.append(replace(rows[1], path="other", costs={EAGER: cost}))
+    found = of_run(Run(path), (), replace(made, modules=rows, kinds=[])).sides[ENGINE]
+    assert found.quantities == [
+        Quantity(what="module", name="h.0.attn", runs=[[7]], within=2.5, shared=True),
+        Quantity(what="module", name="loss", runs=[[7]], within=2.5, shared=True),
+    ]
+
+
+def test_six_iterations_have_an_interval(path: Path, tmp_path: Path) -> None:
+    """An engine on a GPU, at 1.5 GHz, of which six runs were profiled: 900 to 905 us."""
+    folder = tmp_path / "run"
+    write_run(folder)
+    document = {"latency_ns": [9, 8], "facts": {"gpu": {"sm_mhz": {"median": 1500}}}}
+    write_json(folder / f"captures/{STEM}.latency.json", document)
+    events = []
+    for number in range(8):
+        start = 10_000 * number
+        args = {"op_name": "Gemm", "provider": "CPU"}
+        both = {"ph": "X", "pid": 1, "tid": 1}
+        run = {"cat": "Session", "name": "model_run", "ts": start, "dur": 1000, "args": {}}
+        name = {"cat": "Node", "name": "a_kernel_time", "ts": start + 20, "args": args}
+        events += [both | run, both | name | {"dur": 898 + number}]
+    (folder / f"captures/{STEM}.profile.json").write_text(json.dumps(events))
+    found = baseline_of(folder).sides[ENGINE]
+    assert found.quantity("operations") == Quantity(
+        what="operations", runs=[[902_500]], within=2500
+    )
+    assert found.quantity("latency") == quantity([8])  # of two samples, without an interval
+    assert found.sm_mhz == 1500
+
+
+def test_of_ranks_alone_a_baseline_has_their_steps_and_facts(tmp_path: Path) -> None:
+    for rank, times in enumerate(([5, 7, 6], [8, 8, 9])):
+        stem = tmp_path / f"captures/train.fp32.rank{rank:04d}"
+        write_json(Path(f"{stem}.latency.json"), {"latency_ns": times})
+        meta = {"workload": "gpt2", "model": "small", "device": "cpu", "ranks": 2}
+        write_json(Path(f"{stem}.meta.json"), meta)
+        document = {"marks": NO_MARKS, "steps": [step(0, counted_peak_bytes=40 + rank)]}
+        write_json(Path(f"{stem}.memory.json"), document)
+    found = of_run(Run(tmp_path))
+    assert (found.baseline_version, found.title) == (1, "gpt2 small")
+    assert (found.facts["ranks"], found.stale, found.lost) == (2, [], {})
+    sides = {k: [q.runs for q in s.quantities] for k, s in found.sides.items()}
+    assert sides == {
+        "eager/fp32/step/rank0000": [[[6]], [[40]]],
+        "eager/fp32/step/rank0001": [[[8]], [[41]]],
+    }
+    assert found.sides["eager/fp32/step/rank0000"].on_gpu is False
+
+
 def quantity(*runs: list[int], **more: Any) -> Quantity:
     return Quantity(what="latency", runs=list(runs), **more)
 
@@ -153,7 +262,8 @@ def test_runs_of_one_thing_are_put_together_by_quantity() -> None:
 
 
 def test_a_side_that_one_run_lacks_has_as_many_runs_less() -> None:
-    a, b = side(quantity([1])), side(quantity([2]))
+    a, b = side(quantity([1]), sm_mhz=1), side(quantity([2]))
+    assert joined([run_of({"a": a}), run_of({"a": b})]).sides["a"].sm_mhz == 1
     found = joined([run_of({"a": a}, left_out=1, lost={"b": "gone"}), run_of({"a": a, "b": b}),
                     run_of({"b": b}, left_out=3, stale=["old"], lost={"a": "broken"})])  # fmt: skip
     assert list(found.sides) == ["a", "b"]

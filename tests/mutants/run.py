@@ -3,12 +3,12 @@
     make mutants MODULE=core/series.py
 
 Each mutant is the module with one change, and is killed where a test fails. mutmut works in a copy
-of the repository in a temporary folder, and mutants are forks of a run without any: what a test
-keeps in a cache is of that run, and kills nothing (a fixture does). Not mutated: texts (what an
-error says is held by tests of its words), what stands outside of functions, functions with
-decorators, and zip's `strict`, which only asserts. `modules.toml` says which tests are a module's
-own and which mutants are equivalent. Ends with 1 where less than LEAST of the others are killed,
-and shows those that live.
+of the repository in a temporary folder, in forks of a run without any, and asks of the tests that
+called the function there. So a test has to call what it holds: what it takes from a cache, or from
+a fixture of a module, kills nothing. Not mutated: texts (what an error says is held by tests of its
+words), what stands outside of functions, functions with decorators, and zip's `strict`, which only
+asserts. `modules.toml` says which tests are a module's own and which mutants are equivalent.
+Ends with 1 where less than LEAST of the others are killed, and shows those that live.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from layerline.analysis.model.layer import Floor
 from layerline.analysis.roofline import bound
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def whole() -> CountedSide:
     return views.counted()
 
@@ -161,6 +161,15 @@ def test_a_layer_of_several_modules_is_of_the_closest_around_them_and_one_of_non
         ("lost", None, 0, []),
         ("k", "layer:lost", 1, []),
     ]
+
+
+def test_of_a_launch_of_which_no_metric_is_shown_nothing_is_known() -> None:
+    blank = {"layer": "blank", "kernel": "k", "modules": ["m"], "metric": "launch__waves"}
+    found = rows(views.counted(more(blank)))
+    for key in (("module", "m"), ("layer", "blank"), ("kernel", "k")):
+        row = found[key]
+        assert (row.launches, row.measured, row.replay_ns, row.bound) == (1, 1, None, None)
+        assert set(row.metrics.values()) == {None} and row.pipes == {}
 
 
 def test_launches_of_one_kernel_in_a_layer_are_one_row_and_another_kernel_is_another() -> None:
