@@ -65,7 +65,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
         sides,
         model,
         comparability=comparability.differences(known),
-        load_recorded=comparability.load_recorded(known),
+        load=comparability.load(known),
         skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
         manifest=document,
         generated=_now(),

@@ -48,7 +48,7 @@ def build(
     counters: Sequence[bound.Capture | Uncounted] = (),
     limits: Asked = DEFAULTS,
     columns: Sequence[comparison.Column] = (),
-    load_recorded: Sequence[str] = (),
+    load: Mapping[str, float] | None = None,
     pairing: Callable[[Sequence[comparison.Side]], Sequence[comparison.Ratio]] = _against_eager,
 ) -> comparison.Comparison:
     """The comparison of these sides, held against each other by `pairing`. Keys of sides are
@@ -78,7 +78,7 @@ def build(
         counters=_counted(counters, layer_rows, modules),
         columns=list(columns),
         partitions=partition.partitions(sides, model),
-        load_recorded=list(load_recorded),
+        load=load or {},
     )
 
 

@@ -167,9 +167,10 @@ def _random_weights(sides: Sequence[SideFacts]) -> list[Difference]:
     return _bent("weights", effect, random, other=UNKNOWN)
 
 
-def load_recorded(sides: Sequence[SideFacts]) -> list[str]:
-    """The keys of the sides of which it is known how busy the machine was."""
-    return [s.key for s in sides if s.facts.get("load") is not None and s.facts.get("cpus")]
+def load(sides: Sequence[SideFacts]) -> dict[str, float]:
+    """The machine's load over its CPUs when a side was measured, by side; where it is known."""
+    known = ((s.key, s.facts.get("load"), s.facts.get("cpus")) for s in sides)
+    return {key: of / cpus for key, of, cpus in known if of is not None and cpus}
 
 
 def _busy(sides: Sequence[SideFacts]) -> list[Difference]:

@@ -56,7 +56,9 @@ def together(a: OfRun, b: OfRun, generated: str, limits: Asked = DEFAULTS) -> Co
         ordered,
         _model(a, b),
         comparability=list(_differences(a, b)),
-        load_recorded=[*_recorded(a, A), *_recorded(b, B)],
+        load={
+            f"{k}/{x}": v for x, r in _runs(a, b) for k, v in comparability.load(r.facts).items()
+        },
         skipped=[replace(s, what=f"{x}: {s.what}") for x, r in _runs(a, b) for s in r.skipped],
         manifest={x: r.record for x, r in _runs(a, b)},
         generated=generated,
@@ -117,7 +119,3 @@ def _differences(a: OfRun, b: OfRun) -> Iterator[Difference]:
             bent = [f"{k}/{letter}" for k in found.sides]
             yield Difference(found.what, *cells, found.effect, bent)
     yield replace(NOISE, sides=keys)
-
-
-def _recorded(run: OfRun, letter: str) -> list[str]:
-    return [f"{k}/{letter}" for k in comparability.load_recorded(run.facts)]

@@ -419,7 +419,7 @@ class Comparison:
     columns: Sequence[Column] = ()  # of modules, beside their times
     # What each side's time is made of, by its key.
     partitions: Mapping[str, Partition] = field(default_factory=dict)
-    # Keys of the sides of which it is known how busy the machine was.
-    load_recorded: Sequence[str] = ()
+    # The machine's load over its CPUs when a side was measured, by its key; where it is known.
+    load: Mapping[str, float] = field(default_factory=dict)
     # Of two runs: their names, A's and B's. Then `comparability` has a value of each.
     runs: Sequence[str] = ()

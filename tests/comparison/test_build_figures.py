@@ -358,10 +358,10 @@ def test_what_is_given_is_kept() -> None:
     beside = [Column("k", "K", "note", None, "ns", {"a": 1.0})]
     view = build(
         [side(node("a", ["a"], [1]))], Model("title"), manifest={"a": 1}, generated="now",
-        load_recorded=[EAGER], comparability=bent, skipped=left, columns=beside,
+        load={EAGER: 0.25}, comparability=bent, skipped=left, columns=beside,
     )  # fmt: skip
     assert (view.title, view.manifest, view.generated) == ("title", {"a": 1}, "now")
-    assert view.load_recorded == [EAGER] and list(view.partitions) == [EAGER]
+    assert view.load == {EAGER: 0.25} and list(view.partitions) == [EAGER]
     assert (view.comparability, view.skipped, view.columns) == (bent, left, beside)
     nothing = build([], Model("m", ["a"]))
     assert nothing.manifest == {} and nothing.modules == []

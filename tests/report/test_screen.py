@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import rendering
 import report_views as views
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.analysis.model import partition as model
-from layerline.analysis.model.comparison import Comparison
+from layerline.analysis.model.comparison import Comparison, Steadiness
 from layerline.analysis.model.partition import Part, Partition
 from layerline.analysis.report.screen import drawing, screens, words
 from layerline.core.accuracy.limits import Verdict
@@ -56,15 +57,32 @@ def test_what_is_doubtful_is_in_the_answer() -> None:
     assert unchecked.answer.tone == little.answer.tone == words.UNSURE
 
 
+def test_on_an_overloaded_machine_an_unsteady_latency_tells_no_ratio() -> None:
+    """Both intervals are of the same crowd: 25.7× to 34.7× was measured of an engine that is 1.5×
+    as fast."""
+    restless = msgspec.convert(views.steadiness("has two levels"), Steadiness)
+    found = view(25.7, 34.7, steadiness=restless)
+    under = found.ratios[0].under
+    crowded = first(replace(found, load={under: 5.75}))
+    said = "The machine was too busy to tell how fast ONNX Runtime fp32 runs gpt2"
+    assert crowded.answer.text == said
+    assert crowded.answer.tone == words.UNSURE
+    assert "×" not in " ".join(crowded.line) and "when it is idle" in crowded.line[0]
+    for load in (0.9, 0.0):
+        assert "about 30× as fast" in first(replace(found, load={under: load})).answer.text
+    settled = replace(view(25.7, 34.7), load={under: 5.75})
+    assert "30× as fast" in first(settled).answer.text
+
+
 def test_a_machine_is_quiet_only_where_its_load_was_recorded() -> None:
     found = view()
     over, under = found.ratios[0].over, found.ratios[0].under
     for recorded, said in (
-        ([], "? machine load unknown"),
+        ((), "? machine load unknown"),
         ([under], "? machine load unknown"),
         ([over, under], "✓ machine quiet"),
     ):
-        chip = first(replace(found, load_recorded=recorded)).chips[-1]
+        chip = first(replace(found, load=dict.fromkeys(recorded, 0.1))).chips[-1]
         assert f"{chip.mark} {chip.text}" == said
 
 

@@ -110,6 +110,6 @@ def _machine(comparison: Comparison, sides: Sequence[Side]) -> Chip:
         return Chip(UNSURE, "machine busy", "comparability")
     if "GPU slowed down" in bent:
         return Chip(UNSURE, "GPU slowed down", "comparability")
-    if not keys <= set(comparison.load_recorded):
+    if not keys <= comparison.load.keys():
         return Chip(UNSURE, "machine load unknown", "comparability")
     return Chip(GOOD, "machine quiet", "comparability")
