@@ -9,6 +9,7 @@ import h100_tiny
 import pytest
 from run_by_hand import write_run
 
+from layerline.core import files
 from layerline.core.cli import progress
 from layerline.core.run import Run
 
@@ -24,6 +25,14 @@ def made(tmp_path: Path) -> Run:
     """One engine of ONNX Runtime by its own profile, and one eager capture."""
     write_run(tmp_path / "run")
     return Run(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests wait for nobody else's measurement."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "LOCK_PATH", tmp_path_factory.mktemp("lock") / "lock")
+        yield
 
 
 @pytest.fixture(autouse=True)

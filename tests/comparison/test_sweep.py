@@ -212,17 +212,15 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Any:
     for library in ("torch", "transformers", "onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(library)
     path = tmp_path_factory.mktemp("swept") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", path.parent / "lock")
-        made = CliRunner().invoke(
-            export,
-            ["--run", str(path), "--model", "tiny", "--precision", "fp32", "--seq", "8",
-             "--seed", "3", "--set", "n_layer=1"],
-        )  # fmt: skip
-        assert made.exit_code == 0, made.exception
-        result = invoke(path, "1,3")
-        assert result.exit_code == 0, result.exception
-        yield path
+    made = CliRunner().invoke(
+        export,
+        ["--run", str(path), "--model", "tiny", "--precision", "fp32", "--seq", "8",
+         "--seed", "3", "--set", "n_layer=1"],
+    )  # fmt: skip
+    assert made.exit_code == 0, made.exception
+    result = invoke(path, "1,3")
+    assert result.exit_code == 0, result.exception
+    yield path
 
 
 def invoke(path: Path, batches: str, *more: str, backend: str = "onnxruntime") -> Any:

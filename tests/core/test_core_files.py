@@ -151,7 +151,11 @@ print("in")
 
 
 def test_who_holds_the_machine_lock_may_take_it_again_and_keeps_it_until_the_outer_end():
-    code = "from layerline.core.files import machine_lock\nwith machine_lock('it'): print(1)"
+    code = f"""
+from layerline.core import files
+files.LOCK_PATH = {str(files.LOCK_PATH)!r}
+with files.machine_lock("it"): print(1)
+"""
     other = [sys.executable, "-c", code]
     with files.machine_lock("outer"):
         with files.machine_lock("inner"):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from paths import ROOT
 
-from layerline.core import files
 from layerline.core.run import open_run
 from layerline.engines.backend import BuildOptions
 from layerline.engines.onnxruntime_backend import LEVELS, OnnxRuntimeBackend
@@ -28,16 +27,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_layer_is_resolved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
-) -> None:
+def test_every_layer_is_resolved(tmp_path: Path, family: str) -> None:
     """gpt2 at every level and precision; the others where the most casts and fusions are."""
     from transformers import AutoConfig
 
     from layerline.export.source import Request
     from layerline.export.stage import Options, Stage
 
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
     sizes: dict[str, Any] = {"vocab_size": 99, "tie_word_embeddings": True}
     if family != "gpt2":
         sizes |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -60,15 +56,12 @@ def test_every_layer_is_resolved(
 
 
 @pytest.mark.parametrize("net", ["resnet", "yolo", "vit", "unet", "diffusion"])
-def test_every_layer_of_a_model_of_ones_own_is_resolved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, net: str
-) -> None:
+def test_every_layer_of_a_model_of_ones_own_is_resolved(tmp_path: Path, net: str) -> None:
     """Kind: convolutions in ONNX Runtime's blocked layout, with a sum and an activation fused in,
     and in fp16 with casts around them."""
     from layerline.export.source import Request
     from layerline.export.stage import Options, Stage
 
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
     precisions = ["fp32", "fp16"] if net == "resnet" else ["fp32"]
     run = open_run(tmp_path / "run", create=True)
     options = Options(18, 1e-3, 2_000_000_000, False)

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 from engine_models import NODES, TOKENS, reference, weights, write_run
 
-from layerline.core import files
 from layerline.core.errors import InputError, ToolMissing
 from layerline.core.run import open_run
 from layerline.engines import backend as backends
@@ -23,12 +22,6 @@ from layerline.engines.onnxruntime_backend import LEVELS, OnnxRuntimeBackend
 from layerline.export import inference
 
 pytest.importorskip("onnxruntime")
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests wait for nobody else's measurement."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return {"facts": {"tensorrt": "8.6.0", "device": {"name": "NVIDIA Test"}}}
 
     monkeypatch.setattr(tensorrt_backend, "call", call)
-    monkeypatch.setattr("layerline.core.files.LOCK_PATH", tmp_path / "lock")
     write_json(tmp_path / "run/manifests/version.json", {"schema_version": 1})
     write_json(tmp_path / "run/export/fp32.nodes.json", {"schema_version": 1, "nodes": NODES})
     (tmp_path / "their.plan").write_bytes(b"theirs")

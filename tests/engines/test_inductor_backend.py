@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from layerline.analysis.captures import engine as sides
 from layerline.analysis.captures import files as captures
 from layerline.analysis.rundir.problems import Problems
-from layerline.core import files
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.run import Run, open_run
 from layerline.engines import command, inductor_backend
@@ -53,12 +52,6 @@ def build():
 PLAN = measure.Plan(warmup=2, least=6, most=6, seconds=20.0)
 
 
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests wait for nobody else's measurement."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
-
-
 def exported(folder: Path) -> Run:
     """A run of the model above, without an ONNX file."""
     (folder / "own.py").write_text(OWN)
@@ -79,14 +72,12 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("inductor")
     run, backend = exported(folder), InductorBackend()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", folder / "lock")
-        command.build(run, "fp32", backend, BuildOptions(threads=1))
-        (folder / "own.py").unlink()  # nothing after this has the model
-        subject = measure.subject(run, "fp32", backend)
-        measure.outputs(subject)
-        measure.latency(subject, PLAN)
-        measure.profile(subject, PLAN)
+    command.build(run, "fp32", backend, BuildOptions(threads=1))
+    (folder / "own.py").unlink()  # nothing after this has the model
+    subject = measure.subject(run, "fp32", backend)
+    measure.outputs(subject)
+    measure.latency(subject, PLAN)
+    measure.profile(subject, PLAN)
     layers = json.loads(backend.layers(run, "fp32").read_text())["layers"]
     record = json.loads(backend.build_record(run, "fp32").read_text())
     return Built(run, subject, layers, record)

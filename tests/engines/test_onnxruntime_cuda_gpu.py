@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 from engine_models import NODES, TOKENS, reference, weights, write_run
 
-from layerline.core import files
 from layerline.engines.command import engines
 from layerline.engines.onnxruntime_cuda_backend import OnnxRuntimeCudaBackend
 from layerline.profile.command import profile
@@ -26,16 +25,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Any:
     if why is not None:
         pytest.skip(f"{why.reason}; {why.remedy}")
     path = write_run(tmp_path_factory.mktemp("cuda") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", path.parent / "lock")
-        common = ["--run", str(path), "--backend", "onnxruntime-cuda", "--precision",
-                  ",".join(PRECISIONS)]  # fmt: skip
-        for command, more in (
-            (engines, []),
-            (profile, ["--what", "engine", "--iterations", "20", "--seconds", "3"]),
-        ):
-            result = CliRunner().invoke(command, [*common, *more])
-            assert result.exit_code == 0, result.exception
+    common = ["--run", str(path), "--backend", "onnxruntime-cuda", "--precision",
+              ",".join(PRECISIONS)]  # fmt: skip
+    for command, more in (
+        (engines, []),
+        (profile, ["--what", "engine", "--iterations", "20", "--seconds", "3"]),
+    ):
+        result = CliRunner().invoke(command, [*common, *more])
+        assert result.exit_code == 0, result.exception
     return path
 
 

@@ -12,19 +12,12 @@ import planted_models
 import pytest
 from click.testing import CliRunner
 
-from layerline.core import files
 from layerline.core.accuracy.precision_plan import kept_nodes
 from layerline.core.nodes import load
 from layerline.engines import kept_fp32
 from layerline.engines.command import engines
 
 pytest.importorskip("onnxruntime")
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests wait for nobody else's measurement."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
 
 
 def plan(path: Path, *modules: str, **other: Any) -> Path:

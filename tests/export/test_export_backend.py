@@ -20,10 +20,9 @@ pytest.importorskip("torch")
 
 
 @pytest.fixture
-def versions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str | None]:
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
     """The versions of TensorRT that are here; ONNX files are not written but recorded."""
     known: dict[str, str | None] = {}
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
     monkeypatch.setattr(inference, "tensorrt_version", lambda name: known.get(name))
 
     def dummy(self: stage.Stage, precision: str) -> None:

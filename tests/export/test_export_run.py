@@ -35,14 +35,6 @@ REFERENCE = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_lock(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Tests measure nothing: they need not wait for the machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", tmp_path_factory.mktemp("lock") / "lock")
-        yield
-
-
 def export(run: Path, *arguments: str) -> None:
     CliRunner().invoke(cli, ["-q", "export", "--run", str(run), *arguments], catch_exceptions=False)
 

@@ -17,7 +17,6 @@ from paths import ROOT
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from layerline.core import files  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.run import open_run  # noqa: E402
 from layerline.export import nested, onnx_export, own  # noqa: E402
@@ -233,10 +232,7 @@ def test_what_is_frozen_stays_frozen_where_it_is_trained(tmp_path: Path) -> None
     assert trained == {"1.weight", "1.bias"}
 
 
-def test_files_beside_it_are_imported_and_make_the_export_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+def test_files_beside_it_are_imported_and_make_the_export_stale(tmp_path: Path) -> None:
     (tmp_path / "beside_own.py").write_text(
         "from torch import nn\ndef net():\n    return nn.Linear(3, 2)\n"
     )

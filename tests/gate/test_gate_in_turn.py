@@ -10,15 +10,12 @@ import pytest
 from engine_models import write_run
 from run_by_hand import outcome
 
-from layerline.core import files
-
 pytest.importorskip("onnxruntime")
 SIDE = "engine/fp32.onnxruntime/inference"
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+def runs(tmp_path: Path) -> list[Path]:
     made = [write_run(tmp_path / name) for name in ("a", "b")]
     for run in made:
         of = ("--run", run, "--backend", "onnxruntime")

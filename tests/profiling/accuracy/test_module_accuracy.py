@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from layerline.analysis.commands.report import report
-from layerline.core import files
 from layerline.engines.command import engines
 from layerline.export.command import export
 from layerline.profile.accuracy.command import accuracy
@@ -44,17 +43,15 @@ def invoke(command: Any, run: Path, *arguments: str) -> Any:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("models")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", folder / "lock")
-        for name, more in {**CONFIGS, **MORE}.items():
-            given = {**SIZES, **more, "num_hidden_layers": 2}
-            transformers.AutoConfig.for_model(name, **given).save_pretrained(folder / name)
-            done = invoke(
-                export, folder / f"run-{name}", "--model", str(folder / name), "--batch", "1",
-                "--seq", "32", "--opset", "17", "--precision", "fp32,fp16",
-            )  # fmt: skip
-            assert done.exit_code == 0, done.exception
-        yield folder
+    for name, more in {**CONFIGS, **MORE}.items():
+        given = {**SIZES, **more, "num_hidden_layers": 2}
+        transformers.AutoConfig.for_model(name, **given).save_pretrained(folder / name)
+        done = invoke(
+            export, folder / f"run-{name}", "--model", str(folder / name), "--batch", "1",
+            "--seq", "32", "--opset", "17", "--precision", "fp32,fp16",
+        )  # fmt: skip
+        assert done.exit_code == 0, done.exception
+    yield folder
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from onnx import numpy_helper
 from layerline.analysis.commands.compare import compare as compare_runs
 from layerline.analysis.commands.report import report
 from layerline.analysis.comparison.runs import load
-from layerline.core import files
 from layerline.core.accuracy.limits import FEWEST_POSITIONS, LIMITS, Asked, Limits, judge
 from layerline.core.run import open_run
 from layerline.core.tables import read_parquet
@@ -26,12 +25,6 @@ from layerline.profile.engine.accuracy import compare
 
 pytest.importorskip("onnxruntime")
 QUICK = ("--what", "engine", "--iterations", "8", "--seconds", "1")
-
-
-@pytest.fixture(autouse=True)
-def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests wait for nobody else's measurement."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
 
 
 def invoke(command: Any, path: Path, *arguments: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from layerline.core import files
 from layerline.engines.command import engines
 from layerline.export.command import export
 from layerline.profile.accuracy.command import accuracy
@@ -25,12 +23,6 @@ pytestmark = pytest.mark.slow
 
 TOKENS = 32
 ATTENTION = "model.layers.0.self_attn"
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
-    yield
 
 
 def invoke(command: Any, run: Path, *arguments: str) -> Any:

@@ -14,7 +14,6 @@ from engine_models import TOKENS, reference, weights, write_run
 
 from layerline.analysis.captures.engine_ops import engine_ops
 from layerline.analysis.checks import raw_totals
-from layerline.core import files
 from layerline.core.errors import InputError
 from layerline.core.run import Run
 from layerline.engines.command import engines
@@ -22,14 +21,6 @@ from layerline.profile.command import profile
 from layerline.profile.engine.accuracy import compare
 
 pytest.importorskip("onnxruntime")
-
-
-@pytest.fixture(scope="module")
-def lock(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Tests wait for nobody else's measurement."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", tmp_path_factory.mktemp("lock") / "lock")
-        yield
 
 
 def invoke(command: Any, path: Path, *arguments: str) -> Any:
@@ -41,7 +32,7 @@ QUICK = ("--what", "engine", "--iterations", "12", "--seconds", "2", "--target",
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory, lock: None) -> Path:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write_run(tmp_path_factory.mktemp("measured") / "run")
     result = invoke(engines, path, "--threads", "1")
     assert result.exit_code == 0, result.exception
@@ -107,15 +98,13 @@ def test_accuracy_is_against_eager_fp32(measured: Path) -> None:
     assert single["random_weights"] is None  # no model.json says so
 
 
-def test_valid_captures_are_not_taken_again(measured: Path, lock: None) -> None:
+def test_valid_captures_are_not_taken_again(measured: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()}
     assert invoke(profile, measured, *QUICK).exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()} == before
 
 
-def test_force_measures_again_what_is_asked_for_and_nothing_else(
-    measured: Path, lock: None
-) -> None:
+def test_force_measures_again_what_is_asked_for_and_nothing_else(measured: Path) -> None:
     before = {p.name: p.stat().st_mtime_ns for p in (measured / "captures").iterdir()}
     built = (measured / "engines/fp16.onnxruntime.onnx").stat().st_mtime_ns
     assert invoke(profile, measured, *QUICK, "--precision", "fp16", "--force").exit_code == 0
@@ -139,7 +128,7 @@ def test_engine_that_was_not_built(tmp_path: Path) -> None:
     assert "engines stage" in result.exception.line()
 
 
-def test_missing_reference_is_a_fact_and_no_error(tmp_path: Path, lock: None) -> None:
+def test_missing_reference_is_a_fact_and_no_error(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
     assert invoke(engines, path, "--precision", "fp32").exit_code == 0
     assert invoke(profile, path, *QUICK, "--precision", "fp32").exit_code == 0
@@ -148,7 +137,7 @@ def test_missing_reference_is_a_fact_and_no_error(tmp_path: Path, lock: None) ->
     assert "eager fp32" in skipped["why"]
 
 
-def test_broken_engine_is_one_line(tmp_path: Path, lock: None) -> None:
+def test_broken_engine_is_one_line(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
     assert invoke(engines, path, "--precision", "fp32").exit_code == 0
     engine = path / "engines/fp32.onnxruntime.onnx"

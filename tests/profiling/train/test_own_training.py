@@ -14,7 +14,6 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
 
 from layerline.analysis.commands.report import report  # noqa: E402
-from layerline.core import files  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run  # noqa: E402
@@ -43,11 +42,8 @@ def coverages(run: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_a_model_of_ones_own_goes_the_whole_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_ones_own_goes_the_whole_way(tmp_path: Path) -> None:
     """From the function to the report, with training: nearly all time is a module's."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
     run = tmp_path / "run"
     more = ("--precision", "fp32", "--backend", "onnxruntime")
     few = ("--iterations", "6", "--seconds", "2")
@@ -68,10 +64,7 @@ def test_a_model_of_ones_own_goes_the_whole_way(
 
 
 @pytest.mark.slow
-def test_training_it_alone_is_measured_by_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+def test_training_it_alone_is_measured_by_module(tmp_path: Path) -> None:
     run = tmp_path / "run"
     few = ("--steps", "6", "--device", "cpu", "--profile", "torch", "--batch", "3")
     result = invoke(train, f"{NETS}:mlp", "--run", run, *few)

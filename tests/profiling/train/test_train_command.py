@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 from layerline.analysis.attribution.eager import eager, of_events  # noqa: E402
 from layerline.analysis.commands.report import report  # noqa: E402
 from layerline.analysis.readers.torch.events import read_events  # noqa: E402
-from layerline.core import documents, files  # noqa: E402
+from layerline.core import documents  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.files import read_json  # noqa: E402
 from layerline.core.run import Run, Step, open_run  # noqa: E402
@@ -195,9 +195,7 @@ def test_a_schedule_says_which_steps_are_captured() -> None:
 
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings that write the names of their files and nothing else: they measure nothing, so
-    they wait for no measurement of this machine."""
-    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+    """Trainings that write the names of their files and nothing else."""
 
     def capture(run: Run, asked: Request, plan: Plan) -> dict[str, Any]:
         for path in outputs(run, asked.precision, plan.profile):
