@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ...core.errors import InputError
 from ..readers.nsys import schema
-from ..readers.nsys.sqlite import refuse_unfinished
+from ..readers.nsys.sqlite import quoted, refuse_unfinished
 from . import nsys_rules as rules
 from .scrubber import Scrubber
 
@@ -77,10 +77,6 @@ def _connect(path: Path, out: Path | None) -> sqlite3.Connection:
     return db
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 class _Copy:
     def __init__(self, db: sqlite3.Connection, path: Path, scrubber: Scrubber) -> None:
         self.db, self.scrubber = db, scrubber
@@ -105,14 +101,14 @@ class _Copy:
                 continue
             if sql.lstrip().upper().startswith("CREATE VIRTUAL"):
                 continue
-            info = self.db.execute(f"pragma src.table_xinfo({_quoted(name)})").fetchall()
+            info = self.db.execute(f"pragma src.table_xinfo({quoted(name)})").fetchall()
             keys = sum(1 for c in info if c[5])
             columns = {}
             for _, column, declared, _, _, key, hidden in info:
                 kind = declared if _TYPE.match(declared) else ""
                 row_id = key and keys == 1 and kind.upper() == "INTEGER"
                 if not hidden:
-                    columns[column] = f"{_quoted(column)} {kind}{' primary key' if row_id else ''}"
+                    columns[column] = f"{quoted(column)} {kind}{' primary key' if row_id else ''}"
             yield name, columns
 
     def run(self, *, write: bool) -> None:
@@ -123,7 +119,7 @@ class _Copy:
                 continue
             if write:
                 declared = ", ".join(columns.values())
-                self.db.execute(f"create table main.{_quoted(table)} ({declared})")
+                self.db.execute(f"create table main.{quoted(table)} ({declared})")
             if rules.is_properties(table) and {"name", "value"} <= set(columns):
                 self._copy_properties(table, write)
             else:
@@ -134,8 +130,8 @@ class _Copy:
     def _ids(self, table: str, column: str) -> set[int]:
         """The distinct integers in a column."""
         query = (
-            f"select distinct {_quoted(column)} from src.{_quoted(table)} "
-            f"where typeof({_quoted(column)}) = 'integer'"
+            f"select distinct {quoted(column)} from src.{quoted(table)} "
+            f"where typeof({quoted(column)}) = 'integer'"
         )
         return {key for (key,) in self.db.execute(query)}
 
@@ -190,16 +186,16 @@ class _Copy:
         values = {c: self._expression(table, c, c in with_text) for c in self.tables[table]}
         if write:
             self.db.execute(
-                f"insert into main.{_quoted(table)} ({', '.join(map(_quoted, values))}) "
-                f"select {', '.join(values.values())} from src.{_quoted(table)}"
+                f"insert into main.{quoted(table)} ({', '.join(map(quoted, values))}) "
+                f"select {', '.join(values.values())} from src.{quoted(table)}"
             )
             return
         for column, value in values.items():  # only the functions' calls matter
-            if value != _quoted(column):
-                self.db.execute(f"select count({value}) from src.{_quoted(table)}").fetchall()
+            if value != quoted(column):
+                self.db.execute(f"select count({value}) from src.{quoted(table)}").fetchall()
 
     def _expression(self, table: str, column: str, has_text: bool) -> str:
-        name = _quoted(column)
+        name = quoted(column)
         if table.startswith("ENUM_"):
             return name
         integer = name
@@ -239,8 +235,8 @@ class _Copy:
     def _with_text(self, table: str) -> set[str]:
         """The columns that hold any text, found in one pass over the table."""
         columns = self.tables[table]
-        tests = ", ".join(f"max(typeof({_quoted(c)}) in ('text', 'blob'))" for c in columns)
-        row = self.db.execute(f"select {tests} from src.{_quoted(table)}").fetchone()
+        tests = ", ".join(f"max(typeof({quoted(c)}) in ('text', 'blob'))" for c in columns)
+        row = self.db.execute(f"select {tests} from src.{quoted(table)}").fetchone()
         return {c for c, has in zip(columns, row, strict=True) if has}
 
     def _function(self, function: Callable[..., bytes | int | None], arguments: int) -> str:
@@ -251,10 +247,10 @@ class _Copy:
 
     def _copy_properties(self, table: str, write: bool) -> None:
         columns = self.tables[table]
-        names = ", ".join(map(_quoted, columns))
+        names = ", ".join(map(quoted, columns))
         marks = ", ".join("?" for _ in columns)
-        into = f"insert into main.{_quoted(table)} ({names}) values ({marks})"
-        query = f"select {names} from src.{_quoted(table)} limit 1000000"
+        into = f"insert into main.{quoted(table)} ({names}) values ({marks})"
+        query = f"select {names} from src.{quoted(table)} limit 1000000"
         for values in self.db.execute(query).fetchall():
             row = dict(zip(columns, values, strict=True))
             keep, value = property_row(self.scrubber, table, row["name"], row["value"])

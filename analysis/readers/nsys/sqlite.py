@@ -134,7 +134,7 @@ class SqliteSource(Source):
                 unread.add(name)
                 continue
             # table_xinfo's last field: 0 for a stored column; generated and hidden ones differ.
-            info = self._connection.execute(f"pragma table_xinfo({_quoted(name)})").fetchall()
+            info = self._connection.execute(f"pragma table_xinfo({quoted(name)})").fetchall()
             tables[name] = tuple(str(c[1]) for c in info if c[6] == 0)
         self.unread = frozenset(unread)
         return tables
@@ -150,10 +150,10 @@ class SqliteSource(Source):
 
     def has_text(self, table: str, column: str) -> bool:
         """Whether any row has text in `column`."""
-        condition = f"typeof({_quoted(column)}) in ('text', 'blob')"
+        condition = f"typeof({quoted(column)}) in ('text', 'blob')"
         with self._failing(f"{table} cannot be read"):
             row = self._connection.execute(
-                f"select 1 from {_quoted(table)} where {condition} limit 1"
+                f"select 1 from {quoted(table)} where {condition} limit 1"
             ).fetchone()
         return row is not None
 
@@ -188,16 +188,16 @@ class SqliteSource(Source):
         if not {key, value} <= set(self.tables.get(table, ())):
             return []
         with self._failing(f"{table} cannot be read"):
-            query = f"select {_quoted(key)}, {_quoted(value)} from {_quoted(table)} limit 10000"
+            query = f"select {quoted(key)}, {quoted(value)} from {quoted(table)} limit 10000"
             return [(k, v) for k, v in self._connection.execute(query)]
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Columns of a small table (at most 10,000 rows), as they are; none where it lacks one."""
         if not set(columns) <= set(self.tables.get(table, ())):
             return []
-        named = ", ".join(map(_quoted, columns))
+        named = ", ".join(map(quoted, columns))
         with self._failing(f"{table} cannot be read"):
-            query = f"select {named} from {_quoted(table)} limit 10000"
+            query = f"select {named} from {quoted(table)} limit 10000"
             return list(self._connection.execute(query))
 
     def blobs(
@@ -208,7 +208,7 @@ class SqliteSource(Source):
         if table is None:
             return
         query = (
-            f"select start, end, globalTid, binaryData from {_quoted(table)} where "
+            f"select start, end, globalTid, binaryData from {quoted(table)} where "
             f"typeof(binaryData) = 'blob' and length(binaryData) <= {MAX_NAME} limit {most}"
         )
         with self._failing(f"{table} cannot be read"):
@@ -250,19 +250,20 @@ class _OtherTypesError(Exception):
     """A column that should hold integers holds something else too."""
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a table or column in a statement."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _sql(query: Query, *, guarded: bool) -> str:
-    columns = [_guarded(c) if guarded else _quoted(c) for c in (*query.numbers, *query.coded)]
+    columns = [_guarded(c) if guarded else quoted(c) for c in (*query.numbers, *query.coded)]
     if query.text is not None:
         # Never null, or the driver would take a first batch of nulls for integers.
-        columns.append(f"cast(ifnull(substr({_quoted(query.text)}, 1, {MAX_NAME}), '') as text)")
-    sql = f"select {', '.join(columns)} from {_quoted(query.table)}"
+        columns.append(f"cast(ifnull(substr({quoted(query.text)}, 1, {MAX_NAME}), '') as text)")
+    sql = f"select {', '.join(columns)} from {quoted(query.table)}"
     if query.where is None:
         return sql
-    column = _quoted(query.where.column)
+    column = quoted(query.where.column)
     values = ",".join(str(int(v)) for v in query.where.values)
     if query.where.exclude:
         return f"{sql} where ({column} not in ({values}) or {column} is null)"
@@ -270,7 +271,7 @@ def _sql(query: Query, *, guarded: bool) -> str:
 
 
 def _guarded(column: str) -> str:
-    name = _quoted(column)
+    name = quoted(column)
     return (
         f"case typeof({name}) when 'integer' then {name} when 'real' then "
         f"case when abs({name}) < 9e15 then cast({name} as integer) else {NULL} end "
