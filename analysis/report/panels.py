@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
+from ...core.capture_names import PRECISIONS
 from .. import formatting
 from ..model.comparison import Column, Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 PHASES = ("inference", "forward", "recompute", "loss", "backward", "optimizer", "step")
 
 
