@@ -40,6 +40,13 @@ def precisions(
     return chosen or DEFAULT_PRECISIONS
 
 
+def given_precisions(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """As `precisions`, but nothing where none is given."""
+    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
+
+
 def _capability(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> str | None:

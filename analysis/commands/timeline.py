@@ -13,7 +13,7 @@ from ...core.cli.options import FilePath, examples, run_argument
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.run import Run, open_run
-from ...engines.command import precisions
+from ...engines.command import given_precisions
 from ..rundir import age, provenance
 from ..rundir.files import spare
 from ..rundir.problems import Problems, failed
@@ -21,13 +21,6 @@ from .report import TIMELINE as FILE
 
 if TYPE_CHECKING:
     from ..captures.captured import Captured
-
-
-def _wanted(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Those given; none is every side."""
-    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
 
 
 @click.command(
@@ -47,7 +40,7 @@ def _wanted(
     "--precision",
     "wanted",
     multiple=True,
-    callback=_wanted,
+    callback=given_precisions,
     help="Only sides of these precisions; repeat it or join with commas.",
 )
 @click.option(

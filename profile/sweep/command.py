@@ -10,7 +10,7 @@ import click
 from ...core.cli.options import examples, listed, run_argument
 from ...core.run import open_run
 from ...engines import backend as backends
-from ...engines.command import DEFAULT_PRECISIONS, precisions
+from ...engines.command import DEFAULT_PRECISIONS, given_precisions
 from .. import steps
 from . import measure
 
@@ -32,13 +32,6 @@ def _batches(
     return tuple(sorted({int(b) for b in batches}))
 
 
-def _precisions(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Those given; none is the run's own."""
-    return precisions(context, parameter, values) if any(v.strip() for v in values) else ()
-
-
 @click.command(
     epilog=examples(
         "layerline sweep runs/gpt2 --batches 1,2,4,8,16",
@@ -58,7 +51,7 @@ def _precisions(
     "--precision",
     "wanted",
     multiple=True,
-    callback=_precisions,
+    callback=given_precisions,
     help="fp32, tf32, fp16 or bf16; repeat it or join with commas.  "
     "[default: those of the run's engines]",
 )
