@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving_fakes import alive
 
 from layerline.core import series, stats
 from layerline.core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
@@ -206,14 +207,6 @@ def test_environment_is_changed_and_cleared(
     assert launch.call(changed, {})["e"] == [None, "2"]
 
 
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def test_worker_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     body = (
@@ -227,9 +220,9 @@ def test_worker_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     found = [int(p) for p in pids.read_text().split()]
     assert len(found) == 2
     deadline = time.monotonic() + 60
-    while any(map(_alive, found)) and time.monotonic() < deadline:
+    while any(map(alive, found)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(map(_alive, found))
+    assert not any(map(alive, found))
 
 
 def test_interrupt_ends_the_worker(tmp_path: Path) -> None:
@@ -246,4 +239,4 @@ def test_interrupt_ends_the_worker(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         launch.call(a_worker(tmp_path, body), {})
     thread.join()
-    assert not _alive(int(pids.read_text()))
+    assert not alive(int(pids.read_text()))

@@ -166,3 +166,8 @@ def capture(fake: Fake, *, every: bool = False, timeout: float = 30) -> dict[str
 
 
 THREE = launches_.of_nsys(DATA / "nsys" / "h100_tensorrt86_fp16.sqlite")[:3]
+
+
+def seen(launches: list[Launch]) -> list[Seen]:
+    """What a report of these launches holds of them."""
+    return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]

@@ -101,3 +101,12 @@ def done(log: Path) -> list[tuple[int, str]]:
     lines = [line.partition(" ") for line in log.read_text().splitlines()]
     log.write_text("")
     return [(int(pid), job) for pid, _, job in lines if job != "ready"]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -6,14 +6,13 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ncu_fake import Fake, capture, make, reports, runs
+from ncu_fake import Fake, capture, make, reports, runs, seen
 
 from layerline.core import own_ranges
 from layerline.core.errors import CheckFailed
 from layerline.core.kernel_names import function_name
 from layerline.core.replay import match
 from layerline.core.replay import plan as plan_
-from layerline.core.replay.match import Seen
 from layerline.core.replay.plan import Launch
 from layerline.profile.ncu import capture as capture_
 from layerline.profile.ncu import launches as launches_
@@ -85,10 +84,6 @@ def test_an_engine_with_one_function_on_two_grids_needs_one_capture(
     assert call[call.index("--kernel-id") + 1] == "::regex:^(fill)$:1|3"
     assert fake.read(".ncu.meta.json")["replayed"] == 2
     assert all(x["representative"] is not None for x in fake.read(".ncu.plan.json")["launches"])
-
-
-def seen(launches: list[Launch]) -> list[Seen]:
-    return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
 
 
 def test_a_plan_made_for_counting_by_grid_is_matched_to_what_ncu_took_of_it() -> None:

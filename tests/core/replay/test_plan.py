@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from ncu_fake import seen
 from paths import DATA
 
 from layerline.analysis.counters import representatives
@@ -38,10 +39,6 @@ def block(number: int) -> list[Launch]:
 
 
 MODEL = [x for number in range(12) for x in block(number)]
-
-
-def seen(launches: list[Launch]) -> list[Seen]:
-    return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
 
 
 @pytest.mark.parametrize(

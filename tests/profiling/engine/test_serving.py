@@ -9,22 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from serving_fakes import install
+from serving_fakes import alive, install
 from serving_fakes import worker as fake_worker
 
 from layerline.core.errors import LayerlineError
 from layerline.engines import launch
 from layerline.engines.backend import Worker
 from layerline.profile.engine.loads import Loads
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
 
 SERVES = """
 import json, os, sys, time
@@ -58,7 +49,7 @@ def test_a_worker_that_stays_does_its_jobs_in_one_process_and_ends() -> None:
         worker.ready(60)
         pids = {worker.call(work(), 60)["pid"] for _ in range(3)}
     assert len(pids) == 1
-    assert not _alive(pids.pop())
+    assert not alive(pids.pop())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +61,7 @@ def test_after_an_error_the_next_job_has_a_new_process(how: str, said: str) -> N
         first = worker.call(work(), 60)["pid"]
         with pytest.raises(LayerlineError, match=said):
             worker.call(work(how), 1 if how == "hangs" else 60)
-        assert not _alive(first)
+        assert not alive(first)
         assert worker.call(work(), 60)["pid"] != first
 
 
@@ -87,12 +78,12 @@ def test_a_worker_that_waits_for_a_job_ends_with_its_parent(tmp_path: Path) -> N
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        assert _alive(pid)
+        assert alive(pid)
         process.kill()
     deadline = time.monotonic() + 60
-    while _alive(pid) and time.monotonic() < deadline:
+    while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _alive(pid)
+    assert not alive(pid)
 
 
 def test_all_processes_of_an_engine_have_started_before_the_first_is_given_a_job(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from ncu_fake import seen
 from nsys_build import Export
 
 from layerline.analysis.counters import launches as launches_
@@ -18,7 +19,6 @@ from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph
 from layerline.core.replay import match
 from layerline.core.replay import plan as plan_
-from layerline.core.replay.match import Seen
 from layerline.core.run import open_run
 from layerline.profile.ncu import eager_launches, target
 
@@ -189,10 +189,6 @@ def test_the_fraction_holds_every_kind_and_is_less_than_half(sqlite: Path) -> No
     plan = plan_.plan(eager_launches.of_nsys(sqlite))
     assert plan_.missing(plan.launches, [x.index for x in plan.chosen]) == []
     assert plan.share < 0.5
-
-
-def seen(launches: list[plan_.Launch]) -> list[Seen]:
-    return [Seen(i, x.function, x.grid, x.block, x.layer) for i, x in enumerate(launches)]
 
 
 def test_launches_that_only_their_place_tells_apart_are_told_by_their_order(sqlite: Path) -> None:
