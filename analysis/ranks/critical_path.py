@@ -17,8 +17,6 @@ from ..model.ranks import PARTS
 from .accounting import BLOCKED, Ledger
 from .waits import NONE, Waits
 
-_TRANSFER = PARTS.index("transfer")
-
 
 def critical_path(waits: Waits, ledgers: Sequence[Ledger]) -> Counter[tuple[int, str]]:
     """Time on the path of all steps, by rank and part; the whole is what the steps took. Every

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -13,7 +12,6 @@ from ...core.ranks import identity as ranks_
 from ...core.ranks.identity import Rank
 from .diagnosis import RECORDED
 
-Tool = Literal["nsys", "ncu"]
 WATCH = "LAYERLINE_WATCH"
 # A ring of so many collectives a rank; dumped where a time-out is met.
 RECORDER = {

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from layerline.core import files
 from layerline.engines.command import engines
 from layerline.export import inference
 from layerline.export.command import export
@@ -62,12 +61,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("packages")
     (folder / "own.py").write_text(OWN)
     common = ["--precision", "fp32,bf16", "--backend", "inductor"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "LOCK_PATH", folder / "lock")
-        invoke(export, folder / "run", "--model", f"{folder}/own.py:build", *common)
-        invoke(engines, folder / "run", *common)
-        invoke(accuracy, folder / "run", *common)
-        yield folder / "run"
+    invoke(export, folder / "run", "--model", f"{folder}/own.py:build", *common)
+    invoke(engines, folder / "run", *common)
+    invoke(accuracy, folder / "run", *common)
+    yield folder / "run"
 
 
 def modules(run: Path, precision: str) -> dict[str, Any]:
