@@ -113,3 +113,16 @@ def test_a_name_says_what_it_is_of(file, side, kind, variant):
 )
 def test_a_file_of_no_engine_and_of_no_task_has_no_name(file):
     assert CaptureName.parse(file) is None
+
+
+def test_a_folder_lists_its_captures_by_name_and_no_other_file(tmp_path):
+    files = ["train.bf16.memory.json", "fp16.tensorrt.latency.json", "sweep.json",
+             "eager.fp32.latency.json"]  # fmt: skip
+    for file in files:
+        (tmp_path / file).touch()
+    found = capture_names.named(tmp_path)
+    assert [p.name for p in found] == sorted(set(files) - {"sweep.json"})
+    assert all(name.path(tmp_path) == path for path, name in found.items())
+    latencies = capture_names.named(tmp_path, ".latency.json", ".memory.pickle").values()
+    assert [name.side for name in latencies] == ["eager.fp32", "fp16.tensorrt"]
+    assert capture_names.named(tmp_path / "none") == {}

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.core.intervals import Ints, covered, length, union
+from layerline.core.intervals import Ints, Measure, covered, length, union
 
 Pairs = list[tuple[int, int]]
 PAIRS = st.lists(st.tuples(st.integers(-9, 40), st.integers(-9, 40)), max_size=12)
@@ -51,3 +51,12 @@ def test_what_is_covered_is_the_points_of_both(pairs: Pairs, low: int, high: int
     found = joined(pairs)
     inside = points(found) & set(range(low, high))
     assert covered(*columns(found), low, high) == len(inside)
+
+
+@given(PAIRS, st.integers(-12, 45), st.integers(-12, 45))
+def test_what_lies_between_two_moments_is_a_count_of_points(
+    pairs: Pairs, low: int, high: int
+) -> None:
+    measure = Measure(*union(*columns(pairs)))
+    assert measure.between([low], [high]).tolist() == [len(points(pairs) & set(range(low, high)))]
+    assert measure.until([high]).tolist() == [len({t for t in points(pairs) if t < high})]

@@ -62,3 +62,9 @@ def test_interval_coverage_is_at_least_95_percent(n):
     k = stats.interval_rank(n)
     missed = 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
     assert missed <= 0.05 + 1e-9
+
+
+def test_a_sum_of_what_is_unknown_is_unknown():
+    assert stats.sum_all(iter([2, 0, 5])) == 7
+    assert stats.sum_all([2, None, 5]) is None
+    assert stats.sum_all([0]) == stats.sum_all([]) == 0
