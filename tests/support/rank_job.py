@@ -18,6 +18,8 @@ from typing import Any
 
 from paths import ROOT
 
+from layerline.workloads.plugin import Plugin
+
 WORDS = [*"abcdefghijklmnopqrst"]
 
 
@@ -57,21 +59,23 @@ def results(ranks: int, cases: list[dict[str, Any]], folder: Path) -> dict[str, 
     return answer
 
 
+class Phases(Plugin):
+    """Notes the phases as they begin."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self.seen.append(name)
+        yield
+
+
 def _case(case: dict[str, Any], rank: int, ranks: int) -> dict[str, Any]:
     import torch
 
     from layerline.workloads.loop import train
-    from layerline.workloads.plugin import Plugin
     from layerline.workloads.request import Request
-
-    class Phases(Plugin):
-        def __init__(self) -> None:
-            self.seen: list[str] = []
-
-        @contextlib.contextmanager
-        def phase(self, name: str) -> Iterator[None]:
-            self.seen.append(name)
-            yield
 
     settings = {name: str(value) for name, value in case["options"].items()}
     training: Any = Request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from layerline.core.errors import InputError
 from layerline.workloads import request
 from layerline.workloads.loop import train
 from layerline.workloads.parallel.step import ParallelTraining
-from layerline.workloads.plugin import Plugin
 from layerline.workloads.request import Defaults, Request, defaults
 
 
@@ -23,16 +21,6 @@ def alone() -> Iterator[None]:
     """The process group of one rank goes with the test."""
     yield
     dist.destroy_process_group()
-
-
-class Phases(Plugin):
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        self.seen.append(name)
-        yield
 
 
 def test_a_command_without_sizes_gets_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +71,7 @@ def test_a_llama_is_built_with_its_settings(tmp_path: Path) -> None:
     run = request.build()
     assert isinstance(run, ParallelTraining)
     assert run.tokens == 2 * 16 * 3
-    phases, journal = Phases(), run.watchers["reports and checkpoints"]
+    phases, journal = rank_job.Phases(), run.watchers["reports and checkpoints"]
     steps = list(train(run, 2, [phases, journal]))
     assert float(steps[0].loss) == pytest.approx(6.24, abs=0.2)  # ln 512
     micro = ["data", "forward", "loss", "backward", "recompute", "recompute"]

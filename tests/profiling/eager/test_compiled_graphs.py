@@ -204,25 +204,12 @@ def _line_of(of: type, text: str) -> int:
     return first + next(i for i, line in enumerate(lines) if text in line)
 
 
-class Stops(nn.Module):
-    """A linear layer, and a call that is left to Python."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(16, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.fc(x)
-        print("between")  # noqa: T201 (the break)
-        return y.relu()
-
-
 class Several(nn.Module):
     """Modules of one class, each with a break: what is compiled for one serves the others."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([Stops() for _ in range(3)])
+        self.blocks = nn.ModuleList([inductor_models.Breaks() for _ in range(3)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
