@@ -49,10 +49,9 @@ class Measure:
         at = np.asarray(moments, dtype=np.int64)
         if not len(self._starts):
             return np.zeros(len(at), dtype=np.int64)
-        place = np.searchsorted(self._starts, at, side="right") - 1
-        last = np.maximum(place, 0)
+        last = np.maximum(np.searchsorted(self._starts, at) - 1, 0)
         part = np.clip(at - self._starts[last], 0, self._ends[last] - self._starts[last])
-        done: Ints = np.where(place < 0, 0, self._before[last] + part)
+        done: Ints = self._before[last] + part
         return done
 
     def between(self, low: Ints | Sequence[int], high: Ints | Sequence[int]) -> Ints:

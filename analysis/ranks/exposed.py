@@ -57,13 +57,12 @@ def layered(
     """[low, high) cut where the topmost of the layers changes: starts, ends, and the first layer
     that covers each piece; the number of layers where none does."""
     unions = [union(starts, ends) for starts, ends in layers]
-    edges = np.concatenate([np.array([low, high], np.int64), *(e for u in unions for e in u)])
+    edges = np.concatenate([np.array([low, high]), *(e for u in unions for e in u)])
     points = np.unique(np.clip(edges, low, high))
     if len(points) < 2:
-        none = np.empty(0, np.int64)
-        return none, none, none
+        return points[:0], points[:0], points[:0]
     starts = points[:-1]
-    top = np.full(len(starts), len(layers), dtype=np.int64)
+    top = np.full(len(starts), len(layers))
     for number in range(len(layers) - 1, -1, -1):
         top[inside(starts, *unions[number])] = number
     first = np.concatenate(([True], top[1:] != top[:-1]))
@@ -84,7 +83,7 @@ def segments(activity: Activity, low: int, high: int) -> pa.Table:
         kinds[idle] = HOST
     else:
         starts, ends, kinds = _explained(starts, ends, kinds, idle, activity)
-    columns = [pa.array(starts), pa.array(ends), pa.array(kinds, pa.int8())]
+    columns = [pa.array(starts), pa.array(ends), pa.array(kinds)]
     return pa.table(columns, schema=SEGMENTS)
 
 
@@ -98,22 +97,24 @@ def _explained(
     gaps = np.flatnonzero(idle)
     following = np.searchsorted(begins, ends[gaps], side="left")
     ended = following >= len(begins)
-    call = np.full(len(gaps), NEVER, dtype=np.int64)
+    call = np.full(len(gaps), NEVER)
     call[~ended] = calls[following[~ended]]
-    known = call != NEVER
     kinds = kinds.copy()
     kinds[gaps] = np.where(
-        ended, HOST, np.where(~known, UNKNOWN, np.where(call <= starts[gaps], DEPENDENCY, LAUNCH))
+        ended,
+        HOST,
+        np.where(call == NEVER, UNKNOWN, np.where(call <= starts[gaps], DEPENDENCY, LAUNCH)),
     )
     # The host was late where the call began within the gap: cut there.
-    cut = gaps[known & ~ended & (call > starts[gaps])]
-    moment = np.minimum(call[known & ~ended & (call > starts[gaps])], ends[cut])
+    late = call > starts[gaps]
+    cut = gaps[late]
+    moment = np.minimum(call[late], ends[cut])
     whole = moment == ends[cut]
     kinds[cut[whole]] = HOST
     cut, moment = cut[~whole], moment[~whole]
     ends_of_first, kinds_of_first = ends.copy(), kinds.copy()
     ends_of_first[cut], kinds_of_first[cut] = moment, HOST
-    order = np.argsort(np.concatenate((starts, moment)), kind="stable")
+    order = np.argsort(np.concatenate((starts, moment)))
     return (
         np.concatenate((starts, moment))[order],
         np.concatenate((ends_of_first, ends[cut]))[order],

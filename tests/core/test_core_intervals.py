@@ -60,3 +60,23 @@ def test_what_lies_between_two_moments_is_a_count_of_points(
     measure = Measure(*union(*columns(pairs)))
     assert measure.between([low], [high]).tolist() == [len(points(pairs) & set(range(low, high)))]
     assert measure.until([high]).tolist() == [len({t for t in points(pairs) if t < high})]
+
+
+def test_a_measure_is_what_lies_before_a_moment_and_between_two() -> None:
+    measure = Measure(np.array([10, 30]), np.array([20, 35]))
+    assert measure.until([0, 10, 13, 20, 25, 30, 31, 35, 99]).tolist() == [
+        0, 0, 3, 10, 10, 10, 11, 15, 15,
+    ]  # fmt: skip
+    assert measure.between([0, 15, 31], [12, 32, 10]).tolist() == [2, 7, 0]
+    assert measure.until([]).tolist() == [] and measure.until([]).dtype == np.int64
+    none = Measure(np.array([], np.int64), np.array([], np.int64))
+    assert none.until([0, 9]).tolist() == [0, 0] and none.until([0]).dtype == np.int64
+    assert none.between([0], [9]).tolist() == [0]
+
+
+def test_a_measure_is_exact_where_no_double_is() -> None:
+    base = 1_700_000_000_000_000_000
+    measure = Measure(np.array([base + 1]), np.array([base + 4]))
+    found = measure.until([base, base + 2, base + 9])
+    assert found.tolist() == [0, 1, 3] and found.dtype == np.int64
+    assert measure.between([base + 2], [base + 3]).tolist() == [1]

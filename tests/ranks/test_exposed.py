@@ -19,7 +19,7 @@ from layerline.analysis.model.ranks import (
     SEGMENTS,
     UNKNOWN,
 )
-from layerline.analysis.ranks.exposed import NEVER, Activity, Measure, inside, layered, segments
+from layerline.analysis.ranks.exposed import NEVER, Activity, inside, layered, segments
 
 # Start, end, kind, and when the call that launched it began.
 Operation = tuple[int, int, int, int]
@@ -138,23 +138,3 @@ def test_a_moment_is_inside_from_the_start_of_an_interval_to_before_its_end() ->
     found = inside(moments, np.array([5, 20]), np.array([10, 30]))
     assert found.tolist() == [False, True, True, False, True, True, False]
     assert inside(moments, np.array([]), np.array([])).tolist() == [False] * 7
-
-
-def test_a_measure_is_what_lies_before_a_moment_and_between_two() -> None:
-    measure = Measure(np.array([10, 30]), np.array([20, 35]))
-    assert measure.until([0, 10, 13, 20, 25, 30, 31, 35, 99]).tolist() == [
-        0, 0, 3, 10, 10, 10, 11, 15, 15,
-    ]  # fmt: skip
-    assert measure.between([0, 15, 31], [12, 32, 10]).tolist() == [2, 7, 0]
-    assert measure.until([]).tolist() == []
-    none = Measure(np.array([], np.int64), np.array([], np.int64))
-    assert none.until([0, 9]).tolist() == [0, 0]
-    assert none.between([0], [9]).tolist() == [0]
-
-
-def test_a_measure_is_exact_where_no_double_is() -> None:
-    base = 1_700_000_000_000_000_000
-    measure = Measure(np.array([base + 1]), np.array([base + 4]))
-    found = measure.until([base, base + 2, base + 9])
-    assert found.tolist() == [0, 1, 3] and found.dtype == np.int64
-    assert measure.between([base + 2], [base + 3]).tolist() == [1]
