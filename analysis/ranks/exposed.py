@@ -100,13 +100,10 @@ def _explained(
     call = np.full(len(gaps), NEVER)
     call[~ended] = calls[following[~ended]]
     kinds = kinds.copy()
-    kinds[gaps] = np.where(
-        ended,
-        HOST,
-        np.where(call == NEVER, UNKNOWN, np.where(call <= starts[gaps], DEPENDENCY, LAUNCH)),
-    )
-    # The host was late where the call began within the gap: cut there.
     late = call > starts[gaps]
+    why = np.where(late, LAUNCH, np.where(call == NEVER, UNKNOWN, DEPENDENCY))
+    kinds[gaps] = np.where(ended, HOST, why)
+    # The host was late where the call began within the gap: cut there.
     cut = gaps[late]
     moment = np.minimum(call[late], ends[cut])
     whole = moment == ends[cut]
