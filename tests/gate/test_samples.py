@@ -98,6 +98,7 @@ def test_eager_has_no_build_and_what_is_no_modules_has_its_own_name(baseline: Ba
         Quantity(what="module", name="outside operators", runs=[[590_000]]),
     ]
     assert (eager.builds, eager.on_gpu, eager.outputs) == ([], False, None)
+    assert eager.sm_mhz is None
 
 
 def test_the_highest_peak_of_a_run_is_that_of_its_steps(baseline: Baseline) -> None:
@@ -214,7 +215,7 @@ def test_six_iterations_have_an_interval(path: Path, tmp_path: Path) -> None:
     assert found.sm_mhz == 1500
 
 
-def test_of_ranks_alone_a_baseline_has_their_steps_and_facts(tmp_path: Path) -> None:
+def test_of_ranks_a_baseline_has_their_steps_and_facts(path: Path, tmp_path: Path) -> None:
     for rank, times in enumerate(([5, 7, 6], [8, 8, 9])):
         stem = tmp_path / f"captures/train.fp32.rank{rank:04d}"
         write_json(Path(f"{stem}.latency.json"), {"latency_ns": times})
@@ -231,6 +232,11 @@ def test_of_ranks_alone_a_baseline_has_their_steps_and_facts(tmp_path: Path) -> 
         "eager/fp32/step/rank0001": [[[8]], [[41]]],
     }
     assert found.sides["eager/fp32/step/rank0000"].on_gpu is False
+    # They are there beside what else was measured.
+    made = replace(analyse(Run(path)).comparison, sides=[], manifest={})
+    beside = of_run(Run(tmp_path), (), made)
+    assert (beside.sides, beside.facts) == (found.sides, found.facts)
+    assert beside.title == "tiny, 1×8"
 
 
 def quantity(*runs: list[int], **more: Any) -> Quantity:
