@@ -125,7 +125,7 @@ def runs(attribution: Attribution, iteration: str | None = None) -> Runs:
     number, count = (outer, 1) if whole else _ranked(attribution, outer, call_start)
     whose = one(count)
     if kinds.tensorrt and iteration is None and count:
-        home = np.full(count, -1, np.int32)
+        home = np.empty(count, np.int32)
         home[number[number >= 0]] = outer_piece[number >= 0]
         # Around a layer there is a layer of the same enqueue, or one around the enqueue, or none.
         outermost = is_layer & (picked(layer_piece, attribution.forest.parent) < around)
@@ -227,8 +227,8 @@ def _first_piece(attribution: Attribution) -> Indices:
     """Per piece the first piece of its range: they differ where a range was cut or is on two
     threads, and then stand for one execution."""
     owner = attribution.forest.owner
-    first = np.full(len(attribution.capture.ranges), -1, np.int32)
-    first[owner[::-1]] = np.arange(len(owner), dtype=np.int32)[::-1]
+    first = np.empty(len(attribution.capture.ranges), np.int32)
+    first[owner[::-1]] = np.arange(len(owner))[::-1]
     return first[owner]
 
 
@@ -248,7 +248,7 @@ def _ranked(
     present[key[key >= 0]] = True
     used = np.flatnonzero(present)
     rank = np.full(size + 1, -1, np.int32)
-    rank[used[np.argsort(start[used], kind="stable")]] = np.arange(len(used), dtype=np.int32)
+    rank[used[np.argsort(start[used], kind="stable")]] = np.arange(len(used))
     return rank[key], len(used)
 
 
@@ -270,14 +270,14 @@ def _layers(
     alone = {int(n) for n in np.unique(name[runs_of.piece >= nameless.pieces])}
     width = len(names) + 1
     occurrence = _occurrences(runs_of.iteration * np.int64(width) + name + 1, count * width)
-    engine = whose.of[runs_of.iteration] if len(whose) > 1 else np.int32(0)
+    engine = whose.of[runs_of.iteration]
     distinct, layer = _dense((occurrence * np.int64(len(whose)) + engine) * width + name + 1)
     place = _execution_order(layer, runs_of.iteration, len(distinct), whose)
     by_place = np.argsort(place, kind="stable")
     moved = np.empty(len(distinct), np.int32)
-    moved[by_place] = np.arange(len(distinct), dtype=np.int32)
+    moved[by_place] = np.arange(len(distinct))
     layer = moved[layer]
-    calls = np.bincount(layer, minlength=len(distinct)).astype(np.int64)
+    calls = np.bincount(layer)
     layers = _labelled(distinct[by_place].tolist(), width, names, len(whose), alone)
     return layers, np.append(layer, np.int32(-1))[runs_of.of], calls
 
@@ -318,7 +318,7 @@ def _occurrences(group: Integers, size: int) -> Indices:
     which = np.arange(len(group), dtype=np.int32)
     if size < 8 * len(group) + 1_000_000:
         # Most names occur once in an iteration: only the others need sorting.
-        which = np.flatnonzero(np.bincount(group, minlength=size)[group] > 1).astype(np.int32)
+        which = np.flatnonzero(np.bincount(group)[group] > 1).astype(np.int32)
     if len(which):
         order = which[np.argsort(group[which], kind="stable")]
         ordered = group[order]
@@ -332,9 +332,9 @@ def _dense(code: Integers) -> tuple[Integers, Indices]:
     """Distinct codes in order, and per entry the index of its code among them."""
     highest = int(code.max(initial=-1))
     if highest < 8 * len(code) + 1_000_000:
-        distinct = np.flatnonzero(np.bincount(code, minlength=highest + 1))
+        distinct = np.flatnonzero(np.bincount(code))
         rank = np.zeros(highest + 1, np.int32)
-        rank[distinct] = np.arange(len(distinct), dtype=np.int32)
+        rank[distinct] = np.arange(len(distinct))
         return distinct, rank[code]
     distinct, at = np.unique(code, return_inverse=True)
     return distinct, at.astype(np.int32)

@@ -144,6 +144,8 @@ def test_a_layer_is_labelled_by_its_name_its_occurrence_and_its_engine() -> None
         Layer("a", 0, "a #1"), Layer("b", 0, "b", 0, True), Layer("a", 1, "a #2"),
         Layer(NO_LAYER, 0, NO_LAYER),
     ]  # fmt: skip
+    twice = [f"{NO_LAYER} #1", f"{NO_LAYER} #2"]
+    assert [x.label for x in _labelled([0, 3], 3, texts, 1, set())] == twice
     # (occurrence * 2 + engine) * 3 + name
     assert _labelled([1, 4, 10, 5, 0], 3, texts, 2, set()) == [
         Layer("a", 0, "a (engine 1)"), Layer("a", 0, "a #1 (engine 2)", 1),

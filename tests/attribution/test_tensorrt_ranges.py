@@ -78,9 +78,95 @@ def test_only_tensorrts_ranges_are_layers_of_its_inferences() -> None:
         (-1, None, 9), (-1, None, 9), (0, NO_LAYER, 7), (0, "conv", 1), (0, "gemm", 10),
         (1, NO_LAYER, 7), (1, "conv", 3), (1, "gemm", 30),
     ]  # fmt: skip
+    assert min(capture.layer) == -1 and capture.calls.dtype == capture.ns.dtype
     assert capture.notes == [
         "2 GPU operations lie outside every iteration and are in no layer (18 ns)"
     ]
+
+
+def test_the_first_range_of_a_capture_is_a_layer_as_the_others_are() -> None:
+    export = Export()
+    export.range("a", 0, 100)
+    export.launch(10, 5)
+    capture = found(export)
+    assert told(capture) == [(0, "a", 5)] and capture.iterations == 1
+
+
+def test_a_capture_without_operations_is_one_empty_iteration() -> None:
+    export = Export()
+    export.range("a", 0, 100)
+    capture = found(export)
+    assert (told(capture), capture.layers, capture.iterations) == ([], [], 1)
+    assert (capture.ns.size, capture.kernel.size, capture.calls.size) == (0, 0, 0)
+    bare = Export()
+    bare.kernel(10, 15, None)
+    assert told(found(bare)) == [(0, NO_LAYER, 5)]
+
+
+def test_what_has_no_name_is_neither_a_layer_nor_an_iteration() -> None:
+    export = engine()
+    export.range(ENQUEUE, 1000, 1900, domain=TRT)
+    export.range("conv", 1010, 1500, domain=TRT)
+    export.range(None, 1100, 1200, domain=TRT)
+    export.launch(1110, 5)
+    export.range(None, 2000, 2100, domain=TRT)
+    export.launch(2010, 6)
+    assert told(found(export)) == [(0, "conv", 5), (-1, None, 6)]
+
+
+def test_what_runs_directly_in_a_divided_region_is_a_layer_each() -> None:
+    """Also in an inference in which nothing in it has a name; not in a region where nothing ever
+    has one, and not in a layer that is no region."""
+    export = engine()
+    other = "{ForeignNode[b...y]}"
+    for at in (1000, 3000):
+        export.range(ENQUEUE, at, at + 1900, domain=TRT)
+        export.range(FOREIGN, at + 10, at + 500, domain=TRT)
+        export.launch(at + 20, 1)
+        if at == 1000:
+            export.range("gemm", at + 100, at + 200, domain=MYELIN)
+            export.launch(at + 110, 2)
+        export.launch(at + 300, 3)
+        export.range(other, at + 600, at + 700, domain=TRT)
+        export.launch(at + 610, 4)
+        export.launch(at + 620, 5)
+        export.range("conv", at + 800, at + 900, domain=TRT)
+        export.range("inside", at + 810, at + 820, domain=TRT)
+        export.launch(at + 815, 6)
+        export.launch(at + 850, 7)
+        export.launch(at + 860, 8)
+    capture = found(export)
+    assert told(capture)[:8] == [
+        (0, f"{FOREIGN} #1", 1), (0, "gemm", 2), (0, f"{FOREIGN} #2", 3), (0, other, 4),
+        (0, other, 5), (0, "inside", 6), (0, "conv", 7), (0, "conv", 8),
+    ]  # fmt: skip
+    assert [x for _, x, _ in told(capture)[8:10]] == [f"{FOREIGN} #1", f"{FOREIGN} #2"]
+    assert [x.label for x in capture.layers if x.nameless] == [f"{FOREIGN} #1", f"{FOREIGN} #2"]
+    assert len(capture.engines) == 1
+
+
+def test_engines_are_told_apart_by_the_outermost_layers_of_tensorrt_alone() -> None:
+    """Not by what is inside of them, nor by ranges of others in the enqueue."""
+    export = engine((TRT, "TensorRT"), (OTHER, "mine"))
+    for at, name in ((1000, "first"), (3000, "second")):
+        export.range(ENQUEUE, at, at + 900, domain=TRT)
+        export.range(f"mine, {name}", at + 5, at + 8, domain=OTHER)
+        export.range("conv", at + 10, at + 500, domain=TRT)
+        export.range(f"inside, {name}", at + 20, at + 50, domain=TRT)
+        export.launch(at + 30, 1)
+    capture = found(export)
+    assert len(capture.engines) == 1 and capture.iterations == 2
+    assert [x.label for x in capture.layers] == ["inside, first", "inside, second"]
+
+
+def test_processes_without_tensorrt_are_no_engines() -> None:
+    export = Export()
+    for process in (1000, 2000):
+        export.range("layerline/iteration/0", 0, 100, process=process)
+        export.range("layerline/module/h", 10, 90, process=process)
+        export.launch(20, 5, process=process)
+    capture = found(export)
+    assert len(capture.engines) == 1 and {x for _, x, _ in told(capture)} == {"h"}
 
 
 def test_domains_without_names_are_told_by_the_enqueue_and_by_foreign_nodes() -> None:
@@ -157,11 +243,11 @@ def test_what_is_unknown_of_an_operation_stays_unknown() -> None:
     export.launch(1010, 5)
     export.call(1020, 90)
     export.kernel(50, None, 90)
-    export.call(1030, 91)
-    export.kernel(None, 60, 91)
     capture = found(export)
     least = -(2**63)
-    assert capture.ns.tolist() == [5, least, least] and capture.kernel.tolist() == [True] * 3
+    assert capture.ns.tolist() == [5, least] and capture.kernel.tolist() == [True] * 2
+    export.kernels[-1] |= {"start": None, "end": 60}
+    assert found(export).ns.tolist() == [5, least]
 
 
 def test_kinds_of_operations_follow_one_another() -> None:
@@ -207,13 +293,41 @@ def test_a_graph_launched_outside_every_inference_is_an_iteration_of_its_own() -
     ]  # fmt: skip
 
 
-def test_a_graph_launched_in_an_iteration_is_of_it_and_of_its_own_layers() -> None:
+def test_a_graphs_layers_are_where_it_was_captured_also_in_the_first_range() -> None:
+    """Its launch is the first call, and later than the inference. An operation of it whose launch
+    is not in the capture is of no iteration, nor is another one outside of all."""
     export = engine()
+    export.range(FOREIGN, 100, 900, domain=TRT)
+    export.range("gemm", 200, 300, domain=MYELIN)
+    graph_of(export, (70, 250), (71, 150))
+    export.call(6000, 60, name="cudaGraphLaunch_v10000")
+    export.kernel(6010, 6014, 60, graphNodeId=70)
+    export.kernel(6020, 6025, 60, graphNodeId=71)
+    export.kernel(7020, 7026, 99, graphNodeId=70)
+    export.range(ENQUEUE, 5000, 5900, domain=TRT)
+    export.range("conv", 5010, 5100, domain=TRT)
+    export.launch(5020, 7)
+    export.launch(8000, 8)
+    export.call(5030, 61)
+    export.copies.append(
+        {"start": 5200, "end": 5209, "deviceId": 0, "streamId": 7, "correlationId": 61,
+         "globalPid": export.kernels[0]["globalPid"], "copyKind": 1, "bytes": 4}
+    )  # fmt: skip
+    capture = found(export)
+    assert told(capture) == [
+        (1, "gemm", 4), (1, FOREIGN, 5),
+        (-1, None, 6), (0, "conv", 7), (-1, None, 8), (0, "conv", 9),
+    ]  # fmt: skip
+    assert [x.nameless for x in capture.layers if x.name == FOREIGN] == [True]
+
+
+def test_a_graph_launched_in_an_iteration_is_of_it_and_of_its_own_layers() -> None:
+    export = Export()
+    export.range(ENQUEUE, 3000, 3900, domain=TRT)  # the first in the file
+    export.range("launching", 3010, 3100, domain=TRT)
     export.range(ENQUEUE, 1000, 1900, domain=TRT)
     export.range("conv", 1010, 1100, domain=TRT)
     graph_of(export, (70, 1020))
-    export.range(ENQUEUE, 3000, 3900, domain=TRT)
-    export.range("launching", 3010, 3100, domain=TRT)
     export.call(3020, 60, name="cudaGraphLaunch_v10000")
     export.kernel(4000, 4004, 60, graphNodeId=70)
     assert told(found(export)) == [(0, "conv", 4)]
