@@ -380,6 +380,71 @@ def test_a_layer_is_resolved_with_its_kernels_and_its_description() -> None:
     read(two_engines(), then)
 
 
+def test_a_layer_has_each_of_its_kernels_once_with_its_blocks() -> None:
+    """As it was first launched; copies are none, nor what runs in no layer."""
+    export = engine()
+    export.range(ENQUEUE, 1000, 1900, domain=TRT)
+    export.range("conv", 1010, 1500, domain=TRT)
+    for at, name, blocks in ((1020, "gemm", 8), (1030, "relu", 2), (1040, "gemm", 9)):
+        export.launch(at, 5, name=name, gridX=blocks, gridY=3, gridZ=1)
+    export.launch(2500, 5, name="outside", gridX=1, gridY=1, gridZ=1)
+    export.call(1050, 61)
+    export.copies.append(
+        {"start": 1200, "end": 1209, "deviceId": 0, "streamId": 7, "correlationId": 61,
+         "globalPid": export.kernels[0]["globalPid"], "copyKind": 1, "bytes": 4}
+    )  # fmt: skip
+
+    def then(attribution: Any, capture: Runs, path: Path) -> None:
+        (layer,) = nsys.raw_layers(capture, attribution.capture)
+        assert {(k.name, k.grid) for k in layer.kernels} == {
+            ("gemm", (8, 3, 1)),
+            ("relu", (2, 3, 1)),
+        }
+        attribution.capture.grids = None
+        (layer,) = nsys.raw_layers(capture, attribution.capture)
+        assert {(k.name, k.grid) for k in layer.kernels} == {("gemm", None), ("relu", None)}
+
+    read(export, then)
+
+
+def test_layers_of_one_name_and_those_without_one_are_told_apart_for_the_resolver() -> None:
+    """What has no name of its own is none of a description's layers, and takes none's place."""
+    export = engine()
+    export.range(ENQUEUE, 1000, 1900, domain=TRT)
+    export.range(FOREIGN, 1010, 1500, domain=TRT)
+    export.launch(1020, 1)
+    export.range("gemm", 1100, 1200, domain=MYELIN)
+    export.launch(1110, 2)
+    export.range("gemm", 1300, 1400, domain=MYELIN)
+    export.launch(1310, 3)
+    capture = found(export)
+    assert nsys.raw_layers(capture) == [
+        RawLayer(name=FOREIGN, nameless=True), RawLayer(name="gemm"),
+        RawLayer(name="gemm", occurrence=1),
+    ]  # fmt: skip
+    known = LayerInfo(
+        "i", [], [RawLayer("gemm", "A"), RawLayer(FOREIGN), RawLayer("gemm", "B", occurrence=1)], []
+    )
+    assert nsys.layers_in_info(capture, known) == [None, 0, 2]
+
+
+def test_each_engine_is_resolved_by_itself_with_what_describes_it() -> None:
+    """A name that says nothing is told by its tensors; after `a` only the other node is left, and
+    after `b`, which reads what the first node makes, none."""
+    nodes = [
+        {"name": "m/Gemm", "op": "Gemm", "module": "m", "inputs": ["x"], "outputs": ["y"]},
+        {"name": "n/Relu", "op": "Relu", "module": "n", "inputs": ["y"], "outputs": ["z"]},
+    ]
+    graph = parse({"schema_version": 1, "nodes": nodes, "inputs": ["x"], "outputs": ["z"]})
+    capture = found(two_engines())
+    told = LayerInfo(
+        "i", [], [RawLayer("a", None, ("x",), ("y",)), RawLayer("b", None, ("y",), ("z",))], []
+    )
+    resolved = nsys.resolutions(capture, graph, None, None, told)
+    assert [r and r.modules for r in resolved] == [("m",), ("n",), ("n",), ()]
+    assert [r and r.name for r in resolved] == ["a", "shared", "b", "shared"]
+
+
 def test_operations_have_their_layers_modules_and_iteration() -> None:
     node = {"name": "m/Gemm", "op": "Gemm", "module": "m", "inputs": ["x"], "outputs": ["y"]}
     export = engine()
