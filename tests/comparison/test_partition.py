@@ -109,7 +109,7 @@ def test_kinds_are_named_by_what_their_modules_are_called_else_by_their_class() 
     assert (kinds.name("Embedding"), kinds.name("top")) == ("Embedding", "top")
 
 
-TIMES = st.lists(st.integers(0, 10**7), min_size=3, max_size=3)
+TIMES = st.lists(st.integers(0, 10**7), min_size=6, max_size=6)
 SETS = st.one_of(st.none(), st.lists(st.sampled_from(LEAVES), min_size=1, max_size=3, unique=True))
 
 
@@ -123,7 +123,7 @@ def sides(draw: Any, key: str) -> MeasuredSide:
     latency = draw(samples)
     if device:
         return on_device(rows, latency, draw(st.one_of(st.just([]), samples)), key)
-    traced = draw(st.one_of(st.none(), st.lists(st.integers(1, 10**8), min_size=3, max_size=3)))
+    traced = draw(st.one_of(st.none(), st.lists(st.integers(1, 10**8), min_size=6, max_size=6)))
     return on_cpu(rows, latency, traced_ns=traced and dict(enumerate(traced)))
 
 
