@@ -105,7 +105,7 @@ def _charged(
     module = np.where(linked, credited.module[at], UNKNOWN)
     row = np.where(linked, credited.row[at], len(ROWS))
     # A kernel in a module keeps the operator that launched it as its layer.
-    own_row = coded(np.where(module < 0, row, UNKNOWN), [*ROWS, LAUNCH_MISSING])
+    own_row = coded(row, [*ROWS, LAUNCH_MISSING])
     layer = pc.coalesce(own_row, operator)
     other = tables.PHASES.index("other")
     paths = [[path_of(name)] for name in events.names]

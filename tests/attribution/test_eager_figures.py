@@ -220,8 +220,8 @@ def test_what_a_checkpoint_takes_beside_its_operators_is_recomputation() -> None
     node, inner, python = op("C", 10, 50), op("a", 16, 20), phase("recompute", 15, 35)
     for order in itertools.permutations((node, inner, python)):
         table = [r for r in read(*order).main.to_pylist() if r["name"] != OUTSIDE]
-        assert sorted((r["name"], r["self_ns"]) for r in table) == [
-            ("C", 16_000), ("C", 20_000), ("a", 4000),
+        assert sorted((r["name"], r["phase"], r["self_ns"]) for r in table) == [
+            ("C", "other", 20_000), ("C", "recompute", 16_000), ("a", "recompute", 4000),
         ]  # fmt: skip
     # Its own operators fill it: nothing is left, and there is a row of that.
     filled = read(op("C", 10, 50), phase("recompute", 15, 35), op("a", 15, 35)).main.to_pylist()
