@@ -93,7 +93,7 @@ def records_of(events: Events, nesting: Nesting, launch: Ints) -> Ints:
     `nccl:…`; UNKNOWN for none."""
     is_record = np.array([n == RECORD for n in events.names] or [False])
     is_range = np.array([n.startswith("nccl:") for n in events.names] or [False])
-    host = nesting.parent != UNKNOWN
+    host = np.zeros(len(events), dtype=bool)
     host[nesting.order] = True
     result = np.full(len(events), UNKNOWN, dtype=np.int64)
     linked = np.flatnonzero(launch != UNKNOWN)
@@ -115,7 +115,7 @@ def _of_device(events: Events, nesting: Nesting, records: Ints, mine: Flags) -> 
             alone.append(_kernel(events, i))
     ranges = _ranges_inside(events, nesting)
     every = [_record(events, at, parts, ranges) for at, parts in of_record.items()]
-    return alone + every + _grouped(events, nesting, every)
+    return alone + every + _grouped(events, every)
 
 
 def _kernel(events: Events, i: int) -> Found:
@@ -156,7 +156,7 @@ def _ranges_inside(events: Events, nesting: Nesting) -> dict[int, int]:
     return dict(zip(nesting.parent[at].tolist(), at.tolist(), strict=True))
 
 
-def _grouped(events: Events, nesting: Nesting, every: list[Found]) -> list[Found]:
+def _grouped(events: Events, every: list[Found]) -> list[Found]:
     """Sends and receives that were issued as a group: the kernel is linked to the record that ends
     the group, which says nothing of them. Each is given the group's interval."""
     ends = sorted((f.event, f) for f in every if f.operation == "coalesced")

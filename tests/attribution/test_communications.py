@@ -73,6 +73,27 @@ def test_a_record_has_the_interval_of_all_that_it_launched() -> None:
     )  # fmt: skip
 
 
+def test_communications_stand_in_the_order_in_which_the_host_asked_for_them() -> None:
+    """What nobody is known to have asked for stands where it ran."""
+    events = events_of(
+        kernel("ncclKernel_Broadcast", 20, 25, 90),
+        told(op(RECORD, 10, 18), collective="allreduce"), launch(12, 31), kernel("k", 40, 50, 31), kernel("ncclKernel_AllGather", 5, 8, 91),
+        kernel("ncclKernel_Reduce", 0, 2, 92),
+    )  # fmt: skip
+    assert [(f.operation, f.stream) for f in found(events)] == [
+        ("reduce", 20), ("all-gather", 20), ("all-reduce", 20), ("broadcast", 20),
+    ]  # fmt: skip
+
+
+def test_what_a_record_says_itself_counts_before_its_kernels_and_ranges() -> None:
+    record = told(op(RECORD, 10, 30), collective="allreduce", into=5, dtype="Half")
+    inner = told(span("nccl:all_gather", 11, 29), dims=[[6]], types=["float"])
+    other = told(kernel("ncclKernel", 40, 50, 31), collective="broadcast", into=9)
+    (one,) = found(events_of(record, inner, launch(12, 31), other))
+    assert one.operation == "all-reduce"
+    assert one.arguments == Arguments("allreduce", elements_in=5, dtype="Half")
+
+
 def test_what_a_record_lacks_its_kernels_have() -> None:
     args = {"collective": "_allgather_base", "group": "9", "about": "d", "ranks": "[1, 3]",
             "size": 2, "into": 5, "out": 10, "dtype": "Half", "number": 3}  # fmt: skip
@@ -122,11 +143,13 @@ def test_sends_of_a_group_have_the_interval_of_the_record_that_ends_it() -> None
         point("allreduce", 16), told(op(RECORD, 20, 30), collective="coalesced"), launch(22, 31),
         kernel("ncclDevKernel_SendRecv", 40, 50, 31), point("send", 35),
         told(op(RECORD, 60, 70), collective="coalesced"), launch(62, 32),
-        kernel("ncclDevKernel_SendRecv", 80, 90, 32), point("send", 15, BACK),
+        kernel("ncclDevKernel_SendRecv", 80, 90, 32), op(RECORD, 17, 18), point("recv", 5),
+        launch(6, 33), kernel("ncclDevKernel_Recv", 7, 9, 33), point("send", 15, BACK),
     )  # fmt: skip
+    assert {(f.known_by, f.stream) for f in found(events)} == {("record", 20)}
     parts = [(f.operation, f.start, f.end, f.number) for f in found(events)]
     assert parts == [
-        ("send", 40_000, 50_000, 5), ("recv", 40_000, 50_000, -1),
+        ("recv", 7000, 9000, -1), ("send", 40_000, 50_000, 5), ("recv", 40_000, 50_000, -1),
         ("coalesced", 40_000, 50_000, -1),
         ("send", 80_000, 90_000, -1), ("coalesced", 80_000, 90_000, -1),
     ]  # fmt: skip
@@ -138,8 +161,8 @@ def test_sends_of_a_group_have_the_interval_of_the_record_that_ends_it() -> None
 def test_a_row_says_when_where_and_of_which_module_it_is() -> None:
     events = events_of(
         span("layerline/iteration/3", 0, 100), phase("backward", 5, 90), module("h.0", 8, 50),
-        op(RECORD, 10, 30), op("free", 95, 99), span("FSDP::pre_forward (layers.1)", 110, 120),
-        op("fsdp", 111, 112), span("FSDP::backward_prefetch for layers.2 [pg=1]", 130, 140),
+        span("inside", 9, 40), op(RECORD, 10, 30), op("free", 95, 99),
+        span("FSDP::pre_forward (layers.1)", 110, 120), op("fsdp", 111, 112), span("FSDP::backward_prefetch for layers.2 [pg=1]", 130, 140),
         op("ahead", 131, 132), span("FSDP::root_pre_forward", 150, 160), op("root", 151, 152),
     )  # fmt: skip
     at = named(events, RECORD)
