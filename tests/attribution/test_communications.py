@@ -77,7 +77,8 @@ def test_communications_stand_in_the_order_in_which_the_host_asked_for_them() ->
     """What nobody is known to have asked for stands where it ran."""
     events = events_of(
         kernel("ncclKernel_Broadcast", 20, 25, 90),
-        told(op(RECORD, 10, 18), collective="allreduce"), launch(12, 31), kernel("k", 40, 50, 31), kernel("ncclKernel_AllGather", 5, 8, 91),
+        told(op(RECORD, 10, 18), collective="allreduce"), launch(12, 31),
+        kernel("k", 40, 50, 31), kernel("ncclKernel_AllGather", 5, 8, 91),
         kernel("ncclKernel_Reduce", 0, 2, 92),
     )  # fmt: skip
     assert [(f.operation, f.stream) for f in found(events)] == [
@@ -162,7 +163,8 @@ def test_a_row_says_when_where_and_of_which_module_it_is() -> None:
     events = events_of(
         span("layerline/iteration/3", 0, 100), phase("backward", 5, 90), module("h.0", 8, 50),
         span("inside", 9, 40), op(RECORD, 10, 30), op("free", 95, 99),
-        span("FSDP::pre_forward (layers.1)", 110, 120), op("fsdp", 111, 112), span("FSDP::backward_prefetch for layers.2 [pg=1]", 130, 140),
+        span("FSDP::pre_forward (layers.1)", 110, 120), op("fsdp", 111, 112),
+        span("FSDP::backward_prefetch for layers.2 [pg=1]", 130, 140),
         op("ahead", 131, 132), span("FSDP::root_pre_forward", 150, 160), op("root", 151, 152),
     )  # fmt: skip
     at = named(events, RECORD)
