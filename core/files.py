@@ -197,8 +197,8 @@ def read_json(path: Path, *, finite: bool = True, fix: str = "make it again") ->
     except OSError as e:
         raise InputError(f"cannot be read ({e.strerror})", file=path) from None
     except (ValueError, RecursionError) as e:  # also of a number with thousands of digits
-        what = f"is not JSON ({e})" if data else "is empty"
-        raise InputError(what, file=path, fix=fix) from None
+        why = e if data else "it is empty"
+        raise InputError(f"is not JSON ({why})", file=path, fix=fix) from None
 
 
 # RFC 1952, and the formats' own documentation.

@@ -125,6 +125,8 @@ def _remedy(why: str, precision: str) -> str:
     """What to do about an error of the exporter."""
     if "complex" in why:  # there are no such tensors in ONNX
         return "choose another model, or own.py with a module that computes with real numbers"
+    if "data-dependent" in why:
+        return "what it computes hangs on values of its inputs: choose another model, or own.py"
     if precision != "fp32" and re.search("scalar type|dtype", why):
         return f"its own code does not compute in {precision}: use --precision fp32"
     return "try --set attn_implementation=eager; --verbose shows all that torch says"

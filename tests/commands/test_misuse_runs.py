@@ -192,9 +192,11 @@ def test_a_link_to_captures_that_are_gone_is_named(h100: Run) -> None:
 
 def test_a_manifest_of_another_form_is_listed(h100: Run) -> None:
     write_json(h100.file("manifests", "profile", "eager.fp32.json"), {"versions": ["2.11"]})
-    run("report", "--run", h100.path)
-    told = h100.file("report", "report.md").read_text()
-    assert "manifests/profile/eager.fp32.json versions is &#91;'2.11'&#93;, not an object" in told
+    told = str(run("report", "--run", h100.path).exception)
+    assert "manifests/profile/eager.fp32.json: versions is ['2.11'], not an object" in told
+    assert "run its step again" in told
+    written = h100.file("report", "report.md").read_text()
+    assert "manifests/profile/eager.fp32.json: versions is &#91;'2.11'&#93;, not an obj" in written
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_what_is_cut_short_in_a_baseline_is_not_as_if_it_had_never_been(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "is empty"), ('{"schema_ver', "is not JSON"), ("[]", "not an object"),
+    [("", "it is empty"), ('{"schema_ver', "is not JSON"), ("[]", "not an object"),
      ("{}", "schema_version is missing"), ('{"schema_version": 2}', "schema version 2")],
 )  # fmt: skip
 def test_a_run_of_another_form_is_not_judged(
