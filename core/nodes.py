@@ -135,4 +135,4 @@ def load(path: Path) -> NodeGraph:
             file=path,
             fix=f"make that with `layerline nodes {path}`",
         )
-    return parse(read_json(path), path)
+    return parse(read_json(path, fix="make it again (layerline export, or layerline nodes)"), path)

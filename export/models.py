@@ -199,7 +199,7 @@ def _unfold(model: nn.Module) -> None:
 
 def load_spec(path: Path) -> ModelSpec:
     """Read ``export/model.json``. Raises InputError for a missing or foreign file."""
-    document = read_json(path)
+    document = read_json(path, fix="export again")
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         raise InputError("is not a model.json of this version", file=path, fix="export again")
     return forms.check(document, ModelSpec, path, "export again")
