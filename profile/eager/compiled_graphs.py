@@ -17,12 +17,13 @@ serve them all, and none of its kernels gets a module.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -81,41 +82,59 @@ class Recorder:
 
     def _compile(self, module: torch.fx.GraphModule, inputs: Any) -> Any:
         """What torch.compile calls with each graph of Python code."""
+        from torch._inductor import debug
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-        from torch._inductor.debug import reset_provenance_globals
 
         reason = getattr(module, "compile_subgraph_reason", None)
         if reason is not None and reason.graph_break:
             self.breaks.append(graph_break(reason))
-        frame = _Frame(self._model, self._tree)
+        # Of a backward graph inductor writes no mapping, for it has no graph of before the
+        # gradients; inside this it takes any.
+        own_mapping = getattr(debug, "reset_provenance_globals", contextlib.nullcontext)
+        frame = _tried(lambda: _Frame(self._model, self._tree))
 
         def inner(graph: torch.fx.GraphModule, arrays: Any, **options: Any) -> Any:
-            before = _Before(graph, frame)
-            # Of a backward graph inductor writes no mapping, for it has no graph of before the
-            # gradients; inside this it takes any.
-            with reset_provenance_globals():
+            before = frame if isinstance(frame, str) else _tried(lambda: _Before(graph, frame))
+            with own_mapping():
                 made = compile_fx_inner(graph, arrays, **options)
             self._keep(before, graph, made, bool(options.get("is_backward")))
             return made
 
         return compile_fx(module, inputs, inner_compile=inner, config_patches=_CONFIG)
 
-    def _keep(self, before: _Before, graph: Any, made: Any, backward: bool) -> None:
+    def _keep(self, before: _Before | str, graph: Any, made: Any, backward: bool) -> None:
         number = str(len(self.graphs))
-        kept: dict[str, Any] = {
-            "key": number,
-            "region": str(torch._guards.CompileContext.current_compile_id()),
-            "phase": "backward" if backward else "forward",
-            "why": None,
-        }
-        try:
-            kept["kernels"] = kernels = before.kernels(graph, made)
-            if any(k.keys() == {"name"} for k in kernels):
-                kept["why"] = before.frame.why
-            made._fx_graph_cache_key = number  # what `CALL` names; without a cache it has none
-        except Exception as e:  # noqa: BLE001 (the training goes on, and its kernels are unresolved)
-            kept |= {"kernels": [], "why": f"torch {torch.__version__}: {gist(e)}"}
-        self.graphs.append(kept)
+        why, kernels = None, _told(before, graph, made)
+        if isinstance(kernels, str):
+            why, kernels = f"torch {torch.__version__}: {kernels}", []
+        elif not isinstance(before, str) and any(k.keys() == {"name"} for k in kernels):
+            why = before.frame.why
+        made._fx_graph_cache_key = number  # what `CALL` names; without a cache it has none
+        self.graphs.append(
+            {
+                "key": number,
+                "region": str(torch._guards.CompileContext.current_compile_id()),
+                "phase": "backward" if backward else "forward",
+                "why": why,
+                "kernels": kernels,
+            }
+        )
+
+
+T = TypeVar("T")
+
+
+def _told(before: _Before | str, graph: Any, made: Any) -> list[dict[str, Any]] | str:
+    return before if isinstance(before, str) else _tried(lambda: before.kernels(graph, made))
+
+
+def _tried(work: Callable[[], T]) -> T | str:
+    """What the work gives, or why it cannot: other versions of torch have other insides, and the
+    training goes on without them."""
+    try:
+        return work()
+    except Exception as e:  # noqa: BLE001
+        return gist(e)
 
 
 def _failed(reason: str) -> str:
