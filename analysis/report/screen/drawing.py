@@ -93,11 +93,14 @@ def _step(step: Step, level: int, axis: _Axis, kinds: Mapping[str, int], *, sign
         return cells.signed(ns) if signed else time(ns)
 
     left, width = axis.span(level, level + step.ns)
+    interval = "no interval"
+    if step.low is not None and step.high is not None:
+        interval = f"95 %: {text(step.low)} to {text(step.high)}"
     known = step.low is not None and step.high is not None
     return Bar(
         name=step.name,
         text=text(step.ns),
-        exact=f"{formatting.exact(step.ns)}, {_interval(step)}",
+        exact=f"{formatting.exact(step.ns)}, {interval}",
         left=left,
         width=width,
         sure=axis.span(level + (step.low or 0), level + (step.high or 0)) if known else None,
@@ -105,7 +108,7 @@ def _step(step: Step, level: int, axis: _Axis, kinds: Mapping[str, int], *, sign
         href=_leads(step),
         pale=signed and known and not step.sure,
         inner=[(s.name, text(s.ns)) for s in step.inner],
-        interval=_interval(step).removeprefix("95 %: "),
+        interval=interval.removeprefix("95 %: "),
     )
 
 
@@ -115,12 +118,6 @@ def look(name: str, kind: str, kinds: Mapping[str, int]) -> str:
         first = next((n for n in [name, *name.split(" + ")] if n in kinds), None)
         return f"k{kinds[first]}" if first is not None else "k"
     return {FUSED: "k fused", WAITING: "wait", GAPS: "wait", OTHER: "k"}.get(kind, "k")
-
-
-def _interval(step: Step) -> str:
-    if step.low is None or step.high is None:
-        return "no interval"
-    return f"95 %: {cells.signed(step.low)} to {cells.signed(step.high)}"
 
 
 def _leads(step: Step) -> str:

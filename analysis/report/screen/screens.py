@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from ...comparison import partition
 from ...model.comparison import Comparison, Ratio, Side, Sweep, SweepBest
+from ...model.partition import GAPS, ROW, Step, Waterfall
 from .. import answer
 from ..headline import WHOLE
+from ..panels import PHASES
 from . import batches, chips, drawing, words
 
 
@@ -96,16 +98,40 @@ def _pair(
 
 def _alone(comparison: Comparison, side: Side, kinds: Mapping[str, int]) -> Screen:
     found = comparison.partitions[side.key]
+    fall = _by_phase(comparison, side) or partition.waterfall(None, found)
     return Screen(
         option=side.label,
         answer=words.alone(comparison, side),
         line=[words.line_alone(comparison, side)],
         repair=None,
         chips=chips.of(comparison, [side]),
-        bars=drawing.bars(partition.waterfall(None, found), (None, side.label), kinds),
+        bars=drawing.bars(fall, (None, side.label), kinds),
         why=f"of {side.label}",
         over=None,
         under=side.key,
+    )
+
+
+def _by_phase(comparison: Comparison, step: Side) -> Waterfall | None:
+    """A training step as its phases, unprofiled, in the order in which they run; what their medians
+    leave of the step's lies between them. None where one was measured only while profiled."""
+    whole = step.latency.median
+    phases = [
+        s for s in comparison.sides
+        if (s.task, s.precision, s.run) == (step.task, step.precision, step.run)
+        and s.phase not in WHOLE
+    ]  # fmt: skip
+    if step.phase != "step" or whole is None or len(phases) < 2:
+        return None
+    steps = []
+    for side in sorted(phases, key=lambda s: PHASES.index(s.phase)):
+        if side.latency.median is None:
+            return None
+        of = side.latency
+        steps.append(Step(side.phase, ROW, side.latency.median, of.low, of.high))
+    left = whole - sum(s.ns for s in steps)
+    return Waterfall(
+        0, whole, [*steps, *([Step("between phases", GAPS, left, None, None)] if left else [])]
     )
 
 
