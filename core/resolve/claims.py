@@ -5,11 +5,11 @@ Layers are named by their execution position, nodes by their number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .flow import NEVER, Flow
 from .model import RULES
-from .operator_kinds import CONVOLUTION, HEAVY, MATRIX
+from .operator_kinds import CONVOLUTION, HEAVY, MATRIX, VIEW
 
 _WEIGHT = {rule: i for i, rule in enumerate(RULES)}
 
@@ -72,6 +72,13 @@ class Claims:
             and after[i] <= layer <= before[i]
             and layer in (after[i], before[i])
         ]
+
+    def movements(self) -> Iterator[int]:
+        """Unclaimed movements that do more than change a shape."""
+        for i, node in enumerate(self._flow.nodes):
+            movement = self._flow.is_movement(i) and node.op not in VIEW
+            if movement and self._flow.alive[i] and not self.claimed(i):
+                yield i
 
     def claimed(self, node: int) -> bool:
         """Whether any layer claims the node."""

@@ -18,7 +18,6 @@ from .claims import Claims
 from .flow import Flow
 from .kernel_tokens import only_moves, tokens
 from .model import RawLayer
-from .operator_kinds import VIEW
 from .spelling import base, parts
 
 _WORD = re.compile(r"(?:post_)?xpos")
@@ -37,7 +36,7 @@ def placed(
     """Claim for the open copies the movement that each alone can be."""
     waiting = [p for p in open_layers if is_copy(layers[p])]
     while waiting:
-        fits = _fits(waiting, flow, claims)
+        fits = _fits(waiting, claims)
         sole = {p: nodes[0] for p, nodes in fits.items() if len(nodes) == 1}
         settled = [p for p, i in sole.items() if list(sole.values()).count(i) == 1]
         for p in settled:
@@ -51,7 +50,7 @@ def placed(
 
 def carried(p: int, flow: Flow, claims: Claims) -> Carried:
     """Whom a copy belongs to that several movements can be."""
-    nodes = _fits([p], flow, claims)[p]
+    nodes = _fits([p], claims)[p]
     modules = {flow.nodes[i].module for i in nodes}
     if len(modules) != 1:
         return Carried((), "unresolved", "it moves data, but not whose")
@@ -59,15 +58,8 @@ def carried(p: int, flow: Flow, claims: Claims) -> Carried:
     return Carried(tuple(nodes), "carrier", f"it is {names}, the movements that can have run here")
 
 
-def _fits(layers: Sequence[int], flow: Flow, claims: Claims) -> dict[int, list[int]]:
+def _fits(layers: Sequence[int], claims: Claims) -> dict[int, list[int]]:
     """For each layer the movements not yet placed that can have run there."""
     after, before = claims.windows()
-    moves = [
-        i
-        for i in range(len(flow.nodes))
-        if flow.is_movement(i)
-        and flow.nodes[i].op not in VIEW
-        and flow.alive[i]
-        and not claims.claimed(i)
-    ]
+    moves = list(claims.movements())
     return {p: [i for i in moves if after[i] < p < before[i]] for p in layers}

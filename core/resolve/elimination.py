@@ -14,7 +14,7 @@ from .claims import Claims, working_units
 from .flow import Flow, open_at
 from .kernel_tokens import allows, is_product, works
 from .model import RawLayer
-from .operator_kinds import CONVOLUTION, ELEMENTWISE, MATRIX, VIEW
+from .operator_kinds import CONVOLUTION, ELEMENTWISE, MATRIX
 from .products import PRODUCT
 from .spelling import base, parts
 
@@ -55,7 +55,7 @@ def eliminate(
                     why[p] = f"{len(rivals)} layers could be {node.name}"
             elif not _can_be(layers[rivals[0]], node.op):
                 why[rivals[0]] = f"the only node that ran here, {node.name}, is no such operation"
-            elif (moved := _movement(rivals[0], layers, flow, claims, after, before)) is not None:
+            elif (moved := _movement(rivals[0], layers, claims, after, before)) is not None:
                 why[rivals[0]] = (
                     f"{flow.nodes[moved].name} can have run here as well as {node.name}"
                 )
@@ -83,7 +83,6 @@ def eliminate(
 def _movement(
     p: int,
     layers: Sequence[RawLayer],
-    flow: Flow,
     claims: Claims,
     after: Sequence[int],
     before: Sequence[int],
@@ -94,16 +93,7 @@ def _movement(
         return None
     if any(word.fullmatch(base(part)) for part in parts(layer.name) for word, _ in _WORDS):
         return None
-    moves = (
-        i
-        for i in range(len(flow.nodes))
-        if flow.is_movement(i)
-        and flow.nodes[i].op not in VIEW
-        and flow.alive[i]
-        and not claims.claimed(i)
-        and after[i] < p < before[i]
-    )
-    return next(moves, None)
+    return next((i for i in claims.movements() if after[i] < p < before[i]), None)
 
 
 def _can_be(layer: RawLayer, op: str) -> bool:
