@@ -30,8 +30,7 @@ from .backend import (
     gpu_models,
     inputs_path,
 )
-from .launch import call, job, shell_line
-from .onnxruntime_backend import WORKERS
+from .launch import WORKERS, call, job, shell_line
 
 # Default in a CUDA graph, which no package keeps: the worker records it.
 GRAPHED = "reduce-overhead"

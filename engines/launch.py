@@ -20,6 +20,7 @@ from ..core.files import read_json, write_json
 from .backend import Worker
 
 PROTOCOL = 1
+WORKERS = Path(__file__).parent / "workers"
 ERRORS: dict[int, type[LayerlineError]] = {1: CheckFailed, 2: InputError, 3: ToolMissing}
 GRACE_SECONDS = 5.0
 LOOK_SECONDS = 0.05  # between two looks at a worker that is at work

@@ -27,13 +27,12 @@ from .backend import (
     planned_modules,
     with_external_data,
 )
-from .launch import call, job
+from .launch import WORKERS, call, job
 
 LEVELS = ("disable", "basic", "extended", "all")
 # Protobuf ends at 2 GiB. Weights of half precision become float when casts of them are folded,
 # and shared weights are written once for each use: a wide margin.
 EXTERNAL_ABOVE_BYTES = 900_000_000
-WORKERS = Path(__file__).parent / "workers"
 
 
 class OnnxRuntimeBackend(Backend):

@@ -17,8 +17,9 @@ from ..core.cli.progress import log
 from ..core.run import Run
 from . import onnxruntime_graph
 from .backend import BuildOptions, Worker, gpu_models
+from .launch import WORKERS
 from .layers import EngineLayer
-from .onnxruntime_backend import WORKERS, OnnxRuntimeBackend
+from .onnxruntime_backend import OnnxRuntimeBackend
 
 CUDA = "CUDAExecutionProvider"
 # Products that cuBLAS and cuDNN may compute in TF32 where the provider allows it

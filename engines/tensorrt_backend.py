@@ -33,12 +33,11 @@ from .backend import (
     nodes_path,
     planned_modules,
 )
-from .launch import call, job, shell_line
+from .launch import WORKERS, call, job, shell_line
 from .layers import EngineLayer
 
 # The first version without precision flags: types come from the ONNX file.
 STRONGLY_TYPED_SINCE = 11
-WORKERS = Path(__file__).parent / "workers"
 
 
 class TensorRTBackend(Backend):

@@ -112,8 +112,7 @@ class Subject:
 
     def worker_key(self) -> str:
         """Hash of the worker's code: a changed worker makes measurements stale."""
-        folder = Path(launch.__file__).parent / "workers"
-        return sha256_of({p.name: sha256(p) for p in sorted(folder.glob("*.py"))})
+        return sha256_of({p.name: sha256(p) for p in sorted(launch.WORKERS.glob("*.py"))})
 
 
 def built(run: Run, precision: str, backend: Backend) -> bool:
