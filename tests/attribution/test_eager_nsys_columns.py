@@ -178,3 +178,27 @@ def test_a_capture_without_ranges_or_operations_has_no_events() -> None:
     empty = Export()
     empty.kernel(100, 110, 31)
     assert [r[0] for r in rows(empty)] == ["k"]
+
+
+def test_a_capture_is_charged_as_a_trace_is() -> None:
+    """A node's kernels go to the module of its forward, also of the number 0."""
+    export = Export()
+    export.range("layerline/phase/forward", 0, 200)
+    export.range("layerline/module/fc", 30, 180)
+    export.range("aten::mm, seq = 0, op_id = 1", 40, 100)
+    export.launch(50, 10, name="forward")
+    export.range("layerline/phase/backward", 300, 900)
+    export.range(f"{EVALUATE}MmBackward0, op_id = 2", 310, 400, thread=2)
+    export.range("MmBackward0, seq = 0, op_id = 3", 310, 390, thread=2)
+    export.launch(340, 20, name="backward", thread=2)
+    with TemporaryDirectory() as folder:
+        path = export.write(Path(folder) / "c.sqlite")
+        found = eager_nsys.read(path, {"precision": "fp32"})
+    kernels = [r for r in found.main.to_pylist() if r["kind"] == "kernel"]
+    columns = ("name", "modules", "rule", "phase", "precision", "source", "layer")
+    assert [tuple(r[c] for c in columns) for r in kernels] == [
+        ("forward", ["fc"], "range", "forward", "fp32", "c.sqlite", "aten::mm"),
+        ("backward", ["fc"], "sequence", "backward", "fp32", "c.sqlite", "MmBackward0"),
+    ]
+    assert [p["phase"] for p in found.facts["phases"]] == ["forward", "backward"]
+    assert not any("number" in note for note in found.notes)
