@@ -118,6 +118,9 @@ def test_a_side_says_what_was_captured_and_how(whole: CountedSide) -> None:
     assert (side.iterations, side.launches, side.measured) == (1, 6, 4)
     assert (side.uncounted, side.uncounted_kernels, side.absent) == (0, {}, 0)
     assert side.missing == []
+    # The two products, of 10 and 11 us; all that was measured is 65 us.
+    assert side.widest is not None and side.widest.relative == pytest.approx(1 / 10.5)
+    assert side.spread is not None and side.spread.relative == pytest.approx(2 / 65)
 
 
 def test_a_row_has_what_was_measured_of_it(whole: CountedSide) -> None:
