@@ -34,6 +34,8 @@ _FLOAT_INSIDE = frozenset(
         "SkipSimplifiedLayerNormalization", "RMSNormalization",
     }
 )  # fmt: skip
+# Products are no part of another operator: what they read is not bounded by what they write.
+_PRODUCTS = frozenset({"Conv", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 CPU = "CPUExecutionProvider"
 _CAST_PREFIX = "InsertedPrecisionFreeCast_"
 # Of a tensor's copy in fp32, beside a module that a precision plan keeps there.
@@ -165,7 +167,7 @@ class _Bounds:
         if not before:  # fed by constants of the function's own: bounded as the whole body is
             body = self._between(after)
             before = tuple(t for n in body for t in n.input if self._is_known(t))
-        return before, after
+        return before, after or real[1]
 
     def _between(self, tensors: Sequence[str]) -> list[Any]:
         """The nodes that write `tensors`, back to where the model's tensors begin."""
@@ -198,7 +200,8 @@ class _Bounds:
                 pending.extend(writer.input if writer is not None else ())
             else:
                 for reader in self._readers.get(tensor, ()):
-                    pending.extend(reader.output)
+                    if reader.op_type not in _PRODUCTS:
+                        pending.extend(reader.output)
         return tuple(known)
 
 

@@ -128,7 +128,7 @@ _MOVES = re.compile(
 _MOVING_TOKENS = words("Cast Move Tran Resh Slic Conc Copy Repl Rfmt Reshape")
 _MOVING_OPS = words(
     "cast copy reformat memcpyfromhost memcpytohost reorderinput reorderoutput slice shuffle "
-    "transpose reshape move nop quantizelinear dequantizelinear"
+    "transpose reshape squeeze unsqueeze move nop quantizelinear dequantizelinear"
 )
 
 

@@ -117,6 +117,16 @@ def test_a_cast_behind_a_move_of_an_input_is_of_the_next_reader_of_the_input() -
     assert given(run(g, "attn/MatMul", reshaped, product, cast)[3]) == ((), "unresolved")
 
 
+def test_a_squeeze_that_the_engine_put_behind_a_split_is_of_what_was_split() -> None:
+    """ONNX Runtime makes a Split and Squeezes of three Gathers (TimeSformer's attention)."""
+    g = graph(("attn/MatMul", ["x", "w"], ["q"]), ("attn/Gather_3", ["q", "c"], ["k"]),
+              ("b/Relu", ["k"], ["s"]))  # fmt: skip
+    split = RawLayer("attn/Gather_3/GatherSliceToSplitFusion", "Split", ("q",), ("one", "two"))
+    squeeze = RawLayer("Squeeze_token_97", "Squeeze", ("two",), ("other",))
+    r = run(g, "attn/MatMul", split, squeeze, "b/Relu")
+    assert given(r[2]) == (("attn/Gather_3",), "carrier")
+
+
 def test_a_constant_that_nobody_reads_is_nobodys() -> None:
     g = graph(("a/MatMul", ["x", "w"], ["p"]), ("b/Relu", ["p"], ["q"]))
     layers = [moved("cast_1", ["w"], ["unread"]), moved("a/MatMul", ["x", "w"], ["p"]), "b/Relu"]
