@@ -121,7 +121,7 @@ def test_keys_alone_walk_the_whole_page_in_its_order(show: Show, tmp_path: Path)
         steps.append(page.evaluate(FOCUS))
     else:
         pytest.fail("Tab does not leave the page")
-    assert steps[0][2] == "Skip to the modules"
+    assert steps[0][2] == "Skip to the tables"
     assert all(visible for _, visible, _ in steps)
     wanted = ["top", "answer", "icicles", "modules", "kinds", "layers", "ledger", "manifest"]
     order = list(dict.fromkeys(where for where, _, _ in steps if where in wanted))
