@@ -574,8 +574,9 @@ class Model(Document, kw_only=True):
 
     @property
     def random_weights(self) -> bool | None:
-        """Whether the weights are random; None where the file does not say."""
-        return None if self.weights is None else self.weights == "random"
+        """Whether the weights are random; None where the file does not say, or they are made by
+        the user's function."""
+        return None if self.weights in (None, "own") else self.weights == "random"
 
 
 class ModuleOfNode(Struct, kw_only=True):

@@ -102,7 +102,9 @@ def parity(accuracy: Accuracy | None, model: Model | None) -> dict[str, Any] | N
     """The engine's outputs against eager's; None where they were not compared."""
     if accuracy is None:
         return None
-    return {**to_builtins(accuracy), "random_weights": model.random_weights if model else None}
+    weights = Model() if model is None else model
+    known = {"weights": weights.weights, "random_weights": weights.random_weights}
+    return {**to_builtins(accuracy), **known}
 
 
 def on_cpu(files: EngineFiles) -> dict[str, dict[str, int]]:

@@ -143,7 +143,7 @@ class Side(SideKey):
     operation_ns: int | None = None  # median per iteration of the sum of operation self times
     unresolved_ns: int | None = None  # of that, what has no module
     checks: Sequence[Check] = ()
-    # max_abs, max_rel, cosine, top1, reference, random_weights
+    # max_abs, max_rel, cosine, top1, reference, weights, random_weights
     parity: Mapping[str, Any] | None = None
     # Whether an engine's outputs are those of eager; None: they were not compared.
     outputs: Verdict | None = None

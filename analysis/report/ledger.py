@@ -290,7 +290,14 @@ _PARITY = {
     "cosine": "Cosine",
     "top1": "Top-1 agreement",
     "reference": "Reference",
-    "random_weights": "Weights",
+    "weights": "Weights",
+}
+
+# What `ModelSpec.weights` says of them.
+_WEIGHTS = {
+    "random": "proves little",
+    "loaded": "of the model's files",
+    "own": "as its function makes them",
 }
 
 
@@ -316,8 +323,8 @@ def _outputs(side: Side) -> Cell:
 def _parity(key: str, value: Any) -> Cell:
     if value is None:
         return Cell(formatting.UNKNOWN)
-    if key == "random_weights":
-        return Cell("random", "proves little") if value else Cell("trained")
+    if key == "weights":
+        return Cell(str(value), _WEIGHTS.get(str(value), ""))
     if key == "top1":
         return Cell(percent(value))
     if key == "cosine" and formatting.known(value):

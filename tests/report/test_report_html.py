@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -15,7 +16,9 @@ import report_views as views
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerline.analysis.captures import engine as captured
 from layerline.analysis.report import html, ledger, payload, templates
+from layerline.core.documents import Accuracy, Model
 
 ALL = ("gpt2", "failing", "one_side", "empty", "hostile")
 
@@ -187,6 +190,24 @@ def test_unknown_is_never_zero() -> None:
     groups = {g.title: g.rows for g in ledger.groups(rendering.comparison(view).sides)}
     assert groups["Latency"][0].cells[0].text == "–"
     assert [r.cells[0].text for r in groups["Operations"]][0::2] == ["–", "–"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ("own", ("own", "as its function makes them")),  # which may be random
+        ("loaded", ("loaded", "of the model's files")),
+        ("random", ("random", "proves little")),
+    ],
+)
+def test_the_ledger_says_of_weights_what_is_known(weights: str, said: tuple[str, str]) -> None:
+    side = rendering.comparison(views.gpt2(1)).sides[0]
+    found = captured.parity(Accuracy(cosine=1.0), Model(weights=weights))
+    rows = {r.label: r for g in ledger.groups([replace(side, parity=found)]) for r in g.rows}
+    (cell,) = rows["Weights"].cells
+    assert (cell.text, cell.sub) == said
+    assert found is not None
+    assert found["random_weights"] is {"own": None, "loaded": False, "random": True}[weights]
 
 
 def test_the_ledger_says_when_another_precision_ran() -> None:

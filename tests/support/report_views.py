@@ -398,6 +398,7 @@ def gpt2(blocks: int = 12) -> dict[str, Any]:
         "top1": 1.0,
         "reference": "eager fp32",
         "random_weights": True,
+        "weights": "random",
     }
     sides = [
         side(
