@@ -11,6 +11,8 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -239,6 +241,7 @@ def sha256_of(value: Any) -> str:
 
 _holding: list[str] = []
 LOCK_PATH = Path(tempfile.gettempdir()) / "layerline-machine.lock"
+WAITED_S = (30.0, 600.0)  # how long is waited is said after this, then after twice that, at most
 
 
 @contextlib.contextmanager
@@ -249,8 +252,6 @@ def machine_lock(why: str) -> Iterator[None]:
     The lock is the kernel's (flock): it goes when the process dies, also by kill -9. Who holds it
     may take it again.
     """
-    from .cli.progress import log
-
     if _holding:
         yield
         return
@@ -261,9 +262,8 @@ def machine_lock(why: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            log(f"waiting for this machine ({holder or 'in use'})")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with _waiting(descriptor):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{why}, process {os.getpid()}\n".encode(), 0)
         _holding.append(why)
@@ -271,3 +271,30 @@ def machine_lock(why: str) -> Iterator[None]:
     finally:
         _holding.clear()
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _waiting(descriptor: int) -> Iterator[None]:
+    """Says for whom the block waits, and, from time to time, for how long already."""
+    from .cli.progress import log
+
+    def whom() -> str:
+        return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "in use"
+
+    def again() -> None:
+        pause, most = WAITED_S
+        while not over.wait(pause):
+            seconds = time.monotonic() - began
+            so_far = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+            log(f"still waiting for this machine ({whom()}), for {so_far} now")
+            pause = min(2 * pause, most)
+
+    began, over = time.monotonic(), threading.Event()
+    log(f"waiting for this machine ({whom()})")
+    thread = threading.Thread(target=again, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

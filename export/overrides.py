@@ -49,17 +49,35 @@ def typed(
                 f"--set {key}: the configuration has no such key",
                 fix=f"did you mean {', '.join(close)}?" if close else "see the model's config.json",
             )
-        result[name] = _value(key, text, known[name])
+        result[name] = _value(key, text, known[name], "the configuration")
     return result
 
 
-def _value(key: str, text: str, old: Any) -> Any:
+def arguments(
+    texts: Mapping[str, str], function: str, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Each text as a value of the type of the default of a function's parameter.
+
+    Raises InputError for another parameter, naming those there are, and for another type.
+    """
+    for key in texts:
+        if key not in defaults:
+            close = difflib.get_close_matches(key, defaults, n=3)
+            others = f"it has {', '.join(defaults)}" if defaults else "leave it out: it has none"
+            raise InputError(
+                f"--set {key}: {function} has no such parameter with a default",
+                fix=f"did you mean {', '.join(close)}?" if close else others,
+            )
+    return {key: _value(key, text, defaults[key], function) for key, text in texts.items()}
+
+
+def _value(key: str, text: str, old: Any, where: str) -> Any:
     try:
         return _convert(text, old)
     except ValueError:
         raise InputError(
             f"--set {key}={text}: not {_kind(old)}",
-            fix=f"the configuration has {json.dumps(old, default=str)}",
+            fix=f"{where} has {json.dumps(old, default=str)}",
         ) from None
 
 

@@ -12,6 +12,7 @@ It runs in several processes, under the same seed, and has to make the same weig
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import hashlib
@@ -21,6 +22,7 @@ import inspect
 import os
 import re
 import sys
+import tokenize
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.cli.progress import log
 from ..core.errors import InputError, LayerlineError
 from . import nested
-from .overrides import typed
+from .overrides import arguments
 from .quiet import FAULTS, gist
 
 if TYPE_CHECKING:
@@ -96,6 +98,64 @@ def target(text: str, folder: str | Path | None = None) -> Target | None:
         fix = f"write own.py:{FUNCTION}, the file and the name of its function"
         raise InputError(f"--model {text}: names no function", fix=fix)
     return None
+
+
+def look(of: Target, settings: Mapping[str, str]) -> None:
+    """InputError for what is wrong and can be seen in the file, of which nothing is executed: it is
+    not there, is no Python, has no such function, or that has no such parameter."""
+    if of.file is None:  # to find a module, its packages are executed
+        return
+    file = _there(of.file)
+    text: str = _called(of, lambda: _read(file))
+    tree = _called(of, lambda: ast.parse(text, file.name))
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    # What is bound in another way has its name somewhere. A file without functions may be one that
+    # cannot be executed, which says more.
+    if functions and not re.search(rf"\b{of.function}\b|import \*", text):
+        raise _no_function(of, [n.name for n in functions])
+    same = [n for n in functions if n.name == of.function]
+    if len(same) == 1 and not same[0].decorator_list:
+        arguments(settings, f"{of.function}()", _defaults(same[0].args))
+
+
+def present(location: str) -> bool:
+    """Whether the file is still there that a location, as `Target` is written, names, if any."""
+    file, _, _function = location.rpartition(":")
+    return not file.endswith(".py") or Path(file).is_file()
+
+
+def _there(file: Path) -> Path:
+    if not file.is_file():
+        raise InputError("no such file", file=file, fix=f"layerline init {file.name} writes one")
+    return file
+
+
+def _read(file: Path) -> str:
+    """In the encoding that it names."""
+    with tokenize.open(file) as opened:
+        return opened.read()
+
+
+def _no_function(of: Target, names: list[str]) -> InputError:
+    public = [n for n in names if n[0] != "_"][:5]
+    return InputError(
+        f"{of}: there is no function {of.function}",
+        fix=f"name one of {', '.join(public)}" if public else "write one",
+    )
+
+
+def _defaults(of: ast.arguments) -> dict[str, Any]:
+    """The parameters that have a default, without batch and seq; what is not written out is None,
+    which says nothing about a type."""
+    names = [*of.posonlyargs, *of.args]
+    values = [None] * (len(names) - len(of.defaults)) + of.defaults + of.kw_defaults
+    found: dict[str, Any] = {}
+    for name, value in zip([*names, *of.kwonlyargs], values, strict=True):
+        if value is not None and name.arg not in _SHAPES:
+            found[name.arg] = None
+            with contextlib.suppress(ValueError):
+                found[name.arg] = ast.literal_eval(value)
+    return found
 
 
 _last: list[tuple[Any, Made]] = []
@@ -172,18 +232,12 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _function(of: Target) -> Callable[..., Any]:
-    if of.file is not None and not of.file.is_file():
-        raise InputError(
-            "no such file", file=of.file, fix=f"layerline init {of.file.name} writes one"
-        )
+    if of.file is not None:
+        _there(of.file)
     module = _called(of, lambda: _module(of))
     function = getattr(module, of.function, None)
     if not callable(function):
-        names = [n for n, v in vars(module).items() if inspect.isfunction(v) and n[0] != "_"]
-        raise InputError(
-            f"{of}: there is no function {of.function}",
-            fix=f"name one of {', '.join(names[:5])}" if names else "write one",
-        )
+        raise _no_function(of, [n for n, v in vars(module).items() if inspect.isfunction(v)])
     return function  # type: ignore[no-any-return]
 
 
@@ -242,7 +296,8 @@ def _arguments(
             f"{of}: takes {', '.join(needed)}, which nothing gives",
             fix="give it a default; only batch and seq are given",
         )
-    return {**typed(settings, free, {}), **{n: shapes[n] for n in takes}}, takes
+    given = arguments(settings, f"{of.function}()", free)
+    return {**given, **{n: shapes[n] for n in takes}}, takes
 
 
 def _checked(of: Target, result: Any) -> Made:

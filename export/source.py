@@ -122,6 +122,7 @@ def _own(request: Request, code: own.Target) -> ModelSpec:
                           ("--padded", request.padded), ("--past", request.past)):  # fmt: skip
         if given:
             raise InputError(f"{option} is of no use for {code}", fix="leave it out")
+    own.look(code, request.settings)
     log(f"{code}: this is your code, and it is executed")
     shapes = {"batch": request.batch, "seq": request.seq}
     made = own.made(code, request.settings, shapes, request.seed, anew=True)

@@ -117,6 +117,9 @@ class Stage:
         fresh_model = self.model_step().valid()
         if stale or not fresh_model:
             _require_libraries()
+            code = own.target(self.request.model)
+            if code is not None and not fresh_model:  # a mistake in it need not wait
+                own.look(code, self.request.settings)
             with machine_lock(f"export of {self.request.model}"), _room(self.file("")):
                 if not fresh_model:
                     self._write_model()
@@ -220,7 +223,7 @@ class Stage:
         facts: dict[str, Any] = {
             "reference": f"eager fp32, torch {torch.__version__}, CPU",
             "runtime": f"onnxruntime {ort.__version__}, CPU, optimisations off",
-            "random_weights": spec.weights == "random",
+            "random_weights": None if spec.weights == "own" else spec.weights == "random",
             "reason": None,
         }
         try:

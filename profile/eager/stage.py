@@ -23,6 +23,7 @@ from ...core.files import machine_lock, read_json
 from ...core.run import Run, Step
 from ...engines import backend as backends
 from ...engines.launch import Serving
+from ...export import own
 from ...export.own import LOSS
 from .. import nsys, steps
 from ..beside import Beside
@@ -97,8 +98,9 @@ class Eager:
         if not process.installed() or not self.run.file("export", "model.json").is_file():
             return
         document = read_json(self.run.file("export", "model.json"))
-        if document.get("own") is not None:
-            log(f"{document.get('location')}: this is your code, and it is executed")
+        location = str(document.get("location"))
+        if document.get("own") is not None and own.present(location):
+            log(f"{location}: this is your code, and it is executed")
         ready = process.ready(self.run)
         parts = [side.step(part) for side in self.sides for part in PARTS]
         if not all(step.valid() for step in (*also, *parts)):

@@ -244,6 +244,7 @@ def _request(precision: str, asked: dict[str, Any]) -> Request:
     code = own.target(request.workload)
     if code is None:
         return request
+    own.look(code, request.settings)
     log(f"{code}: this is your code, and it is executed")
     return replace(request, workload=str(code))
 

@@ -177,3 +177,25 @@ with machine_lock("test"):
         [sys.executable, "-c", code.replace("os.kill(os.getpid(), signal.SIGKILL)", "print(1)")],
         check=True, timeout=300,
     )  # fmt: skip
+
+
+def test_who_waits_for_the_machine_is_told_for_whom_and_for_how_long(tmp_path):
+    lock = tmp_path / "lock"
+    code = f"""
+from pathlib import Path
+from layerline.core import files
+files.LOCK_PATH, files.WAITED_S = Path({str(lock)!r}), (0.2, 0.4)
+with files.machine_lock("waiting"): print("in")
+"""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "LOCK_PATH", lock)
+        with files.machine_lock("the holder"):
+            other = subprocess.Popen(
+                [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True,
+            )  # fmt: skip
+            whom = f"(the holder, process {os.getpid()})"
+            assert other.stderr.readline() == f"waiting for this machine {whom}\n"
+            again = other.stderr.readline()
+            assert again.startswith(f"still waiting for this machine {whom}, for ")
+    assert other.communicate(timeout=60)[0] == "in\n"

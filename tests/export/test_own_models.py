@@ -138,6 +138,54 @@ def test_code_that_is_not_there_is_one_line(model: str, said: str) -> None:
     assert said in caught.value.line()
 
 
+MISTAKES = [
+    ("gone.py", {}, "gone.py: no such file; layerline init gone.py writes one"),
+    ("own.py:bild", {}, "there is no function bild; name one of build"),
+    ("own.py", {"layers": "1"}, "build() has no such parameter with a default; it has width, name"),
+    ("own.py", {"widht": "1"}, "did you mean width?"),
+    ("own.py", {"width": "many"}, "--set width=many: not a whole number; build() has 8"),
+    ("own.py", {"attn_implementation": "eager"}, "build() has no such parameter"),
+    ("wrong.py", {}, "wrong.py:build: SyntaxError: "),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "said"), MISTAKES)
+def test_a_mistake_that_can_be_seen_needs_neither_the_machine_nor_a_run_of_the_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    settings: dict[str, str],
+    said: str,
+) -> None:
+    code(tmp_path, "1 / 0\ndef build(batch=2, width=8, name=str(1)):\n    pass\n")
+    code(tmp_path, "def build(:\n", "wrong.py")
+    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "nowhere" / "lock")  # cannot be taken
+    run = open_run(tmp_path / "run", create=True)
+    request = wanted(f"{tmp_path}/{model}", settings=settings)
+    for do in (Stage(run, request, Options()).export, lambda _: resolve(request)):
+        with pytest.raises(InputError) as caught:
+            do(["fp32"])
+        assert said in caught.value.line()
+    assert "executed" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def made(width=8):\n    return nn.Linear(width, 2), torch.ones(1, width)\nbuild = made\n",
+        "def through(f):\n    return lambda **k: (nn.Linear(9, 2), torch.ones(1, 9))\n"
+        "@through\ndef build():\n    pass\n",
+        "def build(width=int('8')):\n    return nn.Linear(width, 2), torch.ones(1, width)\n",
+        "def build(*, width=None):\n    return nn.Linear(width, 2), torch.ones(1, width)\n",
+    ],
+)
+def test_what_cannot_be_seen_without_running_it_is_no_mistake(tmp_path: Path, text: str) -> None:
+    target = own.target(code(tmp_path, text))
+    assert target is not None
+    own.look(target, {"width": "9"})
+
+
 def test_batch_seq_and_settings_reach_the_function(tmp_path: Path) -> None:
     text = (
         "def build(batch, seq=4, width=8, bias=True):\n"
