@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,12 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     given = {k: _of_type(v, wanted[k]) for k, v in inputs.items() if k in wanted}
     values = [v.numpy() for v in session.run_with_ort_values(names, given)]
     return dict(zip(names, values, strict=True))
+
+
+def operator(error: str) -> str:
+    """The operator that ONNX Runtime says it does not run; "" where it names none."""
+    found = re.search(r"of operator \((\w+)\)|implementation for (\w+)\(", error)
+    return (found[1] or found[2]) if found else ""
 
 
 def _of_type(array: Array, type_: str) -> Any:

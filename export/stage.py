@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from ..core.cli.progress import log, progress
-from ..core.errors import InputError, ToolMissing
+from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.files import machine_lock, read_json, replacing, workspace, write_json
 from ..core.machine import versions
 from ..core.run import Run, Step
 from . import models, nested, onnx_export, own, parity
 from .naming import other_names
+from .quiet import gist
 from .source import Request, resolve
 
 FILES = ("fp32", "bf16", "fp16")  # ONNX precisions, in the order of nodes.json's choice
@@ -112,7 +113,11 @@ class Stage:
         return Step(self.run, "export/index", {"precisions": precisions}, inputs, outputs)
 
     def export(self, precisions: list[str]) -> list[str]:
-        """Bring the files of `precisions` (ONNX precisions) up to date; gives those that ran."""
+        """Bring the files of `precisions` (ONNX precisions) up to date; gives those that ran.
+
+        One that fails is raised when the others are done.
+        """
+        failed: list[LayerlineError] = []
         stale = [p for p in precisions if not self.file_step(p).valid()]
         fresh_model = self.model_step().valid()
         if stale or not fresh_model:
@@ -125,8 +130,18 @@ class Stage:
                     self._write_model()
                     stale = precisions
                 for precision in sorted(stale, key=FILES.index):
-                    self._write_file(precision)
+                    try:
+                        self._write_file(precision)
+                    except LayerlineError as e:
+                        if self._reference is None:  # the model itself does not run
+                            raise
+                        self._model = None
+                        failed.append(e)
         self._write_index()
+        for error in failed[1:]:
+            log(f"error: {error.line()}")
+        if failed:
+            raise failed[0]
         return stale
 
     def _write_model(self) -> None:
@@ -228,10 +243,16 @@ class Stage:
         }
         try:
             got = parity.run_file(path, nested.named(spec.inputs()))
-        except state.NotImplemented as e:
+        except (state.NotImplemented, state.InvalidGraph) as e:
+            # Of later opsets only (Conv in bf16: 22), which some builders take all the same.
+            if precision == "fp32":
+                what = f"ONNX Runtime cannot run it ({gist(e)})"
+                raise CheckFailed(what, file=path.name, fix="try another --opset") from e
             got = None
             facts["reason"] = f"ONNX Runtime's CPU kernels do not cover {precision} ({e})"[:300]
-            log(f"{precision}.onnx: parity not measured, ONNX Runtime has no CPU kernels for it")
+            what = f"{parity.operator(str(e)) or 'it'} in {precision}"
+            log(f"{precision}.onnx: not checked, ONNX Runtime on the CPU does not run {what}; "
+                "TensorRT may build it, otherwise export another --precision")  # fmt: skip
         judged = parity.entry(
             reference, got, precision=precision, tolerance=self.options.tolerance, facts=facts
         )

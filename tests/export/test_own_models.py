@@ -359,3 +359,44 @@ def test_a_convolution_with_a_norm_folded_in_is_the_convolutions(tmp_path: Path)
     spec = resolve(wanted(code(tmp_path, text)))
     made = onnx_export.export(spec.build(), spec.inputs(), ["output"], name="n", opset=18)
     assert [(n["op"], n["module"]) for n in made.nodes["nodes"]] == [("Conv", "0"), ("Relu", "2")]
+
+
+CONVOLUTION = "def build():\n    return nn.Conv2d(3, 4, 1), torch.ones(1, 3, 4, 4)\n"
+
+
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> Stage:
+    monkeypatch.setattr(files, "LOCK_PATH", tmp_path / "lock")
+    return Stage(open_run(tmp_path / "run", create=True), wanted(model), Options())
+
+
+def test_a_file_that_onnx_runtime_refuses_is_kept_and_said_to_be_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kind: a convolution in bf16, which ONNX has from opset 22 on."""
+    asked = stage(tmp_path, monkeypatch, code(tmp_path, CONVOLUTION))
+    assert asked.export(["fp32", "bf16"]) == ["fp32", "bf16"]
+    said = capsys.readouterr().err
+    assert "bf16.onnx: not checked, ONNX Runtime on the CPU does not run Conv in bf16" in said
+    judged = json.loads((tmp_path / "run/export/parity.json").read_text())
+    assert judged["fp32"]["ok"] is True
+    assert (judged["bf16"]["ok"], judged["bf16"]["max_abs"]) == (None, None)
+    assert judged["fp32"]["random_weights"] is None  # the function's own
+
+
+def test_a_precision_that_fails_leaves_the_others_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = stage(tmp_path, monkeypatch, code(tmp_path, LINEAR.format("torch.ones(1, 3)")))
+    export = onnx_export.export
+
+    def refusing(*given: Any, precision: str, **more: Any) -> Any:
+        if precision == "bf16":
+            raise InputError("not in bf16")
+        return export(*given, precision=precision, **more)
+
+    monkeypatch.setattr(onnx_export, "export", refusing)
+    with pytest.raises(InputError, match="not in bf16"):
+        asked.export(["fp32", "bf16", "fp16"])
+    written = json.loads((tmp_path / "run/export/parity.json").read_text())
+    assert list(written) == ["fp32", "fp16"]
+    assert (tmp_path / "run/export/nodes.json").is_file()
