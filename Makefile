@@ -4,7 +4,9 @@ PRECISION ?= fp32,fp16
 BACKEND   ?=
 BATCH     ?= 1
 SEQ       ?= 128
-RUN       ?= runs/$(subst :,-,$(notdir $(MODEL)))-$(BATCH)x$(SEQ)
+# Code of one's own has a batch and a seq of its own, where none are named.
+size = $(if $(findstring :,$(MODEL))$(filter %.py,$(MODEL)),$(filter-out file,$(origin $1)),yes)
+RUN       ?= runs/$(subst :,-,$(notdir $(MODEL)))$(if $(call size,BATCH)$(call size,SEQ),-$(BATCH)x$(SEQ))
 TRT_PYTHON ?=
 # The first Python that is new enough; name another with PYTHON=…
 PYTHON    ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -55,7 +57,7 @@ $(STAMP): requirements.lock requirements-cuda.lock pyproject.toml
 	@touch $@
 
 export: $(STAMP) ## the model as ONNX, every node named after its module
-	$(BIN)/layerline export --run '$(RUN)' --model '$(MODEL)' --precision '$(precisions)' --batch $(BATCH) --seq $(SEQ) $(if $(BACKEND),--backend '$(BACKEND)')
+	$(BIN)/layerline export --run '$(RUN)' --model '$(MODEL)' --precision '$(precisions)' $(if $(call size,BATCH),--batch $(BATCH)) $(if $(call size,SEQ),--seq $(SEQ)) $(if $(BACKEND),--backend '$(BACKEND)')
 
 engines: export ## inference engines, with their layers resolved to nodes and modules
 	$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')

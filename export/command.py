@@ -11,7 +11,7 @@ from ..core.cli.options import Finite, examples, given, listed, run_argument
 from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.run import open_run
-from . import inference, opsets, overrides
+from . import inference, opsets, overrides, own
 from .models import onnx_precision
 from .source import Request, builtin_names
 from .stage import FILES, Options, Stage
@@ -45,14 +45,14 @@ PAST = 512
     help="fp32, tf32 (its file is that of fp32), fp16 or bf16; repeat it or join with commas.",
 )
 @click.option(
-    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences at once."
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Sequences at once.  [default: 1; of your own code its own]",
 )
 @click.option(
     "--seq",
     type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    help="Tokens of a sequence.",
+    help="Tokens of a sequence.  [default: 128; of your own code its own]",
 )
 @click.option(
     "--seed",
@@ -147,6 +147,9 @@ def export(
     library = _library(backend)
     if past is not None and phase != "decode":
         raise click.UsageError("--past is of --phase decode")
+    code = own.target(asked["model"])
+    usual = {"batch": Request.batch, "seq": Request.seq, **(own.usual(code) if code else {})}
+    asked |= {k: v for k, v in usual.items() if asked[k] is None}
     past = (past or PAST) if phase == "decode" else None
     if past is not None:
         if given("seq"):

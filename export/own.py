@@ -5,7 +5,7 @@ training is measured too: ``(module, inputs, loss)`` or ``(module, inputs, loss,
 Inputs are a tensor, a tuple (positional arguments) or a dict (keyword arguments), which may hold
 tuples, lists and dicts. The loss is called with what the module returned, and with the targets
 where there are some. Parameters of the function named batch and seq are given ``--batch`` and
-``--seq``; ``--set key=value`` gives any other that has a default.
+``--seq``, or keep their defaults; ``--set key=value`` gives any other that has a default.
 
 It runs in several processes, under the same seed, and has to make the same weights in each.
 """
@@ -105,17 +105,62 @@ def look(of: Target, settings: Mapping[str, str]) -> None:
     not there, is no Python, has no such function, or that has no such parameter."""
     if of.file is None:  # to find a module, its packages are executed
         return
-    file = _there(of.file)
-    text: str = _called(of, lambda: _read(file))
-    tree = _called(of, lambda: ast.parse(text, file.name))
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+    text, functions = _parsed(of, _there(of.file))
     # What is bound in another way has its name somewhere. A file without functions may be one that
     # cannot be executed, which says more.
     if functions and not re.search(rf"\b{of.function}\b|import \*", text):
         raise _no_function(of, [n.name for n in functions])
+    defaults = _defaults(of, functions)
+    if defaults is not None:
+        free = {n: v for n, v in defaults.items() if n not in _SHAPES}
+        arguments(settings, f"{of.function}()", free)
+
+
+def usual(of: Target) -> dict[str, int]:
+    """The function's own batch and seq, as far as they are defaults written as numbers in its file;
+    nothing is executed."""
+    parts = of.folder.joinpath(*of.module.split("."))
+    files = [of.file] if of.file else [parts.with_suffix(".py"), parts / "__init__.py"]
+    for file in files:
+        if file.is_file():
+            with contextlib.suppress(InputError):  # `look` tells it
+                defaults = _defaults(of, _parsed(of, file)[1]) or {}
+                own = {n: defaults.get(n) for n in _SHAPES}
+                return {n: v for n, v in own.items() if type(v) is int and v > 0}
+    return {}
+
+
+def _parsed(of: Target, file: Path) -> tuple[str, list[ast.FunctionDef]]:
+    """A file's text and the functions that it defines."""
+    text: str = _called(of, lambda: _read(file))
+    tree = _called(of, lambda: ast.parse(text, file.name))
+    return text, [n for n in tree.body if isinstance(n, ast.FunctionDef)]
+
+
+def _defaults(of: Target, functions: list[ast.FunctionDef]) -> dict[str, Any] | None:
+    """The function's parameters that have a default; one that is not written out is None, which
+    says nothing about a type. None where it is not plainly one of these functions."""
     same = [n for n in functions if n.name == of.function]
-    if len(same) == 1 and not same[0].decorator_list:
-        arguments(settings, f"{of.function}()", _defaults(same[0].args))
+    if len(same) != 1 or same[0].decorator_list:
+        return None
+    takes = same[0].args
+    names = [*takes.posonlyargs, *takes.args]
+    values = [None] * (len(names) - len(takes.defaults)) + takes.defaults + takes.kw_defaults
+    found: dict[str, Any] = {}
+    for name, value in zip([*names, *takes.kwonlyargs], values, strict=True):
+        if value is not None:
+            found[name.arg] = None
+            with contextlib.suppress(ValueError):
+                found[name.arg] = ast.literal_eval(value)
+    return found
+
+
+def _no_function(of: Target, names: list[str]) -> InputError:
+    public = [n for n in names if n[0] != "_"][:5]
+    return InputError(
+        f"{of}: there is no function {of.function}",
+        fix=f"name one of {', '.join(public)}" if public else "write one",
+    )
 
 
 def present(location: str) -> bool:
@@ -134,28 +179,6 @@ def _read(file: Path) -> str:
     """In the encoding that it names."""
     with tokenize.open(file) as opened:
         return opened.read()
-
-
-def _no_function(of: Target, names: list[str]) -> InputError:
-    public = [n for n in names if n[0] != "_"][:5]
-    return InputError(
-        f"{of}: there is no function {of.function}",
-        fix=f"name one of {', '.join(public)}" if public else "write one",
-    )
-
-
-def _defaults(of: ast.arguments) -> dict[str, Any]:
-    """The parameters that have a default, without batch and seq; what is not written out is None,
-    which says nothing about a type."""
-    names = [*of.posonlyargs, *of.args]
-    values = [None] * (len(names) - len(of.defaults)) + of.defaults + of.kw_defaults
-    found: dict[str, Any] = {}
-    for name, value in zip([*names, *of.kwonlyargs], values, strict=True):
-        if value is not None and name.arg not in _SHAPES:
-            found[name.arg] = None
-            with contextlib.suppress(ValueError):
-                found[name.arg] = ast.literal_eval(value)
-    return found
 
 
 _last: list[tuple[Any, Made]] = []

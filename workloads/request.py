@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +117,8 @@ def defaults(workload: str, model: str | None, device: str | None) -> Defaults:
         return Defaults(model, batch=4, seq=known.sequence if known else 1024, accumulate=4)
     if workload == "sequence-parallel":
         return Defaults(seq=4608, steps=18)
-    return Defaults()
+    code = own.target(workload)
+    return Defaults() if code is None else replace(Defaults(), **own.usual(code))
 
 
 def has_gpu(asked: str | None) -> bool:

@@ -20,10 +20,12 @@ pytest.importorskip("transformers")
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.run import open_run  # noqa: E402
 from layerline.export import nested, onnx_export, own  # noqa: E402
+from layerline.export.command import export  # noqa: E402
 from layerline.export.init import init  # noqa: E402
 from layerline.export.models import load_spec, tensors  # noqa: E402
 from layerline.export.source import Request, resolve  # noqa: E402
 from layerline.export.stage import Options, Stage, traced  # noqa: E402
+from layerline.workloads.request import defaults  # noqa: E402
 
 NETS = ROOT / "tests" / "support" / "own_nets.py"
 HEAD = "import torch\nfrom torch import nn\n"
@@ -198,6 +200,45 @@ def test_batch_seq_and_settings_reach_the_function(tmp_path: Path) -> None:
     assert [n for n, _ in spec.build().named_parameters()] == ["weight"]
     with pytest.raises(InputError, match="did you mean width"):
         resolve(wanted(model, settings={"widht": "16"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("def build(batch=2, seq=64):\n    pass\n", {"batch": 2, "seq": 64}),
+        ("def build(width=3, *, seq=7, batch):\n    pass\n", {"seq": 7}),
+        ("def build(batch=None, seq=int(3)):\n    pass\n", {}),  # not written as numbers
+        ("def build(width=3):\n    pass\n", {}),
+        ("def build(:\n", {}),
+    ],
+)
+def test_batch_and_seq_are_the_functions_own_where_nobody_gives_them(
+    tmp_path: Path, text: str, sizes: dict[str, int]
+) -> None:
+    target = own.target(code(tmp_path, text))
+    assert target is not None and own.usual(target) == sizes
+    module = own.target("own:build", tmp_path)
+    assert module is not None and own.usual(module) == sizes
+    found = defaults(str(target), None, "cpu")
+    assert (found.batch, found.seq) == (sizes.get("batch", 1), sizes.get("seq", 128))
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"), [((), (2, 64)), (("--batch", "1"), (1, 64)), (("--seq", "9"), (2, 9))]
+)
+def test_an_export_without_batch_and_seq_keeps_the_functions_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    sizes: tuple[int, int],
+) -> None:
+    asked: list[Request] = []
+    monkeypatch.setattr(Stage, "export", lambda self, _: asked.append(self.request))
+    model = code(tmp_path, "def build(batch=2, seq=64):\n    pass\n")
+    more = ["--model", model, "--backend", "onnxruntime", *options]
+    CliRunner().invoke(export, [str(tmp_path / "run"), *more], catch_exceptions=False)
+    (request,) = asked
+    assert (request.batch, request.seq) == sizes
 
 
 def test_a_batch_that_the_function_does_not_take_is_refused(tmp_path: Path) -> None:
@@ -387,12 +428,12 @@ def test_a_precision_that_fails_leaves_the_others_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = stage(tmp_path, monkeypatch, code(tmp_path, LINEAR.format("torch.ones(1, 3)")))
-    export = onnx_export.export
+    exporting = onnx_export.export
 
     def refusing(*given: Any, precision: str, **more: Any) -> Any:
         if precision == "bf16":
             raise InputError("not in bf16")
-        return export(*given, precision=precision, **more)
+        return exporting(*given, precision=precision, **more)
 
     monkeypatch.setattr(onnx_export, "export", refusing)
     with pytest.raises(InputError, match="not in bf16"):
