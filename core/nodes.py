@@ -135,4 +135,7 @@ def load(path: Path) -> NodeGraph:
             file=path,
             fix=f"make that with `layerline nodes {path}`",
         )
+    if not path.exists():
+        fix = "layerline export RUN writes a run's, layerline nodes MODEL.onnx another model's"
+        raise InputError("no such file", file=path, fix=fix)
     return parse(read_json(path, fix="make it again (layerline export, or layerline nodes)"), path)

@@ -124,7 +124,8 @@ def open_run(path: Path, *, create: bool = False) -> Run:
     if path.exists() and not path.is_dir():
         raise InputError("is not a directory", file=path, fix="choose another RUN")
     if not path.exists() and not create:
-        raise InputError("no such run directory", file=path, fix="run the export stage first")
+        fix = f"layerline export {path} makes one"
+        raise InputError("no such run directory", file=path, fix=fix)
     path.mkdir(parents=True, exist_ok=True)
     _lock(path)
     run = Run(path)

@@ -212,7 +212,7 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
     source = backend.source(run, precision)
     if not source.exists():
         raise InputError(
-            "no such file", file=source, fix=f"run the export stage with PRECISION={precision}"
+            "no such file", file=source, fix=f"layerline export {run.path} --precision {precision}"
         )
     options = backend.options(asked)
     step = Step(
@@ -246,7 +246,8 @@ def take(run: Run, precision: str, backend: Backend, file: Path) -> None:
         raise InputError("no such engine file", file=file)
     nodes = nodes_path(run, backend.source(run, precision).stem)
     if not nodes.exists():
-        raise InputError("no such file", file=nodes, fix="run the export stage")
+        fix = f"layerline export {run.path} --precision {precision}"
+        raise InputError("no such file", file=nodes, fix=fix)
     options = {"built_elsewhere": True, "backend": backend.options(BuildOptions())}
     outputs = backend.outputs(run, precision)
     inputs = [file.absolute(), nodes]
@@ -263,6 +264,6 @@ def _perform(step: Step, backend: Backend, what: str, work: Callable[[], dict[st
     require(backend)
     for needed in step.inputs:
         if not needed.exists():
-            raise InputError("no such file", file=needed, fix="run the export stage")
+            raise InputError("no such file", file=needed, fix=f"layerline export {step.run.path}")
     with machine_lock(what), progress(what), step.recording() as facts:
         facts.update(work())

@@ -53,7 +53,7 @@ def read_model(path: Path) -> Any:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except FileNotFoundError:
-        raise InputError("no such file", file=path, fix="run the export stage") from None
+        raise InputError("no such file", file=path, fix="layerline export RUN writes it") from None
     except (DecodeError, ValueError) as e:
         reason = " ".join(str(e).split())
         raise InputError(

@@ -100,7 +100,7 @@ def export(
         except (torch.onnx.OnnxExporterError, *FAULTS) as e:
             why = gist(e)
             what = f"{name}: torch cannot export it in {precision} ({why})"
-            raise InputError(what, fix=_remedy(why, precision)) from e
+            raise InputError(what, fix=_remedy(model, why, precision)) from e
     graph = program.model
     if graph.opset_imports.get("") != opsets.native(opset):
         raise CheckFailed(
@@ -121,7 +121,7 @@ def export(
     return Exported(graph, document, facts)
 
 
-def _remedy(why: str, precision: str) -> str:
+def _remedy(model: nn.Module, why: str, precision: str) -> str:
     """What to do about an error of the exporter."""
     if "complex" in why:  # there are no such tensors in ONNX
         return "choose another model, or own.py with a module that computes with real numbers"
@@ -129,7 +129,9 @@ def _remedy(why: str, precision: str) -> str:
         return "what it computes hangs on values of its inputs: choose another model, or own.py"
     if precision != "fp32" and re.search("scalar type|dtype", why):
         return f"its own code does not compute in {precision}: use --precision fp32"
-    return "try --set attn_implementation=eager; --verbose shows all that torch says"
+    if hasattr(getattr(model, "config", None), "_attn_implementation"):
+        return "try --set attn_implementation=eager; --verbose shows all that torch says"
+    return "change the module; --verbose shows all that torch says, and where"
 
 
 def save(exported: Exported, path: Path, *, external_above: int = EXTERNAL_ABOVE) -> list[Path]:

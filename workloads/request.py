@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,9 @@ def defaults(workload: str, model: str | None, device: str | None) -> Defaults:
     if workload == "sequence-parallel":
         return Defaults(seq=4608, steps=18)
     code = own.target(workload)
-    return Defaults() if code is None else replace(Defaults(), **own.usual(code))
+    sizes = {} if code is None else own.usual(code)
+    batch, seq = (sizes.get(n, getattr(Defaults, n)) for n in ("batch", "seq"))
+    return Defaults(batch=batch, seq=seq)
 
 
 def has_gpu(asked: str | None) -> bool:

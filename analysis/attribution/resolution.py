@@ -26,7 +26,8 @@ def nameless(artefact: Artefact) -> InputError:
     if artefact.kind != profile.KIND:
         return InputError(
             f"is of kind {artefact.kind}, which names no engine layers",
-            fix="name a capture, a profile or a layer list of an engine",
+            fix="name a capture, a profile or a layer list of an engine; `layerline read FILE` "
+            "shows what this one holds",
         )
     if "latency" in artefact.tables:
         what = "holds times of whole iterations (trtexec --exportTimes) and none of a layer"

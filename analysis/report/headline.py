@@ -51,7 +51,7 @@ def sentences(comparison: Comparison) -> list[Sentence]:
     if left := [s for s in comparison.skipped if s.file and s.what != IN_PART]:
         found.insert(1, _unusable(left))
     if part := next((s for s in comparison.skipped if s.what == IN_PART), None):
-        found.insert(0, Sentence(f"{part.why[:1].upper()}{part.why[1:]}; {part.fix}.", BAD))
+        found.insert(0, Sentence(f"{formatting.opening(part.why)}; {part.fix}.", BAD))
     return found
 
 
@@ -329,9 +329,15 @@ def _busy(comparison: Comparison) -> Iterator[Sentence]:
             loads.append(f"{label}: {load}")
     yield Sentence(
         "The machine had other work beside latencies that have not settled "
-        f"({', '.join(loads)}): measure again when it is idle (layerline profile --force).",
+        f"({', '.join(loads)}): measure again when it is idle ({_again(comparison)} --force).",
         UNSURE,
     )
+
+
+def _again(comparison: Comparison) -> str:
+    """The command that measures these sides: of training alone, the one that trains."""
+    phases = {"inference" if s.task == "engine" else s.phase for s in comparison.sides}
+    return "layerline profile" if "inference" in phases else "layerline train"
 
 
 def _step(side: Side, mentioned: bool) -> Iterator[Sentence]:

@@ -128,7 +128,7 @@ def subject(run: Run, precision: str, backend: Backend) -> Subject:
         raise InputError(
             f"no {precision} engine of {backend.name}",
             file=backend.engine(run, precision),
-            fix="run the engines stage",
+            fix=f"layerline engines {run.path} --precision {precision} --backend {backend.name}",
         )
     return Subject(run, precision, backend, documents.checked(path, documents.Build))
 

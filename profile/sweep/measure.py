@@ -70,7 +70,7 @@ def exported(run: Run) -> Export:
     """The run's own export. InputError where it has none."""
     step = run.manifest("export/model")
     if step is None:
-        raise InputError("was not exported", file=run.path, fix="run the export stage")
+        raise InputError("was not exported", file=run.path, fix=f"layerline export {run.path}")
     options = step.get("options") or {}
     try:
         asked = {field.name: options[field.name] for field in fields(Request)}

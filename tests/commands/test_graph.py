@@ -101,3 +101,10 @@ def test_a_file_of_the_run_is_not_overwritten(reported: Path, capsys: Any) -> No
     assert outcome("graph", "--run", reported, "-o", path) == 2
     assert path.read_text() == "raw"
     path.unlink()
+
+
+def test_a_graph_of_nodes_that_are_not_there_says_what_writes_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert outcome("graph", "--nodes", tmp_path / "own.nodes.json") == 2
+    assert "no such file; layerline export RUN writes a run's" in capsys.readouterr().err

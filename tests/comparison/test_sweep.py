@@ -197,10 +197,10 @@ def test_batches_that_are_none(tmp_path: Path, batches: str) -> None:
     assert "no batch size" in result.output
 
 
-def test_a_run_that_was_not_exported_is_told_the_stage(tmp_path: Path) -> None:
+def test_a_run_that_was_not_exported_is_told_the_command(tmp_path: Path) -> None:
     result = CliRunner().invoke(sweep, ["--run", str(tmp_path), "--batches", "1"])
     assert isinstance(result.exception, InputError)
-    assert "export stage" in result.exception.line()
+    assert result.exception.fix == f"layerline export {tmp_path}"
 
 
 # --- the whole way -------------------------------------------------------------------------------

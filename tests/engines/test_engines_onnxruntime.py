@@ -167,11 +167,11 @@ def test_model_that_onnxruntime_refuses_is_one_line(tmp_path: Path) -> None:
     assert list((path / "engines").iterdir()) == []
 
 
-def test_missing_onnx_file_names_the_stage(tmp_path: Path) -> None:
+def test_missing_onnx_file_names_the_command(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
     result = invoke(path, "--precision", "fp16", "--backend", "onnxruntime")
     assert isinstance(result.exception, InputError)
-    assert "export stage" in result.exception.line()
+    assert result.exception.fix == f"layerline export {path} --precision fp16"
 
 
 def test_missing_library_is_exit_3_with_the_remedy(

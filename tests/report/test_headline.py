@@ -424,6 +424,15 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     assert not any(said in t for t in texts(view))
 
 
+def test_training_on_a_busy_machine_is_measured_again_by_the_command_that_trains() -> None:
+    uneven = [1_000_000, 9_000_000] * 20
+    side = a_side("eager", "fp32", 9_000, latency_ns=uneven, phase="step")
+    row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/step"])
+    view = build([side], Model("m", ["", "attn", "mlp"]), comparability=[row])
+    said = "measure again when it is idle (layerline train --force)."
+    assert any(t.endswith(said) for t in texts(view))
+
+
 def test_what_an_engine_has_not_resolved_may_be_any_modules() -> None:
     """A kind is not said to be saved because its kernel has no module."""
     eager = a_side("eager", "fp32", 9_000, costs={"attn": 500, "mlp": 300})

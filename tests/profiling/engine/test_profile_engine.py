@@ -125,7 +125,8 @@ def test_engine_that_was_not_built(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
     result = invoke(profile, path, "--precision", "fp32", "--what", "engine")
     assert isinstance(result.exception, InputError)
-    assert "engines stage" in result.exception.line()
+    remedy = f"layerline engines {path} --precision fp32 --backend onnxruntime"
+    assert result.exception.line().endswith(remedy)
 
 
 def test_missing_reference_is_a_fact_and_no_error(tmp_path: Path) -> None:
