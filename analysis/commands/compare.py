@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..comparison.runs import Difference, Loaded
 
 SHOWN = 15
-# Of modules that are the same, so many differ: what 95 % intervals leave to chance, at most.
+# Of modules that are the same, so many differ: what 95 % intervals leave to chance, at most. It
+# is so only of intervals that hold the noise between runs.
 CHANCE = 0.05
 
 
@@ -75,8 +76,10 @@ def compare(
     """Compare two runs: is B faster than A, by how much, how sure.
 
     A and B are run directories, their report/summary.json, or tables of layers or modules
-    (.parquet). A difference is claimed only where the interval of the ratio excludes equality.
-    Of two run directories -o or --open makes a page: the answer, why, and where.
+    (.parquet). A difference is told only where the interval of the ratio excludes equality. Two
+    runs of the same thing differ, too: only with --again is B called faster or slower, without it
+    it is lower or higher here, in these two runs. Of two run directories -o or --open makes a
+    page: the answer, why, and where.
 
     Two profiles, captures or layer lists of engines of one model (two builds, two precisions) are
     compared layer by layer: layers that do the same work are put together, however each engine
@@ -122,7 +125,7 @@ def compare(
         }
         click.echo(json.dumps(document, indent=1))
     else:
-        _show(differences, noise_measured=bool(repeats), table=side_a.kind != "summary")
+        _show(differences, table=side_a.kind != "summary")
     if output is not None or opened:
         _page(a, b, output, opened=opened)
 
@@ -190,9 +193,15 @@ def _word(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _show(differences: list[Difference], *, noise_measured: bool, table: bool) -> None:
-    from ..comparison.runs import SAME, UNSURE
+def _show(differences: list[Difference], *, table: bool) -> None:
+    from ..comparison.runs import HIGHER, LOWER, SAME, UNSURE
 
+    if once := sum(not d.a.repeated for d in differences):
+        of = "" if once == len(differences) else f" of {once} of {len(differences)}"
+        click.echo(
+            f"Noise between runs was not measured{of} (--again RUN): two runs of the same differ, "
+            f'too; "{HIGHER}" and "{LOWER}" are of these two runs alone.'
+        )
     groups: dict[str, list[Difference]] = {}
     for d in differences:
         groups.setdefault(d.a.group, []).append(d)
@@ -210,17 +219,13 @@ def _show(differences: list[Difference], *, noise_measured: bool, table: bool) -
         same, unsure = (sum(d.verdict == v for d in members) for v in (SAME, UNSURE))
         if same:
             click.echo(f"  {same} not distinguishable")
-        sure = len(clear) + same
+        sure = sum(d.a.repeated and d.verdict != UNSURE for d in members)
         if clear and (chance := round(CHANCE * sure)):
             click.echo(f"  (of {sure} with 95 % intervals, up to {chance} differ by chance)")
         if unsure:
             click.echo(f"  {unsure} without an interval")
     if table:
         click.echo("These tables do not tell whether an engine's outputs were checked.")
-    if not noise_measured:
-        click.echo(
-            "Intervals hold within a run; noise from run to run was not measured (--again RUN)."
-        )
 
 
 def _line(d: Difference) -> str:

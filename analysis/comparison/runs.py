@@ -1,9 +1,10 @@
 """Two runs side by side: how much slower or faster, and whether the noise allows saying so.
 
-A difference is claimed only where the interval of the ratio excludes 1. The interval is the
+A difference is told only where the interval of the ratio excludes 1. The interval is the
 conservative one of `core.stats.ratio` (both medians anywhere in their own 95 % intervals), made
 wider by noise that was measured: between two builds of an engine, and between repeated runs of
-the baseline.
+the baseline. Two runs of the same thing differ, too: where the baseline was not repeated, B is
+lower or higher in these two runs, and not said to be faster or slower.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..model.comparison import SCHEMA_VERSION
 from ..rundir import age
 
 SLOWER, FASTER = "slower", "faster"
+HIGHER, LOWER = "higher here", "lower here"
 SAME, UNSURE = "not distinguishable", "no interval"
 
 
@@ -77,7 +79,7 @@ class Measure:
 
     `group` is what was measured ("latency", or a side's key for a module or layer); `exact` is
     false where shared layers make the bounds wider than the noise does; `unchecked`: it is of an
-    engine whose outputs were not held against eager's.
+    engine whose outputs were not held against eager's; `repeated`: they hold repeated runs.
     """
 
     group: str
@@ -87,6 +89,7 @@ class Measure:
     high: int | None
     exact: bool = True
     unchecked: bool = False
+    repeated: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -121,6 +124,7 @@ class Difference:
             "low": self.low,
             "high": self.high,
             "verdict": self.verdict,
+            "noise_measured": self.a.repeated,
             "unchecked": self.unchecked,
         }
 
@@ -133,7 +137,8 @@ def difference(a: Measure, b: Measure) -> Difference:
     if not 0 < a.low <= a.high or b.low > b.high:
         return Difference(a, b, change, None, None, UNSURE)
     low, high = b.low / a.high - 1, b.high / a.low - 1
-    verdict = SLOWER if low > 0 else FASTER if high < 0 else SAME
+    more, less = (SLOWER, FASTER) if a.repeated else (HIGHER, LOWER)
+    verdict = more if low > 0 else less if high < 0 else SAME
     return Difference(a, b, change, low, high, verdict)
 
 
@@ -165,7 +170,7 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
             lows = [x.median if x.low is None else x.low for x in same]
             highs = [x.median if x.high is None else x.high for x in same]
             middle = median(sorted(x.median for x in same))
-            m = replace(m, median=middle, low=min(lows), high=max(highs))
+            m = replace(m, median=middle, low=min(lows), high=max(highs), repeated=True)
         widened.append(m)
     return widened
 

@@ -54,7 +54,8 @@ def outcome(*arguments: object) -> int:
 
 
 def test_the_interval_of_a_ratio_is_the_widest_of_both() -> None:
-    d = difference(Measure("g", "n", 100, 90, 110), Measure("g", "n", 150, 132, 165))
+    a = Measure("g", "n", 100, 90, 110, repeated=True)
+    d = difference(a, Measure("g", "n", 150, 132, 165))
     assert d.change == 0.5
     assert d.low == pytest.approx(132 / 110 - 1) and d.high == pytest.approx(165 / 90 - 1)
     assert d.verdict == runs.SLOWER
@@ -77,9 +78,15 @@ times = st.integers(1, 10**9)
 @given(st.lists(times, min_size=3, max_size=3), st.lists(times, min_size=3, max_size=3))
 def test_a_claim_holds_for_every_pair_of_values_in_the_intervals(first, second) -> None:  # type: ignore[no-untyped-def]
     (al, am, ah), (bl, bm, bh) = sorted(first), sorted(second)
-    d = difference(Measure("g", "n", am, al, ah), Measure("g", "n", bm, bl, bh))
-    assert (d.verdict == runs.SLOWER) == (bl > ah)
-    assert (d.verdict == runs.FASTER) == (bh < al)
+    a, b = Measure("g", "n", am, al, ah), Measure("g", "n", bm, bl, bh)
+    for repeated, more, less in (
+        (True, "slower", "faster"),
+        (False, "higher here", "lower here"),
+    ):
+        d = difference(replace(a, repeated=repeated), b)
+        assert (d.verdict == more) == (bl > ah)
+        assert (d.verdict == less) == (bh < al)
+        assert d.verdict in (more, less, runs.SAME)
 
 
 def test_repeats_of_the_baseline_widen_it() -> None:
@@ -200,11 +207,36 @@ def test_how_many_modules_differ_by_chance_is_told_where_some_differ(
         return summary(modules={ENGINE: costs})
 
     a, same = run(tmp_path, "a", modules(0)), run(tmp_path, "b", modules(0))
-    assert outcome(a, run(tmp_path, "c", modules(3))) == 0
+    other = run(tmp_path, "c", modules(3))
+    assert outcome(a, other, "--again", same) == 0
     # One in twenty of forty.
-    assert "(of 40 with 95 % intervals, up to 2 differ by chance)" in capsys.readouterr().out
-    assert outcome(a, same) == 0
+    said = capsys.readouterr().out
+    assert "(of 40 with 95 % intervals, up to 2 differ by chance)" in said
+    assert said.count(": slower") == 3 and "not measured" not in said
+    assert outcome(a, same, "--again", same) == 0
     assert "by chance" not in capsys.readouterr().out
+    # Intervals within a run leave out the noise between runs: nothing bounds what differs by it.
+    assert outcome(a, other) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Noise between runs was not measured (--again RUN)")
+    assert said.count(": higher here") == 3
+    assert "by chance" not in said and ": slower" not in said
+
+
+def test_what_the_repeats_lack_is_not_called_slower(tmp_path: Path, capsys: Any) -> None:
+    def modules(**costs: int) -> Any:
+        own = {
+            n: {"own_ns": ns, "own_low_ns": ns - 5, "own_high_ns": ns + 5}
+            for n, ns in costs.items()
+        }
+        return summary(modules={ENGINE: own})
+
+    a, again = run(tmp_path, "a", modules(m=100, n=100)), run(tmp_path, "r", modules(m=100))
+    assert outcome(a, run(tmp_path, "b", modules(m=200, n=200)), "--again", again) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Noise between runs was not measured of 1 of 3 ")
+    assert "+100.0% (+85.7% to +115.8%): slower" in said
+    assert "+100.0% (+85.7% to +115.8%): higher here" in said
 
 
 def test_an_engine_is_not_called_faster_without_saying_that_its_outputs_were_not_checked(
@@ -222,7 +254,8 @@ def test_an_engine_is_not_called_faster_without_saying_that_its_outputs_were_not
         document = {"schema_version": 1, "engines": {"e": figures}, "eager": {"fp16": eager}}
         document["modules"] = {figures["key"]: {"attn": {"own_ns": latency}}}
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    assert outcome(tmp_path / "a.json", tmp_path / "b.json") == 0
+    a = tmp_path / "a.json"
+    assert outcome(a, tmp_path / "b.json", "--again", a) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert [x for x in lines if "inference: 200 ns" in x] == [
         "engine/fp16.tensorrt/inference: 200 ns -> 100 ns, -50.0% (-50.0% to -50.0%): faster, "
