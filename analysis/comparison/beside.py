@@ -35,8 +35,10 @@ def elsewhere(before: Baseline, after: Baseline) -> tuple[str, str]:
 
 
 def changed(before: Baseline, after: Baseline) -> list[Changed]:
-    """What is another than it was. A fact that one of them lacks is unknown, not another."""
-    pairs = runs.disagreements(before.facts, after.facts, sorted({*before.facts, *after.facts}))
+    """What is another than it was, first what makes times those of another thing. A fact that one
+    of them lacks is unknown, not another."""
+    names = sorted({*before.facts, *after.facts}, key=lambda n: (n not in runs.MUST_AGREE, n))
+    pairs = runs.disagreements(before.facts, after.facts, names)
     known = [p for p in pairs if p[1] is not None and p[2] is not None]
     found = [Changed(n, _word(x), _word(y)) for n, x, y in known]
     for key, side in before.sides.items():

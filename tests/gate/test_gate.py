@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -140,6 +141,28 @@ def test_a_latency_that_was_not_measured_again_does_not_pass(
     (a / f"captures/{NAME}.latency.json").unlink()
     assert gate(a, b) == 4
     assert "operations: 920 µs → 920 µs" in capsys.readouterr().out
+
+
+def test_other_shapes_of_what_was_trained_and_never_exported_are_said(
+    tmp_path: Path, capsys: Any
+) -> None:
+    """Kind: a run whose shapes stand in its captures alone."""
+    runs = []
+    for name, batch, sequence in (("a", 2, 64), ("b", 1, 128)):
+        write_run(tmp_path / name)
+        runs.append(tmp_path / name)
+        for path in (runs[-1] / "engines", runs[-1] / "export"):
+            shutil.rmtree(path)
+        for path in (runs[-1] / "captures").glob(f"{NAME}*"):
+            path.unlink()
+        meta = runs[-1] / "captures/eager.fp32.meta.json"
+        write_json(meta, {**read_json(meta), "batch": batch, "sequence": sequence})
+    assert outcome("gate", *runs) == 4
+    assert "changed, too: batch 2 → 1, sequence 64 → 128" in capsys.readouterr().out
+    for run in runs:
+        assert outcome("report", "--run", run) == 0
+    assert outcome("compare", *runs) == 2
+    assert "batch (2 against 1), sequence (64 against 128)" in capsys.readouterr().err
 
 
 def test_a_side_that_is_required_must_be_there(a: Path, tmp_path: Path) -> None:
