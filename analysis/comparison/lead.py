@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .. import formatting
+from ..model.baseline import LATENCY
 from ..model.comparison import Ratio, Side
+from .limits import SLOWER
 
 # A smaller share of the time is not worth a word.
 LEAST_SHARE = 0.01
@@ -61,6 +63,13 @@ def alike(ratio: Ratio) -> bool:
     """Whether the ratio's interval holds 1: the two are not distinguishable."""
     low, high = ratio.low, ratio.high
     return low is not None and high is not None and low <= 1 <= high
+
+
+def same(ratio: Ratio) -> bool:
+    """Whether the two are as fast as each other: so far apart as a gate calls the same, at most.
+    An interval that holds 1 and is wider tells nothing."""
+    low, high, most = ratio.low, ratio.high, 1 + SLOWER[LATENCY]
+    return low is not None and high is not None and 1 / most <= low <= 1 <= high <= most
 
 
 def faults(side: Side, which: str = "latency") -> Sequence[str]:

@@ -171,7 +171,7 @@ def _savings(ratio: Ratio, over: Side, under: Side) -> Iterator[Sentence]:
     """Where the time between two sides goes: the kinds of which that is sure, the most first."""
     saves, loses = ratio.saves, ratio.loses
     parts = [
-        f"{verb} most in {', '.join(f'{p.name} ({_amount(p)})' for p in places[:SHOWN_KINDS])}"
+        f"{verb} most in {', '.join(f'{p.name} ({amount(p)})' for p in places[:SHOWN_KINDS])}"
         for verb, places in (("saves", saves), ("loses", loses))
         if places
     ]
@@ -193,7 +193,7 @@ def _savings(ratio: Ratio, over: Side, under: Side) -> Iterator[Sentence]:
         yield Sentence(f"Operation time per iteration: {text}", tone)
 
 
-def _amount(place: Place) -> str:
+def amount(place: Place) -> str:
     """The difference with its interval; the interval alone where shared layers leave bounds."""
     ns, low, high = place.ns, place.low_ns, place.high_ns
     if low is None or high is None:

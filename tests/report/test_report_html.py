@@ -158,7 +158,7 @@ def test_without_script_the_answer_the_ledger_and_the_first_modules_are_there() 
         assert h["text"] in page.sections["words"]
     answer = "ONNX Runtime fp32 is about 1.6× as fast as Eager fp32, outputs unchecked"
     assert answer in page.sections["answer"]
-    assert "(95 %: 1.58× to 1.66×)" in page.sections["answer"]
+    assert "(95 %: 1.58× to 1.66× as fast)" in page.sections["answer"]
     for s in view["sides"]:
         assert s["label"] in page.sections["ledger"]
     for word in ("4.97 ms", "4.91 – 5.03 ms, n 120", "gaps", "adds up", "99.1 %", "fp16"):

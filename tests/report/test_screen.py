@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.analysis.model import partition as model
-from layerline.analysis.model.comparison import Comparison, Steadiness
+from layerline.analysis.model.comparison import Comparison, Place, Steadiness
 from layerline.analysis.model.partition import Part, Partition
 from layerline.analysis.report.screen import drawing, screens, words
 from layerline.core.accuracy.limits import Verdict
@@ -37,7 +37,9 @@ def first(comparison: Comparison) -> screens.Screen:
     ("low", "high", "said", "tone"),
     [
         (1.58, 1.66, "runs gpt2 1.6× as fast as Eager fp32", words.GOOD),
-        (0.9, 1.1, "runs gpt2 as fast as Eager fp32", words.NEUTRAL),
+        (0.98, 1.02, "runs gpt2 as fast as Eager fp32", words.NEUTRAL),
+        (0.9, 1.1, "cannot be told apart from Eager fp32 on gpt2", words.UNSURE),
+        (0.99, 1.79, "cannot be told apart from Eager fp32 on gpt2", words.UNSURE),
         (0.5, 0.6, "takes gpt2 1.8× as long as Eager fp32", words.BAD),
         (5.09, 3359.0, "runs gpt2 at least 5.1× as fast as Eager fp32", words.GOOD),
         (0.01, 0.2, "takes gpt2 at least 5.0× as long as Eager fp32", words.BAD),
@@ -46,6 +48,28 @@ def first(comparison: Comparison) -> screens.Screen:
 def test_the_interval_makes_the_words(low: float, high: float, said: str, tone: str) -> None:
     answer = first(view(low, high)).answer
     assert (answer.text, answer.tone) == (f"ONNX Runtime fp32 {said}", tone)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.5, 0.625, "(95 %: 1.60× to 2.00× as long)"),
+        (1.58, 1.66, "(95 %: 1.58× to 1.66× as fast)"),
+        # Nothing says which one it is: as the ratio that stands in the table.
+        (0.56, 1.34, "not distinguishable (95 %: 0.56× to 1.34× as fast)"),
+    ],
+)
+def test_the_interval_has_the_direction_of_the_answer(low: float, high: float, said: str) -> None:
+    assert said in first(view(low, high)).line[0]
+
+
+def test_a_change_that_is_sure_is_told_where_the_whole_cannot_be() -> None:
+    for low, told in ((0.9, True), (0.98, False)):
+        found = view(low, 1.02)
+        mix = Place("h.*.mix", 5_000, 5_000, 4_000, 6_000)
+        ratio = replace(found.ratios[0], loses=[mix], saves=[])
+        line = " ".join(first(replace(found, ratios=[ratio])).line)
+        assert ("more in h.*.mix (5.00 µs, 4.00 to 6.00 µs)" in line) == told
 
 
 def test_what_is_doubtful_is_in_the_answer() -> None:

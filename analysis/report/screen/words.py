@@ -13,10 +13,12 @@ from typing import NamedTuple
 from ....core.stats import Estimate, ratio
 from ... import formatting
 from ...comparison import lead
+from ...comparison.savings import intervals
 from ...formatting import percent, time
 from ...model.comparison import Comparison, Ratio, Side
 from ...model.partition import GAPS, WAITING, Partition
 from .. import doubts
+from ..headline import amount
 
 MOST_WORDS = 15
 NAME_LIMIT = 40
@@ -79,6 +81,13 @@ def compared(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Answe
     if under.run is not None:  # the same side of two runs
         subject_, tail = _of_run(under), f" in {under.run} as in {over.run}"
     tone = UNSURE if doubt else NEUTRAL
+    if lead.alike(r) and not lead.same(r):
+        other = over.label
+        if under.run is not None:
+            subject_, other = f"{subject_} in {under.run}", f"that in {over.run}"
+        tails = [f" from {other} on {name}" if name else "", f" from {other}"]
+        candidates = [(f"{subject_} ", f"{t}{doubt}") for t in tails if t]
+        return _fitting("cannot be told apart", [*candidates, (f"{subject_} ", tails[-1])], UNSURE)
     if lead.alike(r):
         near = "about " if doubt else ""
         verb, figure = "runs", f"{near}as fast"
@@ -164,19 +173,36 @@ def line_of(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Iterat
         yield f"{times} as it was. Measure again when it is idle: layerline profile RUN --force."
         return
     if lead.alike(r):
-        times += ", not distinguishable"
+        times += f", {doubts.ALIKE}"
     low, high = r.low, r.high
     if low is not None and high is not None:
-        if r.ratio < 1 and low > 0:
-            low, high = 1 / high, 1 / low
+        how = "as fast"
+        if not lead.alike(r) and r.ratio < 1 and low > 0:  # in the direction of the answer
+            low, high, how = 1 / high, 1 / low, "as long"
         ends = formatting.ratio_range(low, high, " to ")
-        yield f"{times} (95 %: {ends})."
+        yield f"{times} (95 %: {ends} {how})."
     else:
         yield f"{times} (no interval)."
+    if lead.alike(r) and not lead.same(r):
+        yield from _sure(r, over, under)
     device = on_device(comparison, r)
     if device is not None:
         how = "On the device alone" if device.queued else "Operations alone"
         yield f"{how} {formatting.ratio(device.ratio)}: {_waits(comparison, over, under)}."
+
+
+def _sure(r: Ratio, over: Side, under: Side) -> Iterator[str]:
+    """Where a whole that cannot be told differs for sure: the surest kinds that take more, less."""
+    known = [
+        f"{more} in {places[0].name} ({amount(places[0])})"
+        for places, more in ((r.loses, "more"), (r.saves, "less"))
+        if places and intervals(places)
+    ]
+    if known:
+        how = "As profiled" + (" in these two runs" if under.run is not None else "")
+        if any(c.ok is False for side in (over, under) for c in side.checks):
+            how += ", with checks that failed"
+        yield f"{how}: {', '.join(known)}."
 
 
 def _waits(comparison: Comparison, over: Side, under: Side) -> str:
