@@ -131,6 +131,7 @@ def test_a_row_has_what_was_measured_of_it(whole: CountedSide) -> None:
         "tensor": pytest.approx(0.625), "fp32": 0, "memory": pytest.approx(0.13),
     }  # fmt: skip
     assert row.why == "62.5 % of its time at the peak of tensor"
+    assert row.spread is not None and row.spread.launches == 2
     kernel = next(r for r in whole.rows if r.parent == row.id)
     assert (kernel.replay_ns, kernel.flop, kernel.bound) == (10_000, 2.56e9, "tensor")
     assert (kernel.floor, kernel.share, kernel.launches, kernel.measured) == (None, None, 1, 1)
