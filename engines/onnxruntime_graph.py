@@ -197,7 +197,10 @@ class _Bounds:
                 known[tensor] = None
             elif back:
                 writer = self._writer.get(tensor)
-                pending.extend(writer.input if writer is not None else ())
+                if writer is not None and writer.op_type in _PRODUCTS:
+                    known[tensor] = None  # another layer's own, by whatever name
+                else:
+                    pending.extend(writer.input if writer is not None else ())
             else:
                 for reader in self._readers.get(tensor, ()):
                     if reader.op_type not in _PRODUCTS:
