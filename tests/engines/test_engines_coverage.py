@@ -75,3 +75,38 @@ def test_every_layer_of_a_model_of_ones_own_is_resolved(tmp_path: Path, net: str
             if layer["op"] == "Conv":  # each its own, with the norm that was folded in
                 convolutions = [n for n in layer["nodes"] if "/Conv" in n]
                 assert len(convolutions) == 1, layer
+
+
+def test_a_product_is_not_bounded_by_the_tensors_of_the_next() -> None:
+    """Two linear layers behind one another, whose reshapes ONNX Runtime makes one (TimeSformer):
+    the tensor between them is not the model's, and the first has nothing of the second."""
+    from onnx import helper
+
+    from layerline.core.nodes import Node, NodeGraph
+    from layerline.engines import layers, onnxruntime_graph
+
+    graph = NodeGraph(
+        nodes=(
+            Node("a/MatMul", "MatMul", "a", ("x", "v"), ("p",)),
+            Node("a/Add", "Add", "a", ("p", "c"), ("q",)),
+            Node("b/MatMul", "MatMul", "b", ("q", "w"), ("r",)),
+            Node("b/Add", "Add", "b", ("r", "d"), ("y",)),
+        ),
+        inputs=("x",),
+        outputs=("y",),
+        initializers=frozenset({"v", "w", "c", "d"}),
+    )
+    made = helper.make_graph(
+        [
+            helper.make_node("Gemm", ["x", "v", "c"], ["g1"], "a/MatMul/MatMulAddFusion"),
+            helper.make_node("Reshape", ["g1", "shape"], ["g2"], "gemm_output_new_reshape"),
+            helper.make_node("Gemm", ["g2", "w", "d"], ["y"], "b/MatMul/MatMulAddFusion"),
+        ],
+        "g", [], [],
+    )  # fmt: skip
+    found = layers.document(
+        "e", "onnxruntime", "fp32",
+        onnxruntime_graph.engine_layers(helper.make_model(made), {}, graph), graph,
+    )  # fmt: skip
+    first, between, second = (list(row["modules"]) for row in found["layers"])
+    assert first == between == ["a"] and "b" in second
