@@ -186,6 +186,11 @@ def short(name: Any, limit: int = 160) -> str:
     return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
+def opening(text: str) -> str:
+    """As a sentence begins, with a capital; not where it begins with the name torch.compile."""
+    return text if text.startswith("torch.compile") else f"{text[:1].upper()}{text[1:]}"
+
+
 def words(value: Any, limit: int) -> str:
     """A visible sentence, ended at a word where it has more than `limit` characters."""
     text = visible(value)

@@ -266,6 +266,9 @@ def _show(
         click.echo(f"  {one_line(key)}: {_cell(text, _FACT)}")
     for note in artefact.notes:
         click.echo(f"  note: {one_line(note)}")
+    if artefact.kind == "memory-snapshot":
+        name_ = one_line(str(path))
+        click.echo(f"  note: layerline memory {name_} says what holds the memory at its peak")
     others = [f"{n} ({t.num_rows:,})" for n, t in artefact.tables.items() if n != name]
     if others:
         click.echo(f"  more tables (--table NAME): {', '.join(others)}")

@@ -39,7 +39,7 @@ def panels(comparison: Comparison) -> list[Panel]:
     keys: set[str] = set()
     for precision in sorted(found, key=_rank):
         here = [s for s in sides if s.precision == precision]
-        reference, note = _reference(sides, here)
+        reference, note = _reference(sides, here, precision)
         key = re.sub(r"[^a-z0-9]+", "-", precision.lower()).strip("-") or "other"
         while key in keys:
             key += "-2"
@@ -93,7 +93,9 @@ def _place(side: Side, precision: str) -> tuple[bool, bool, int]:
     return side.task != "engine", side.precision != precision, at
 
 
-def _reference(sides: Sequence[Side], here: Sequence[Side]) -> tuple[list[Side], str]:
+def _reference(
+    sides: Sequence[Side], here: Sequence[Side], precision: str
+) -> tuple[list[Side], str]:
     """Eager inference in fp32 for engines whose own precision was not measured eagerly: it is
     what their ratio is of."""
     if not any(s.task == "engine" for s in here) or any(_eager(s) for s in here):
@@ -101,7 +103,7 @@ def _reference(sides: Sequence[Side], here: Sequence[Side]) -> tuple[list[Side],
     found = [s for s in sides if _eager(s) and s.precision == "fp32"][:1]
     if not found:
         return [], ""
-    return found, f"{found[0].label} stands for eager inference, which was not measured here."
+    return found, f"{found[0].label} stands for eager {precision}, which was not measured here."
 
 
 def _eager(side: Side) -> bool:

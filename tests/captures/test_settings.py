@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import convert
 
 from layerline.analysis.captures.settings import _inputs_hash, machine
-from layerline.core.documents import Machine
+from layerline.analysis.rundir.record import title
+from layerline.core.documents import Eager, Machine, Model
+from layerline.core.run import open_run
 
 STATE = {
     "cpu": "Example CPU",
@@ -45,3 +48,12 @@ def test_inputs_are_known_by_the_hash_of_the_tokens_that_the_step_was_given() ->
     assert _inputs_hash({"inputs": {}, "outputs": tokens}) == "0123456789ab"
     assert _inputs_hash({"inputs": {"export/model.json": {"sha256": "1"}}}) is None
     assert _inputs_hash({}) is None
+
+
+def test_own_code_is_called_alike_wherever_it_lies_exported_or_trained(tmp_path: Path) -> None:
+    run = open_run(tmp_path / "run", create=True)
+    for name in ("/far/away/net.py:build", "net.py:build"):
+        trained = Eager(model=name, workload=name, batch=2, sequence=64)
+        assert title(None, [trained], run) == "net.py:build, 2×64"
+        assert title(Model(model=name, batch=2), [], run) == "net.py:build, batch 2"
+    assert title(Model(model="org/name", batch=1, seq=8), [], run) == "org/name, 1×8"

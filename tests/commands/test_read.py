@@ -162,3 +162,10 @@ def test_help_needs_no_reader():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert "FILE" in CliRunner().invoke(read, ["--help"]).output
+
+
+def test_a_snapshot_of_memory_is_told_the_command_that_explains_it(capfd, tmp_path):
+    path = tmp_path / "train.fp32.memory.pickle"
+    path.write_text('{"segments": [], "device_traces": []}')
+    _, out, _ = run(capfd, path)
+    assert f"note: layerline memory {path} says what holds the memory at its peak" in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from paths import ROOT
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from layerline.core import files  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.core.run import open_run  # noqa: E402
 from layerline.export import nested, onnx_export, own  # noqa: E402
@@ -441,3 +443,19 @@ def test_a_precision_that_fails_leaves_the_others_whole(
     written = json.loads((tmp_path / "run/export/parity.json").read_text())
     assert list(written) == ["fp32", "fp16"]
     assert (tmp_path / "run/export/nodes.json").is_file()
+
+
+def test_a_mask_of_large_numbers_is_exported_in_fp16_without_a_warning(tmp_path: Path) -> None:
+    text = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.fc = nn.Linear(4, 4)\n    def forward(self, x, mask):\n"
+        "        return self.fc(x).masked_fill(mask == 0, -1e9).softmax(-1)\n"
+        "def build():\n    return Net(), (torch.ones(1, 4), torch.tensor([[1, 1, 0, 1]]))\n"
+    )
+    spec = resolve(wanted(code(tmp_path, text)))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        onnx_export.export(
+            spec.build("fp16"), spec.inputs(), ["output"], name="n", opset=18, precision="fp16"
+        )
+    assert [str(w.message) for w in found if "overflow" in str(w.message)] == []

@@ -135,3 +135,15 @@ def test_the_manifest_is_flat_lines() -> None:
         ("g", "none"),
         ("h", "none"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("outputs differ", "Outputs differ"),
+        ("torch.compile fp32 runs", "torch.compile fp32 runs"),
+        ("", ""),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_but_for_a_name(text: str, said: str) -> None:
+    assert formatting.opening(text) == said

@@ -56,7 +56,7 @@ def test_an_engine_without_eager_of_its_precision_stands_beside_fp32_and_it_is_s
         "TensorRT fp16",
         "eager fp32",
     ]
-    assert half["note"] == "eager fp32 stands for eager inference, which was not measured here."
+    assert half["note"] == "eager fp32 stands for eager fp16, which was not measured here."
     assert half["note"] in rendering.markdown(view) and half["note"] in rendering.html(view)
 
 

@@ -88,6 +88,12 @@ def test_markdown_of_a_failed_check() -> None:
     assert "✗ does not add up" in text and "✗ ONNX Runtime fp32, check ii: 900 µs" in text
 
 
+def test_one_side_alone_has_no_heading_of_comparisons() -> None:
+    view = views.one_side() | {"headline": [{"text": "It takes 4 ms.", "tone": "neutral"}]}
+    text = rendering.markdown(view)
+    assert "## In words\n" in text and "All comparisons" not in text
+
+
 def test_markdown_has_the_order_of_the_page() -> None:
     view = views.gpt2(2)
     text, page = rendering.markdown(view), rendering.html(view)

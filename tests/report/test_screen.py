@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from layerline.analysis.model import partition as model
 from layerline.analysis.model.comparison import Comparison, Place, Steadiness
 from layerline.analysis.model.partition import Part, Partition
-from layerline.analysis.report.screen import drawing, screens, words
+from layerline.analysis.report import ledger
+from layerline.analysis.report.screen import believe, drawing, screens, words
 from layerline.core.accuracy.limits import Verdict
 from layerline.core.stats import Estimate
 
@@ -205,3 +206,12 @@ def test_a_training_step_alone_is_its_phases_in_their_order() -> None:
     assert screen.bars[0].interval == "900 ns to 9.90 µs"
     profiled = [replace(s, latency=Estimate()) if s.phase == "forward" else s for s in sides]
     assert [b.name for b in first(replace(made, sides=profiled)).bars] == ["mlp", some.label]
+
+
+def test_one_check_adds_up_and_several_add_up() -> None:
+    for sides, said in ((1, "1 of 1 adds up"), (2, "2 of 2 add up")):
+        view = rendering.comparison(views.gpt2(1))
+        some = replace(view, sides=[s for s in view.sides if s.task == "engine"][:sides])
+        panel: Any = {"groups": ledger.groups(some.sides)}
+        (check,) = [c for c in believe.checks(some, [panel], [])[0] if c.key == "i"]
+        assert check.said == said

@@ -58,5 +58,7 @@ def _verdict(comparison: Comparison, line: Check) -> tuple[str, str]:
     if not tones:
         return "", ""
     tone = next(t for t in ("bad", "good", "none", *tones) if t in tones)
+    good = tones.count("good")
     words = next((c.text for c in cells if c.tone == "good"), "")
-    return tone, f"{tones.count('good')} of {len(tones)} {words}".rstrip()
+    words = words.replace("adds up", "add up") if good > 1 else words
+    return tone, f"{good} of {len(tones)} {words}".rstrip()

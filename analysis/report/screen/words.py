@@ -116,7 +116,7 @@ def _of_run(side: Side) -> str:
 
 
 def _fitting(figure: str, candidates: Sequence[tuple[str, str]], tone: str) -> Answer:
-    candidates = [(f"{b[:1].upper()}{b[1:]}", after) for b, after in candidates]
+    candidates = [(formatting.opening(b), after) for b, after in candidates]
     for before, after in candidates:
         found = Answer(before, figure, after, tone)
         if len(found.text.split()) <= MOST_WORDS:
@@ -268,7 +268,7 @@ def line_wrong(side: Side) -> str:
     why = side.outputs.why if side.outputs else ""
     where = doubts.where(side)
     said = f"{why}; {where}" if where else why
-    return f"{said[:1].upper()}{said[1:]}. Its times are no result."
+    return f"{formatting.opening(said)}. Its times are no result."
 
 
 def repair(side: Side) -> tuple[str, str]:
