@@ -96,10 +96,11 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
 
     Both are run directories, or files of `gate --save`; several NEW are runs of the same thing,
     and their spread counts. The spread between processes decides, so measure latencies with
-    `layerline profile --processes 5` or more. Reads captures, never a report.
+    `layerline profile RUN --what engine --processes 5` or more (on a CPU it takes one process
+    without). Reads captures, never a report.
 
     Worse is what grew by more than its limit, and not by chance; not worse is what grew by less
-    for sure. The smallest change that would have been seen is always printed.
+    for sure. How large a growth is seen 19 times in 20 is always printed.
     """
     asked = _Asked(**options)
     if asked.save is not None:

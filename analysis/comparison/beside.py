@@ -10,6 +10,8 @@ from ..model.verdict import Changed, Judged, Status
 from . import runs
 from .limits import Limits
 
+SEVERAL = "name several runs of each"
+
 
 def judged_sides(of: Baseline, limits: Limits) -> dict[str, SideSamples]:
     """The sides of a baseline that the limits are of."""
@@ -68,10 +70,9 @@ def remarks(
     single = [j for j in judged if j.status is Status.UNTOLD and not j.decides]
     alone = sum(1 for j in single if max(j.units) == 1)
     if alone:
-        yield (
-            f"{alone} kinds and modules have one capture each and are not judged: name several "
-            "runs of each side"
-        )
+        said = any(SEVERAL in j.fix for j in judged if j.decides)
+        what = f"{alone} kinds and modules have one capture each and are not judged"
+        yield what if said else f"{what}: {SEVERAL}"
     if len(single) > alone:
         names = ", ".join(j.name or j.what for j in single if max(j.units) > 1)
         yield f"{len(single) - alone} kinds and modules cannot be told: {_short(names)}"

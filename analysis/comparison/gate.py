@@ -29,7 +29,7 @@ from ..model.baseline import (
     SideSamples,
 )
 from ..model.verdict import Finding, Judged, Status, Verdict
-from .beside import changed, elsewhere, judged_sides, remarks
+from .beside import SEVERAL, changed, elsewhere, judged_sides, remarks
 from .limits import Limit, Limits, fits, meant
 from .spread import Change, change, discoveries
 
@@ -38,9 +38,9 @@ RATE = 0.01
 # One-sided: how sure "not worse" is, and how often a change as large as `visible` is called worse.
 SURE = POWER = 0.95
 _ELSEWHERE = "measure both on one machine, or add --other-machine"
-_SEVERAL = "name several runs of each"
 _IN_TURN = "measure in turn (--measure)"
-_MOST_PROCESSES = 20
+_QUIETER = "measure on a quieter machine"
+_MOST_PROCESSES, _MOST_ROUNDS = 20, 100
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class _Compared:
     change: Change
     limit: Limit
     units: tuple[int, int]
+    in_turn: bool
 
     @property
     def most(self) -> float:
@@ -171,7 +172,7 @@ def _compared(
         limit = limits.of(quantity, total or None)
         if quantity.what == OPERATIONS and a.quantity(LATENCY) is None:
             limit = replace(limit, asked=True)  # there is nothing else to tell by
-        yield _Compared(key, quantity, differs, limit, units)
+        yield _Compared(key, quantity, differs, limit, units, in_turn)
 
 
 def _judged(compared: Sequence[_Compared]) -> list[Judged]:
@@ -219,6 +220,7 @@ def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
         low=over(by - c.change.reach(SURE)),
         high=over(upper),
         limit=over(most),
+        limit_of=c.limit.by_floor(scale),
         visible=over(visible(c.change, most, among)),
         status=status,
         # Of what was not asked for by name, one capture each tells nothing, and is no fault; and
@@ -263,22 +265,39 @@ def _reason(c: _Compared, among: int) -> tuple[str, str]:
 
 def _enough(c: _Compared, n: int) -> str:
     """How many processes would tell a change of nothing from one of the limit."""
-    if c.change.allowance >= c.most:
-        return f"{_SEVERAL}, or {_IN_TURN}: they drift by more than the limit"
-    room = c.most - c.change.allowance
-    needed = math.ceil(n * (3 * (c.change.error or 0) / room) ** 2) if room else math.inf
-    if needed > _MOST_PROCESSES:
-        wider = 3 * (c.change.error or 0) + c.change.allowance
-        share = f"{wider / c.change.before:.1%}" if c.change.before else "more"
-        return f"{_SEVERAL}, {_IN_TURN}, or allow {share} (--slower)"
-    return _more(c, int(max(needed, n + 1)))
+    error, allowance, most = c.change.error or 0, c.change.allowance, c.most
+    ways = [_QUIETER] if c.in_turn else [SEVERAL]
+    if not c.in_turn and c.side.startswith("engine/"):
+        ways.append(_IN_TURN)
+    if allowance >= most:
+        if c.in_turn:  # what drifts has cancelled
+            return f"{_passing(c)}: builds lie further apart than the limit"
+        return f"{', or '.join(ways)}: they drift, or builds lie apart, by more than the limit"
+    needed = math.ceil(n * (3 * error / (most - allowance)) ** 2)
+    if needed > (_MOST_ROUNDS if c.in_turn else _MOST_PROCESSES):
+        return ", or ".join([*ways, _passing(c)])
+    return _more(c, max(needed, n + 1))
+
+
+def _passing(c: _Compared) -> str:
+    """The limit by which a change of nothing is not worse; which change is seen is another one."""
+    wider = 3 * (c.change.error or 0) + c.change.allowance
+    if not c.change.before:
+        return "allow more"
+    name = "" if c.a.what == LATENCY else f"{c.a.name or c.a.what}="
+    option = "--memory " if c.a.what == MEMORY else f"--slower {name}"
+    return f"allow more: with {option}{wider / c.change.before:.1%} the same again passes"
 
 
 def _more(c: _Compared, n: int) -> str:
     """How to have `n` values: only of an engine's latency a run has several."""
+    if c.in_turn:
+        return f"measure more rounds (--rounds {n})"
     if not c.side.startswith("engine/") or c.a.what not in (LATENCY, QUEUED):
-        return _SEVERAL
-    return f"layerline profile --processes {n}, or {_SEVERAL}"
+        return SEVERAL
+    precision, _, backend = c.side.split("/")[1].partition(".")
+    command = f"layerline profile RUN --what engine --processes {n}"
+    return f"{command} --precision {precision} --backend {backend}, of both, or {SEVERAL}"
 
 
 def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:

@@ -53,10 +53,15 @@ class Limit:
     share: float
     floor: float
     asked: bool
+    floor_of: str = "the floor"
 
     def of(self, before: float) -> float:
         """By how much it may grow, in its unit."""
         return max(self.share * before, self.floor)
+
+    def by_floor(self, before: float) -> str:
+        """What the limit is, in words, where the share is less than it; else empty."""
+        return self.floor_of if self.floor > self.share * before else ""
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,11 @@ class Limits:
         if floor is None:
             floor = self.floors.get(group, FLOORS[group])
         whole = group == quantity.what
-        if not whole and own is None and operations is not None:
-            floor = max(floor, OF_ALL * operations)
+        floor_of = "the floor"
+        if not whole and own is None and operations and OF_ALL * operations > floor:
+            floor, floor_of = OF_ALL * operations, f"{OF_ALL * 100:g} % of all operations"
         asked = own is not None or quantity.what == LATENCY or (whole and group in self.slower)
-        return Limit(share, floor, asked)
+        return Limit(share, floor, asked, floor_of)
 
     def judges(self, key: str) -> bool:
         """Whether a side is judged."""

@@ -27,7 +27,8 @@ class Judged:
     its 95 % bounds `low` and `high` (one-sided each), `limit`, and `visible`: the growth that this
     comparison would have called worse 19 times in 20; None where unknown.
 
-    `decides`: where it cannot be told, neither can the whole. `fix`: what to do then.
+    `limit_of`: what the limit is where it is more than its share. `decides`: where it cannot be
+    told, neither can the whole. `fix`: what to do then.
     """
 
     side: str
@@ -46,6 +47,7 @@ class Judged:
     units: tuple[int, int]  # how many values each side has
     why: str = ""
     fix: str = ""
+    limit_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Verdict:
 
     @property
     def visible(self) -> tuple[Judged, float] | None:
-        """The latency whose smallest visible change is the largest, with that; None without."""
+        """The latency of which the growth that is seen 19 times in 20 is the largest, with that;
+        None without."""
         found = [(j, j.visible) for j in self.judged if j.what == "latency" and j.visible]
         return max(found, key=lambda f: f[1], default=None)
 

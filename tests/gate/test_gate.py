@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from paths import ROOT
 from run_by_hand import ENGINE, outcome, write_run
 
 from layerline.analysis.comparison.gate import judge
@@ -62,9 +63,56 @@ def test_the_same_again_is_not_slower(a: Path, tmp_path: Path, capsys: Any) -> N
 def test_slower_by_more_than_the_limit_is_slower(a: Path, tmp_path: Path, capsys: Any) -> None:
     b = run(tmp_path / "b", scaled(1.1))
     assert gate(a, b) == 1
-    assert "✗ slower" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("✗ slower: +10.0 % (+9.")
     assert gate(a, b, "--slower", "15%") == 0
     assert gate(b, a) == 0
+
+
+def test_what_was_found_is_not_held_against_what_is_always_seen(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """A change that is smaller than what is seen 19 times in 20 can be found: both are said, and
+    never as if the comparison could not have seen it."""
+    wide = (950_000, 990_000, 910_000, 960_000, 940_000)
+    base = run(tmp_path / "base", wide)
+    slow = run(tmp_path / "slow", tuple(round(m * 1.09) for m in wide))
+    path = tmp_path / "x.json"
+    assert gate(base, slow, "-o", path) == 1
+    latency = next(j for j in json.loads(path.read_text())["judged"] if j["what"] == "latency")
+    assert latency["change"] < latency["visible"] and latency["status"] == "worse"
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("✗ slower: +9.0 % (+") and "would have seen" not in head
+    assert " is seen 19 times in 20" in head
+    assert not any("would have seen" in row for row in rows if ": slower" in row)
+
+
+def test_what_cannot_be_told_is_advised_once(a: Path, tmp_path: Path, capsys: Any) -> None:
+    drifts = tuple(950_000 + 30_000 * i for i in range(5))
+    b = run(tmp_path / "b", drifts)
+    assert gate(b, b) == 4
+    out = capsys.readouterr().out
+    assert "name several runs of each, or measure in turn (--measure): they drift" in out
+    assert out.count("name several runs") == 1
+
+
+@pytest.mark.parametrize(
+    ("spread", "advice"),
+    [
+        (90_000, "measure on a quieter machine, or allow more: with --slower "),
+        (40_000, "measure more rounds (--rounds "),
+    ],
+)
+def test_what_was_measured_in_turn_is_not_advised_to_be(
+    tmp_path: Path, spread: int, advice: str
+) -> None:
+    both = []
+    for name, signs in (("a", (1, -1, 0, 1, -1)), ("b", (-1, 1, 1, 0, -1))):
+        path = run(tmp_path / name, tuple(950_000 + spread * s for s in signs))
+        assert gate("--save", tmp_path / f"{name}.json", path) == 0
+        both.append(replace(baseline.read(tmp_path / f"{name}.json"), in_turn="now"))
+    found = judge(*both, Limits(sides=["engine"]), ("a", "b"))
+    (latency,) = [j for j in found.judged if j.what == "latency"]
+    assert latency.fix.startswith(advice) and "--measure" not in latency.fix
 
 
 def test_a_stale_report_does_not_pass(a: Path, tmp_path: Path) -> None:
@@ -176,7 +224,11 @@ def test_three_times_slower_without_an_interval_does_not_pass(
 ) -> None:
     one, slow = run(tmp_path / "one", (950_000,), 2), run(tmp_path / "slow", (2_850_000,), 2)
     assert gate(one, slow) == 4
-    assert "layerline profile --processes 5" in capsys.readouterr().out
+    # The command of the README, with the engine that it is of.
+    how = "layerline profile RUN --what engine --processes 5 --precision fp16 --backend onnxruntime"
+    assert f"to do: {how}, of both, or " in capsys.readouterr().out
+    readme = (ROOT / "README.md").read_text()
+    assert "layerline profile runs/before --what engine --processes 5 " in readme
     # Here the baseline says how far processes lie apart.
     assert gate(a, slow) == 1
 

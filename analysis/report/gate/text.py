@@ -14,7 +14,7 @@ _HEAD = ("| what | before | after | change | limit | answer |", "|---|--:|--:|--
 def terminal(verdict: Verdict) -> str:
     """At most `LINES` lines: the answer first, then what is wrong, then what was judged."""
     head = [words.headline(verdict), f"{verdict.before} → {verdict.after}"]
-    tail = [f"to do: {fix}" for fix in words.fixes(verdict)[:2]]
+    tail = [f"to do: {fix}" for fix in words.cut(words.fixes(verdict), 3, "")]
     if verdict.changed:
         tail.append(f"changed, too: {words.changed(verdict.changed)}")
     tail += [formatting.words(f"note: {r}", 200) for r in verdict.remarks[:3]]
@@ -35,7 +35,7 @@ def markdown(verdict: Verdict) -> str:
     head = [f"### {_escaped(words.headline(verdict))}", ""]
     findings = [f"- {_escaped(words.finding(f))}" for f in verdict.findings]
     findings = words.cut(findings, 5, "- ")
-    tail = [f"- {_escaped(fix)}" for fix in words.fixes(verdict)[:2]]
+    tail = [f"- {_escaped(fix)}" for fix in words.cut(words.fixes(verdict), 3, "")]
     if verdict.changed:
         tail.append(f"- changed, too: {_escaped(words.changed(verdict.changed))}")
     tail += [f"- {_escaped(formatting.words(r, 200))}" for r in verdict.remarks[:3]]
@@ -53,13 +53,12 @@ def markdown(verdict: Verdict) -> str:
 
 
 def _row(of: Judged) -> str:
-    limit = "" if of.limit is None else words.percent(of.limit)
     cells = (
         f"{of.side} {words.name(of)}",
         words.amount(of, of.before),
         words.amount(of, of.after),
         words.change(of),
-        limit,
+        words.allowed(of),
         words.status(of),
     )
     return f"| {' | '.join(map(_escaped, cells))} |"

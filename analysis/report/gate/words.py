@@ -15,13 +15,33 @@ _SHRANK = {"bytes": "smaller", "ns": "faster"}
 
 
 def headline(verdict: Verdict) -> str:
-    """The answer, and what this comparison could have seen."""
+    """The answer, with the latency that grew most of those that are slower; and how much growth
+    this comparison sees nearly always. It may see less, by luck: `Judged.visible` bounds nothing
+    that was found."""
     text = f"{_MARKS.get(verdict.code, '✗')} {verdict.answer}"
+    slower = [j for j in verdict.of(Status.WORSE) if j.what == "latency"]
+    if slower:
+        worst = max(slower, key=lambda j: j.change or 0)
+        return f"{text}: {change(worst)} in latency ({worst.side}){_seen(worst)}"
     seen = verdict.visible
     if seen is None:
         return f"{text}: how small a change of latency would be seen is not known"
     judged, share = seen
-    return f"{text}: this comparison would have seen {percent(share)} in latency ({judged.side})"
+    often = f"{percent(share)} in latency 19 times in 20"
+    return f"{text}: this comparison would have seen {often} ({judged.side})"
+
+
+def _seen(of: Judged) -> str:
+    if of.visible is None:
+        return ""
+    return f"; {percent(of.visible)} is seen 19 times in 20, less than that less often"
+
+
+def allowed(of: Judged) -> str:
+    """By how much it may grow, and why so much; empty where nothing is known of it."""
+    if of.limit is None:
+        return ""
+    return percent(of.limit) + (f" ({of.limit_of})" if of.limit_of else "")
 
 
 def percent(share: float) -> str:
@@ -70,8 +90,8 @@ def line(of: Judged) -> str:
     text = f"{name(of)}: {amount(of, of.before)} → {amount(of, of.after)}, {change(of)}"
     text += f": {status(of)}"
     if of.limit is not None:
-        text += f", limit {percent(of.limit)}"
-    if of.visible is not None:
+        text += f", limit {allowed(of)}"
+    if of.visible is not None and of.status is not Status.WORSE:  # that one was seen
         text += f", would have seen {percent(of.visible)}"
     return text + (f" ({of.why})" if of.why else "")
 
