@@ -10,6 +10,8 @@ from ..model.baseline import LATENCY
 from ..model.comparison import Ratio, Side
 from .limits import SLOWER
 
+# Of its CPUs: above it others had the machine as well, and an unsteady series tells of them.
+OVERLOADED = 1.0
 # A smaller share of the time is not worth a word.
 LEAST_SHARE = 0.01
 UNKNOWN = "unknown"
@@ -81,3 +83,9 @@ def faults(side: Side, which: str = "latency") -> Sequence[str]:
         "queued": side.queued_steadiness,
     }[which]
     return steadiness.faults if steadiness else ()
+
+
+def crowded(load: Mapping[str, float], *sides: Side) -> bool:
+    """Whether others had the machine while a side was measured that has not settled: then its
+    median is as much theirs, and so is the interval. `load`: over the CPUs, by side."""
+    return any(faults(s) and load.get(s.key, 0) > OVERLOADED for s in sides)

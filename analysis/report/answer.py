@@ -33,7 +33,7 @@ def comparisons(comparison: Comparison) -> list[Row]:
     """What has no result, then all comparisons, the one that the headline leads with first."""
     sides = {s.key: s for s in comparison.sides}
     wrong = [_no_result(s) for s in comparison.sides if s.wrong]
-    return [*wrong, *(row(r, sides) for r in ordered(comparison))]
+    return [*wrong, *(row(r, sides, comparison.load) for r in ordered(comparison))]
 
 
 def _no_result(side: Side) -> Row:
@@ -69,17 +69,21 @@ def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return head, cells
 
 
-def row(ratio: Ratio, sides: Mapping[str, Side]) -> Row:
-    """One comparison."""
+def row(ratio: Ratio, sides: Mapping[str, Side], load: Mapping[str, float]) -> Row:
+    """One comparison; `load`: of the machine, by side."""
     over, under = sides.get(ratio.over), sides.get(ratio.under)
     alike = lead.alike(ratio)
     notes = [*([doubts.ALIKE] if alike else []), *doubts.of_sides(over, under)]
+    crowded = lead.crowded(load, *(s for s in (over, under) if s))
+    if crowded:
+        notes = [doubts.CROWDED, *notes]
+    value = formatting.UNKNOWN if crowded else formatting.ratio(ratio.ratio)
     return {
-        "times": f"{formatting.ratio(ratio.ratio)} as fast",
-        "ratio": formatting.ratio(ratio.ratio),
+        "times": "cannot tell" if crowded else f"{value} as fast",
+        "ratio": value,
         "side": under.label if under else ratio.under,
         "against": over.label if over else ratio.over,
-        "interval": formatting.ratio_range(ratio.low, ratio.high),
+        "interval": value if crowded else formatting.ratio_range(ratio.low, ratio.high),
         "saves": _most(ratio.saves),
         "loses": _most(ratio.loses),
         "note": "; ".join(notes),

@@ -9,6 +9,7 @@ from ..model.comparison import Side
 
 ALIKE = "not distinguishable"
 UNCHECKED = "outputs not checked"
+CROWDED = "the machine was too busy"
 
 
 def precision(side: Side) -> str:

@@ -62,13 +62,13 @@ def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
     first = next((r for r in comparison.ratios if r.lead), None)
     if first:
         over, under = mentioned = [sides[first.over], sides[first.under]]
-        yield speed(first, over, under)
+        yield _told(comparison, first, over, under)
         yield from _savings(first, over, under)
     else:
         mentioned = _whole(right)
         yield from map(_alone, mentioned)
     yield from _not_as_asked(comparison, first)
-    yield from _slower(comparison.ratios, sides, first)
+    yield from _slower(comparison, sides, first)
     yield from (k for s in comparison.sides for k in _kept(s))
     yield from (p for s in right for p in _placement(s))
     yield from (p for s in right for p in _launches(s))
@@ -121,6 +121,15 @@ def _alone(side: Side) -> Sentence:
 
 def _shares(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
+
+
+def _told(comparison: Comparison, ratio: Ratio, over: Side, under: Side) -> Sentence:
+    """`speed`, where the machine's load leaves anything to tell."""
+    if not lead.crowded(comparison.load, over, under):
+        return speed(ratio, over, under)
+    times = f"{time(under.latency.median)} against {time(over.latency.median)}"
+    said = f"{under.label} against {over.label} cannot be told: {doubts.CROWDED}"
+    return Sentence(f"{said} while they were measured ({times}).", UNSURE)
 
 
 def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
@@ -251,14 +260,15 @@ def _computed(side: Side) -> Iterator[Sentence]:
 
 
 def _slower(
-    ratios: Sequence[Ratio], sides: Mapping[str, Side], first: Ratio | None
+    comparison: Comparison, sides: Mapping[str, Side], first: Ratio | None
 ) -> Iterator[Sentence]:
     """Engines that are slower than what they are compared with, for sure."""
     slower = [
         r
-        for r in ratios
+        for r in comparison.ratios
         if r is not first and r.high is not None and r.high < 1 and not lead.lack(sides[r.under])
-    ]
+        and not lead.crowded(comparison.load, sides[r.over], sides[r.under])
+    ]  # fmt: skip
     for r in slower[:SHOWN_SLOWER]:
         yield speed(r, sides[r.over], sides[r.under])
     if more := len(slower[SHOWN_SLOWER:]):

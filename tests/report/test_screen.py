@@ -93,6 +93,13 @@ def test_on_an_overloaded_machine_an_unsteady_latency_tells_no_ratio() -> None:
     assert crowded.answer.text == said
     assert crowded.answer.tone == words.UNSURE
     assert "×" not in " ".join(crowded.line) and "when it is idle" in crowded.line[0]
+    leads = [replace(found.ratios[0], lead=True)]
+    written = rendering.markdown(replace(found, load={under: 5.75}, ratios=leads))
+    assert (
+        "| cannot tell |" in written
+        and "30" not in written.partition("## All comparisons")[2][:900]
+    )
+    assert "cannot be told: the machine was too busy" in written
     for load in (0.9, 0.0):
         assert "about 30× as fast" in first(replace(found, load={under: load})).answer.text
     settled = replace(view(25.7, 34.7), load={under: 5.75})

@@ -25,8 +25,6 @@ NAME_LIMIT = 40
 GOOD, BAD, UNSURE, NEUTRAL = "good", "bad", "unsure", "neutral"
 # An interval whose end is as many times its beginning leaves only its beginning to tell.
 WIDE = 2
-# Of its CPUs: above it others had the machine as well, and an unsteady series tells of them.
-OVERLOADED = 1.0
 # Precisions for which a plan may keep modules in fp32.
 PLANNED = ("fp16", "bf16")
 
@@ -63,7 +61,7 @@ def spoken(value: float) -> str:
 
 def compared(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Answer:
     """How fast one side is against the other."""
-    if _crowded(comparison, over, under):
+    if lead.crowded(comparison.load, over, under):
         name = subject(comparison)
         told = f" how fast {under.label} runs {name}" if name else f" how fast {under.label} is"
         return _fitting("too busy to tell", [("The machine was ", told)], UNSURE)
@@ -102,12 +100,6 @@ def compared(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Answe
     starts = [f"{subject_} {verb} {name} " if name else "", f"{subject_} {bare} "]
     candidates = [(s, f"{tail}{end}") for end in (alone or doubt, doubt) for s in starts if s]
     return _fitting(figure, [*candidates, (starts[-1], tail)], tone)
-
-
-def _crowded(comparison: Comparison, *sides: Side) -> bool:
-    """Whether others had the machine while a side was measured that has not settled: then its
-    median is as much theirs, and so is the interval."""
-    return any(lead.faults(s) and comparison.load.get(s.key, 0) > OVERLOADED for s in sides)
 
 
 def _of_run(side: Side) -> str:
@@ -169,7 +161,7 @@ def on_device(comparison: Comparison, r: Ratio) -> Device | None:
 def line_of(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Iterator[str]:
     """Both latencies with the interval of their ratio; why the device alone tells another one."""
     times = f"{time(under.latency.median)} for {time(over.latency.median)}"
-    if _crowded(comparison, over, under):
+    if lead.crowded(comparison.load, over, under):
         yield f"{times} as it was. Measure again when it is idle: layerline profile RUN --force."
         return
     if lead.alike(r):
