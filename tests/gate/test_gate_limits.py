@@ -106,6 +106,7 @@ def test_a_module_that_is_slower_is_named_though_the_latency_hides_it(
     slow = runs(tmp_path / "b", b=100)
     assert gate(saved, *slow, "-o", tmp_path / "x.json") == 1
     out = capsys.readouterr().out
+    assert out.startswith("✗ slower: +16.2 % (") and ") in module b (" in out.splitlines()[0]
     assert "module b: " in out and "latency: 950 µs → 950 µs" in out
     found = json.loads((tmp_path / "x.json").read_text())["judged"]
     worse = {(j["what"], j["name"]) for j in found if j["status"] == "worse"}

@@ -15,26 +15,24 @@ _SHRANK = {"bytes": "smaller", "ns": "faster"}
 
 
 def headline(verdict: Verdict) -> str:
-    """The answer, with the latency that grew most of those that are slower; and how much growth
-    this comparison sees nearly always. It may see less, by luck: `Judged.visible` bounds nothing
-    that was found."""
+    """The answer, with what grew: the latency that did most, else the first that is named; and how
+    much growth of a latency this comparison sees nearly always. It may see less, by luck:
+    `Judged.visible` bounds nothing that was found."""
     text = f"{_MARKS.get(verdict.code, '✗')} {verdict.answer}"
-    slower = [j for j in verdict.of(Status.WORSE) if j.what == "latency"]
-    if slower:
-        worst = max(slower, key=lambda j: j.change or 0)
-        return f"{text}: {change(worst)} in latency ({worst.side}){_seen(worst)}"
-    seen = verdict.visible
+    worse, seen = deepest(verdict.of(Status.WORSE)), verdict.visible
+    if worse:
+        worst = max(worse, key=lambda j: (j.what == "latency", j.change or 0))
+        text += f": {change(worst)} in {name(worst)} ({worst.side})"
+        if worst.what == "latency":
+            seen = (worst, worst.visible) if worst.visible is not None else None
+        if seen is None:
+            return text
+        return f"{text}; of latency {percent(seen[1])} is seen 19 times in 20"
     if seen is None:
         return f"{text}: how small a change of latency would be seen is not known"
     judged, share = seen
     often = f"{percent(share)} in latency 19 times in 20"
     return f"{text}: this comparison would have seen {often} ({judged.side})"
-
-
-def _seen(of: Judged) -> str:
-    if of.visible is None:
-        return ""
-    return f"; {percent(of.visible)} is seen 19 times in 20, less than that less often"
 
 
 def allowed(of: Judged) -> str:
