@@ -125,11 +125,13 @@ def _remedy(model: nn.Module, why: str, precision: str) -> str:
     """What to do about an error of the exporter."""
     if "complex" in why:  # there are no such tensors in ONNX
         return "choose another model, or own.py with a module that computes with real numbers"
+    library = hasattr(getattr(model, "config", None), "_attn_implementation")
     if "data-dependent" in why:
-        return "what it computes hangs on values of its inputs: choose another model, or own.py"
+        what = "choose another model, or own.py" if library else "change that in the module"
+        return f"what it computes hangs on values of its inputs: {what}"
     if precision != "fp32" and re.search("scalar type|dtype", why):
         return f"its own code does not compute in {precision}: use --precision fp32"
-    if hasattr(getattr(model, "config", None), "_attn_implementation"):
+    if library:
         return "try --set attn_implementation=eager; --verbose shows all that torch says"
     return "change the module; --verbose shows all that torch says, and where"
 

@@ -459,3 +459,28 @@ def test_a_mask_of_large_numbers_is_exported_in_fp16_without_a_warning(tmp_path:
             spec.build("fp16"), spec.inputs(), ["output"], name="n", opset=18, precision="fp16"
         )
     assert [str(w.message) for w in found if "overflow" in str(w.message)] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [
+        ("no such operator", "change the module; --verbose shows all that torch says, and where"),
+        (
+            "Could not guard on data-dependent expression",
+            "what it computes hangs on values of its inputs: change that in the module",
+        ),
+    ],
+)
+def test_own_code_that_cannot_be_exported_is_told_to_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, fix: str
+) -> None:
+    """Not another model, nor a setting of transformers."""
+    spec = resolve(wanted(code(tmp_path, LINEAR.format("torch.ones(1, 3)"))))
+
+    def refusing(*_: Any, **__: Any) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch.onnx, "export", refusing)
+    with pytest.raises(InputError, match="torch cannot export it in fp32") as caught:
+        onnx_export.export(spec.build(), spec.inputs(), ["output"], name="n", opset=18)
+    assert caught.value.fix == fix
