@@ -59,8 +59,8 @@ def test_a_model_of_ones_own_goes_the_whole_way(tmp_path: Path) -> None:
     assert {"fp32.onnxruntime", "fp32.inference", "fp32.step"} <= set(found)
     assert min(found.values()) >= 0.995, found
     meta = read_json(run / "captures" / "train.fp32.meta.json")
-    assert meta["loss"] == "own" and meta["batch"] == 1 and meta["sequence"] is None
-    assert "own_nets.py:resnet, batch 1" in (run / "report" / "index.html").read_text()
+    assert meta["loss"] == "own" and meta["batch"] == 2 and meta["sequence"] is None
+    assert "own_nets.py:resnet, batch 2" in (run / "report" / "index.html").read_text()
 
 
 @pytest.mark.slow
