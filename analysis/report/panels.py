@@ -88,9 +88,12 @@ def _rank(precision: str) -> tuple[int, str]:
 
 def _place(side: Side, precision: str) -> tuple[bool, bool, int]:
     """Engines, eager inference, then training in the order in which it runs."""
-    phase = side.phase
-    at = PHASES.index(phase) if phase in PHASES else len(PHASES)
-    return side.task != "engine", side.precision != precision, at
+    return side.task != "engine", side.precision != precision, runs_at(side)
+
+
+def runs_at(side: Side) -> int:
+    """The place of a side's phase in the order in which phases run; behind all where unknown."""
+    return PHASES.index(side.phase) if side.phase in PHASES else len(PHASES)
 
 
 def _reference(

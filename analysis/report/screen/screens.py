@@ -10,7 +10,7 @@ from ...model.comparison import Comparison, Ratio, Side, Sweep, SweepBest
 from ...model.partition import GAPS, ROW, Step, Waterfall
 from .. import answer
 from ..headline import WHOLE
-from ..panels import PHASES
+from ..panels import runs_at
 from . import batches, chips, drawing, words
 
 
@@ -124,7 +124,7 @@ def _by_phase(comparison: Comparison, step: Side) -> Waterfall | None:
     if step.phase != "step" or whole is None or len(phases) < 2:
         return None
     steps = []
-    for side in sorted(phases, key=lambda s: PHASES.index(s.phase)):
+    for side in sorted(phases, key=runs_at):
         if side.latency.median is None:
             return None
         of = side.latency
