@@ -46,8 +46,7 @@ def sentences(comparison: Comparison) -> list[Sentence]:
     if comparison.sides or comparison.sweep is None:
         found = list(_of_sides(comparison))
     else:
-        told = comparison.sweep
-        found = [Sentence(t) for t in (*map(sweep.sentence, told.best), *told.remarks)]
+        found = [*map(Sentence, sweep.sentences(comparison.sweep))]
     if left := [s for s in comparison.skipped if s.file and s.what != IN_PART]:
         found.insert(1, _unusable(left))
     if part := next((s for s in comparison.skipped if s.what == IN_PART), None):

@@ -51,9 +51,15 @@ def section(comparison: Comparison) -> dict[str, Any] | None:
             }
             for p in sweep.points
         ],
-        "sentences": [*(sentence(b) for b in sweep.best), *sweep.remarks],
+        # Without sides these are the headline.
+        "sentences": sentences(sweep) if comparison.sides else [],
         "notes": _notes(sweep),
     }
+
+
+def sentences(sweep: Sweep) -> list[str]:
+    """The best batch of each engine, and what else is to be said."""
+    return [*map(sentence, sweep.best), *sweep.remarks]
 
 
 def _cells(p: SweepPoint) -> list[str]:
