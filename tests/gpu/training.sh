@@ -3,11 +3,12 @@
 # nsys and torch.profiler, the peak of memory, a loop written by hand. About 8 minutes on one GPU;
 # needs PyTorch, transformers and nsys.
 #
-# usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK
+# usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK [PART…]
+#     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 loop counting (all by default)
 #
 # Prints "holds" or "FAILS" for each; exit status 1 where one fails. SIZE=tiny: a try without a GPU.
 set -uo pipefail
-work=${1:?usage: training.sh WORK}; mkdir -p "$work"; work=$(cd "$work" && pwd)
+work=${1:?usage: training.sh WORK [PART…]}; shift; mkdir -p "$work"; work=$(cd "$work" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 read -r -a layerline <<<"${LAYERLINE:-layerline}"
 python=${PYTHON:-python3}
@@ -36,21 +37,28 @@ trained() {
   "$python" "$here/training_holds.py" "$work/$name" || failed=1
 }
 
-remedies=checkpoint,checkpoint-half,batch,fused
-trained medium_fp32 gpt2 "${medium[@]}" --precision fp32 --profile "$profiles"
-remedies=
-trained medium_bf16 gpt2 "${medium[@]}" --precision bf16 --profile "$profiles"
-trained long_fp32 gpt2 "${long[@]}" --precision fp32 --profile "$profiles"
-trained checkpointed gpt2 "${long[@]}" --precision bf16 --profile torch --checkpoint --accumulate 2 --fused
-trained compiled gpt2 "${long[@]}" --precision bf16 --profile torch --compile
-trained bert_fp16 bert "${bert[@]}" --precision fp16 --profile torch
-
-for of in "${benches[@]}"; do
-  # shellcheck disable=SC2086 # words of their own
-  echo "== loop against one by hand: $("$python" -P "$here/../bench/bench_training.py" $of 2>&1 | tail -n 1)"
-done
-for of in "${counted[@]}"; do
-  # shellcheck disable=SC2086 # words of their own
-  echo "== counting changes: $("$python" -P "$here/../bench/bench_parameters.py" $of 2>&1 | tail -n 1)"
+for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 loop counting}; do
+  case $part in
+    medium_fp32)
+      remedies=checkpoint,checkpoint-half,batch,fused
+      trained $part gpt2 "${medium[@]}" --precision fp32 --profile "$profiles"
+      remedies= ;;
+    medium_bf16) trained $part gpt2 "${medium[@]}" --precision bf16 --profile "$profiles" ;;
+    long_fp32) trained $part gpt2 "${long[@]}" --precision fp32 --profile "$profiles" ;;
+    checkpointed) trained $part gpt2 "${long[@]}" --precision bf16 --profile torch --checkpoint --accumulate 2 --fused ;;
+    compiled) trained $part gpt2 "${long[@]}" --precision bf16 --profile torch --compile ;;
+    bert_fp16) trained $part bert "${bert[@]}" --precision fp16 --profile torch ;;
+    loop)
+      for of in "${benches[@]}"; do
+        # shellcheck disable=SC2086 # words of their own
+        echo "== loop against one by hand: $("$python" -P "$here/../bench/bench_training.py" $of 2>&1 | tail -n 1)"
+      done ;;
+    counting)
+      for of in "${counted[@]}"; do
+        # shellcheck disable=SC2086 # words of their own
+        echo "== counting changes: $("$python" -P "$here/../bench/bench_parameters.py" $of 2>&1 | tail -n 1)"
+      done ;;
+    *) echo "error: no part $part" >&2; exit 2 ;;
+  esac
 done
 exit $failed
