@@ -20,7 +20,7 @@ from ..core.run import Run
 from .captures import captured, columns, files, inventory, settings, sweep
 from .captures import counters as counters_
 from .comparison import comparability, two_runs
-from .comparison.build import build
+from .comparison.build import Context, build
 from .costs import modules
 from .costs.measured import MeasuredSide
 from .model.comparison import Comparison, Skipped
@@ -61,19 +61,15 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     beside = columns.of_run(run, sides, exported, problems)
     skipped = problems.listed(run)
     not_as_left, doubtful = provenance.unlike(run, skipped)
-    comparison = build(
-        sides,
-        model,
-        comparability=comparability.differences(known),
-        load=comparability.load(known),
-        skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
-        manifest=document,
+    context = Context(
         generated=_now(),
-        sweep=swept,
-        counters=counted,
-        limits=limits,
+        manifest=document,
+        comparability=comparability.differences(known),
+        skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
         columns=beside,
+        load=comparability.load(known),
     )
+    comparison = build(sides, model, context, sweep=swept, counters=counted, limits=limits)
     return Result(
         comparison,
         {

@@ -7,7 +7,7 @@ modules at every depth, blocks, kinds, rows without a module, layers, nodes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,21 @@ from . import lead, partition, ratios, savings
 ROWS_FIRST = ("loss", "optimizer", "gradient accumulation", "gradient sums")
 
 
+@dataclass(frozen=True)
+class Context:
+    """What is known of the runs beside their sides; shown as it is, see `Comparison`."""
+
+    generated: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    comparability: Sequence[comparison.Difference] = ()
+    skipped: Sequence[comparison.Skipped] = ()
+    columns: Sequence[comparison.Column] = ()
+    load: Mapping[str, float] = field(default_factory=dict)
+
+
+NO_CONTEXT = Context()
+
+
 def _against_eager(sides: Sequence[comparison.Side]) -> list[comparison.Ratio]:
     """Each engine against eager and what it is an alternative to."""
     return lead.mark_lead(ratios.ratios(sides), sides)
@@ -39,16 +54,11 @@ def _against_eager(sides: Sequence[comparison.Side]) -> list[comparison.Ratio]:
 def build(
     sides: Sequence[MeasuredSide],
     model: Model,
+    context: Context = NO_CONTEXT,
     *,
-    comparability: Sequence[comparison.Difference] = (),
-    skipped: Sequence[comparison.Skipped] = (),
-    manifest: Mapping[str, Any] | None = None,
-    generated: str = "",
     sweep: comparison.Sweep | None = None,
     counters: Sequence[bound.Capture | Uncounted] = (),
     limits: Asked = DEFAULTS,
-    columns: Sequence[comparison.Column] = (),
-    load: Mapping[str, float] | None = None,
     pairing: Callable[[Sequence[comparison.Side]], Sequence[comparison.Ratio]] = _against_eager,
 ) -> comparison.Comparison:
     """The comparison of these sides, held against each other by `pairing`. Keys of sides are
@@ -63,7 +73,7 @@ def build(
     lost = {s.key: s.unresolved_ns or 0 for s in judged}
     return comparison.Comparison(
         title=model.title,
-        generated=generated,
+        generated=context.generated,
         sides=judged,
         ratios=[savings.add(r, kinds, lost) for r in pairing(right)],
         modules=modules,
@@ -71,14 +81,14 @@ def build(
         layers=layer_rows,
         nodes=[_node(s.side.key, n) for s in sides for n in s.nodes],
         unresolved=[u for s in sides for u in _unresolved(s)],
-        comparability=list(comparability),
-        skipped=list(skipped),
-        manifest=manifest or {},
+        comparability=list(context.comparability),
+        skipped=list(context.skipped),
+        manifest=context.manifest,
         sweep=_without(sweep, [s for s in judged if s.wrong]),
         counters=_counted(counters, layer_rows, modules),
-        columns=list(columns),
+        columns=list(context.columns),
         partitions=partition.partitions(sides, model),
-        load=load or {},
+        load=context.load,
     )
 
 

@@ -52,18 +52,17 @@ def together(a: OfRun, b: OfRun, generated: str, limits: Asked = DEFAULTS) -> Co
     for side in of_a:
         ordered += [side, *([by_key[pairs[side.key]]] if side.key in pairs else [])]
     ordered += [s for s in of_b if s not in ordered]
-    built = build.build(
-        ordered,
-        _model(a, b),
+    context = build.Context(
+        generated=generated,
+        manifest={x: r.record for x, r in _runs(a, b)},
         comparability=list(_differences(a, b)),
+        skipped=[replace(s, what=f"{x}: {s.what}") for x, r in _runs(a, b) for s in r.skipped],
         load={
             f"{k}/{x}": v for x, r in _runs(a, b) for k, v in comparability.load(r.facts).items()
         },
-        skipped=[replace(s, what=f"{x}: {s.what}") for x, r in _runs(a, b) for s in r.skipped],
-        manifest={x: r.record for x, r in _runs(a, b)},
-        generated=generated,
-        limits=limits,
-        pairing=partial(_ratios, pairs),
+    )
+    built = build.build(
+        ordered, _model(a, b), context, limits=limits, pairing=partial(_ratios, pairs)
     )
     return replace(built, runs=(a.name, b.name))
 

@@ -14,7 +14,7 @@ from analysis_examples import node, ops, three_modules
 from measured_sides import measured_side
 
 from layerline.analysis.comparison import savings
-from layerline.analysis.comparison.build import build
+from layerline.analysis.comparison.build import Context, build
 from layerline.analysis.costs.iterations import stat
 from layerline.analysis.costs.layers import of_ops
 from layerline.analysis.costs.measured import MeasuredSide
@@ -76,7 +76,7 @@ def eager(**more: Any) -> MeasuredSide:
 @pytest.fixture
 def view() -> Comparison:
     model = Model("tiny, 1×8", ["", "a", "b", "b.c", "b.d"], {"b.c": "Linear"})
-    return build([engine(), eager()], model, generated="2026-01-01T00:00:00+00:00")
+    return build([engine(), eager()], model, Context("2026-01-01T00:00:00+00:00"))
 
 
 def row(view: Comparison, identity: str) -> Any:

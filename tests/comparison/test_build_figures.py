@@ -10,7 +10,7 @@ import pytest
 from analysis_examples import node, ops
 from measured_sides import measured_side
 
-from layerline.analysis.comparison.build import build
+from layerline.analysis.comparison.build import Context, build
 from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import (
     Column,
@@ -356,10 +356,8 @@ def test_what_is_given_is_kept() -> None:
     bent = [Difference("load", "1", "2", "x", [EAGER])]
     left = [Skipped("counters", "no ncu", None)]
     beside = [Column("k", "K", "note", None, "ns", {"a": 1.0})]
-    view = build(
-        [side(node("a", ["a"], [1]))], Model("title"), manifest={"a": 1}, generated="now",
-        load={EAGER: 0.25}, comparability=bent, skipped=left, columns=beside,
-    )  # fmt: skip
+    context = Context("now", {"a": 1}, bent, left, beside, {EAGER: 0.25})
+    view = build([side(node("a", ["a"], [1]))], Model("title"), context)
     assert (view.title, view.manifest, view.generated) == ("title", {"a": 1}, "now")
     assert view.load == {EAGER: 0.25} and list(view.partitions) == [EAGER]
     assert (view.comparability, view.skipped, view.columns) == (bent, left, beside)

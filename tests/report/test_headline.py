@@ -17,7 +17,7 @@ from layerline.analysis import formatting
 from layerline.analysis.checks import latency as latency_
 from layerline.analysis.commands.report import _comparisons
 from layerline.analysis.comparison import lead, savings
-from layerline.analysis.comparison.build import build
+from layerline.analysis.comparison.build import Context, build
 from layerline.analysis.costs.iterations import phase_shares
 from layerline.analysis.costs.measured import MeasuredSide
 from layerline.analysis.model.comparison import Comparison, Cost, Difference, Place
@@ -417,10 +417,10 @@ def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/inference"])
     said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
-    view = build(sides, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = build(sides, Model("m", ["", "attn", "mlp"]), Context(comparability=[row]))
     assert [h.tone for h in rendering.headline(view) if h.text.endswith(said)] == ["unsure"]
     quiet = [a_side("eager", "fp32", 9_000), sides[1]]
-    view = build(quiet, Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = build(quiet, Model("m", ["", "attn", "mlp"]), Context(comparability=[row]))
     assert not any(said in t for t in texts(view))
 
 
@@ -428,7 +428,7 @@ def test_training_on_a_busy_machine_is_measured_again_by_the_command_that_trains
     uneven = [1_000_000, 9_000_000] * 20
     side = a_side("eager", "fp32", 9_000, latency_ns=uneven, phase="step")
     row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/step"])
-    view = build([side], Model("m", ["", "attn", "mlp"]), comparability=[row])
+    view = build([side], Model("m", ["", "attn", "mlp"]), Context(comparability=[row]))
     said = "measure again when it is idle (layerline train --force)."
     assert any(t.endswith(said) for t in texts(view))
 
