@@ -60,6 +60,8 @@ class Backend(ABC):
     name: ClassVar[str]
     precisions: ClassVar[tuple[str, ...]]
     suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
+    # Whether `source` is an ONNX file; else the engine is compiled from the model itself.
+    from_onnx: ClassVar[bool] = True
     # Whether the worker has the task trace, for a capture of its kernels under nsys.
     traceable: ClassVar[bool] = False
     # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; None: nothing.
@@ -93,7 +95,7 @@ class Backend(ABC):
 
     @abstractmethod
     def source(self, run: Run, precision: str) -> Path:
-        """The exported ONNX file that an engine of this precision is built from."""
+        """What an engine of this precision is built from: the exported ONNX file, or model.json."""
 
     @abstractmethod
     def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class InductorBackend(Backend):
     name = "inductor"
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".pt2"
+    from_onnx = False
     threaded = True
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:

@@ -267,4 +267,4 @@ def _locate(of: measure.Subject, limits: Limits) -> None:
     except LayerlineError as e:  # not asked for: that the engine is wrong is told all the same
         log(f"where the {of.precision} engine goes wrong is not known: {e.line()}")
         return
-    log(f"the {of.precision} engine of {of.backend.name}: {sentence(found)}")
+    log(f"the {of.precision} engine of {of.backend.name}: {sentence(found, of.backend)}")

@@ -16,6 +16,7 @@ from ...core.errors import InputError, one_line
 from ...core.files import machine_lock
 from ...core.run import open_run
 from ...engines import backend as backends
+from ...engines.backend import Backend
 from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
@@ -99,14 +100,14 @@ def accuracy(
             continue
         subject = measure.subject(run, precision, chosen)
         found = located(subject, limits.limits(precision), reference)
-        click.echo(f"{precision} {chosen.name}: {one_line(sentence(found))}")
-        for line in _table(found, every):
+        click.echo(f"{precision} {chosen.name}: {one_line(sentence(found, chosen))}")
+        for line in _table(found, chosen, every):
             click.echo(f"  {line}")
 
 
 def _require_onnx(of: measure.Subject) -> None:
     """InputError for an engine that is built from the model: its kernels have one precision."""
-    if of.backend.source(of.run, of.precision).suffix != ".onnx":
+    if not of.backend.from_onnx:
         raise InputError(
             f"{of.backend.name} keeps no module in fp32, so there is no plan for it",
             fix="look for one with --backend onnxruntime or tensorrt",
@@ -132,7 +133,7 @@ def _plan(of: measure.Subject, limits: Limits, tries: int, output: Path | None) 
     click.echo(f"  {file}")
 
 
-def sentence(found: ModuleErrors) -> str:
+def sentence(found: ModuleErrors, backend: Backend) -> str:
     """The first wrong module, and what the evidence is."""
     first = next((m for m in found.modules if m.first_wrong), None)
     said = list(found.remarks)
@@ -142,23 +143,23 @@ def sentence(found: ModuleErrors) -> str:
         said.insert(0, f"goes wrong in {name}: error {got} out, {_error(first.error_in)} in")
         if first.export is not None or first.export_nonfinite:
             file = _error(first.export, first.export_nonfinite)
-            said.insert(1, f"in its {_source(found)} {file}")
+            said.insert(1, f"in its {_source(backend)} {file}")
         if first.alone is not None or first.alone_nonfinite:
             part = _error(first.alone, first.alone_nonfinite)
             said.insert(2, f"alone, on eager's inputs, {part}")
     return "; ".join(said)
 
 
-def _source(found: ModuleErrors) -> str:
-    return GRAPH if found.backend == "inductor" else FILE
+def _source(backend: Backend) -> str:
+    return FILE if backend.from_onnx else GRAPH
 
 
-def _table(found: ModuleErrors, every: bool) -> Iterator[str]:
+def _table(found: ModuleErrors, backend: Backend, every: bool) -> Iterator[str]:
     rows = found.modules
     first = next((i for i, m in enumerate(rows) if m.first_wrong), None)
     if not every and first is not None:
         rows = rows[max(0, first - BEFORE) : first + AFTER + 1]
-    head = tuple(name.format(file=_source(found)) for name in HEAD)
+    head = tuple(name.format(file=_source(backend)) for name in HEAD)
     return aligned(head, [_cells(m) for m in rows])
 
 

@@ -48,7 +48,7 @@ def locate(
 
 def source_of(of: Subject, eager: Sequence[tensors.Eager], folder: Path) -> Source:
     """Where the values of an engine's tensors come from."""
-    if of.backend.suffix == packages.SUFFIX:
+    if not of.backend.from_onnx:
         return packages.measured(of, eager, folder)
     path = nodes_path(of.run, of.precision)
     graph, types = nodes.load(path), read_json(path).get("tensors") or {}

@@ -19,7 +19,6 @@ from ...engines.backend import Worker, inputs_path
 from ..engine.measure import SPARE_SECONDS, Subject, arrays
 from .tensors import Eager, Placed
 
-SUFFIX = ".pt2"
 _WORKER = Worker(
     (sys.executable, "-P", "-m", "layerline.profile.accuracy.package_outputs"),
     {"KINETO_LOG_LEVEL": "4"},
@@ -64,7 +63,7 @@ def measured(of: Subject, eager: Sequence[Eager], folder: Path) -> PackageSource
     }
     job = launch.job(
         "outputs",
-        folder / f"second{SUFFIX}",
+        folder / f"second{of.backend.suffix}",
         inputs_path(of.run),
         of.precision,
         threads=of.threads,

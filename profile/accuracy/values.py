@@ -177,6 +177,6 @@ def _outputs(of: Subject, engine: Path, raw: Path, run: Run | None = None) -> Ar
 def reads(of: Subject) -> Sequence[Path]:
     """The files that all of this is made from."""
     source = of.backend.source(of.run, of.precision)
-    if source.suffix != ".onnx":
+    if not of.backend.from_onnx:
         return [source]
     return [*with_external_data(source), nodes_path(of.run, of.precision)]
