@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import forms
+from .documents import forms
 from .errors import InputError
 from .files import read_json
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 
 from .documents import Document
-from .forms import Amount, Count
+from .documents.forms import Amount, Count
 
 NS_PER_MS = 1_000_000
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import forms
+from ..core.documents import forms
 from ..core.errors import InputError
 from ..core.files import read_json
 from . import cache, examples, nested, own

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from ...core import forms, tables
+from ...core import tables
 from ...core.cli.progress import log
-from ...core.documents import Measured, Trace
+from ...core.documents import Measured, Trace, forms
+from ...core.documents.forms import Count
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.forms import Count
 from ...core.resolve import node_status
 from ..attribution.onnxruntime import join
 from ..checks import clocks, raw_totals

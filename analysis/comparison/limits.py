@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...core.documents.forms import check
 from ...core.errors import InputError
 from ...core.files import at_most, open_regular
-from ...core.forms import check
 from ..model.baseline import KIND, LATENCY, MEMORY, MODULE, OPERATIONS, QUEUED, Quantity
 
 # Of each of these names, the most by which it may grow, as a share; a kind or a module by its own

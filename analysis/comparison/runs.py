@@ -16,10 +16,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...core import forms
+from ...core.documents import forms
+from ...core.documents.forms import Amount
 from ...core.errors import InputError
 from ...core.files import read_json
-from ...core.forms import Amount
 from ...core.run import Run
 from ...core.stats import median
 from ..model.comparison import SCHEMA_VERSION

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core import forms
+from ...core.documents import forms
 from ...core.errors import InputError
 from ...core.files import read_json
 from ...core.kernel_names import function_name

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct, field
 
 from ...core.documents import Document, of_form
+from ...core.documents.forms import Amount, Count, Share
 from ...core.errors import InputError
 from ...core.files import read_json, write_text
-from ...core.forms import Amount, Count, Share
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 200_000

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from ..forms import Amount, Count, Number, Share
 from .document import Document
+from .forms import Amount, Count, Number, Share
 
 
 class Agreement(Struct, kw_only=True):

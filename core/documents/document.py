@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import Struct
 
 from ..files import read_json
-from ..forms import check
+from .forms import check
 
 
 class Document(Struct, kw_only=True):

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ..forms import LARGEST, Amount, Count, Number
 from .compiled import Break, CompiledGraph, Recompile
 from .document import Document
+from .forms import LARGEST, Amount, Count, Number
 from .machine import Machine
 
 

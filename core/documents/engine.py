@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
-from ..forms import Amount, Count
 from .compiled import Break
 from .document import Document
+from .forms import Amount, Count
 
 
 class PlannedModules(Struct, kw_only=True):

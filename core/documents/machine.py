@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from ..forms import Amount, Count, Share
 from .document import Document
+from .forms import Amount, Count, Share
 
 
 class MachineState(Struct, kw_only=True):

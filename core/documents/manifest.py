@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from ..forms import Amount, Count
 from .document import Document
+from .forms import Amount, Count
 from .machine import Machine
 
 

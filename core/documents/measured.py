@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from ..forms import Amount, Count
 from .document import Document
+from .forms import Amount, Count
 from .machine import Device, Gpu, Machine
 
 

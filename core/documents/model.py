@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct, field
 
-from ..forms import Count
 from .document import Document
+from .forms import Count
 
 
 class Module(Struct, kw_only=True):

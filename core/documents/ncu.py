@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ..forms import Count
 from .document import Document
+from .forms import Count
 
 
 class NcuPiece(Struct, kw_only=True):

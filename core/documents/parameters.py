@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from ..forms import Count
 from .document import Document
+from .forms import Count
 
 
 class Parameter(Struct, kw_only=True):

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from .. import forms
+from ..documents import forms
+from ..documents.forms import Amount, Count
 from ..errors import CheckFailed, InputError
 from ..files import read_json, sha256
-from ..forms import Amount, Count
 
 SCHEMA_VERSION = 1
 DONE, FAILED = "done", "failed"

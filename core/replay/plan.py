@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ..forms import Count
+from ..documents.forms import Count
 
 SCHEMA_VERSION = 1
 # Linux takes arguments of up to 128 KiB each (MAX_ARG_STRLEN).

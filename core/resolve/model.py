@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .. import forms
+from ..documents import forms
 from ..errors import InputError
 from ..files import read_json
 

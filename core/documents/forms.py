@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from .errors import InputError
+from ..errors import InputError
 
 T = TypeVar("T")
 
