@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core import tables
+from ..core import documents, tables
 from ..core.accuracy.limits import DEFAULTS, Asked
 from ..core.errors import ToolMissing
 from ..core.module_paths import ordered_tree
@@ -23,8 +23,8 @@ from .comparison import comparability, two_runs
 from .comparison.build import Context, build
 from .costs import modules
 from .costs.measured import MeasuredSide
-from .model.comparison import Comparison, Skipped
-from .model.side import Model
+from .model.comparison import Comparison, Skipped, Sweep
+from .model.side import Model, SideFacts
 from .rundir import provenance, record
 from .rundir.problems import Problems
 
@@ -44,18 +44,10 @@ class Result:
 def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     """Read every capture of the run; `limits` are those that outputs are held to. InputError where
     there is none, or none can be used."""
-    problems = Problems()
-    exported = files.model(run, problems)
-    read = inventory.read(run, exported, problems)
-    sides = [s for c in read for s in c.sides] + inventory.unmeasured(run, exported, problems)
-    sides = [inventory.with_errors(run, s, problems) for s in sides]
+    read = _read(run)
+    exported, sides, problems = read.exported, read.sides, read.problems
     swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
-    if not sides and swept is None:
-        problems.raise_first()
-        raise provenance.nothing(run)
-    model = inventory.model(run, exported, problems)
-    known = settings.collect(read, run.manifests())
-    document = record.assemble(run, model.title, exported, known, problems)
+    model, known, document = read.described(swept)
     table = counters(run, problems)
     counted = counters_.load(run, sides, table, problems)
     beside = columns.of_run(run, sides, exported, problems)
@@ -73,7 +65,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     return Result(
         comparison,
         {
-            "ops": pa.concat_tables([c.ops for c in read] or [tables.table("ops", [])]),
+            "ops": pa.concat_tables([c.ops for c in read.captures] or [tables.table("ops", [])]),
             "layers": _layers(sides),
             "latency": _latency(sides),
             "modules": _modules(sides, model),
@@ -81,7 +73,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
             **_accuracy(sides),
         },
         document,
-        read,
+        read.captures,
         doubtful,
     )
 
@@ -93,19 +85,43 @@ def both(a: tuple[str, Run], b: tuple[str, Run], limits: Asked = DEFAULTS) -> Co
 
 
 def _of_run(name: str, run: Run) -> two_runs.OfRun:
+    read = _read(run)
+    model, known, document = read.described()
+    skipped = [Skipped(**s) for s in read.problems.listed(run)]
+    return two_runs.OfRun(name, read.sides, model, known, document, skipped)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What was read of a run, and what of it cannot be used."""
+
+    run: Run
+    exported: documents.Model | None
+    captures: list[captured.Captured]
+    sides: list[MeasuredSide]
+    problems: Problems
+
+    def described(
+        self, swept: Sweep | None = None
+    ) -> tuple[Model, list[SideFacts], dict[str, Any]]:
+        """The model, the settings of the sides and run.json. InputError where there is neither a
+        side nor a sweep."""
+        if not self.sides and swept is None:
+            self.problems.raise_first()
+            raise provenance.nothing(self.run)
+        model = inventory.model(self.run, self.exported, self.problems)
+        known = settings.collect(self.captures, self.run.manifests())
+        document = record.assemble(self.run, model.title, self.exported, known, self.problems)
+        return model, known, document
+
+
+def _read(run: Run) -> _Read:
     problems = Problems()
     exported = files.model(run, problems)
-    read = inventory.read(run, exported, problems)
-    sides = [s for c in read for s in c.sides] + inventory.unmeasured(run, exported, problems)
+    captures = inventory.read(run, exported, problems)
+    sides = [s for c in captures for s in c.sides] + inventory.unmeasured(run, exported, problems)
     sides = [inventory.with_errors(run, s, problems) for s in sides]
-    if not sides:
-        problems.raise_first()
-        raise provenance.nothing(run)
-    model = inventory.model(run, exported, problems)
-    known = settings.collect(read, run.manifests())
-    document = record.assemble(run, model.title, exported, known, problems)
-    skipped = [Skipped(**s) for s in problems.listed(run)]
-    return two_runs.OfRun(name, sides, model, known, document, skipped)
+    return _Read(run, exported, captures, sides, problems)
 
 
 def _now() -> str:

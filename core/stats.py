@@ -200,6 +200,11 @@ def _inverse(value: float) -> float:
     return 1 / (value or 1e-300)
 
 
+def less(a: Number | None, b: Number | None) -> Number | None:
+    """`a` less `b`; None where one of them is not known."""
+    return None if a is None or b is None else a - b
+
+
 def sum_all(values: Iterable[Number | None]) -> Number | None:
     """The sum; None where one of them is not known."""
     every = list(values)

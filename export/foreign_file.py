@@ -31,6 +31,7 @@ from ..core.cli.options import FilePath, examples
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
 from ..core.files import apart, at_most, open_regular, write_json
+from ..core.labels import all_labelled
 from . import foreign_names, naming
 from .quiet import gist, quiet
 
@@ -201,9 +202,4 @@ def _listed(node: Any, key: str) -> list[str]:
 def _names(nodes: list[Any]) -> tuple[list[str], int]:
     """A unique name for each node; how many had one that others have."""
     own = [n.name or f"node_of_{next((o.name for o in n.outputs), n.op_type)}" for n in nodes]
-    counts, seen = Counter(own), Counter[str]()
-    names = []
-    for name in own:
-        seen[name] += 1
-        names.append(name if counts[name] == 1 else f"{name} #{seen[name]}")
-    return names, sum(n for n in counts.values() if n > 1)
+    return all_labelled(own), sum(n for n in Counter(own).values() if n > 1)

@@ -112,8 +112,7 @@ class ModelSpec:
                     f"{self.model}: {self.model_class} cannot be made ({gist(e)})",
                     fix="check the configuration and --set",
                 ) from e
-        if self.part == "decoder":
-            model.register_forward_pre_hook(_encoded, with_kwargs=True)
+        self._take_encoded(model)
         if self.past is not None:
             cache.attach(model, self.past)
         model.requires_grad_(training)
@@ -130,6 +129,11 @@ class ModelSpec:
         given = {k: v for k, v in implementations.items() if v is not None}
         return {"dtype": torch.float32, **given}
 
+    def _take_encoded(self, model: nn.Module) -> None:
+        """Let a decoder be given what an encoder left."""
+        if self.part == "decoder":
+            model.register_forward_pre_hook(_encoded, with_kwargs=True)
+
     def cache_shapes(self) -> cache.Shapes:
         """The shapes of each layer's keys and values before a decode step. InputError for a model
         that keeps others."""
@@ -142,8 +146,7 @@ class ModelSpec:
         chosen = {**self._chosen(), ATTENTION_KEY: "eager"}
         with quiet(), torch.device("meta"):
             model = getattr(transformers, self.model_class)._from_config(config, **chosen)
-        if self.part == "decoder":
-            model.register_forward_pre_hook(_encoded, with_kwargs=True)
+        self._take_encoded(model)
         return cache.shapes(model.eval(), tensors(before, device="meta"))
 
     def inputs(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...core.labels import labelled
 from ...core.own_ranges import ITERATION, MODULE, NO_LAYER
 from ...core.resolve.spelling import is_region
 from ...core.torch_ranges import split
@@ -305,7 +306,7 @@ def _labelled(
         which, own = divmod(code, width * engines)
         engine, name = divmod(own, width)
         text = texts[name - 1] if name else NO_LAYER
-        label = f"{text} #{which + 1}" if own in repeated else text
+        label = labelled(text, which, own in repeated)
         if owners[name] > 1:
             label += f" (engine {engine + 1})"
         layers.append(Layer(text, which, label, engine, name - 1 in nameless))

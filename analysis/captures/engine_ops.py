@@ -6,7 +6,6 @@ where the engine's own profile has one time for the whole model.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from ...core.documents import Measured, Trace, forms
 from ...core.documents.forms import Count
 from ...core.errors import InputError
 from ...core.files import read_json
+from ...core.labels import all_labelled
 from ...core.resolve import node_status
 from ..attribution.onnxruntime import join
 from ..checks import clocks, raw_totals
@@ -180,11 +180,7 @@ def _iprofiler(
     again, what = "run the profile stage again", "is no IProfiler capture"
     document = forms.check(read_json(raw), LayerTimes, raw, again, what)
     names, iterations = document.layers, document.iterations
-    known, many, seen = by_label(layers), Counter(names), Counter[str]()
-    labels = []
-    for name in names:
-        seen[name] += 1
-        labels.append(name if many[name] == 1 else f"{name} #{seen[name]}")
+    known, labels = by_label(layers), all_labelled(names)
     about = [known.get(label, {}) for label in labels]
     rows = [
         {

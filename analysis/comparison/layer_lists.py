@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...core.labels import labelled
 from ...core.resolve.flow import connected
 from ...core.resolve.spelling import base, foreign_range, metadata_names, parts, reformat_of
+from ...core.stats import less, sum_all
 
 Row = Mapping[str, Any]
 
@@ -36,7 +38,7 @@ class Together:
     @property
     def more_ns(self) -> float | None:
         """B's time less A's."""
-        return None if self.a_ns is None or self.b_ns is None else self.b_ns - self.a_ns
+        return less(self.b_ns, self.a_ns)
 
     @property
     def differs(self) -> bool:
@@ -60,12 +62,12 @@ def together(a: Sequence[Row], b: Sequence[Row]) -> list[Together]:
 def _labelled(rows: Sequence[Row]) -> dict[str, Row]:
     """Rows by the layer's name; the second of one name is `NAME #2`, movement stands apart."""
     seen: Counter[str] = Counter()
-    labelled = {}
+    found = {}
     for row in rows:
         name = (row["layer"] or "") + (" [movement]" if row["kind"] == "movement" else "")
+        found[labelled(name, seen[name], seen[name] > 0)] = row
         seen[name] += 1
-        labelled[name if seen[name] == 1 else f"{name} #{seen[name]}"] = row
-    return labelled
+    return found
 
 
 def _nodes(row: Row) -> set[str]:
@@ -95,7 +97,7 @@ def _together(
     a: Sequence[Row], b: Sequence[Row], labels_a: tuple[str, ...], labels_b: tuple[str, ...]
 ) -> Together:
     medians = all(r["median_ns"] is not None for r in (*a, *b))
-    times = [_sum([_time(r, medians) for r in rows]) for rows in (a, b)]
+    times = [sum_all(_time(r, medians) for r in rows) for rows in (a, b)]
     changes = []
     for column, what in (("precision_in", "reads"), ("precision_out", "writes"),
                          ("compute_precision", "computes in"), ("tactic", "tactic")):  # fmt: skip
@@ -112,7 +114,3 @@ def _time(row: Row, medians: bool) -> float | None:
     if row["total_ns"] is None or not row["calls"]:
         return None
     return float(row["total_ns"] / row["calls"])
-
-
-def _sum(times: Sequence[float | None]) -> float | None:
-    return None if any(t is None for t in times) else sum(t for t in times if t is not None)

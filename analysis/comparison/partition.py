@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...core.module_paths import tree
-from ...core.stats import Estimate
+from ...core.stats import Estimate, less, sum_all
 from ...core.tables import DEVICE_KINDS
 from ..costs.iterations import Key, stat
 from ..costs.measured import MeasuredSide
@@ -273,8 +273,8 @@ def waterfall(over: Partition | None, under: Partition) -> Waterfall:
                 name,
                 (a if name in before else b).kind,
                 b.ns - a.ns,
-                _less(b.low, a.high),
-                _less(b.high, a.low),
+                less(b.low, a.high),
+                less(b.high, a.low),
                 list(dict.fromkeys([*a.modules, *b.modules])),
             )
         )
@@ -326,19 +326,12 @@ def _by_name(parts: Iterable[Part], names: Mapping[str, str]) -> dict[str, Part]
         if a is not None:
             kind = MODULES if FUSED in (a.kind, p.kind) else p.kind
             modules = [*a.modules, *p.modules]
-            p = Part(name, kind, a.ns + p.ns, _add(a.low, p.low), _add(a.high, p.high), modules)
+            low, high = sum_all((a.low, p.low)), sum_all((a.high, p.high))
+            p = Part(name, kind, a.ns + p.ns, low, high, modules)
         elif p.kind == FUSED and name != p.name:
             p = replace(p, kind=MODULES)
         found[name] = p
     return found
-
-
-def _add(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _less(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a - b
 
 
 def _few(steps: Sequence[Step]) -> list[Step]:
@@ -349,5 +342,5 @@ def _few(steps: Sequence[Step]) -> list[Step]:
     low: int | None = 0
     high: int | None = 0
     for s in rest:
-        low, high = _add(low, s.low), _add(high, s.high)
+        low, high = sum_all((low, s.low)), sum_all((high, s.high))
     return [*kept, Step(OTHER, OTHER, sum(s.ns for s in rest), low, high, (), rest)]

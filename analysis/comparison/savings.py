@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...core.stats import less
 from ..model.comparison import Cost, Kind, Place, Ratio
 
 
@@ -76,8 +77,8 @@ def between(name: str, a: Cost, b: Cost) -> Place:
         name=name,
         ns=least if least == most else None,
         at_least_ns=least,
-        low_ns=_less(a.own.low, b.upper.high),
-        high_ns=_less(a.upper.high, b.own.low),
+        low_ns=less(a.own.low, b.upper.high),
+        high_ns=less(a.upper.high, b.own.low),
     )
 
 
@@ -89,7 +90,3 @@ def sure(place: Place) -> int:
 def intervals(places: Sequence[Place]) -> bool:
     """Whether each of these has an interval."""
     return all(p.low_ns is not None and p.high_ns is not None for p in places)
-
-
-def _less(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a - b

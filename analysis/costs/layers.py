@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ...core import stats, tables
 from ...core.errors import InputError
+from ...core.labels import labelled
 from ...core.nodes import NodeGraph
 from ...core.resolve import Network, Resolution
 from ...core.stats import Stat
@@ -230,10 +231,7 @@ def by_label(described: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, A
     """A layers list by unique label: the name, with " #2" for the second of several of one name."""
     named = [d for d in described if isinstance(d.get("name"), str)]
     many = Counter(d["name"] for d in named)
-    return {
-        d["name"] if many[d["name"]] == 1 else f"{d['name']} #{(d.get('occurrence') or 0) + 1}": d
-        for d in named
-    }
+    return {labelled(d["name"], d.get("occurrence") or 0, many[d["name"]] > 1): d for d in named}
 
 
 def _groups(rows: pa.Table) -> tuple[Integers, list[tuple[str, bool]]]:

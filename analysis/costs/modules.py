@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core.module_paths import ancestors, depth
+from ...core.stats import less
 from ..model.comparison import Cost
 from .iterations import Key, Sums, stat
 
@@ -106,13 +107,9 @@ def rows(
                 "own_low_ns": own.low,
                 "own_high_ns": own.high,
                 "shared_ns": cost.shared,
-                "shared_low_ns": _less(upper.low, own.low),
-                "shared_high_ns": _less(upper.high, own.high),
+                "shared_low_ns": less(upper.low, own.low),
+                "shared_high_ns": less(upper.high, own.high),
                 "iterations": own.n,
             }
         )
     return found
-
-
-def _less(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a - b

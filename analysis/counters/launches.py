@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...core.labels import labelled
 from ...core.nodes import NodeGraph
 from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
 from ...core.resolve import Kernel, Network, RawLayer, resolve
@@ -64,13 +65,13 @@ def launches(
     # Without engine ranges equal blocks of a model would look like iterations.
     named = any(r != NO_LAYER and not r.startswith(PREFIX) for r in ranges)
     period = repeats(list(zip(ranges, kernels, strict=True))) if named else len(rows)
-    labelled, executions = _label([r["launch"] for r in rows], ranges, kernels, period)
+    launches, executions = _label([r["launch"] for r in rows], ranges, kernels, period)
     if graph is None:
-        return [_eager(x) if modules_of_range(x.layer) else x for x in labelled]
+        return [_eager(x) if modules_of_range(x.layer) else x for x in launches]
     # Of alike launches a capture may hold one, so others may have run between.
     resolutions = resolve(list(executions.values()), graph, network, whole=False)
     known = {k: _tuples(columns_of(r)) for k, r in zip(executions, resolutions, strict=True)}
-    return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in labelled]
+    return [replace(x, **known[x.layer]) if x.layer in known else _eager(x) for x in launches]
 
 
 def of_table(counters: pa.Table) -> list[Launch]:
@@ -146,19 +147,19 @@ def _label(
         occurrences.append(max(0, seen[name] - 1))
         before = name
     several = {name for name, n in zip(ranges, occurrences, strict=True) if n}
-    labelled = []
+    launches = []
     executions: dict[str, RawLayer] = {}
     ran: dict[str, dict[str, Kernel]] = {}
     for i, (name, occurrence) in enumerate(zip(ranges, occurrences, strict=True)):
-        label = f"{name} #{occurrence + 1}" if name in several else name
-        labelled.append(Launch(ids[i], kernels[i], label, i // period))
+        label = labelled(name, occurrence, name in several)
+        launches.append(Launch(ids[i], kernels[i], label, i // period))
         if name not in own:
             raw = RawLayer(name=name, occurrence=occurrence, nameless=name in nameless)
             executions.setdefault(label, raw)
             ran.setdefault(label, {})[kernels[i]] = Kernel(kernels[i])
     for label, raw in executions.items():
         executions[label] = replace(raw, kernels=tuple(ran[label].values()))
-    return labelled, executions
+    return launches, executions
 
 
 def _nameless(ranges: list[str], kernels: list[str]) -> set[str]:

@@ -126,9 +126,14 @@ def _told(comparison: Comparison, ratio: Ratio, over: Side, under: Side) -> Sent
     """`speed`, where the machine's load leaves anything to tell."""
     if not lead.crowded(comparison.load, over, under):
         return speed(ratio, over, under)
-    times = f"{time(under.latency.median)} against {time(over.latency.median)}"
+    times = medians(under, over)
     said = f"{under.label} against {over.label} cannot be told: {doubts.CROWDED}"
     return Sentence(f"{said} while they were measured ({times}).", UNSURE)
+
+
+def medians(under: Side, over: Side, to: str = "against") -> str:
+    """Both latencies: ``1.20 ms against 3.40 ms``."""
+    return f"{time(under.latency.median)} {to} {time(over.latency.median)}"
 
 
 def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
@@ -138,7 +143,7 @@ def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
     that computed nothing in its precision is no win, however fast.
     """
     value, low, high = ratio.ratio, ratio.low, ratio.high
-    times = f"{time(under.latency.median)} against {time(over.latency.median)}"
+    times = medians(under, over)
     faster = f"{formatting.ratio(value)} as fast as {over.label}"
     faults = "; ".join(filter(None, map(doubts.first_fault, (over, under))))
     doubt = f"; not settled: {faults}" if faults else ""

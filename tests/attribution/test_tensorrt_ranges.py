@@ -256,10 +256,7 @@ def test_kinds_of_operations_follow_one_another() -> None:
     export.range("conv", 1010, 1100, domain=TRT)
     export.launch(1020, 5)
     export.call(1030, 90)
-    export.copies.append(
-        {"start": 1200, "end": 1207, "deviceId": 0, "streamId": 7, "correlationId": 90,
-         "globalPid": export.kernels[0]["globalPid"], "copyKind": 1, "bytes": 4}
-    )  # fmt: skip
+    export.copy(1200, 1207, 90)
     capture = found(export)
     assert told(capture) == [(0, "conv", 5), (0, "conv", 7)]
     assert capture.kernel.tolist() == [True, False]
@@ -309,10 +306,7 @@ def test_a_graphs_layers_are_where_it_was_captured_also_in_the_first_range() -> 
     export.launch(5020, 7)
     export.launch(8000, 8)
     export.call(5030, 61)
-    export.copies.append(
-        {"start": 5200, "end": 5209, "deviceId": 0, "streamId": 7, "correlationId": 61,
-         "globalPid": export.kernels[0]["globalPid"], "copyKind": 1, "bytes": 4}
-    )  # fmt: skip
+    export.copy(5200, 5209, 61)
     capture = found(export)
     assert told(capture) == [
         (1, "gemm", 4), (1, FOREIGN, 5),
@@ -389,10 +383,7 @@ def test_a_layer_has_each_of_its_kernels_once_with_its_blocks() -> None:
         export.launch(at, 5, name=name, gridX=blocks, gridY=3, gridZ=1)
     export.launch(2500, 5, name="outside", gridX=1, gridY=1, gridZ=1)
     export.call(1050, 61)
-    export.copies.append(
-        {"start": 1200, "end": 1209, "deviceId": 0, "streamId": 7, "correlationId": 61,
-         "globalPid": export.kernels[0]["globalPid"], "copyKind": 1, "bytes": 4}
-    )  # fmt: skip
+    export.copy(1200, 1209, 61)
 
     def then(attribution: Any, capture: Runs, path: Path) -> None:
         (layer,) = nsys.raw_layers(capture, attribution.capture)

@@ -68,3 +68,8 @@ def test_a_sum_of_what_is_unknown_is_unknown():
     assert stats.sum_all(iter([2, 0, 5])) == 7
     assert stats.sum_all([2, None, 5]) is None
     assert stats.sum_all([0]) == stats.sum_all([]) == 0
+
+
+def test_a_difference_of_what_is_unknown_is_unknown():
+    assert stats.less(5, 2) == 3 and stats.less(0, 0) == 0
+    assert [stats.less(a, b) for a, b in ((None, 2), (5, None), (None, None))] == [None] * 3

@@ -100,6 +100,11 @@ class Export:
         }
         self.kernels.append(row | more)
 
+    def copy(self, start: int, end: int, correlation: int) -> None:
+        """A copy of 4 bytes to the device."""
+        row = {"start": start, "end": end, "deviceId": 0, "streamId": 7, "globalPid": pid()}
+        self.copies.append({**row, "correlationId": correlation, "copyKind": 1, "bytes": 4})
+
     def call(
         self,
         at: Any,

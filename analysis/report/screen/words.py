@@ -18,7 +18,7 @@ from ...formatting import percent, time
 from ...model.comparison import Comparison, Ratio, Side
 from ...model.partition import GAPS, WAITING, Partition
 from .. import doubts
-from ..headline import amount
+from ..headline import amount, medians
 
 MOST_WORDS = 15
 NAME_LIMIT = 40
@@ -160,7 +160,7 @@ def on_device(comparison: Comparison, r: Ratio) -> Device | None:
 
 def line_of(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Iterator[str]:
     """Both latencies with the interval of their ratio; why the device alone tells another one."""
-    times = f"{time(under.latency.median)} for {time(over.latency.median)}"
+    times = medians(under, over, "for")
     if lead.crowded(comparison.load, over, under):
         yield f"{times} as it was. Measure again when it is idle: layerline profile RUN --force."
         return
