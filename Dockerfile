@@ -1,5 +1,5 @@
 # The image in which `layerline job slurm --container-image` trains: PyTorch, NCCL, nsys and ncu as
-# NVIDIA builds them. docs/jobs.md says how it becomes an Enroot image.
+# NVIDIA builds them. docs/training/jobs.md says how it becomes an Enroot image.
 ARG BASE=nvcr.io/nvidia/pytorch:25.10-py3
 FROM ${BASE}
 WORKDIR /opt/layerline

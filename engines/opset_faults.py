@@ -2,7 +2,7 @@
 
 Its parser reads operators by the opsets that it knows, and what a newer one added it may leave out
 and say nothing. Each rule is from the parser's source (onnx/onnx-tensorrt at the release's branch);
-docs/opsets.md has the table with its sources. The worker holds the parsed network against
+docs/engines/opsets.md has the table with its sources. The worker holds the parsed network against
 nodes.json as well: a fault of the same shape is found only here.
 """
 

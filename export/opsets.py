@@ -6,7 +6,7 @@ keeps 18. ONNX's own converter has no way down for Split and leaves attributes t
 not know, and it drops metadata. So nodes are named at opset 18 and changed here, one by one,
 against the schemas of both opsets; what has no equal in 17 is refused.
 Source of the formulas: onnx/docs/Changelog.md, version 18 of the default domain. What the builders
-make of opsets: docs/opsets.md.
+make of opsets: docs/engines/opsets.md.
 """
 
 from __future__ import annotations

@@ -177,7 +177,8 @@ def _told(job: Job, tool: str, ended: Sequence[Outcome], left: Sequence[str]) ->
     here = [r for r in ended if r.profiled and r.host == ranks_.host()]
     if tool and here and not any(CaptureName.parse(name) for name in left):
         fixes = {
-            "torch": "call layerline.profile.ranks.watch.steps in it (docs/jobs.md), or take nsys",
+            "torch": "call layerline.profile.ranks.watch.steps in it (docs/training/jobs.md), "
+            "or take nsys",
             "nsys": "without --schedule nsys captures all of it",
             "ncu": "see that --launches is within what it launches",
         }

@@ -19,7 +19,10 @@ from paths import ROOT
 
 from layerline.core.cli.command import SECTIONS, cli, main
 
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Figures of one machine, and what changed, are no pages that answer a question.
+DOCS = [p for p in WRITTEN if p.parent.name != "results" and p.name != "CHANGELOG.md"]
+STAGES = ("core", "export", "engines", "workloads", "profile", "analysis")
 _COMMAND = re.compile(r"^ *(?:layerline|pip) \w", re.MULTILINE)
 PAGES = [p for p in DOCS if _COMMAND.search(p.read_text())]
 _LINE = re.compile(r"^(?:[A-Z_]+=\S+ )*layerline ", re.MULTILINE)
@@ -144,9 +147,33 @@ def test_the_readme_is_short_and_its_picture_small() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 120
     assert "![" in "\n".join(text.splitlines()[:10])
-    for name in re.findall(r"\]\((docs/[^)#]+)", text):
-        assert (ROOT / name).exists(), name
     assert (ROOT / "docs/page.png").stat().st_size <= 120_000
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link after # may name: a heading's words in lower case, with - between them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" not in link:
+            name, _, anchor = link.partition("#")
+            linked = page.parent / name if name else page
+            assert linked.exists(), link
+            assert not anchor or anchor in anchors(linked), link
+
+
+def test_pages_that_code_names_are_there() -> None:
+    named = {
+        (path.name, page)
+        for stage in STAGES
+        for path in (ROOT / stage).rglob("*.py")
+        for page in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", path.read_text())
+    }
+    assert named and all((ROOT / page).exists() for _, page in named), named
 
 
 @pytest.mark.parametrize("page", DOCS[1:], ids=lambda p: p.name)

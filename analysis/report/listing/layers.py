@@ -2,7 +2,7 @@
 
 Of ForeignNodes, regions that TensorRT compiled whole, a layer list and a profile have one time and
 nothing of what runs inside; TensorRT's NVTX ranges name each of its fused operations, so that an
-nsys capture splits them. See docs/foreign-node.md.
+nsys capture splits them. See docs/engines/foreign-node.md.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def hint(rows: Sequence[Row]) -> str | None:
         text += f"{_LAYER_INFO} tells its modules by the tensors around it; "
     where = "it" if one else "them"
     text += f"an nsys capture in place of this file splits {where} into operations and kernels"
-    return text + "; see docs/foreign-node.md"
+    return text + "; see docs/engines/foreign-node.md"
 
 
 def _total(rows: Sequence[Row]) -> int:
