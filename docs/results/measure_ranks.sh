@@ -71,7 +71,7 @@ for part in "${parts[@]}"; do
           --profile $profiles --schedule 0,1,3
       done ;;
     straggler)
-      PLANT=matmul:1:$planted PYTHONPATH=$tests/support/planted${PYTHONPATH:+:$PYTHONPATH} \
+      PLANT=matmul:1:$planted PYTHONPATH=$tests/support/ranks/planted${PYTHONPATH:+:$PYTHONPATH} \
         trained straggler llama --model tiny --precision fp32 --steps 6 --profile torch
       said=$("${layerline[@]}" -q ranks "$work/straggler" 2>&1)
       if [[ $said == "Rank 1 "* ]]; then
@@ -87,14 +87,14 @@ for part in "${parts[@]}"; do
       else echo "FAILS: the job does not go on: $(tail -n 1 "$work/second.log")"; failed=1; fi ;;
     ncu)
       if timeout 200 "${layerline[@]}" -q train --nproc "$ranks" --run "$work/ncu" --profile ncu --launches 10:4 --ranks 0 \
-        -- "$python" -P "$tests/support/training_job.py" "$work" --device cuda --unprofiled >"$work/ncu.log" 2>&1; then
+        -- "$python" -P "$tests/support/ranks/training_job.py" "$work" --device cuda --unprofiled >"$work/ncu.log" 2>&1; then
         echo "holds: ncu measures kernels of one rank: $(ls "$work/ncu/captures")"
       else echo "FAILS: ncu on one rank: $(tail -n 1 "$work/ncu.log" | cut -c1-300)"; failed=1; fi
       echo "  of collectives, $(ncu --version | tail -n 1) offers: $(ncu --help | grep -oE -- '--(communicator|lockstep)[a-z-]*' | sort -u | xargs)" ;;
     hang)
       own=cpu; [ "$gpus" -lt "$ranks" ] || own=cuda
       "${layerline[@]}" -q train --nproc "$ranks" --run "$work/hang" --timeout 60 --profile torch \
-        -- "$python" -P "$tests/support/rank_program.py" stuck "" "$own" >"$work/hang.log" 2>&1
+        -- "$python" -P "$tests/support/ranks/rank_program.py" stuck "" "$own" >"$work/hang.log" 2>&1
       if grep -q 'it did not end within 60 s' "$work/hang.log" && grep -q 'rank 1 stood in load' "$work/hang.log"; then
         echo "holds: a job that hangs ($own) is ended, and each rank's line is told"
       else echo "FAILS: a job that hangs: $(tail -n 1 "$work/hang.log" | cut -c1-400)"; failed=1; fi ;;

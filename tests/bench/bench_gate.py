@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 from msgspec.structs import replace
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support/tables"))
 import simulated
 
 from layerline.analysis.captures.samples import joined, of_run

@@ -1,6 +1,6 @@
 """Is the rank that was slowed named, with its cause? A tiny Llama on CPU ranks over gloo, by
 `layerline train`, again and again, a delay planted in one rank: in its matrix products, then in
-its data (`support/planted`)::
+its data (`support/ranks/planted`)::
 
     python tests/bench/bench_straggler.py [--what data] [--runs 10] [--ranks 4] [--seconds 0.1]
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "support"))
+sys.path.insert(0, str(TESTS / "support/ranks"))
 
 from joined import of_files  # noqa: E402
 
@@ -40,7 +40,7 @@ def train(run: Path, ranks: int, plant: str) -> list[Path]:
         *("--model", "tiny", "--device", "cpu", "--nproc", str(ranks), "--run", str(run)),
         *("--profile", "torch", "--steps", "6"),
     ]
-    environment = {**os.environ, "PLANT": plant, "PYTHONPATH": str(TESTS / "support/planted")}
+    environment = {**os.environ, "PLANT": plant, "PYTHONPATH": str(TESTS / "support/ranks/planted")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)

@@ -3,7 +3,7 @@
     python tests/bench/families.py [NAME ...] [--precision fp32,fp16] [--backend onnxruntime]
                                    [--what engine,eager,train] [--jobs 1] [--out FOLDER]
 
-A NAME is a family of tests/support/family_configs.py, a function of tests/support/own_nets.py as
+A NAME is a family of family_configs.py, a function of own_nets.py (both in tests/support/models) as
 own:resnet50, or one of either with options of `layerline export` behind it, in quotes:
 "t5 --part decoder", "bert --padded --batch 3", "gpt2 --phase decode --past 8". Without a name all
 are run. Sizes are tiny and iterations few: what is told is whether a model goes through, whether
@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[1] / "support/models"
 sys.path.insert(0, str(SUPPORT))
 from family_configs import CONFIGS  # noqa: E402
 

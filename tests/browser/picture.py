@@ -14,7 +14,6 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests/support"))
 
 from conftest import BROWSERS, FLAGS  # noqa: E402
 

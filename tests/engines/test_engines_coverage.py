@@ -17,7 +17,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
-NETS = ROOT / "tests" / "support" / "own_nets.py"
+NETS = ROOT / "tests" / "support" / "models" / "own_nets.py"
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "llama": {"num_key_value_heads": 2},

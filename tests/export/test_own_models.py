@@ -29,7 +29,7 @@ from layerline.export.source import Request, resolve  # noqa: E402
 from layerline.export.stage import Options, Stage, traced  # noqa: E402
 from layerline.workloads.request import defaults  # noqa: E402
 
-NETS = ROOT / "tests" / "support" / "own_nets.py"
+NETS = ROOT / "tests" / "support" / "models" / "own_nets.py"
 HEAD = "import torch\nfrom torch import nn\n"
 
 

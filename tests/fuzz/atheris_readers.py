@@ -21,8 +21,8 @@ with atheris.instrument_imports(include=["layerline"]):
     for _name in registry.READERS:
         registry.load(_name)
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-from reader_seeds import SEEDS
+sys.path[:0] = [str(Path(__file__).parents[1] / "support" / f) for f in ("", "damaged")]
+from reader_seeds import SEEDS  # noqa: E402
 
 FOLDER = tempfile.TemporaryDirectory()
 FILE = Path(FOLDER.name) / "input"

@@ -23,7 +23,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
+FOLDERS = "", "captures", "damaged"
+sys.path[:0] = [str(Path(__file__).parents[1] / "support" / f) for f in FOLDERS]
 
 SECONDS = 20  # of processor time for one input; ten times as many on the clock
 MEMORY = 2 << 30  # bytes beyond what the process has before its first input

@@ -25,7 +25,7 @@ from typing import Any
 
 import onnx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support/models"))
 import planted_faults
 
 LAYERLINE = os.environ.get("LAYERLINE", "layerline").split()

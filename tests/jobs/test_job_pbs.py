@@ -16,7 +16,7 @@ from paths import ROOT
 from layerline.core.capture_names import CaptureName
 
 LAYERLINE = [sys.executable, "-P", "-m", "layerline.core.cli.command"]
-PROGRAM = ROOT / "tests/support/rank_program.py"
+PROGRAM = ROOT / "tests/support/ranks/rank_program.py"
 QSUB = f"""#!{sys.executable}
 import os, pathlib, re, subprocess, sys
 KNOWN = {{"-N": r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{{0,229}}", "-l": r"(select=\\d+(:\\w+=\\w+)*|"

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
 ]
 LAYERLINE = [sys.executable, "-P", "-m", "layerline.core.cli.command"]
-PROGRAM = ROOT / "tests/support/rank_program.py"
+PROGRAM = ROOT / "tests/support/ranks/rank_program.py"
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_a_rank_that_dies_is_named_and_ends_the_job_on_the_other_node(environmen
 
 
 def test_a_job_that_failed_goes_on_from_its_checkpoint(environment, tmp_path):
-    program = ROOT / "tests/support/resuming_program.py"
+    program = ROOT / "tests/support/ranks/resuming_program.py"
     job = submitted(
         environment, tmp_path, "--auto-resume", 1, "--no-report", "train", "--",
         sys.executable, "-P", program, tmp_path,

@@ -42,7 +42,7 @@ def test_collectives_are_those_that_torch_counts(
     workload: str, settings: list[str], tmp_path: Path
 ) -> None:
     text = rank_job.text(tmp_path / "text.txt")
-    script = TESTS / "support/counted_job.py"
+    script = TESTS / "support/ranks/counted_job.py"
     job = rank_job.start(RANKS, script, tmp_path, workload, text, *settings)
     _, errors = job.communicate(timeout=240)
     assert job.returncode == 0, errors

@@ -14,7 +14,7 @@ from paths import TESTS
 from layerline.analysis.report.ranks import answer as ranks_answer
 
 pytest.importorskip("torch")
-JOB = TESTS / "support/training_job.py"
+JOB = TESTS / "support/ranks/training_job.py"
 
 
 def train(folder: Path, ranks: int, *options: str) -> list[Path]:

@@ -21,7 +21,7 @@ RANKS = 2
 def test_ranks_count_their_own_shards(tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     captures.mkdir()
-    script = ROOT / "tests/support/sharded_training.py"
+    script = ROOT / "tests/support/ranks/sharded_training.py"
     ranks = [
         subprocess.Popen([sys.executable, "-P", str(script), str(captures), str(r), str(RANKS)])
         for r in range(RANKS)

@@ -21,7 +21,7 @@ from layerline.profile.ranks.launch import Agents
 from layerline.profile.ranks.plan import Plan
 
 pytestmark = pytest.mark.slow
-PROGRAM = ROOT / "tests/support/rank_program.py"
+PROGRAM = ROOT / "tests/support/ranks/rank_program.py"
 
 
 def plan(folder: Path, *words: object, **more) -> Plan:

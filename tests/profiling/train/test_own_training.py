@@ -25,7 +25,7 @@ from layerline.profile.train.command import train  # noqa: E402
 from layerline.workloads.request import Request  # noqa: E402
 from layerline.workloads.training import unwatched  # noqa: E402
 
-NETS = ROOT / "tests" / "support" / "own_nets.py"
+NETS = ROOT / "tests" / "support" / "models" / "own_nets.py"
 HEAD = "import torch\nfrom torch import nn\n"
 LIMITS = {"target": 0.5, "seconds": 1.0, "iterations": 6}
 
