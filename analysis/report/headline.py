@@ -402,7 +402,10 @@ def _sums(sides: Sequence[Side]) -> Sentence:
         share = "all" if least == 1 else f"at least {percent(least)} of"
         worst = f"; {share} operation time has its module or row"
     if failed:
-        return Sentence(f"These numbers do not add up: {_failures(sides)}. See the checks.", BAD)
+        told = _failures(sides)
+        if not told.startswith(_MEANINGS["iii"]):
+            return Sentence(f"These numbers do not add up: {told}. See the checks.", BAD)
+        return Sentence(f"{told[0].upper()}{told[1:]}. See the checks.", BAD)
     if not passed:
         return Sentence(f"Whether the numbers add up was not checked{worst}.")
     text = f"The numbers add up: {passed} checks passed"

@@ -73,8 +73,9 @@ def noted(run: Path) -> Iterator[str]:
         yield f"parameters: {json.loads(path.read_text())['how']}"
     if (path := run / "report/memory.json").exists():
         for of in json.loads(path.read_text())["remedies"]:
-            if of["tried"] is not None:
-                yield f"{of['what']}: estimated {of['after']:,} B, tried {of['tried']:,} B"
+            if (tried := of["tried"]) is not None:
+                key = "peak_bytes" if of["of"] == "allocated" else "reserved_bytes"
+                yield f"{of['what']}: estimated {of['after']:,} B, tried {tried[key]:,} B"
 
 
 def main(run: Path) -> int:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,8 @@ def tried(run: Path, backend: str, precision: str, module: str | None) -> tuple[
     reported, said = called(run, "report")
     told.append(f"report {reported}: {said}")
     if module is None:
-        return not wrong and reported == 0, told
+        # A small model may run in another precision than was asked for: that is no accusation.
+        return not wrong and (reported == 0 or "but no kernel ran" in said), told
     return wrong == [module] and reported == 1, told
 
 
@@ -142,9 +143,10 @@ def main(work: Path, backend: str, jobs: int) -> int:
         *((m, p, None, None) for m, p in RIGHT), *planted_faults.CASES,
     ]  # fmt: skip
     with ThreadPoolExecutor(jobs) as pool:
-        results = pool.map(lambda at: case(work, backend, *at), enumerate(cases))
+        begun = [pool.submit(case, work, backend, *at) for at in enumerate(cases)]
         failed = 0
-        for ok, text in results:
+        for done in as_completed(begun):
+            ok, text = done.result()
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
             failed += not ok

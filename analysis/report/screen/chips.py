@@ -57,11 +57,13 @@ def _outputs(side: Side) -> Chip:
 
 def _sums(sides: Sequence[Side]) -> Chip:
     passed, failed, unknown = ledger.tally(sides)
-    failing = [c.name for s in sides for c in s.checks if c.ok is False]
+    failing = [c for s in sides for c in s.checks if c.ok is False and c.name != ledger.PRECISION]
     if failed:
-        first = next(n for n in failing if n != ledger.PRECISION)
         text = f"{failed} of {passed + failed + unknown} sums do not add up"
-        return Chip(BAD, text, f"b-{first}")
+        if all(c.name == "iii" for c in failing):
+            share = max((c.residual_share or 0.0 for c in failing), key=abs)
+            text = f"profiled run {percent(abs(share))} {'longer' if share > 0 else 'shorter'}"
+        return Chip(BAD, text, f"b-{failing[0].name}")
     if not passed:
         return Chip(UNSURE, "sums not checked", "ledger")
     return Chip(GOOD, f"numbers add up, {passed} of {passed + unknown}", "b-i")
