@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -191,11 +192,19 @@ def train(
     if ranks.several:
         for precision in listed(precisions):
             _many(run_path, _request(precision, asked), plan, ranks)
+        if ranks.nproc is not None:  # else each rank is a process like this one
+            _told(run_path, ["ranks"])
         return
     _no_use_alone()
     run = open_run(run_path, create=True)
     for precision in listed(precisions):
         perform(run, _request(precision, asked), plan, force)
+    _told(run_path, ["report", *(n for n in ("memory", "parameters") if n in names)])
+
+
+def _told(run_path: Path, commands: Sequence[str]) -> None:
+    """Which commands tell what was recorded."""
+    log("next: " + "; ".join(f"layerline {name} {run_path}" for name in commands))
 
 
 def _program(
