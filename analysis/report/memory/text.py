@@ -39,7 +39,7 @@ def lines(done: Explained) -> Iterator[str]:
     if done.remedies:
         yield ""
         yield from aligned(
-            ["to lower it", "then", "saves", "tried"], [_row(r) for r in done.remedies], {1, 2}
+            ["saves", "then", "to lower it"], [_row(r) for r in done.remedies], right={0, 1}
         )
     yield ""
     for one in peak.checks:
@@ -48,9 +48,12 @@ def lines(done: Explained) -> Iterator[str]:
 
 
 def _row(remedy: Remedy) -> list[str]:
-    done = sentences.tried(remedy, remedy.tried) if remedy.tried else remedy.why_not or "no"
+    what = remedy.what if remedy.of == "allocated" else f"{remedy.what} (reserved)"
     then = formatting.size(remedy.after)
     if remedy.already:
-        then = f"without it {then}"
-    what = remedy.what if remedy.of == "allocated" else f"{remedy.what} (reserved)"
-    return [what, then, formatting.size(remedy.saves), done]
+        what, then = f"{what}; {remedy.why_not}, without it {then}", ""
+    elif remedy.tried:
+        what = f"{what}; {sentences.tried(remedy, remedy.tried)}"
+    elif remedy.why_not:
+        what = f"{what}; {remedy.why_not}"
+    return [formatting.size(remedy.saves), then, what]
