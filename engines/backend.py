@@ -62,8 +62,6 @@ class Backend(ABC):
     suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
     # Whether `source` is an ONNX file; else the engine is compiled from the model itself.
     from_onnx: ClassVar[bool] = True
-    # Whether the worker has the task trace, for a capture of its kernels under nsys.
-    traceable: ClassVar[bool] = False
     # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; None: nothing.
     trace_suffix: ClassVar[str | None] = None
     # Whether `take` takes engines that were built elsewhere.
@@ -71,6 +69,11 @@ class Backend(ABC):
     # Of BuildOptions.build, what this backend has; and whether its engines run on CPU threads.
     builder: ClassVar[tuple[str, ...]] = ()
     threaded: ClassVar[bool] = False
+
+    @property
+    def traceable(self) -> bool:
+        """Whether the worker has the task trace, for captures of its kernels under nsys and ncu."""
+        return False
 
     @property
     def loads_differ(self) -> bool:

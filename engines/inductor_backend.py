@@ -78,7 +78,7 @@ class InductorBackend(Backend):
         }
 
     @property
-    def loads_differ(self) -> bool:
+    def traceable(self) -> bool:
         return bool(gpu_models())
 
     def not_worth(self, precision: str) -> Unavailable | None:

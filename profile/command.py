@@ -31,6 +31,7 @@ from .eager.stage import Eager, reference_step, sides
 from .engine import measure, rebuild, trace
 from .engine.stage import Engine
 from .ncu import step as step_
+from .ncu.target import TELLING
 from .steps import COUNTERS, REBUILD
 
 WHAT = ("engine", "eager", "train", COUNTERS)
@@ -192,7 +193,7 @@ def _check_traced(backend: backends.Backend) -> None:
 def _counts(backend: backends.Backend, what: Sequence[str]) -> bool:
     """Whether a backend runs kernels whose launches are told apart; InputError where counters were
     asked for by name and it does not."""
-    if backend.name == "tensorrt":
+    if backend.name in TELLING and backend.traceable:
         return True
     if set(WHAT) <= set(what):
         return False

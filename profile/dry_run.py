@@ -22,7 +22,7 @@ def engine(of: Subject, unprofiled: Plan, profiled: Plan, traced: int) -> list[s
         *[latency] * unprofiled.processes,
         launch.shell_line(worker, of.job("profile", raw, profiled.as_job())),
     ]
-    if of.backend.traceable:
+    if of.traceable:
         why = nsys.missing()
         if why is not None:
             return [*lines, f"# kernels are not captured: {why}"]

@@ -37,13 +37,18 @@ def read(path: Path, meta: Mapping[str, Any]) -> Artefact:
     The operators are those that NVTX names, with the profiler's own cost in their time: only the
     device's rows are to be compared. InputError where the file is no export of nsys.
     """
-    with sqlite.source(path) as opened:
-        capture = load(opened)
-        calls = launch_calls(capture)
-    as_events = events(capture, calls, path)
+    as_events = of_capture(path)
     nesting = nest(as_events)
     as_events.forward_thread = _forward_threads(as_events, nesting)
     return of_events(as_events, meta, nesting)
+
+
+def of_capture(path: Path) -> Events:
+    """An export as the events of a trace. InputError where it is none of nsys."""
+    with sqlite.source(path) as opened:
+        capture = load(opened)
+        calls = launch_calls(capture)
+    return events(capture, calls, path)
 
 
 def split(text: str) -> tuple[str, int]:

@@ -1,18 +1,13 @@
-"""Operations of a package of inductor: ranges of torch.profiler to kernels of the generated code.
+"""Operations of a package of inductor, in a trace of torch.profiler or a capture of nsys.
 
-With ``cpp.enable_kernel_profile`` every kernel and every extern call is an operator in the trace,
-under the name that it has in the code; a kernel of the CPU with ``graph_0_`` before it, one of
-Triton with ``kernels_.`` (torch/_inductor/codegen/cpp.py, cpp_wrapper_gpu.py, torch 2.13). The code
-runs from top to bottom, so the host calls of one name come in the order of their places there. In
-an iteration that has another number of calls of a name than the code has places, a branch was
-taken or events were lost: which call is at which place is not known then, and no layer is given.
-
-On a GPU a kernel belongs to the call that launched it, so its order on the device says nothing.
+Every kernel and extern call of the package has a range, an operator in a trace and a range of NVTX
+under nsys (``torch.autograd.profiler.emit_nvtx``); `engines.inductor_places` says which place in
+the code each is. On a GPU an operation belongs to the call that launched it, so its order on the
+device says nothing. What an extern call calls is its own: the outermost range counts.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,17 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import tables
-from ...engines.inductor_provenance import called
+from ...engines.inductor_places import places
 from ..readers.torch import trace
-from ..readers.torch.events import DEVICE, OP, UNKNOWN, Ints, read_events
-from ..readers.torch.nesting import nest, windows
+from ..readers.torch.events import DEVICE, OP, UNKNOWN, Events, Ints, read_events
+from ..readers.torch.nesting import Nesting, nest, windows
+from .eager_nsys import of_capture
 
-_BEFORE = re.compile(r"^(graph_\d+_|kernels_\.)")
+Layers = Sequence[Mapping[str, Any]]
 
 
-def operations(
-    path: Path, layers: Sequence[Mapping[str, Any]], precision: str
-) -> tuple[pa.Table, bool]:
+def operations(path: Path, layers: Layers, precision: str) -> tuple[pa.Table, bool]:
     """The `ops` of a trace with layer, nodes, modules and rule; whether they are of a device.
 
     On the CPU a row, of kind node, is an operator that is in no other: what it calls is its own. On
@@ -39,29 +33,39 @@ def operations(
     is no trace.
     """
     events = read_events(path)
+    if np.isin(events.kind, DEVICE).any():
+        return _of_device(events, layers, precision), True
     nesting = nest(events)
-    outer = nesting.innermost(events.kind == OP, around=True)
-    roots = np.flatnonzero((events.kind == OP) & (outer == UNKNOWN))
-    iteration = windows(events, nesting)[1]
-    names = [called(_BEFORE.sub("", name)) for name in events.names]
-    places = _places(
-        [names[code] for code in events.name[roots]],
-        iteration[roots].tolist(),
-        events.start[roots],
-        layers,
-    )
+    roots, _ = _roots(events, nesting)
     launch, _ = trace.launches(events)
-    on_device = np.flatnonzero(np.isin(events.kind, DEVICE))
-    rows = on_device if len(on_device) else roots
-    table = tables.table("ops", trace.columns(events, nesting, launch, rows))
-    of_root = np.full(len(events), UNKNOWN, dtype=np.int64)
-    of_root[roots] = places
-    if len(on_device):
-        root = _root(outer, nesting.operator, launch[rows])
-        found = np.where(root == UNKNOWN, UNKNOWN, of_root[root])
-        return _placed(table, found, layers, precision), True
+    table = tables.table("ops", trace.columns(events, nesting, launch, roots))
     alone = {"kind": ["node"] * len(table), "self_ns": table["duration_ns"]}
-    return _placed(tables.with_columns(table, alone), of_root[rows], layers, precision), False
+    found = _places(events, nesting, roots, layers)[roots]
+    return _placed(tables.with_columns(table, alone), found, layers, precision), False
+
+
+def of_nsys(path: Path, layers: Layers, precision: str) -> pa.Table:
+    """The same of a capture by nsys, exported to SQLite: a row for each operation of the device.
+    InputError for what is no export."""
+    return _of_device(of_capture(path), layers, precision)
+
+
+def _of_device(events: Events, layers: Layers, precision: str) -> pa.Table:
+    nesting = nest(events)
+    roots, outer = _roots(events, nesting)
+    launch, _ = trace.launches(events)
+    rows = np.flatnonzero(np.isin(events.kind, DEVICE))
+    root = _root(outer, nesting.operator, launch[rows])
+    of_root = _places(events, nesting, roots, layers)
+    table = tables.table("ops", trace.columns(events, nesting, launch, rows))
+    found = np.where(root == UNKNOWN, UNKNOWN, of_root[root])
+    return _placed(table, found, layers, precision)
+
+
+def _roots(events: Events, nesting: Nesting) -> tuple[Ints, Ints]:
+    """The operators that are in no other, and of each event the operator around it."""
+    outer = nesting.innermost(events.kind == OP, around=True)
+    return np.flatnonzero((events.kind == OP) & (outer == UNKNOWN)), outer
 
 
 def _root(outer: Ints, operator: Ints, calls: Ints) -> Ints:
@@ -74,32 +78,23 @@ def _root(outer: Ints, operator: Ints, calls: Ints) -> Ints:
         root = np.where(further == UNKNOWN, root, further)
 
 
-def _places(
-    names: Sequence[str],
-    iterations: Sequence[int],
-    starts: Ints,
-    layers: Sequence[Mapping[str, Any]],
-) -> list[int]:
-    """The layer of each host call, -1 where it is not known."""
-    by_name: dict[str, list[int]] = {}
-    for i, layer in enumerate(layers):
-        by_name.setdefault(called(layer["name"].rpartition(":")[0]), []).append(i)
-    calls: dict[tuple[str, int], list[int]] = {}
-    for call in np.argsort(starts, kind="stable").tolist():
-        calls.setdefault((names[call], iterations[call]), []).append(call)
-    found = [UNKNOWN] * len(names)
-    for (name, number), members in calls.items():
-        candidates = by_name.get(name, [])
-        if number != UNKNOWN and len(members) == len(candidates):
-            for call, place in zip(members, candidates, strict=True):
-                found[call] = place
+def _places(events: Events, nesting: Nesting, roots: Ints, layers: Layers) -> Ints:
+    """Of each event the layer that it is a call of, -1 for none and outside of iterations."""
+    listed = [str(layer["name"]) for layer in layers]
+    iteration = windows(events, nesting)[1]
+    ordered = roots[np.argsort(events.start[roots], kind="stable")]
+    found = np.full(len(events), UNKNOWN, dtype=np.int64)
+    for number in np.unique(iteration[ordered]).tolist():
+        if number == UNKNOWN:
+            continue
+        calls = ordered[iteration[ordered] == number]
+        of_calls = places([events.names[code] for code in events.name[calls]], listed)
+        found[calls] = [UNKNOWN if place is None else place for place in of_calls]
     return found
 
 
-def _placed(
-    ops: pa.Table, places: Ints, layers: Sequence[Mapping[str, Any]], precision: str
-) -> pa.Table:
-    of_row = [None if p == UNKNOWN else layers[p] for p in places.tolist()]
+def _placed(ops: pa.Table, found: Ints, layers: Layers, precision: str) -> pa.Table:
+    of_row = [None if p == UNKNOWN else layers[p] for p in found.tolist()]
     names = ops["name"].to_pylist()
     known = [None if x is None or not x["modules"] else x for x in of_row]
     phase = [None if i is None else "inference" for i in ops["iteration"].to_pylist()]

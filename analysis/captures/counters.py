@@ -16,6 +16,7 @@ from ...core.documents import Build, Ncu, Refused
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ...core.nodes import NodeGraph
 from ...core.run import Run
+from ...engines.layers import load as load_layers
 from ..costs.measured import MeasuredSide
 from ..counters import launches, representatives
 from ..counters import pieces as pieces_
@@ -32,7 +33,7 @@ from ..rundir import provenance
 from ..rundir.files import describing, optional, plan_of
 from ..rundir.problems import Problems, keep
 from . import floors as floors_
-from .files import exported, network, nodes_file
+from .files import INDUCTOR, exported, network, nodes_file
 
 REFUSED = "ERR_NVGPUCTRPERM"
 
@@ -138,7 +139,7 @@ def foreign(run: Run, capture: Path, problems: Problems | None) -> bool:
     meta = optional(capture.with_name(f"{own.stem}.ncu.meta.json"), Ncu, problems) or Ncu()
     step = run.manifest(f"engines/{own.precision}.{own.backend}") or {}
     for name, built in (step.get("outputs") or {}).items():
-        engine = Path(name).suffix in (".engine", ".onnx")
+        engine = Path(name).suffix in (".engine", ".onnx", ".pt2")
         digest = meta.inputs.get(Path(name).name) if engine else None
         if built is not None and digest is not None:
             return bool(built.get("sha256") != digest)
@@ -222,11 +223,15 @@ def _joined(run: Run, capture: Path, read: Artefact, problems: Problems | None) 
             counters = representatives.of_file(read, plan)
         except CheckFailed as e:
             raise Unplanned(e.what, file=capture, fix=e.fix) from None
+    if own is not None and own.backend == INDUCTOR:
+        layers = load_layers(run.file("engines", f"{own.side}.layers.json"))["layers"]
+        listed = {layer["name"]: layer for layer in layers}
+        return launches.join_listed(counters, listed, own.precision, f"{own.side}.engine")
     if own is not None and own.task == "engine":
         build = optional(run.file("engines", f"{own.side}.build.json"), Build, problems)
         path = nodes_file(run, build, own.precision)
         graph = nodes.load(path) if path.exists() else None
-        layers = network(run, own.side, problems)
-        return launches.join(counters, graph, layers, own.precision, f"{own.side}.engine")
+        built = network(run, own.side, problems)
+        return launches.join(counters, graph, built, own.precision, f"{own.side}.engine")
     # An eager capture has module ranges and no engine layers: an empty graph resolves these.
     return launches.join(counters, NodeGraph(()), None, own.precision if own else None)

@@ -59,7 +59,8 @@ class EngineCapture:
 def read(files: EngineFiles) -> EngineCapture:
     """The capture of one engine. InputError where it is missing or broken."""
     if files.under_nsys:
-        return _onnxruntime_trace(files) if files.backend == ORT_CUDA else _nsys(files)
+        own = {ORT_CUDA: _onnxruntime_trace, INDUCTOR: _inductor_trace}
+        return own.get(files.backend, _nsys)(files)
     if files.backend == INDUCTOR:
         return _inductor(files)
     if files.backend.startswith("tensorrt"):
@@ -86,6 +87,13 @@ def _inductor(files: EngineFiles) -> EngineCapture:
         total = total if on_device else {"node": total["op"]}
     times = files.profile.latency_ns if files.profile else ()
     return EngineCapture(ops, files.raw, times, total, files.layers, files.nodes)
+
+
+def _inductor_trace(files: EngineFiles) -> EngineCapture:
+    from ..attribution import inductor
+
+    ops = inductor.of_nsys(files.raw, files.layers, files.precision)
+    return _by_nsys(files, ops, files.layers, files.nodes)
 
 
 def _onnxruntime_trace(files: EngineFiles) -> EngineCapture:

@@ -125,7 +125,8 @@ def of_engine(
     if under_nsys and backend == ORT_CUDA:
         provenance.check_raw(node_profile)
     build = optional(engines / f"{name}.build.json", documents.Build, problems)
-    by_kernel = under_nsys and backend != ORT_CUDA  # its layers are found by the graph
+    # Its layers are found by the graph.
+    by_kernel = under_nsys and backend not in (ORT_CUDA, INDUCTOR)
     path = nodes_file(run, build, precision)
     found = None if by_kernel else exported(path, problems)
     if backend == INDUCTOR:  # its nodes are those that torch captured

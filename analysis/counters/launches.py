@@ -35,7 +35,7 @@ from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
 from ...core.resolve import Kernel, Network, RawLayer, resolve
 from ...core.resolve.kernel_tokens import MYELIN
 from ...core.resolve.spelling import foreign_range, is_region
-from ...core.tables import SCHEMAS, with_columns
+from ...core.tables import SCHEMAS, UNRESOLVED, with_columns
 from ..attribution.resolution import columns_of
 
 _ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
@@ -102,7 +102,31 @@ def join(
 
     Rows and values stay as they are. `precision` and `engine` are written where given.
     """
-    joined = launches(counters, graph, network)
+    return _with(counters, launches(counters, graph, network), precision, engine)
+
+
+def join_listed(
+    counters: pa.Table,
+    listed: Mapping[str, Mapping[str, Any]],
+    precision: str | None,
+    engine: str | None,
+) -> pa.Table:
+    """The same where each launch's layer is one of `listed`, by its name, which has its nodes and
+    modules; any other layer is unresolved."""
+    joined = [_listed(x, listed.get(x.layer)) for x in launches(counters)]
+    return _with(counters, joined, precision, engine)
+
+
+def _listed(launch: Launch, layer: Mapping[str, Any] | None) -> Launch:
+    if layer is None or not layer["modules"]:
+        return replace(launch, rule=UNRESOLVED)
+    of = _tuples({name: layer[name] for name in ("nodes", "modules", "rule")})
+    return replace(launch, **of)
+
+
+def _with(
+    counters: pa.Table, joined: Sequence[Launch], precision: str | None, engine: str | None
+) -> pa.Table:
     ids = np.asarray([x.launch for x in joined], np.int64)
     index = pa.array(np.searchsorted(ids, counters["launch"].to_numpy()))
     schema = SCHEMAS["counters"]

@@ -136,13 +136,14 @@ def for_every_launch(counters: pa.Table, plan: Mapping[str, Any]) -> pa.Table:
     labels = [label(x) for x in planned]
     # What a capture says of a launch itself stays, but for what only the plan knows.
     same = [n == x["layer"] for n, x in zip(labels, planned, strict=True)]
+    told = itself & np.array(same, np.bool_)[of] & rows["layer"].is_valid().to_numpy()
     columns = {
         "launch": pa.array(index[of]),
         "representative_of": pa.array(given[of], mask=itself),
     }
     for name, values, keep in (
         ("kernel", [x["kernel"] for x in planned], itself),
-        ("layer", labels, itself & np.array(same, np.bool_)[of]),
+        ("layer", labels, told),
     ):
         own = pa.array(values, pa.string()).take(pa.array(of))
         columns[name] = pc.if_else(keep, rows[name], own)

@@ -1,7 +1,9 @@
 """The worker of AOTInductor packages.
 
-Tasks: ready (import torch), latency, profile (torch.profiler over the package whose kernels have
-ranges, ``options.profiled``), outputs. It needs torch, and neither the model nor its library.
+Tasks: ready (import torch), latency, outputs, and two over the package whose kernels have ranges
+(``options.profiled``): profile (torch.profiler), and trace (a few inferences between
+cudaProfilerStart and Stop, for nsys and ncu around this process). It needs torch, and neither the
+model nor its library.
 ``options.inputs`` names the arrays that the package takes, in their order, ``options.outputs`` what
 it gives, ``options.device`` where it runs.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +148,19 @@ def latency(job: Job) -> dict[str, Any]:
 
 def _on_device(package: Package, job: Job) -> dict[str, Any]:
     """Device time by events on the stream that the package runs on; see `DeviceClock.latency`."""
+    clock = _clock()
+    with package.torch.cuda.stream(package.torch.cuda.ExternalStream(clock.stream)):
+        measured: dict[str, Any] = clock.latency(package.queue, job)
+    return measured
+
+
+def _clock() -> Any:
+    """A clock of a stream of its own."""
     from cuda_driver import Cuda
     from device_clock import DeviceClock
 
     cuda = Cuda()
-    stream = cuda.stream()
-    with package.torch.cuda.stream(package.torch.cuda.ExternalStream(stream)):
-        return DeviceClock(cuda, stream).latency(package.queue, job)
+    return DeviceClock(cuda, cuda.stream())
 
 
 def profile(job: Job) -> dict[str, Any]:
@@ -182,6 +191,43 @@ def profile(job: Job) -> dict[str, Any]:
     return measured
 
 
+def trace(job: Job) -> dict[str, Any]:
+    """Warm up, then `iterations.min` inferences between profiler start and stop, timed by device
+    events, and queued as a whole where they can be.
+
+    Each is in a range ``layerline/iteration/N``, and `emit_nvtx` makes one of every kernel's and
+    operator's. A tool that replays kernels (ncu; ``options.queued`` false) gets none: numbers in
+    their names differ between two runs of the program.
+    """
+    package = Package(job, job["options"]["profiled"], graphed=False)
+    torch = package.torch
+    if not package.cuda:
+        raise WorkerError("the package is for CPUs, and has no kernels to capture", "profile it")
+    clock = _clock()
+    wanted = bool(job["options"].get("queued", True))
+    device, host = [], []
+    with (
+        torch.no_grad(),
+        torch.cuda.stream(torch.cuda.ExternalStream(clock.stream)),
+        torch.autograd.profiler.emit_nvtx(enabled=wanted),
+    ):
+        for _ in range(max(1, job["warmup"])):  # what is set up once may make the host wait
+            clock.timed(package.queue)
+        queued = wanted and clock.queued(package.queue) is not None
+        clock.cuda.profiler_start()
+        for number in range(job["iterations"]["min"]):
+            begun = time.perf_counter_ns()
+            with torch.cuda.nvtx.range(f"{ITERATION}{number}") if wanted else nullcontext():
+                ns = clock.queued(package.queue) if queued else clock.timed(package.queue)
+            if ns is None:
+                raise WorkerError("the inference was not queued in time", "capture again")
+            device.append(ns)
+            host.append(time.perf_counter_ns() - begun)
+        clock.cuda.profiler_stop()
+    facts = {**package.facts(), "clock": "device events", "queued": queued}
+    return {"latency_ns": device, "host_ns": host, "facts": facts}
+
+
 def outputs(job: Job) -> dict[str, Any]:
     """The package's outputs for the inputs, to `raw` as npz."""
     package = Package(job, job["engine"])
@@ -195,7 +241,13 @@ def ready(_job: Job) -> dict[str, Any]:
     return {"facts": {"torch": load().__version__}}
 
 
-TASKS = {"ready": ready, "latency": latency, "profile": profile, "outputs": outputs}
+TASKS = {
+    "ready": ready,
+    "latency": latency,
+    "profile": profile,
+    "outputs": outputs,
+    "trace": trace,
+}
 
 if __name__ == "__main__":
     sys.exit(common.main(TASKS, sys.argv[1:]))

@@ -87,6 +87,11 @@ class Subject:
         """The threads it was built for; engines without such a notion run with 1."""
         return int(self.record.get("options", {}).get("threads") or 1)
 
+    @property
+    def traceable(self) -> bool:
+        """Whether it runs kernels that nsys and ncu capture: a package for CPUs has none."""
+        return self.backend.traceable and self.record.get("runs_on") != "cpu"
+
     def job(
         self,
         task: str,

@@ -75,13 +75,13 @@ class Engine:
             steps.perform(self.profile(), lambda: measure.profile(of, self._profiled, loads))
 
     def _to_trace(self) -> bool:
-        return self.of.backend.traceable and nsys.missing() is None and not self.trace().valid()
+        return self.of.traceable and nsys.missing() is None and not self.trace().valid()
 
     def capture(self, beside: Beside) -> None:
         """Under nsys where it is installed; otherwise a fact is left. Its report is written and
         exported beside what comes next."""
         of = self.of
-        if not of.backend.traceable:
+        if not of.traceable:
             return
         why = nsys.missing()
         if why is not None:

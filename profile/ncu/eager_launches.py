@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from ...core import torch_ranges
-from ...core.errors import InputError
 from ...core.own_ranges import ITERATION, MODULE, PHASE, PREFIX
 from ...core.replay.plan import Launch
-from .launches import Range, kernels_and_ranges, launch_of, open_at
+from .launches import Range, first_iteration, launch_of, open_at
 
 # Kernels of PyTorch whose grid is the number of their elements (or of their chunks of elements)
 # over a constant: one function with one grid has the same work but for the last block.
@@ -36,20 +35,12 @@ def of_nsys(path: Path, classes: Mapping[str, str] | None = None) -> list[Launch
 
     `classes`: the class of each module path. InputError where the file holds no iteration.
     """
-    kernels, ranges = kernels_and_ranges(path)
-    iteration = next((r for r in ranges if r.text.startswith(ITERATION)), None)
-    if iteration is None:
-        raise InputError("holds no iteration", file=path, fix="profile it again with nsys")
-    inside = _numbered([r for r in ranges if iteration.start <= r.start and r.end <= iteration.end])
+    chosen, ranges = first_iteration(path)
+    inside = _numbered(ranges)
     phases = [r for r in inside if r.text.startswith(PHASE)]
-    process = iteration.thread >> 24
-    chosen = [
-        k for k in kernels if k[3] >> 24 == process and iteration.start <= k[2] <= iteration.end
-    ]
-    if not chosen:
-        raise InputError("its first iteration launched no kernel", file=path)
+    thread = next(r.thread for r in ranges if r.text.startswith(ITERATION))
     stacks = open_at(inside, [(k[2], k[3]) for k in chosen])
-    forwards = _forwards(inside, iteration.thread)
+    forwards = _forwards(inside, thread)
     return [
         launch_of(i, k, **_whose(i, k, stack, phases, forwards, classes or {}))
         for i, (k, stack) in enumerate(zip(chosen, stacks, strict=True))

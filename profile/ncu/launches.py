@@ -68,6 +68,20 @@ def kernels_and_ranges(path: Path) -> tuple[list[Any], list[Range]]:
         ) from None
 
 
+def first_iteration(path: Path) -> tuple[list[Any], list[Range]]:
+    """Of `kernels_and_ranges` those of the first range ``layerline/iteration/N``, itself included.
+    InputError where the file holds none, or it launched no kernel."""
+    kernels, ranges = kernels_and_ranges(path)
+    iteration = next((r for r in ranges if r.text.startswith(own_ranges.ITERATION)), None)
+    if iteration is None:
+        raise InputError("holds no iteration", file=path, fix="profile it again with nsys")
+    start, end, thread, _ = iteration
+    chosen = [k for k in kernels if k[3] >> 24 == thread >> 24 and start <= k[2] <= end]
+    if not chosen:
+        raise InputError("its first iteration launched no kernel", file=path)
+    return chosen, [r for r in ranges if start <= r.start and r.end <= end]
+
+
 def of_nsys(path: Path) -> list[Launch]:
     """The kernels that one inference launched, in the order of launching, with their layers.
 

@@ -16,11 +16,15 @@ from ...core.replay.plan import Launch, Plan
 from ...core.run import Run
 from ...engines import launch
 from ...engines.backend import Worker, inputs_path
+from ...engines.layers import load as load_layers
 from ..engine.measure import Subject
-from . import eager_launches
+from . import eager_launches, inductor_launches
 from . import launches as launches_
 
 WARMUP = 2
+INDUCTOR = "inductor"
+# Backends whose captures under nsys tell inferences and layers.
+TELLING = ("tensorrt", INDUCTOR)
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Target:
     """What is captured: a worker with its job, and the names of the files.
 
     `job` takes the number of warming iterations. `sqlite`: the nsys export of the same work.
-    `about` goes into the meta file.
+    `about` goes into the meta file. `torch`: ncu's report has no layers, which the nsys capture
+    has. `layers`: layers.json of a package of inductor, whose places that capture tells.
     """
 
     run: Run
@@ -39,6 +44,7 @@ class Target:
     sqlite: Path | None
     about: dict[str, Any]
     torch: bool = False
+    layers: Path | None = None
 
     @property
     def warmup(self) -> int:
@@ -70,6 +76,8 @@ class Target:
             return None
         if not self.torch:
             return launches_.of_nsys(self.sqlite)
+        if self.layers is not None:
+            return inductor_launches.of_nsys(self.sqlite, load_layers(self.layers)["layers"])
         meta = self.sqlite.with_suffix(".nsys.meta.json")
         about = read_json(meta) if meta.exists() else {}
         return eager_launches.of_nsys(self.sqlite, about.get("modules") or {})
@@ -88,11 +96,19 @@ def engine_target(of: Subject) -> Target:
         )  # fmt: skip
 
     about = {"precision": of.precision, "backend": of.backend.name, "engine": of.engine.name}
-    # Only TensorRT's captures tell inferences and layers; of others every launch is replayed.
-    sqlite = of.capture(".sqlite") if of.backend.name == "tensorrt" else None
-    worker = of.backend.worker()
+    # Of other backends every launch is replayed.
+    sqlite = of.capture(".sqlite") if of.backend.name in TELLING else None
+    package = of.backend.name == INDUCTOR
     return Target(
-        of.run, f"{of.precision}.{of.backend.name}", worker, job, of.inputs(), sqlite, about
+        of.run,
+        f"{of.precision}.{of.backend.name}",
+        of.backend.worker(),
+        job,
+        of.inputs(),
+        sqlite,
+        about,
+        torch=package,
+        layers=of.backend.layers(of.run, of.precision) if package else None,
     )
 
 
