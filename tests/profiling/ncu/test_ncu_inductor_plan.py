@@ -142,10 +142,11 @@ def report_of(launches: list[plan_.Launch]) -> Artefact:
     ]
     sizes = [{"grid": str(x.grid), "block": str(x.block)} for x in launches]
     values = [{"metric": "m", "value": float(x.index)} for x in launches]
+    counters = [r | v for r, v in zip(rows, values, strict=True)]
     return Artefact(
         "ncu-report",
         {
-            "counters": tables.table("counters", [r | v for r, v in zip(rows, values, strict=True)]),
+            "counters": tables.table("counters", counters),
             "launches": pa.Table.from_pylist([r | s for r, s in zip(rows, sizes, strict=True)]),
         },
         {},
