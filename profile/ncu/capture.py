@@ -115,7 +115,8 @@ def capture(of: Target, options: tool_.Options, *, every: bool, timeout: float) 
     inputs = {p.name: sha256(p) for p in of.inputs}
     plan = of.plan()
     if plan is None:
-        log(f"{of.stem}: no nsys capture tells equal launches apart; every one is replayed")
+        also = ", and none has a layer" if of.layers is not None else ""
+        log(f"{of.stem}: no nsys capture tells equal launches apart; every one is replayed{also}")
     users = options.filtered
     if users:
         plan, every = None, False  # the user chooses
