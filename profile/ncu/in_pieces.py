@@ -16,7 +16,7 @@ from ...core.cli.progress import log
 from ...core.errors import InputError, LayerlineError, ToolMissing
 from ...core.files import folder as make_folder
 from ...core.files import sha256, sha256_of, write_json
-from ...core.replay import pieces
+from ...core.replay import pieces, plan
 from ...core.replay.pieces import DONE, FAILED, Cut, Kernel, Manifest, Piece, Taken
 from ..engine.measure import SCHEMA_VERSION
 from . import tool
@@ -52,6 +52,8 @@ def capture(of: Target, options: tool.Options, cut: Cut, *, timeout: float) -> d
     pieces.check(manifest, folder)
     for suffix in (".ncu-rep", ".ncu.csv", ".ncu.plan.json"):
         of.file(suffix).unlink(missing_ok=True)  # of an earlier capture in one piece
+    if of.layers is not None:
+        _write_plan(of, manifest.expected, folder.name)
     done = [t for t in manifest.taken if t.launches]
     launches = sum(t.launches for t in done if t.piece.part == 0)
     document = {
@@ -71,6 +73,16 @@ def capture(of: Target, options: tool.Options, cut: Cut, *, timeout: float) -> d
     }
     write_json(of.file(".ncu.meta.json"), document)
     return {"pieces": len(manifest.taken), "launches": launches}
+
+
+def _write_plan(of: Target, expected: list[Kernel] | None, source: str) -> None:
+    """The plan of all launches, where the pieces were held against the nsys capture that it is of:
+    what a package launches has its layer from nowhere else."""
+    launches = of.launches() or []
+    if not launches or [(x.function, x.grid, x.block) for x in launches] != expected:
+        return
+    whole = {source: {x.index: x.index for x in launches}}
+    write_json(of.file(".ncu.plan.json"), plan.document(launches, whole))
 
 
 def _manifest(of: Target, options: tool.Options, cut: Cut, folder: Path) -> Manifest:

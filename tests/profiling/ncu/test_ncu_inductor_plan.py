@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
 
+import ncu_fake
 import pyarrow as pa
 import pytest
 from ncu_fake import seen
@@ -20,8 +22,9 @@ from layerline.core.files import write_json
 from layerline.core.replay import match
 from layerline.core.replay import plan as plan_
 from layerline.core.replay.match import Seen
+from layerline.core.replay.pieces import Cut
 from layerline.core.run import Run, open_run
-from layerline.profile.ncu import inductor_launches, target
+from layerline.profile.ncu import in_pieces, inductor_launches, target, tool
 
 REPORT = "fp16.inductor.ncu-rep"
 BLOCKS = 6
@@ -134,10 +137,10 @@ def test_a_capture_without_an_inference_is_refused(tmp_path: Path) -> None:
         inductor_launches.of_nsys(capture.write(tmp_path / "x.sqlite"), layers())
 
 
-def report_of(launches: list[plan_.Launch]) -> Artefact:
+def report_of(launches: list[plan_.Launch], source: str = REPORT) -> Artefact:
     """What a reader gives of a report in which no range was open."""
     rows = [
-        {"source": REPORT, "launch": i, "kernel": x.kernel, "layer": None}
+        {"source": source, "launch": i, "kernel": x.kernel, "layer": None}
         for i, x in enumerate(launches)
     ]
     sizes = [{"grid": str(x.grid), "block": str(x.block)} for x in launches]
@@ -217,3 +220,23 @@ def test_the_target_reads_the_launches_by_its_own_layers(sqlite: Path, tmp_path:
     plan = of.plan()
     assert plan is not None and len(plan.launches) == len(CALLS)
     assert plan.launches[0].layer == f"{ADDMM}:1"
+
+
+def test_a_capture_in_pieces_has_the_places_of_all_its_launches(
+    sqlite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own := tmp_path / "own").mkdir()
+    fake, run = ncu_fake.make(tmp_path, monkeypatch), run_of(own)
+    listed = run.file("engines", "fp16.inductor.layers.json")
+    of = dataclasses.replace(
+        fake.target, run=run, stem="fp16.inductor", sqlite=sqlite, layers=listed, torch=True
+    ).every()
+    launches = of.launches() or []
+    unnamed = [dataclasses.replace(x, layer=None) for x in launches]
+    ncu_fake.reports(monkeypatch, unnamed[:10], unnamed[10:])
+    monkeypatch.setenv("FAKE_TOTAL", str(len(launches)))
+    in_pieces.capture(of, tool.Options(), Cut(10, None), timeout=30)
+    folder = of.file(".ncu.batches")
+    joined = counters_._joined(run, folder, report_of(launches, folder.name), Problems())
+    assert [(r["launch"], r["modules"]) for r in joined.to_pylist()] == list(enumerate(MODULES))
+    assert set(joined["representative_of"].to_pylist()) == {None}
