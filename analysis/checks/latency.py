@@ -29,6 +29,11 @@ def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> 
     `queued`: how the trace was taken; `latency`: a latency.json.
     """
     under = list(traced)
+    if latency.facts.cuda_graph:
+        return closure.unchecked(
+            "iii",
+            "the unprofiled inferences were replays of a CUDA graph, the traced ones were not",
+        )
     if not queued:
         return cost(under, latency.latency_ns, latency.sizes())
     if not latency.queued_ns:

@@ -88,3 +88,16 @@ def test_a_package_under_nsys_has_its_kernels_in_modules_and_adds_up(tmp_path: P
     assert {c.name: c.ok for c in side.side.checks}["i"] is True
     second = next(c for c in side.side.checks if c.name == "ii")
     assert second.ok is True  # 35 us from the first kernel to the end of the last, of 36
+
+
+def test_latency_of_a_graph_is_not_held_against_a_trace_without_one(tmp_path: Path) -> None:
+    """Such a trace has the kernels, and launches between them that no replay has."""
+    run = under_nsys(tmp_path)
+    latency = {"latency_ns": [20_000] * 6, "queued_ns": [20_000] * 6}
+    file = run.file("captures", "fp16.inductor.latency.json")
+    for graph, ok in ((True, None), (False, False)):
+        write_json(file, {**latency, "facts": {"cuda_graph": graph}})
+        (side,) = engine_of(run, "fp16", "inductor").sides
+        (third,) = [c for c in side.side.checks if c.name == "iii"]
+        assert third.ok is ok
+        assert ("CUDA graph" in third.text) is graph
