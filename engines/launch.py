@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +25,10 @@ WORKERS = Path(__file__).parent / "workers"
 ERRORS: dict[int, type[LayerlineError]] = {1: CheckFailed, 2: InputError, 3: ToolMissing}
 GRACE_SECONDS = 5.0
 LOOK_SECONDS = 0.05  # between two looks at a worker that is at work
+# What faulthandler prints of a crash: the innermost line of Python of the thread that crashed.
+_CRASH = re.compile(
+    r"Fatal Python error: (?P<what>[^\n]*)\n.*?Current thread [^\n]*\n(?P<place>[^\n]*)", re.DOTALL
+)
 
 
 def call(
@@ -209,10 +214,7 @@ def _result(
                 fix="use a smaller model, batch or sequence",
             )
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        lines = [line.strip() for line in printed.splitlines() if line.strip()] or [
-            "it said nothing"
-        ]
-        raise InputError(f"{name} ended without a result ({how}): {lines[-1]}")
+        raise InputError(f"{name} ended without a result ({how}): {_last_words(printed)}")
     result = read_json(path)
     if not isinstance(result, dict) or result.get("protocol") != PROTOCOL:
         raise InputError(f"{name} answered out of protocol {PROTOCOL}")
@@ -220,6 +222,17 @@ def _result(
         return result
     error = result["error"]
     raise ERRORS[error["exit_code"]](error["what"], file=error.get("file"), fix=error["fix"])
+
+
+def _last_words(printed: str) -> str:
+    """The last line of what a process printed; where Python's faulthandler said where it crashed,
+    that, with the line before it."""
+    crash = _CRASH.search(printed)
+    before = printed if crash is None else printed[: crash.start()]
+    lines = [line.strip() for line in before.splitlines() if line.strip()]
+    if crash is None:
+        return lines[-1] if lines else "it said nothing"
+    return "; ".join([*lines[-1:], f"{crash['what']} in {crash['place'].strip()}"])
 
 
 def shell_line(command: Sequence[str], job: Mapping[str, Any] | None = None) -> str:

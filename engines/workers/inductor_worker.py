@@ -10,6 +10,7 @@ it gives, ``options.device`` where it runs.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 import time
 from contextlib import nullcontext
@@ -39,6 +40,15 @@ def load() -> Any:
     return torch
 
 
+def _loaded(torch: Any, path: str, *, single_threaded: bool) -> Any:
+    """What `torch._inductor.aoti_load_package` gives, which first compares this processor with the
+    one it was built on, and compiles a program for that: it would need a compiler, and a minute."""
+    from torch._inductor.package import AOTICompiledModel
+
+    loader = torch._C._aoti.AOTIModelPackageLoader(path, "model", single_threaded, 1, -1)
+    return AOTICompiledModel(loader)
+
+
 class Package:
     """A package with its inputs on the device. `graphed`: a run is a replay of a CUDA graph of it,
     where the engine was asked for so."""
@@ -57,12 +67,13 @@ class Package:
         if self.cuda:
             torch.backends.cuda.matmul.allow_tf32 = job["precision"] != "fp32"
             torch.backends.cudnn.allow_tf32 = job["precision"] != "fp32"
+            torch.cuda.init()  # its time is not the package's
         self.graph: Any = None
         as_graph = self.cuda and graphed and bool(options.get("cuda_graph"))
         started = time.perf_counter()
         try:
             # A graph cannot hold what threads do to wait for one another.
-            self.model = torch._inductor.aoti_load_package(path, run_single_threaded=as_graph)
+            self.model = _loaded(torch, path, single_threaded=as_graph)
         except RuntimeError as e:
             text = " ".join(str(e).split())[:300]
             raise WorkerError(f"{path}: torch does not load it ({text})", "build it again") from e
@@ -250,4 +261,5 @@ TASKS = {
 }
 
 if __name__ == "__main__":
+    faulthandler.enable()  # a package is code of its own: where it crashes is said
     sys.exit(common.main(TASKS, sys.argv[1:]))

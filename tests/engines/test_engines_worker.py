@@ -240,3 +240,21 @@ def test_interrupt_ends_the_worker(tmp_path: Path) -> None:
         launch.call(a_worker(tmp_path, body), {})
     thread.join()
     assert not alive(int(pids.read_text()))
+
+
+def test_a_worker_that_crashes_says_where_and_what_it_printed_before(tmp_path: Path) -> None:
+    script = tmp_path / "crashing_worker.py"
+    script.write_text(
+        "import faulthandler, sys\n"
+        "faulthandler.enable()\n"
+        "print('the library complains', file=sys.stderr, flush=True)\n"
+        "def loading():\n"
+        "    faulthandler._sigsegv()\n"
+        "loading()\n"
+    )
+    with pytest.raises(InputError) as raised:
+        launch.call(Worker((sys.executable, str(script))), a_job())
+    assert "signal 11" in raised.value.what
+    words = raised.value.what.partition(": ")[2]
+    assert words.startswith("the library complains; Segmentation fault in File ")
+    assert words.endswith("line 5 in loading")
