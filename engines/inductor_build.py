@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,14 @@ def build(job: Job) -> dict[str, Any]:
         seconds[name] = round(time.perf_counter() - begun, 3)
         kernels[name] = PLACE.findall(code.read_text(encoding="utf-8"))
     if kernels["profiled"] != kernels["engine"]:
+        unlike = next(
+            pair
+            for pair in zip_longest(kernels["profiled"], kernels["engine"], fillvalue="nothing")
+            if pair[0] != pair[1]
+        )
         raise WorkerError(
             "two compilations of one model have other kernels, so that what is profiled is not the "
-            "engine",
+            f"engine (first {unlike[0]} in one and {unlike[1]} in the other)",
             "build it again; mode default does not choose kernels by their times",
         )
     shutil.copyfile(code, wanted["code"])

@@ -2,8 +2,8 @@
 
     python tests/gpu/wrong_engines.py WORK [BACKEND] [JOBS]
 
-BACKEND (tensorrt) builds fp32 at level 1; JOBS (4) is how many cases run at a time. The models are those
-of the tests, 2 layers but wider; right ones are tried too, and none of them may be accused.
+BACKEND (tensorrt) builds fp32 at level 1; JOBS (4) is how many cases run at a time. The models are
+those of the tests, 2 layers but wider; right ones are tried too, and none of them may be accused.
 `LAYERLINE` names the command. A line for each case, "holds" or "FAILS", and with it the error of
 the outputs and of the worst module, for which the limits of rounding leave room
 (`core/accuracy/by_module.py`). Exit status 1 where one fails.
