@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import machine
+from ..core.capture_names import CaptureName
 from ..core.cli.progress import progress
 from ..core.errors import InputError, ToolMissing, one_line
 from ..core.files import replacing
@@ -151,6 +152,12 @@ def keep(report: Path, to: Path) -> None:
     """Copy a report to where it stays."""
     with replacing(to) as temporary:
         shutil.copyfile(report, temporary)
+
+
+def mark(name: CaptureName) -> str:
+    """What a capture holds, as an NVTX mark in it: the same on all ranks, which one nsys may have
+    in one report."""
+    return f"{MARK}{name.task}.{name.precision}"
 
 
 def export(report: Path, sqlite: Path, mark: str | None = None, more: Sequence[str] = ()) -> None:

@@ -55,7 +55,7 @@ def capture(
         "task": task,
         "precision": precision,
         "model": str(run.file("export", "model.json")),
-        "mark": _mark(precision, task),
+        "mark": nsys.mark(CaptureName(task, precision)),
         "options": {**options, "warmup": options.get("warmup", WARMUP), "traced": iterations},
     }
     answer = captures.call(job, f"{task} {precision}", SECONDS)
@@ -83,11 +83,6 @@ def keep(
 
 def export(run: Run, precision: str, task: Task) -> dict[str, Any]:
     """Export the report. InputError also where it holds another capture of the same nsys."""
-    report = output(run, precision, task, REPORT)
-    nsys.export(report, output(run, precision, task, SQLITE), _mark(precision, task))
+    report, mark = output(run, precision, task, REPORT), nsys.mark(CaptureName(task, precision))
+    nsys.export(report, output(run, precision, task, SQLITE), mark)
     return {}
-
-
-def _mark(precision: str, task: Task) -> str:
-    """What a capture holds, as an NVTX mark in it."""
-    return f"{nsys.MARK}{task}.{precision}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import ToolMissing
 from ...workloads.plugin import Plugin
+from .. import nsys
 from . import hooks
 from .plugins import Context, Schedule
 
@@ -76,4 +77,4 @@ class NsysSteps(Plugin):
 
 def plugin(context: Context) -> NsysSteps:
     """The plug-in of `layerline train --profile nsys`."""
-    return NsysSteps(context.schedule, context.options["mark"])
+    return NsysSteps(context.schedule, nsys.mark(context.name))

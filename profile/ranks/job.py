@@ -213,7 +213,7 @@ def _new(job: Job, before: set[tuple[str, int]]) -> list[str]:
 
 def _export(job: Job, name: str, facts: Mapping[str, Any] | None) -> None:
     if name.endswith(".nsys-rep"):
-        tools.export(job.captures / name)
+        tools.export(job.captures / name, CaptureName("train", job.precision))
         _meta(job, name, facts)
 
 

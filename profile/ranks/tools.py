@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ...core.capture_names import CaptureName
 from ...core.errors import InputError
 from ...core.files import listing
 from ...core.ranks import identity as ranks_
@@ -55,11 +56,12 @@ def ncu_prefix(asked: Asked, stem: str, batch: int, *, windowed: bool) -> list[s
     return made
 
 
-def export(report: Path) -> None:
+def export(report: Path, name: CaptureName) -> None:
     """nsys's own SQLite of a report, with what NCCL says of its messages (blobs). InputError with
-    what nsys printed, where it fails."""
+    what nsys printed, where it fails, and where the report is of another capture than `name`."""
     nsys.own(report)
-    nsys.export(report, report.with_suffix(".sqlite"), more=["--include-blobs=true"])
+    sqlite = report.with_suffix(".sqlite")
+    nsys.export(report, sqlite, nsys.mark(name), ["--include-blobs=true"])
 
 
 def messages(folder: Path) -> list[Path]:

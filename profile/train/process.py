@@ -67,9 +67,7 @@ def capture(run: Run, request: Request, plan: Plan) -> dict[str, Any]:
     with progress(what):
         facts: dict[str, Any] = launch.call(WORKER, own.job(request, folder))["facts"]
     if "nsys" in plan.profile:
-        mark = f"{nsys.MARK}train.{request.precision}"
-        options = {**plan.options, "mark": mark}
-        _under_nsys(run, request, replace(plan, steps=0, profile=["nsys"], options=options), what)
+        _under_nsys(run, request, replace(plan, steps=0, profile=["nsys"]), what)
     return facts
 
 
@@ -80,7 +78,7 @@ def _under_nsys(run: Run, request: Request, plan: Plan, what: str) -> None:
         done = captures.call(plan.job(request, run.file("captures")), what, NSYS_SECONDS)
         [written] = captures.reports(NSYS_SECONDS)
         nsys.keep(written, report)
-    nsys.export(report, sqlite, plan.options["mark"])
+    nsys.export(report, sqlite, nsys.mark(CaptureName("train", request.precision)))
     document = {
         **done["facts"],
         "schema_version": 1,

@@ -22,6 +22,7 @@ from ...core.capture_names import CaptureName
 from ...core.ranks import identity as ranks_
 from ...workloads.plugin import Unobserved
 from ...workloads.request import Request
+from ..eager.plugins import Context
 from ..eager.worker import answer
 
 
@@ -32,6 +33,14 @@ def request_of(job: dict[str, Any]) -> Request:
         return Request(**job["request"])
     rank = {"rank": found.rank, "ranks": found.ranks or 1, "local": found.local or 0}
     return Request(**{**job["request"], **rank})
+
+
+def context_of(request: Request, job: dict[str, Any]) -> Context:
+    """What this rank's plug-ins are given."""
+    name = CaptureName("train", request.precision)
+    if request.ranks > 1:
+        name = replace(name, rank=request.rank, host=ranks_.host())
+    return Context(Path(job["folder"]), name, job["options"])
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -49,11 +58,7 @@ def _run(request: Request, job: dict[str, Any]) -> dict[str, Any]:
     from ..eager.measure_training import measure, write_training
     from ..eager.setup import Repeats, facts, write_latency
 
-    name = CaptureName("train", request.precision)
-    if request.ranks > 1:
-        name = replace(name, rank=request.rank, host=ranks_.host())
-    context = plugins.Context(Path(job["folder"]), name, job["options"])
-    training = request.build()
+    context, training = context_of(request, job), request.build()
     about = facts(training.model, training.device, request.precision, training=True)
     training.facts = {**about, **training.facts, "rank": request.rank, "ranks": request.ranks}
     made = plugins.make(job["profile"], context)

@@ -3,6 +3,7 @@ write down how they were called, leave a report and run the program."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -11,11 +12,17 @@ import pytest
 
 from layerline.core.capture_names import CaptureName
 from layerline.core.errors import InputError
-from layerline.core.files import read_json
+from layerline.core.files import read_json, write_json
 from layerline.core.ranks.identity import host
-from layerline.profile.eager.plugins import Schedule
-from layerline.profile.ranks import job, tools
+from layerline.profile.eager.plugins import PLUGINS, Schedule, make
+from layerline.profile.ranks import job, launch, tools
+from layerline.profile.ranks.launch import Agents
 from layerline.profile.ranks.options import Asked
+from layerline.profile.ranks.outcome import Outcome
+from layerline.profile.ranks.plan import Plan
+from layerline.profile.ranks.worker import facts_of
+from layerline.profile.train import worker
+from layerline.profile.train.command import train
 
 TOOL = f"""#!{sys.executable}
 import json, os, pathlib, subprocess, sys
@@ -33,7 +40,16 @@ pathlib.Path(named.replace("%%", "%") + suffix).write_text("report")
 at = next(n for n, w in enumerate(given) if w in (sys.executable, "bash"))
 sys.exit(subprocess.run(given[at:]).returncode)
 """
+EXPORTS = f"""#!{sys.executable}
+import os, sqlite3, sys
+[to] = [w.partition("=")[2] for w in sys.argv if w.startswith("--output=")]
+with sqlite3.connect(to) as database:
+    database.execute("create table StringIds (id, value)")
+    database.execute("create table NVTX_EVENTS (text, textId)")
+    database.execute("insert into NVTX_EVENTS values (?, null)", (os.environ["HELD"],))
+"""
 PROGRAM = ["bash", "-c", "exit 0"]
+NOTHING = contextlib.nullcontext()
 
 
 @pytest.fixture
@@ -155,3 +171,40 @@ def test_a_rank_that_the_job_does_not_have_is_refused():
         asked(ranks="0,4").agents()
     with pytest.raises(InputError, match="need a place to meet"):
         asked(nnodes=2).agents()
+
+
+@pytest.mark.parametrize("profiled", PLUGINS)
+def test_every_plug_in_is_made_of_what_a_rank_is_told(tmp_path, monkeypatch, calls, profiled):
+    made: dict[str, set[str]] = {}
+
+    def launched(plan: Plan, agents: Agents, **_: object) -> list[Outcome]:
+        told = read_json(Path(plan.program[-1]))
+        for rank in range(agents.ranks):
+            with monkeypatch.context() as rank_of:
+                rank_of.setenv("RANK", str(rank))
+                rank_of.setenv("WORLD_SIZE", str(agents.ranks))
+                context = worker.context_of(worker.request_of(told), told)
+            made.setdefault(context.name.side, set()).update(make(told["profile"], context))
+        write_json(facts_of(Path(plan.folder), 0), {"losses": []})
+        return [
+            Outcome(rank=0, ranks=2, local=0, host=host(), process=1, profiled=True, started_ns=0)
+        ]
+
+    monkeypatch.setattr(launch, "run", launched)
+    arguments = ["gpt2", "--nproc", "2", "--run", str(tmp_path / "run"), "--profile", profiled]
+    train.main(arguments, standalone_mode=False)
+    assert made == {f"train.fp32.rank000{n}": {profiled} for n in (0, 1)}
+
+
+def test_a_report_of_another_training_is_not_taken_for_this_ones(tmp_path, monkeypatch):
+    """Every rank's mark is the same, so that it holds also of one report of all ranks."""
+    report = tmp_path / f"train.bf16@{host()}.nsys-rep"
+    report.touch()
+    tool = tmp_path / "nsys"
+    tool.write_text(EXPORTS)
+    tool.chmod(0o755)
+    monkeypatch.setenv("NSYS", str(tool))
+    for mark, refused in (("train.bf16", False), ("train.fp32", True)):
+        monkeypatch.setenv("HELD", f"layerline/capture/{mark}")
+        with pytest.raises(InputError, match=r"holds .*fp32, not .*bf16") if refused else NOTHING:
+            tools.export(report, CaptureName("train", "bf16"))
