@@ -265,6 +265,11 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("idle_launch_ns", _int),
             ("idle_unknown_ns", _int),
             ("data_ns", _int),
+            ("beside_kernels", _int),
+            ("beside_ns", _int),
+            ("compared_kernels", _int),
+            ("compared_ns", _int),
+            ("slowed_ns", _int),
             ("clock_offset_ns", _int),
             ("clock_uncertainty_ns", _int),
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.errors import InputError
+from ...core.intervals import Measure, union
 from ...core.own_ranges import ITERATION, PHASE
 from ...core.tables import PHASES
 from ..attribution import communications
@@ -287,7 +289,7 @@ def _work(
     launch: Ints | None,
     placed: tuple[Ints, Ints],
 ) -> pa.Table:
-    """Sums of compute by name, phase, module and iteration; `placed`: phase and iteration."""
+    """Sums of compute by name, phase, module, grid and iteration; `placed`: phase and iteration."""
     rows, (phase, iteration) = np.flatnonzero(computes), placed
     if launch is not None:
         host, time = launch[rows], np.maximum(events.duration[rows], 0)
@@ -300,22 +302,51 @@ def _work(
         "name": events.name[rows].astype(np.int64),
         "phase": np.where(linked, phase[at], UNKNOWN),
         "module": np.where(linked, module[0][nesting.path[at]], UNKNOWN),
+        "grid": events.geometry[rows].astype(np.int64),
         "iteration": np.where(linked, iteration[at], UNKNOWN),
     }
+    beside = np.zeros(len(rows), dtype=bool) if launch is None else _beside(events, computes, rows)
+    alone = pa.array(time, mask=beside)
     sums = (
-        pa.table({**keys, "total_ns": time})
+        pa.table({**keys, "total_ns": time, "beside": beside, "alone": alone})
         .group_by(list(keys))
-        .aggregate([("total_ns", "sum"), ("total_ns", "count")])
-    )
-    texts = {"name": [str(n) for n in events.names], "phase": list(PHASES), "module": module[1]}
-    columns = {
+        .aggregate([("total_ns", "sum"), ("total_ns", "count"), ("beside", "sum"),
+                    ("alone", "sum"), ("alone", "list")])
+    )  # fmt: skip
+    texts = {
+        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": module[1],
+        "grid": ["x".join(map(str, g.grid)) for g in events.geometries],
+    }  # fmt: skip
+    columns: dict[str, Any] = {
         name: pa.array([None if c == UNKNOWN else values[c] for c in sums[name].to_pylist()])
         for name, values in texts.items()
     }
     number = sums["iteration"].to_numpy()
     columns["iteration"] = pa.array(number, mask=number == UNKNOWN)
     columns["count"], columns["total_ns"] = sums["total_ns_count"], sums["total_ns_sum"]
+    known = dict.fromkeys(("beside_count", "beside_ns", "alone"), pa.nulls(len(sums)))
+    if launch is not None:
+        of_alone = pc.fill_null(sums["alone_sum"], 0)
+        known = {
+            "beside_count": sums["beside_sum"],
+            "beside_ns": pc.subtract(sums["total_ns_sum"], of_alone),
+            "alone": [[ns for ns in of if ns is not None] for of in sums["alone_list"].to_pylist()],
+        }
+    columns |= {name: pa.chunked_array([pa.array(of)]) for name, of in known.items()}
     return pa.table({f.name: columns[f.name].cast(f.type) for f in WORK}, schema=WORK)
+
+
+def _beside(events: Events, computes: Flags, rows: Ints) -> Flags:
+    """Which kernels run, if only in part, while a kernel of communication runs on their device."""
+    others = (events.kind == KERNEL) & ~computes
+    result = np.zeros(len(rows), dtype=bool)
+    for device in np.unique(events.device[rows]).tolist():
+        there = others & (events.device == device)
+        busy = Measure(*union(events.start[there], events.end[there]))
+        mine = events.device[rows] == device
+        at = rows[mine]
+        result[mine] = busy.between(events.start[at], events.end[at]) > 0
+    return result
 
 
 def _operations(events: Events, computes: Flags, launch: Ints | None, iteration: Ints) -> pa.Table:

@@ -18,9 +18,18 @@ from ..attribution import eager_nsys
 from ..model.ranks import Group, Identity, RankCapture
 from ..ranks.identity import Contradiction, rank_in_name
 from ..readers.nsys import nccl, sqlite
+from ..readers.nsys.capture import Capture
 from ..readers.nsys.load import load
 from ..readers.torch.communication import Arguments
-from ..readers.torch.events import DEVICE, OP, RANGE, Events
+from ..readers.torch.events import (
+    DEVICE,
+    KERNEL,
+    OP,
+    RANGE,
+    UNKNOWN,
+    Events,
+    Geometry,
+)
 from . import rank
 
 # Ranges that PyTorch and libraries open around operators, and which no operator is.
@@ -33,7 +42,7 @@ def read(path: Path) -> list[RankCapture]:
         capture = load(opened)
         calls = eager_nsys.launch_calls(capture)
         told = nccl.read(opened)
-    events = eager_nsys.events(capture, calls, path)
+        events = _with_grids(eager_nsys.events(capture, calls, path), capture)
     ranges = np.array([_RANGES.match(str(n)) is not None for n in events.names] or [False])
     events.kind = np.where(ranges[events.name] & (events.kind == OP), RANGE, events.kind)
     processes = np.unique(events.process[np.isin(events.kind, DEVICE)])
@@ -49,6 +58,17 @@ def read(path: Path) -> list[RankCapture]:
         whose = _whose(path, told, process, order, len(processes), devices)
         result.append(rank.of_events(_with_calls(mine, told, process, code), path, whose))
     return result
+
+
+def _with_grids(events: Events, capture: Capture) -> Events:
+    """The events with the grids of kernels; of what else a launch has nothing is read."""
+    kernels = np.flatnonzero(events.kind == KERNEL)
+    found = {} if capture.grids is None else capture.grids(events.start[kernels].tolist())
+    codes = {grid: code for code, grid in enumerate(dict.fromkeys(found.values()))}
+    grids = [found.get(start) for start in events.start[kernels].tolist()]
+    events.geometry[kernels] = [UNKNOWN if g is None else codes[g] for g in grids]
+    events.geometries = [Geometry(grid, (), None, None) for grid in codes]
+    return events
 
 
 def _whose(

@@ -55,11 +55,16 @@ SPANS = pa.schema(
         *((name, _int) for name in ("start", "end", "iteration", "stage", "microbatch")),
     ]
 )
-# Sums of compute by name: operators on a CPU (own time), kernels on a device.
+# Sums of compute by name: operators on a CPU (own time), kernels on a device. Of kernels also
+# `grid`, null where it is not known; `beside_count` and `beside_ns`: of the calls that ran, if only
+# in part, while a kernel of communication ran on their device; `alone`: how long each of the others
+# took, ns. On a CPU these are null.
 WORK = pa.schema(
     [
-        *((name, _text) for name in ("name", "phase", "module")),
+        *((name, _text) for name in ("name", "phase", "module", "grid")),
         *((name, _int) for name in ("iteration", "count", "total_ns")),
+        *((name, _int) for name in ("beside_count", "beside_ns")),
+        ("alone", pa.list_(_int)),
     ]
 )
 # What ran: kernels and copies of a device, operators that compute on a CPU.

@@ -29,7 +29,7 @@ from ..model.ranks import (
     Picture,
     RankCapture,
 )
-from . import identity, imbalance, picture, pipeline, summary
+from . import beside, identity, imbalance, picture, pipeline, summary
 from .accounting import Ledger, ledger
 from .bandwidth import bus
 from .clocks import align
@@ -74,6 +74,7 @@ def reduce(
     ledgers: list[Ledger] = []
     bubbles: list[Bubble] = []
     work: dict[int, pa.Table] = {}
+    slowed: dict[int, Mapping[int | None, beside.Figures]] = {}
     shown = picture.windows(steps, clocks, common)
     pictures: list[dict[int, list[int]]] = [{} for _ in shown]
     rank, stages = rows["rank"].to_numpy(), _stages(groups)
@@ -86,7 +87,8 @@ def reduce(
         ledgers.append(own)
         for window, parts in zip(shown, pictures, strict=True):
             parts[r] = picture.pieces(measures, window)
-        work[r] = capture.work
+        work[r] = capture.work.select(["name", "total_ns"])
+        slowed[r] = beside.by_step(capture.work, common)
         bubble = pipeline.bubbles(capture, _sends(waited, mine[moves[mine]], clocks[r]), stages)
         bubbles += [bubble] if bubble else []
     counted = _counted(rows, common)
@@ -105,7 +107,7 @@ def reduce(
         clocks=clocks,
         iterations=common,
         collectives=table,
-        ranks=_ranks(ledgers, clocks, sources),
+        ranks=_ranks(ledgers, clocks, sources, slowed),
         kinds=summary.kinds(table, counted, groups, ordered, len(common)),
         modules=summary.modules(table, counted, len(common), len(ranks)),
         waits={k: round(ns / len(common)) for k, ns in blamed.waits.items()},
@@ -262,7 +264,10 @@ def _collectives(
 
 
 def _ranks(
-    ledgers: Sequence[Ledger], clocks: Mapping[int, Clock], sources: Mapping[int, str]
+    ledgers: Sequence[Ledger],
+    clocks: Mapping[int, Clock],
+    sources: Mapping[int, str],
+    slowed: Mapping[int, Mapping[int | None, beside.Figures]],
 ) -> pa.Table:
     """The table `ranks`."""
     rows = []
@@ -278,6 +283,7 @@ def _ranks(
                     "start_ns": int(one.step_start[k]),
                     "duration_ns": int(one.step_end[k] - one.step_start[k]),
                     **{f"{name}_ns": parts[p] for p, name in enumerate((*PARTS, "data"))},
+                    **slowed[one.rank].get(number, {}),
                     "clock_offset_ns": clock.offset if clock.part is not None else None,
                     "clock_uncertainty_ns": clock.uncertainty,
                 }

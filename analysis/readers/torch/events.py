@@ -276,16 +276,15 @@ class _Builder:
             "correlation": _integers([a and a.correlation for a in args]),
             "index": _integers([a and a.index for a in args]),
             "stream": _integers([a and a.stream for a in args]),
+            "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
             "communication": self._communications(kept, args),
         }
         if self.lean:
             part |= {name: _UNKNOWN.repeat(len(kept)) for name in _OF_AUTOGRAD}
-            part["geometry"] = part["device"].astype(np.int32)
         else:
             part["sequence"] = _integers([a and a.sequence for a in args])
             part["forward_thread"] = _integers([a and a.forward_thread for a in args])
             part["device"] = _integers([a and a.device for a in args])
-            part["geometry"] = np.array([self._geometry(a) for a in args], dtype=np.int32)
         part["number"] = _UNKNOWN.repeat(len(kept))
         for i in np.flatnonzero(part["communication"] != UNKNOWN).tolist():
             about = args[i]
@@ -355,7 +354,7 @@ def read_events(path: Path, *, flows: bool = False, lean: bool = False) -> Event
 
     With `flows`, the arrows from forward to backward operators are kept: ``phase`` (s, f), ``id``,
     ``thread`` and ``start`` (ns), one row for each end. `lean`: without sequence numbers, forward
-    threads, devices and geometry, which are then unknown. InputError for what is no profiler trace,
+    threads and devices, which are then unknown. InputError for what is no profiler trace,
     is cut short, or holds no operator, range or kernel.
     """
     chunks = Chunks(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
@@ -10,6 +11,7 @@ from ....core.ranks.identity import spelled
 from ... import formatting
 from ...model.ranks import PARTS, Job
 from ..templates import asset, css, environment, with_script
+from . import beside
 from .answer import PART_COLUMNS, Answer, named
 from .text import FIELDS, HEAD, kind_rows, mean_steps, size
 
@@ -28,8 +30,9 @@ MAP_FROM = 24
 
 def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> str:
     """The page. Every string is escaped, none is trusted."""
-    worst, means = named(job), mean_steps(job)
-    drawn = data(job, means, None if worst is None else worst.rank)
+    worst, means, slowed = named(job), mean_steps(job), beside.of_ranks(job)
+    drawn = data(job, means, slowed, None if worst is None else worst.rank)
+    said = beside.line(slowed)
     return (
         environment()
         .get_template("ranks.html.j2")
@@ -41,7 +44,8 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
             **with_script(asset("ranks.js"), drawn),
             head=HEAD,
             kinds=[[row[f] for f in FIELDS] for row in kind_rows(job.kinds)],
-            steps=_steps(means),
+            steps=_steps(means, slowed),
+            slowed=None if said is None else said[0].upper() + said[1:],
             labels=[LABELS[p] for p in PARTS],
             used=[
                 {"name": p, "label": LABELS[p]}
@@ -62,14 +66,21 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
     )
 
 
-def data(job: Job, means: Means, worst: int | None) -> dict[str, Any]:
+def data(
+    job: Job, means: Means, slowed: Mapping[int, beside.Slowed], worst: int | None
+) -> dict[str, Any]:
     """What the page draws: the mean step of each rank, and its steps in pieces."""
     return {
         "parts": [{"name": p, "label": LABELS[p]} for p in PARTS],
         "worst": worst,
         "mapFrom": MAP_FROM,
         "ranks": [
-            {"rank": r, "total": of["duration_ns"], "parts": [of[c] for c in PART_COLUMNS]}
+            {
+                "rank": r,
+                "total": of["duration_ns"],
+                "parts": [of[c] for c in PART_COLUMNS],
+                "beside": asdict(slowed[r]) if r in slowed else None,
+            }
             for r, of in means.items()
         ],
         "steps": [
@@ -104,9 +115,9 @@ def _about(job: Job) -> str:
     return " · ".join(words)
 
 
-def _steps(means: Means) -> list[dict[str, Any]]:
+def _steps(means: Means, slowed: Mapping[int, beside.Slowed]) -> list[dict[str, Any]]:
     return [
-        {"rank": r, "total": of["duration_ns"], "data": of["data_ns"],
+        {"rank": r, "total": of["duration_ns"], "data": of["data_ns"], "beside": slowed.get(r),
          "parts": [of[c] for c in PART_COLUMNS]}
         for r, of in means.items()
     ]  # fmt: skip

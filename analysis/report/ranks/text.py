@@ -10,6 +10,7 @@ import pyarrow as pa
 from ....core.cli.columns import aligned
 from ... import formatting
 from ...model.ranks import Job
+from . import beside
 from .answer import PART_COLUMNS, Answer
 
 MOST_RANKS = 16
@@ -28,6 +29,8 @@ def lines(job: Job, answer: Answer) -> Iterator[str]:
     yield "  ".join(f"{c.sign} {c.text}" for c in answer.chips)
     yield ""
     yield from _ranks(job)
+    if (slowed := beside.line(beside.of_ranks(job))) is not None:
+        yield slowed
     if len(job.kinds):
         yield ""
         yield from _kinds(job.kinds)
