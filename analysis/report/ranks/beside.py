@@ -25,11 +25,15 @@ class Slowed:
 
     def words(self) -> str:
         """``1.28× over 1,230 kernels``."""
-        return f"{formatting.ratio(self.ratio)} over {round(self.compared):,} kernels"
+        return f"{formatting.ratio(self.ratio)} over {_count(self.compared)} kernels"
 
-    def uncompared(self) -> int:
-        """How many of them did not run often enough alone, rounded."""
-        return round(self.kernels - self.compared)
+    def uncompared(self) -> str | None:
+        """How many of them did not run often enough alone; None for none."""
+        return None if self.kernels == self.compared else _count(self.kernels - self.compared)
+
+
+def _count(mean: float) -> str:
+    return formatting.number(round(mean) if mean >= 10 else round(mean, 1))
 
 
 def of_ranks(job: Job) -> dict[int, Slowed]:
@@ -62,6 +66,6 @@ def line(ranks: Mapping[int, Slowed]) -> str | None:
     if not kernels:
         return None
     return (
-        f"{formatting.number(round(kernels))} kernels ran beside communication, "
+        f"{_count(kernels)} kernels ran beside communication, "
         "none of them also alone: what that costs is not known"
     )
