@@ -247,7 +247,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         ]
     ),
     # One row per rank and step; the parts add up to `duration_ns`, `data_ns` is a part of
-    # `idle_host_ns`. `communication_ns` is exposed and of no known partner.
+    # `idle_host_ns`. `communication_ns` is exposed and of no known partner. Of compute, in kernel
+    # time: `beside_…` ran beside communication, `compared_…` of that has the same work alone to be
+    # compared with, and took `slowed_ns` longer (null: nothing to compare).
     "ranks": pa.schema(
         [
             ("source", _text),

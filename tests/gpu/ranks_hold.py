@@ -76,6 +76,8 @@ def slowed(tool: str, captures: Mapping[int, RankCapture]) -> Iterator[str]:
     for rank, capture in sorted(captures.items()):
         steps = capture.steps["iteration"].to_pylist()
         for step, of in beside.by_step(capture.work, steps).items():
+            if not of["beside_kernels"]:
+                continue
             longer, took = of["slowed_ns"], of["compared_ns"]
             by = "nothing to compare"
             if took and longer is not None:
@@ -120,10 +122,14 @@ def memory(run: Path) -> Claims:
         if held is None or shards is None:
             continue
         planned = 3 * 4 * meta["parameters"] / shards
+        latency = path.with_name(path.name.replace(".meta.json", ".latency.json"))
+        step_ns = json.loads(latency.read_text())["summary"]["median"]
+        tokens = reports[-1]["tokens"] / reports[-1]["step"] / meta["ranks"]
         yield (
             abs(held / planned - 1) <= 0.05,
             f"rank {meta['rank']}: {held / 1e9:.3f} GB between steps, {planned / 1e9:.3f} planned"
-            f" ({held / planned - 1:+.2%}); {reports[-1]['tokens_per_second']:.0f} tokens/s",
+            f" ({held / planned - 1:+.2%}); {tokens / step_ns * 1e9:.0f} tokens/s in timed steps, "
+            f"{reports[-1]['tokens_per_second']:.0f} in all since the report before",
         )
 
 

@@ -63,7 +63,7 @@ function drawMeans() {
       if (!value) return;
       const w = value / longest * width, part = data.parts[k];
       const rect = add(group, "rect", {x, y, width: Math.max(w - (bar > 12 ? .6 : 0), .2), height: bar, fill: `var(--${part.name})`});
-      const longer = part.name === "compute" && one.beside ? one.beside.longer_ns : null;
+      const longer = part.name === "compute" && one.beside && one.beside.ratio ? one.beside.longer_ns : null;
       const text = `rank ${one.rank}: ${part.label} ${time(value)}, ${share(value, one.total)} of its mean step of ${time(one.total)}`
         + (longer === null ? "" : `; ${time(longer)} of it as it ran beside communication (${one.beside.ratio.toFixed(2)}×)`);
       rect.addEventListener("mouseenter", () => tell(text));
