@@ -89,16 +89,19 @@ def is_communication(events: Events, records: Ints) -> Flags:
 
 
 def records_of(events: Events, nesting: Nesting, launch: Ints) -> Ints:
-    """The record around the launch of each device operation: `record_param_comms`, else a range
-    `nccl:…`; UNKNOWN for none."""
+    """The record around the launch of each device operation: a range `nccl:…` that says what it is
+    of, else `record_param_comms`, else any such range; UNKNOWN for none. In a report of nsys the
+    first is NCCL's own call, within PyTorch's ranges, which say nothing there."""
     is_record = np.array([n == RECORD for n in events.names] or [False])
     is_range = np.array([n.startswith("nccl:") for n in events.names] or [False])
     host = np.zeros(len(events), dtype=bool)
     host[nesting.order] = True
     result = np.full(len(events), UNKNOWN, dtype=np.int64)
     linked = np.flatnonzero(launch != UNKNOWN)
-    for flags in (is_range, is_record):
-        around = nesting.innermost(flags[events.name] & host)
+    says = np.array([*(a.operation is not None for a in events.communications), False])
+    calls = is_range[events.name] & says[events.communication]  # the last is UNKNOWN's
+    for flags in (is_range[events.name], is_record[events.name], calls):
+        around = nesting.innermost(flags & host)
         here = around[launch[linked]]
         result[linked] = np.where(here != UNKNOWN, here, result[linked])
     return result

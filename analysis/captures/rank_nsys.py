@@ -122,7 +122,8 @@ def _groups(told: nccl.Told, process: int) -> list[Group]:
 
 
 def _with_calls(events: Events, told: nccl.Told, process: int, code: int) -> Events:
-    """The events, and NCCL's calls as ranges that say what they are of."""
+    """The events, and NCCL's calls as ranges that say what they are of. A communicator that was
+    made before the capture is its number, a hash of its id: the same on all its ranks."""
     calls = [c for c in told.calls if c.process == process]
     if not calls:
         return events
@@ -132,7 +133,7 @@ def _with_calls(events: Events, told: nccl.Told, process: int, code: int) -> Eve
     arguments = [
         Arguments(
             operation=c.operation,
-            group=numbers.get(c.communicator),
+            group=numbers.get(c.communicator, f"{c.communicator:016x}"),
             group_size=sizes.get(c.communicator),
             elements_in=c.bytes,
             elements_out=c.bytes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,20 +32,28 @@ def payload(schema: int, form: str, *values: int) -> bytes:
     return struct.pack("<4Q", 1, schema, len(data), 32) + data
 
 
-def report(path: Path, *, blobs: bool = True, processes: int = 2) -> Path:
-    """Two ranks of which the second computes 3 ms for 1, then one all-reduce of 4 MB and 1 ms."""
+def report(
+    path: Path, *, blobs: bool = True, ranks: Sequence[int] = (0, 1), made: bool = True
+) -> Path:
+    """Two ranks of which the second computes 3 ms for 1, then one all-reduce of 4 MB and 1 ms.
+    `made`: the communicator is made in the capture; else PyTorch's ranges are around the call."""
     export = Export()
     rows = []
-    for r in range(processes):
-        process, communicator = 100 + r, 0xABC0 + r
+    for r in ranks:
+        process, communicator = 100 + r, 0xABC0 + (r if made else 0)
         compute = (1 + 2 * r) * MS
         export.launch(10 * MS, compute, name="gemm", process=process, start=10 * MS, deviceId=r)
         start, end = 10 * MS + compute, 14 * MS
         called = 10 * MS + 1000
         export.launch(called + 10, end - start, name=KERNEL, process=process, start=start,
                       streamId=20, deviceId=r)  # fmt: skip
-        made = payload(FIRST, "<Qiii", communicator, 2, r, r)
-        rows.append((MS, 2 * MS, tid(1, process), made))
+        if made:
+            whose = payload(FIRST, "<Qiii", communicator, 2, r, r)
+            rows.append((MS, 2 * MS, tid(1, process), whose))
+        else:
+            about = ("record_param_comms, op_id = 7", "nccl:all_reduce, op_id = 8")
+            for outer, name in zip((20, 10), about, strict=True):
+                export.range(name, called - outer, called + 100 + outer, process=process)
         asked = payload(FIRST + 5, "<QQ", communicator, 4_000_000)
         rows.append((called, called + 100, tid(1, process), asked))
     export.write(path)
@@ -91,6 +100,20 @@ def test_nccls_payloads_give_rank_group_and_size(tmp_path: Path) -> None:
     assert (job.straggler.rank, job.straggler.cause) == (1, "compute")
 
 
+def test_ranks_of_an_earlier_communicator_meet_by_its_number(tmp_path: Path) -> None:
+    """As where cudaProfilerApi begins the capture. How many ranks it has nobody says."""
+    names = [tmp_path / f"train.rank{r}.sqlite" for r in (0, 1)]
+    job = of_files([report(p, ranks=[r], made=False) for r, p in enumerate(names)])
+    rows = job.collectives.to_pylist()
+    assert [(r["operation"], r["bytes"], r["group"], r["group_size"]) for r in rows] == [
+        ("all-reduce", 4_000_000, f"{0xABC0:016x}", None)
+    ] * 2
+    assert [(r["wait_ns"], r["transfer_ns"], r["known_by"]) for r in rows] == [
+        (2 * MS, MS, "record"), (0, MS, "record"),
+    ]  # fmt: skip
+    assert job.world is None
+
+
 def test_without_payloads_kernels_are_known_by_name_and_ranks_by_gpu(tmp_path: Path) -> None:
     job = of_files([report(tmp_path / "node.sqlite", blobs=False)])
     assert [one.rank for one in job.identities] == [0, 1]
@@ -101,6 +124,6 @@ def test_without_payloads_kernels_are_known_by_name_and_ranks_by_gpu(tmp_path: P
 
 
 def test_a_report_named_after_another_rank_than_it_holds_is_refused(tmp_path: Path) -> None:
-    path = report(tmp_path / "train.rank3.sqlite", processes=1)
+    path = report(tmp_path / "train.rank3.sqlite", ranks=[0])
     with pytest.raises(InputError, match="is named rank 3, but is rank 0 of 2"):
         rank_nsys.read(path)
