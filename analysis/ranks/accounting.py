@@ -34,7 +34,8 @@ Table = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class Ledger:
     """One rank on the clock of all. `rows`: its rows among the collectives of all ranks. A table
-    has a row for each moment and a column for each of COLUMNS: how much of it lies before.
+    has a row for each moment and a column for each of COLUMNS: how much of it lies before;
+    `at_latest`: before the last rank of the row began.
     `blocked`: for how long, since the row before ended, the rank did nothing but wait and transfer
     until each row ended. `exposed`, `exposed_wait`: of each row, ns."""
 
@@ -44,6 +45,7 @@ class Ledger:
     step_start: Ints
     step_end: Ints
     at_start: Table
+    at_latest: Table
     at_end: Table
     at_step_start: Table
     at_step_end: Table
@@ -93,6 +95,7 @@ def ledger(
         step_start,
         step_end,
         until(waits.start[rows]),
+        until(np.minimum(waits.latest[rows], waits.end[rows])),
         at_end,
         until(step_start),
         until(step_end),

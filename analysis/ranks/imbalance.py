@@ -2,7 +2,7 @@
 
 The exposed wait of a rank in a collective is what the rank that began it last made it wait. Why
 that one was late is told by what it did since the group's previous collective ended (or its step
-began), beside the others of the group: the excess of each part over their median. A rank that was
+began), beside what the others of the group did meanwhile: the excess of each part over their median. A rank that was
 late since it had waited for another, in another group, passes what it costs on to that one.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ...core.intervals import Ints
 from ..model.ranks import PARTS, Straggler
-from .accounting import COLUMNS, Ledger, Table
+from .accounting import BLOCKED, COLUMNS, Ledger, Table
 from .matching import Matched
 from .waits import NONE, Waits
 
@@ -50,8 +50,10 @@ class Blame:
 
 
 def since_previous(ledger: Ledger, groups: Ints, numbers: Ints) -> Table:
-    """What the rank did before each of its rows, since the row before of the same group ended or
-    its step began: a column for each of CAUSES. `groups`: the group of each row, as code;
+    """What the rank did until the last rank of each of its rows began, since the row before of the
+    same group ended or its step began: a column for each of CAUSES. What a rank computes beside a
+    communication that waits is in it, so that the excesses add up to the exposed wait. It waits
+    for others until its own row begins. `groups`: the group of each row, as code;
     `numbers`: its instance, -1 for a row that is not matched."""
     n = len(ledger.rows)
     at = np.searchsorted(ledger.step_start, _starts(ledger), side="right") - 1
@@ -67,7 +69,9 @@ def since_previous(ledger: Ledger, groups: Ints, numbers: Ints) -> Table:
         if previous is not None:
             before[i] = np.maximum(before[i], ledger.at_end[previous])
         last[int(groups[i])] = i
-    done = np.maximum(ledger.at_start - before, 0)
+    until = ledger.at_latest.copy()
+    until[:, BLOCKED] = ledger.at_start[:, BLOCKED]
+    done = np.maximum(until - before, 0)
     column = {name: done[:, k] for k, name in enumerate(COLUMNS)}
     column["idle_host"] = column["idle_host"] - column["data"]
     return np.stack([sum(column[p] for p in _OF_CAUSE[c]) for c in CAUSES], axis=1)

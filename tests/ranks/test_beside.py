@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joined import of_files
 from nsys_build import Export
-from rank_traces import Plan, Truth, Work, make
+from rank_traces import LAUNCH, Plan, Truth, Work, make
 
 from layerline.analysis.captures import rank_nsys, rank_partials
 from layerline.analysis.model.ranks import PARTS, WORK, Job
@@ -71,12 +71,16 @@ def planted(plan: Plan, those: Sequence[Extra], longer: int) -> tuple[Job, Truth
             # The first overlaps at its end alone.
             start = begin - (base + longer) + 1 if k == 0 else end - 1 - k - base - longer
             launched(events, plan.first_step + step, kind, start, base + longer)
+    return of_traces(traces), truth
+
+
+def of_traces(traces: Sequence[dict[str, Any]]) -> Job:
     with TemporaryDirectory() as folder:
         paths = []
         for r, trace in enumerate(traces):
             paths.append(Path(folder, f"job.rank{r}.json"))
             paths[-1].write_text(json.dumps(trace))
-        return of_files(paths), truth
+        return of_files(paths)
 
 
 def even(steps: int) -> Plan:
@@ -166,6 +170,21 @@ def test_the_rank_that_it_costs_most_is_told_and_each_rank_on_the_page() -> None
     shown = page.render(job, answer.answer(job), "job")
     assert "Rank 1 computes 21.0 µs longer beside communication" in shown
     assert "3.50 µs (2.00× over 0.5 kernels)" in shown
+
+
+def test_what_a_rank_computes_beside_its_wait_is_no_excess_of_the_late_one() -> None:
+    """The late rank computes 80 us more until the collective and its host is late for 60; the other
+    computes those 80 us while it waits for 140."""
+    plan = Plan([[[Work(100), Work(180, late=60)]]] * 3, [90])
+    traces, truth = make(plan)
+    for step in range(3):
+        start = truth.start[0, step, 0]
+        launched(traces[0]["traceEvents"], plan.first_step + step, 0, start, 80)
+    worst = of_traces(traces).straggler
+    assert worst is not None
+    assert (worst.rank, worst.cause, worst.wait_ns) == (1, "host", 60_000)
+    some = {cause: ns for cause, ns in worst.excess_ns.items() if ns}
+    assert some == {"host": 1000 * (60 - LAUNCH), "launch": 1000 * LAUNCH}
 
 
 def test_where_nothing_runs_on_a_device_nothing_is_told(tmp_path: Path) -> None:
