@@ -2,8 +2,9 @@
 
 The exposed wait of a rank in a collective is what the rank that began it last made it wait. Why
 that one was late is told by what it did since the group's previous collective ended (or its step
-began), beside what the others of the group did meanwhile: the excess of each part over their median. A rank that was
-late since it had waited for another, in another group, passes what it costs on to that one.
+began), beside what the others of the group did meanwhile: the excess of each part over their
+median. A rank that was late since it had waited for another, in another group, passes what it costs
+on to that one.
 """
 
 from __future__ import annotations
