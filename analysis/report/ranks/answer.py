@@ -104,7 +104,7 @@ def _line(job: Job) -> str:
         found = _assumed(job, "no straggler")
         if found is not None:
             parts.append(
-                f"Without it a step would take {formatting.time(found.step_ns)} for"
+                f"Without it a step would take {formatting.time(found.step_ns)} instead of"
                 f" {formatting.time(found.unchanged_ns)}{'' if worst.usual else ' on average'}"
                 f"{_interval(found)}."
             )
