@@ -10,6 +10,10 @@ that called them (``nn_module_stack``); those of backward, the modules of the no
 gradients they are (``fwd_nn_module_stack``), by autograd's sequence numbers. Sums of gradients that
 meet (``is_gradient_acc``) are no module's. Source: torch/_functorch/_aot_autograd/utils.py.
 
+Inductor's patterns put nodes in the place of others, in the graph of forward and backward in one
+(a product that is padded) and in each of the two (``addmm`` as a product and a sum). Of those
+nodes torch keeps what they replaced (``from_node``), and of a node of backward not the modules.
+
 Modules are paths from the objects of the frame that was compiled (``L['self'].h.0``). After a graph
 break that is the forward of any module: where the model has several of one class, one graph may
 serve them all, and none of its kernels gets a module.
@@ -21,7 +25,7 @@ import contextlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any, TypeVar
 
@@ -41,6 +45,8 @@ _CONFIG = {
     # A graph that is taken from a cache has no nodes.
     "force_disable_caches": True,
 }
+_REPLACED = "layerline_replaced"  # of a node: what `_Joint` noted of those whose place it took
+_NOTED = ("fwd_nn_module_stack", "nn_module_stack", "seq_nr", "is_gradient_acc")
 _SCOPE = re.compile(r"L\['(\w+)'\](?:\[(\d+)\])?(?:\.|$)")
 
 
@@ -92,6 +98,10 @@ class Recorder:
         # gradients; inside this it takes any.
         own_mapping = getattr(debug, "reset_provenance_globals", contextlib.nullcontext)
         frame = _tried(lambda: _Frame(self._model, self._tree))
+        joint = _Joint()
+        passes = {"joint_custom_pre_pass": joint.before, "joint_custom_post_pass": joint.after}
+        # Passes that somebody else set are part of what is measured, and stay.
+        free = {k: v for k, v in passes.items() if not getattr(torch._inductor.config, k)}
 
         def inner(graph: torch.fx.GraphModule, arrays: Any, **options: Any) -> Any:
             before = frame if isinstance(frame, str) else _tried(lambda: _Before(graph, frame))
@@ -100,7 +110,7 @@ class Recorder:
             self._keep(before, graph, made, bool(options.get("is_backward")))
             return made
 
-        return compile_fx(module, inputs, inner_compile=inner, config_patches=_CONFIG)
+        return compile_fx(module, inputs, inner_compile=inner, config_patches=_CONFIG | free)
 
     def _keep(self, before: _Before | str, graph: Any, made: Any, backward: bool) -> None:
         number = str(len(self.graphs))
@@ -210,11 +220,45 @@ def _is_of(code: CodeType, function: Any) -> bool:
     return code.co_firstlineno in range(min(lines), max(lines) + 1)
 
 
+class _Joint:
+    """Forward and backward in one graph, before and after inductor's patterns replace nodes of it:
+    every node that took the place of others is given what is noted of them."""
+
+    def __init__(self) -> None:
+        self._noted: dict[str, dict[str, Any]] = {}
+
+    def before(self, graph: torch.fx.Graph) -> None:
+        self._noted = {n.name: {k: n.meta[k] for k in _NOTED if k in n.meta} for n in graph.nodes}
+
+    def after(self, graph: torch.fx.Graph) -> None:
+        _tried(lambda: self._give(graph))
+
+    def _give(self, graph: torch.fx.Graph) -> None:
+        for node in graph.nodes:
+            replaced = [] if node.name in self._noted else _replaced(node, graph, self._noted)
+            if replaced:
+                node.meta[_REPLACED] = [self._noted[name] for name in replaced]
+
+
+def _replaced(node: Any, graph: torch.fx.Graph, known: Container[str]) -> list[str]:
+    """The nodes of a graph whose place a new one took, as inductor's pattern matcher notes it:
+    often only of the node that it was copied from."""
+    found: dict[str, None] = {}
+    coming = list(node.meta.get("from_node") or ())
+    while coming:
+        source = coming.pop(0)
+        if source.graph_id == id(graph) and source.name in known:
+            found[source.name] = None
+        else:
+            coming += source.from_node
+    return list(found)
+
+
 class _Before:
     """A graph before inductor changes it: its nodes with their modules."""
 
     def __init__(self, graph: torch.fx.GraphModule, frame: _Frame) -> None:
-        self.frame, self._graph = frame, id(graph.graph)
+        self.frame = frame
         calls = [n for n in graph.graph.nodes if n.op == "call_function"]
         self._nodes = {
             n.name: Node(
@@ -226,9 +270,14 @@ class _Before:
             )
             for n in calls
         }
-        self._sums = {n.name for n in calls if n.meta.get("is_gradient_acc")}
+        self._sums = {n.name for n in calls if all(m.get("is_gradient_acc") for m in _of(n.meta))}
 
     def _module(self, meta: Mapping[str, Any]) -> str | None:
+        """A node's module; None where it took the place of nodes of several."""
+        modules = {self._noted(m) for m in _of(meta)}
+        return modules.pop() if len(modules) == 1 else None
+
+    def _noted(self, meta: Mapping[str, Any]) -> str | None:
         if meta.get("is_gradient_acc"):
             return None
         stack = meta.get("fwd_nn_module_stack") or meta.get("nn_module_stack")
@@ -273,7 +322,9 @@ class _Before:
         it took, with those that are gone since and that this was computed from."""
         found = {post: [post] for post in posts if post in self._nodes}
         new = {
-            name: self._replaced(node) for name, node in after.items() if name not in self._nodes
+            name: _replaced(node, node.graph, self._nodes)
+            for name, node in after.items()
+            if name not in self._nodes
         }
         taken = {name for names in new.values() for name in names}
         for post, coming in new.items():
@@ -285,7 +336,7 @@ class _Before:
                 coming += [i for i in gone if i not in taken and i not in found[post]]
         return found
 
-    def _replaced(self, node: Any) -> list[str]:
-        """The nodes whose place a new one took, as inductor's pattern matcher notes it."""
-        sources = node.meta.get("from_node") or ()
-        return [s.name for s in sources if s.graph_id == self._graph and s.name in self._nodes]
+
+def _of(meta: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What is known of a node: of those whose place it took, else of itself."""
+    return meta.get(_REPLACED) or [meta]

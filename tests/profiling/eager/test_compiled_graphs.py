@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,8 +21,9 @@ from torch import nn  # noqa: E402
 from layerline.profile.eager.compiled_graphs import Recorder  # noqa: E402
 
 pytestmark = pytest.mark.slow
-of_213 = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="worked out from the code of torch 2.13"
+from_code = pytest.mark.skipif(
+    not torch.__version__.startswith(("2.11.", "2.13.")),
+    reason="worked out from the code of torch 2.11 and 2.13",
 )
 
 
@@ -74,7 +75,7 @@ class Mlp(nn.Module):
         return x + self.down(self.act(self.up(self.norm(x))))
 
 
-@of_213
+@from_code
 def test_each_kernel_of_forward_and_backward_has_the_modules_that_its_code_computes() -> None:
     recorder = recorded(Mlp(), inductor_models.row())
     assert modules(recorder, "forward") == [
@@ -160,7 +161,58 @@ def test_a_kernel_that_is_given_a_parameter_is_of_its_module(
     assert seen >= 20
 
 
-@of_213
+class Odd(nn.Module):
+    """A language model's head whose vocabulary is no multiple of four, behind two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)
+        self.head = nn.Linear(16, 29, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.down(self.act(self.up(x))))
+
+
+@pytest.fixture()
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inductor pads products and adds biases in the kernels behind them, as it does on a GPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, at the first import
+        from torch._inductor.fx_passes import pad_mm, post_grad
+
+    monkeypatch.setattr(pad_mm, "check_device", lambda *_: True)
+    monkeypatch.setattr(pad_mm, "has_triton", lambda: True)
+    monkeypatch.setattr(post_grad, "is_gpu", lambda _: True)
+    with torch._inductor.config.patch(force_shape_pad=True):
+        yield
+
+
+@from_code
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_a_product_whose_bias_a_later_kernel_adds_is_still_its_layers() -> None:
+    recorder = recorded(Odd(), {"x": torch.ones(8, 16)})
+    assert modules(recorder, "forward") == [
+        ("mm", {"up"}),
+        ("fused", {"up", "act"}),  # the bias, tanh
+        ("addmm", {"down"}),  # what reads it is no pointwise kernel
+        ("fused", {"head"}),  # pads the weight
+        ("mm", {"head"}),
+    ]
+
+
+@from_code
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_padded_products_of_backward_are_of_the_modules_whose_gradients_they_are() -> None:
+    recorder = recorded(Odd(), {"x": torch.ones(7, 16)})
+    assert [k for g in recorder.graphs for k in g["kernels"] if not k.get("modules")] == []
+    back = [m for name, m in modules(recorder, "backward") if name == "mm"]
+    # Of `up` there is the gradient of the weight alone: the input needs none.
+    assert sorted(map(sorted, back)) == [["down"], ["down"], ["head"], ["head"], ["up"]]
+    padded = next(m for name, m in modules(recorder, "backward") if name == "fused")
+    assert padded == {"head"}
+
+
+@from_code
 def test_modules_in_a_loop_keep_their_own_numbers_backward_too() -> None:
     recorder = recorded(inductor_models.Loop(), inductor_models.row())
     ran = [m for name, m in modules(recorder, "forward") if name == "addmm"]
@@ -169,7 +221,7 @@ def test_modules_in_a_loop_keep_their_own_numbers_backward_too() -> None:
     assert back == [*[{"layers.0"}] * 2, *[{"layers.2"}] * 2, {"layers.1"}]
 
 
-@of_213
+@from_code
 def test_gradients_of_a_shared_weight_are_of_the_module_whose_product_they_are() -> None:
     """`again` is `a` by another name, and `b` has `a`'s weight: three products make its gradient,
     and two of them add what is there already, which is no module's work."""
@@ -178,7 +230,7 @@ def test_gradients_of_a_shared_weight_are_of_the_module_whose_product_they_are()
     assert [m for name, m in backward if name == "mm"] == [{"a"}, {"b"}]
 
 
-@of_213
+@from_code
 def test_a_module_that_is_called_twice_has_both_calls() -> None:
     recorder = recorded(inductor_models.Twice(), inductor_models.row())
     assert [m for n, m in modules(recorder, "forward") if n == "addmm"] == [{"fc"}, {"fc"}, {"out"}]
