@@ -8,6 +8,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ pytest.importorskip("transformers")
 import inductor_models  # noqa: E402
 from torch import nn  # noqa: E402
 
-from layerline.profile.eager.compiled_graphs import Recorder  # noqa: E402
+from layerline.profile.eager.compiled_graphs import Recorder, _Before, _Joint  # noqa: E402
 
 pytestmark = pytest.mark.slow
 from_code = pytest.mark.skipif(
@@ -210,6 +211,33 @@ def test_padded_products_of_backward_are_of_the_modules_whose_gradients_they_are
     assert sorted(map(sorted, back)) == [["down"], ["down"], ["head"], ["head"], ["up"]]
     padded = next(m for name, m in modules(recorder, "backward") if name == "fused")
     assert padded == {"head"}
+
+
+def _new(graph: Any, *sources: Any) -> Any:
+    """A node that an inductor pattern made, with what torch says it is from."""
+    node = graph.call_function(torch.ops.aten.mm.default, ())
+    node.meta["from_node"] = list(sources)
+    return node
+
+
+def test_a_node_that_took_the_place_of_nodes_of_two_modules_has_none() -> None:
+    from torch.fx.traceback import NodeSource
+
+    graph, joint = torch.fx.Graph(), _Joint()
+    olds = [graph.call_function(torch.ops.aten.mm.default, ()) for _ in range(3)]
+    for old, path in zip(olds, ("up", "up", "down"), strict=True):
+        old.meta["fwd_nn_module_stack"] = {"0": (f"L['self'].{path}", nn.Linear)}
+    joint.before(graph)
+    first, second, third = map(NodeSource, olds)
+    one, both, foreign = _new(graph, first, second), _new(graph, first, third), _new(graph)
+    # A node of another graph by the same name, and one that torch says nothing of.
+    other = torch.fx.Graph()
+    named = _new(graph, NodeSource(other.call_function(torch.ops.aten.mm.default, ())))
+    joint.after(graph)
+    frame: Any = SimpleNamespace(of=lambda stack: stack["0"][0].rpartition(".")[2])
+    nodes = _Before(torch.fx.GraphModule(nn.Module(), graph), frame)._nodes
+    found = [nodes[n.name].module for n in (one, both, foreign, named)]
+    assert found == ["up", None, None, None]
 
 
 @from_code
