@@ -101,7 +101,7 @@ class Recorder:
         joint = _Joint()
         passes = {"joint_custom_pre_pass": joint.before, "joint_custom_post_pass": joint.after}
         # Passes that somebody else set are part of what is measured, and stay.
-        free = {k: v for k, v in passes.items() if not getattr(torch._inductor.config, k)}
+        free = {k: v for k, v in passes.items() if not getattr(torch._inductor.config, k, True)}
 
         def inner(graph: torch.fx.GraphModule, arrays: Any, **options: Any) -> Any:
             before = frame if isinstance(frame, str) else _tried(lambda: _Before(graph, frame))

@@ -213,6 +213,14 @@ def test_padded_products_of_backward_are_of_the_modules_whose_gradients_they_are
     assert padded == {"head"}
 
 
+def test_a_pass_of_the_users_own_runs_in_the_capture_too() -> None:
+    ran: list[int] = []
+    with torch._inductor.config.patch(joint_custom_pre_pass=lambda graph: ran.append(1)):
+        recorder = recorded(Mlp(), inductor_models.row(), steps=1)
+    assert ran
+    assert [g["why"] for g in recorder.graphs] == [None, None]
+
+
 def _new(graph: Any, *sources: Any) -> Any:
     """A node that an inductor pattern made, with what torch says it is from."""
     node = graph.call_function(torch.ops.aten.mm.default, ())
