@@ -5,7 +5,7 @@
 # minutes; needs PyTorch, transformers and nsys, and ncu for the part of that name.
 #
 #   docs/results/measure_ranks.sh OUT RANKS [PART…]
-#       PART: exchange fsdp layouts straggler checkpoint hang ncu (all of them by default)
+#       PART: exchange fsdp layouts straggler checkpoint hang ncu small (all of them by default)
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; PYTHON=… for another interpreter. Runs go to RUNS
 # (default OUT/runs). OUT gets holds.txt, "holds" or "FAILS" for each figure, and a PART.tar.gz of
@@ -19,7 +19,7 @@ mkdir -p "$out" "${RUNS:=$out/runs}"; out=$(cd "$out" && pwd); work=$(cd "$RUNS"
 tests=$(cd "$(dirname "$0")/../../tests" && pwd)
 read -r -a layerline <<<"${LAYERLINE:-layerline}"
 python=${PYTHON:-python3}
-read -r -a parts <<<"${*:-exchange fsdp layouts straggler checkpoint hang ncu}"
+read -r -a parts <<<"${*:-exchange fsdp layouts straggler checkpoint hang ncu small}"
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 exec > >(tee -a "$out/holds.txt")
 gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
@@ -91,6 +91,8 @@ for part in "${parts[@]}"; do
         echo "holds: ncu measures kernels of one rank: $(ls "$work/ncu/captures")"
       else echo "FAILS: ncu on one rank: $(tail -n 1 "$work/ncu.log" | cut -c1-300)"; failed=1; fi
       echo "  of collectives, $(ncu --version | tail -n 1) offers: $(ncu --help | grep -oE -- '--(communicator|lockstep)[a-z-]*' | sort -u | xargs)" ;;
+    small)  # captures that are small enough to keep
+      trained small llama --model tiny --precision bf16 --steps 4 --profile $profiles --schedule 0,1,2 ;;
     hang)
       own=cpu; [ "$gpus" -lt "$ranks" ] || own=cuda
       "${layerline[@]}" -q train --nproc "$ranks" --run "$work/hang" --timeout 60 --profile torch \
