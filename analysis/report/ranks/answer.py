@@ -105,13 +105,14 @@ def _line(job: Job) -> str:
         if found is not None:
             parts.append(
                 f"Without it a step would take {formatting.time(found.step_ns)} instead of"
-                f" {formatting.time(found.unchanged_ns)}{'' if worst.usual else ' on average'}"
-                f"{_interval(found)}."
+                f" {formatting.time(found.unchanged_ns)}"
+                f"{_spread(found, 'median' if worst.usual else 'mean')}."
             )
         return " ".join(parts)
     free = _assumed(job, "free communication")
     step_ns = job.step_ns if free is None else free.unchanged_ns
-    parts.append(f"A step takes {formatting.time(step_ns)}.")
+    which = "mean" if free is None else "median"
+    parts.append(f"A step takes {formatting.time(step_ns)} ({which}).")
     if free is not None and step_ns > free.step_ns:
         parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
     return " ".join(parts)
@@ -126,11 +127,12 @@ def _why(worst: Straggler) -> str:
     return _CAUSES[worst.cause].format(formatting.time(worst.excess_ns[worst.cause])) + "."
 
 
-def _interval(found: WhatIf) -> str:
-    """How far the steps lie apart: half of the range of those that were replayed."""
+def _spread(found: WhatIf, which: str) -> str:
+    """`which` of the replayed steps it is, and half of their range."""
     if len(found.by_step) < 2:
         return ""
-    return f" (±{formatting.time((max(found.by_step) - min(found.by_step)) / 2)})"
+    half = (max(found.by_step) - min(found.by_step)) / 2
+    return f" ({which} of {len(found.by_step)} steps, ±{formatting.time(half)})"
 
 
 def _assumed(job: Job, name: str) -> WhatIf | None:
