@@ -45,7 +45,7 @@ def test_the_answer_comes_first_and_page_tables_and_trace_are_written(tmp_path: 
     # One step of three, of 150, 150 and 450 µs: said first, as it may be an accident.
     said = "In 1 of 3 steps rank 1 makes the others wait: 40.0 % of all their time"
     assert done.output.splitlines()[0] == said
-    assert "Without it a step would take 150 µs instead of 250 µs (mean of 3 steps, ±" in done.output
+    assert "would take 150 µs instead of 250 µs (mean of 3 steps, ±" in done.output
     assert "? rank 1 costs the most in 1 of 3 steps" in done.output
     page = (tmp_path / "out/ranks.html").read_text()
     assert "rank 1 makes the others wait: <em>40.0 % of all their time</em>" in page
