@@ -7,6 +7,7 @@ inputs. Module paths used everywhere are those of the built model's ``named_modu
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -211,8 +212,8 @@ def load_spec(path: Path) -> ModelSpec:
 def cast(model: nn.Module, precision: str) -> nn.Module:
     """Cast to the file's precision in place, as ``from_pretrained(dtype=…)`` does.
 
-    Parameters and saved buffers are cast. Buffers that are computed, not saved (rotary
-    frequencies), stay in fp32, and so do modules that transformers keeps in fp32
+    Parameters and saved buffers are cast, and computed ones that the class makes in the precision
+    asked for (masks). Others (rotary frequencies) stay in fp32, and so do modules that transformers keeps in fp32
     (``_keep_in_fp32_modules`` in fp16, ``_keep_in_fp32_modules_strict`` in both): casting those,
     as ``model.half()`` would, loses accuracy that no deployed model loses.
     """
@@ -224,8 +225,8 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
     kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
     if precision == "fp16":
         kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
-    saved = set(model.state_dict(keep_vars=True))
     dtype = getattr(torch, _DTYPES[precision])
+    wanted = set(model.state_dict(keep_vars=True)) | _made_in(model, dtype)
     with torch.no_grad():
         for path, module in model.named_modules():
             if kept & set(path.split(".")):
@@ -235,11 +236,27 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
                     parameter.data = parameter.data.to(dtype)
             for name, buffer in module._buffers.items():
                 full = f"{path}.{name}" if path else name
-                if buffer is not None and buffer.is_floating_point() and full in saved:
+                if buffer is not None and buffer.is_floating_point() and full in wanted:
                     module._buffers[name] = buffer.to(dtype)
     if hasattr(model, "config"):
         model.config.dtype = dtype
     return model
+
+
+def _made_in(model: nn.Module, dtype: torch.dtype) -> set[str]:
+    """The buffers that a class of transformers makes in `dtype` when it is made in it; none of a
+    class that is not made from a configuration alone."""
+    import torch
+
+    make = getattr(type(model), "_from_config", None)
+    if make is None:
+        return set()
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+            made = make(copy.deepcopy(model.config), dtype=dtype)
+    except FAULTS:
+        return set()
+    return {name for name, buffer in made.named_buffers() if buffer.dtype == dtype}
 
 
 def tensors(inputs: dict[str, Any], precision: str = "fp32", device: Any = None) -> dict[str, Any]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.cli.progress import log
 from ..core.errors import CheckFailed, InputError
 from . import models, naming, nested, opsets
 from .naming import all_nodes
-from .quiet import FAULTS, gist, quiet
+from .quiet import FAULTS, gist, no_graph_dumps, quiet, where
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,9 +85,10 @@ def export(
     tree = naming.ModuleTree.of(model)
     model.requires_grad_(False)  # with gradients, attention is traced by way of other operators
     given = models.tensors(dict(inputs), precision)
-    with quiet(verbose), torch.no_grad():
-        try:
-            program = torch.onnx.export(
+
+    def traced() -> Any:
+        with quiet(verbose), no_graph_dumps(verbose), torch.no_grad():
+            return torch.onnx.export(
                 model,
                 (),
                 kwargs=given,
@@ -97,10 +99,20 @@ def export(
                 output_names=outputs,
                 verbose=verbose,
             )
-        except (torch.onnx.OnnxExporterError, *FAULTS) as e:
-            why = gist(e)
-            what = f"{name}: torch cannot export it in {precision} ({why})"
-            raise InputError(what, fix=_remedy(model, why, precision)) from e
+
+    try:
+        program = traced()
+    except (torch.onnx.OnnxExporterError, *FAULTS) as e:
+        error: Exception = e
+        program = None
+        if not open_axes and _of_library(model):  # what is the user's the user can change
+            try:
+                program = _as_decided(model, given, traced, name)
+            except (torch.onnx.OnnxExporterError, *FAULTS) as again:
+                error = again
+        if program is None:
+            what = f"{name}: torch cannot export it in {precision} ({gist(error)}{where(error)})"
+            raise InputError(what, fix=_remedy(model, gist(error), precision)) from error
     graph = program.model
     if graph.opset_imports.get("") != opsets.native(opset):
         raise CheckFailed(
@@ -121,13 +133,34 @@ def export(
     return Exported(graph, document, facts)
 
 
+def _as_decided(
+    model: nn.Module, given: dict[str, Any], traced: Callable[[], Any], name: str
+) -> Any:
+    """What is traced along the way that the code of a library's model takes on its example inputs.
+    Raises what its code or the exporter raises."""
+    from .decisions import Decisions
+
+    with quiet():
+        decisions = Decisions.of(model, given)
+    with decisions.replayed():
+        program = traced()
+    log(f"{name}: exported as its example inputs decide what its code does by values "
+        f"({decisions.places() or 'and as it runs untraced'}); other inputs may need another export")  # fmt: skip
+    return program
+
+
+def _of_library(model: nn.Module) -> bool:
+    return hasattr(getattr(model, "config", None), "_attn_implementation")
+
+
 def _remedy(model: nn.Module, why: str, precision: str) -> str:
     """What to do about an error of the exporter."""
     if "complex" in why:  # there are no such tensors in ONNX
         return "choose another model, or own.py with a module that computes with real numbers"
-    library = hasattr(getattr(model, "config", None), "_attn_implementation")
+    library = _of_library(model)
     if "data-dependent" in why:
-        what = "choose another model, or own.py" if library else "change that in the module"
+        own = "own.py with a module that computes it otherwise"
+        what = f"choose another model, or {own}" if library else "change that in the module"
         return f"what it computes hangs on values of its inputs: {what}"
     if precision != "fp32" and re.search("scalar type|dtype", why):
         return f"its own code does not compute in {precision}: use --precision fp32"

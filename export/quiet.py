@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import sysconfig
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from traceback import walk_tb
+from unittest import mock
 
 # Category, text: warnings of the libraries about their own insides, nothing a user could act on.
 KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
@@ -18,6 +22,8 @@ KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
     # onnxscript folds a mask's -1e9 into fp16, where it is -inf; parity tells where that matters.
     (RuntimeWarning, "overflow encountered in cast"),
     # torch.export on the flat weights of torch's own recurrent modules.
+    # torch.compile's tracer, which the exporter tries as well, on `decisions`.
+    (UserWarning, r"Dynamo does not know how to trace the builtin"),
     (UserWarning, r"The tensor attributes? .* (was|were) assigned during export"),
 )
 # Loggers that report missing torchvision operators, constant folding that was not possible, or in
@@ -46,6 +52,19 @@ def quiet(verbose: bool = False) -> Iterator[None]:
                 logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def no_graph_dumps(verbose: bool = False) -> Iterator[None]:
+    """torch.export prints the graph up to an error, hundreds of lines, on stderr; not when
+    `verbose`."""
+    from torch.export import _trace as trace
+
+    if verbose:
+        yield
+        return
+    with mock.patch.object(trace, "print", lambda *_, **__: None, create=True):
+        yield
+
+
 # What the code of a model, or of a library because of it, raises. Running out of memory is not
 # among it, nor are our own errors.
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
@@ -59,8 +78,39 @@ def gist(error: BaseException) -> str:
 
     The exporter wraps errors in pages of advice; what went wrong is in the innermost cause.
     """
-    while error.__cause__ is not None:
-        error = error.__cause__
+    error = _root(error)
     lines = _ESCAPES.sub("", str(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def where(error: BaseException) -> str:
+    """``, at FILE:LINE`` of the model's code at the root of a library's error; empty where none is
+    known."""
+    frames = [
+        (Path(frame.f_code.co_filename), line)
+        for frame, line in walk_tb(_root(error).__traceback__)
+    ]
+    of_model = [(path, line) for path, line in frames if not _of_tools(path)]
+    return f", at {of_model[-1][0].name}:{of_model[-1][1]}" if of_model else ""
+
+
+_STANDARD = Path(sysconfig.get_paths()["stdlib"])
+_OURS = Path(__file__).parents[1]
+_TOOLS = {"torch", "onnxscript", "onnx_ir", "onnx", "numpy"}
+
+
+def _of_tools(path: Path) -> bool:
+    """Whether code is of Python, of an exporter, or ours."""
+    packages = path.parts[path.parts.index("site-packages") + 1 :] if (
+        "site-packages" in path.parts) else None  # fmt: skip
+    if packages is not None:
+        return packages[0] in _TOOLS
+    return not path.is_absolute() or path.is_relative_to(_STANDARD) or (
+        path.is_relative_to(_OURS) and "tests" not in path.parts)  # fmt: skip
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

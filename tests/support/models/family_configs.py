@@ -68,6 +68,7 @@ ENCODERS: dict[str, Config] = {
 }  # fmt: skip
 DECODERS: dict[str, Config] = {
     "gpt2": {**TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    "openai-gpt": {**TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "gpt_neo": {**TOKENS, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
                 "attention_types": [[["global", "local"], 1]], "window_size": 8,
                 "max_position_embeddings": 64},
