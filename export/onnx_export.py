@@ -87,7 +87,9 @@ def export(
     given = models.tensors(dict(inputs), precision)
 
     def traced() -> Any:
-        with quiet(verbose), no_graph_dumps(verbose), torch.no_grad():
+        from .strided import gathered
+
+        with quiet(verbose), no_graph_dumps(verbose), gathered(), torch.no_grad():
             return torch.onnx.export(
                 model,
                 (),

@@ -259,6 +259,8 @@ class Stage:
         judged = parity.entry(
             reference, got, precision=precision, tolerance=self.options.tolerance, facts=facts
         )
+        if judged["ok"] is False:
+            _require_same_again(spec)
         parity.require(judged, f"{precision}.onnx of {spec.model}")
         return judged
 
@@ -271,6 +273,21 @@ class Stage:
             entries = {p: read_json(self.file(f"{p}.parity.json")) for p in valid}
             write_json(self.file("nodes.json"), read_json(self.file(f"{valid[0]}.nodes.json")))
             write_json(self.file("parity.json"), entries)
+
+
+def _require_same_again(spec: models.ModelSpec) -> None:
+    """Raises InputError where the eager model gives other outputs when it runs again."""
+    import numpy as np
+
+    model, inputs = spec.build(), spec.inputs()
+    once, again = (onnx_export.eager_outputs(model, inputs) for _ in range(2))
+    other = [k for k in once if not np.array_equal(once[k], again[k], equal_nan=True)]
+    if other:
+        raise InputError(
+            f"{spec.model}: its own code gives another {other[0]} each time it runs on the same "
+            "inputs (it draws random numbers), so nothing can be compared with it",
+            fix="own.py in which what it draws is an input (layerline init own.py)",
+        )
 
 
 def traced(spec: models.ModelSpec) -> tuple[dict[str, Any], dict[str, dict[int, str]] | None]:

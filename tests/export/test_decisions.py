@@ -78,6 +78,21 @@ def test_a_librarys_code_is_exported_as_its_example_inputs_decide(
     np.testing.assert_allclose(got["output"], expected, rtol=1e-5)
 
 
+def test_a_strided_view_of_a_transposed_tensor_is_exported_right(tmp_path: Path) -> None:
+    """Kind: torch's exporter reads the strides as of a contiguous tensor (Longformer's windows)."""
+
+    class Windows(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.transpose(0, 1).as_strided((3, 2, 2), (1, 3, 3)) * 2
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    onnx_export.save(exported(Windows(), x), tmp_path / "net.onnx")
+    got = parity.run_file(tmp_path / "net.onnx", nested.named({"x": x}))
+    # windows of two rows of x, one row apart, of each column
+    expected = [[[2 * x[i + j, c] for j in range(2)] for i in range(2)] for c in range(3)]
+    np.testing.assert_array_equal(got["output"], expected)
+
+
 def test_it_is_said_where_the_code_decided(capsys: pytest.CaptureFixture[str]) -> None:
     line = ByValue.forward.__code__.co_firstlineno + 2
     exported(ByValue(), np.ones((2, 3), dtype=np.float32))
