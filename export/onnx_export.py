@@ -87,7 +87,7 @@ def export(
     given = models.tensors(dict(inputs), precision)
 
     def traced() -> Any:
-        from .strided import gathered
+        from .tracing import gathered
 
         with quiet(verbose), no_graph_dumps(verbose), gathered(), torch.no_grad():
             return torch.onnx.export(
@@ -140,7 +140,7 @@ def _as_decided(
 ) -> Any:
     """What is traced along the way that the code of a library's model takes on its example inputs.
     Raises what its code or the exporter raises."""
-    from .decisions import Decisions
+    from .tracing import Decisions
 
     with quiet():
         decisions = Decisions.of(model, given)

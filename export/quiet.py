@@ -22,7 +22,7 @@ KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
     # onnxscript folds a mask's -1e9 into fp16, where it is -inf; parity tells where that matters.
     (RuntimeWarning, "overflow encountered in cast"),
     # torch.export on the flat weights of torch's own recurrent modules.
-    # torch.compile's tracer, which the exporter tries as well, on `decisions`.
+    # torch.compile's tracer, which the exporter tries as well, on `tracing`.
     (UserWarning, r"Dynamo does not know how to trace the builtin"),
     (UserWarning, r"The tensor attributes? .* (was|were) assigned during export"),
 )

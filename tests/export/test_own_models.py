@@ -486,14 +486,15 @@ def test_own_code_that_cannot_be_exported_is_told_to_be_changed(
     assert caught.value.fix == fix
 
 
-def test_a_model_that_draws_random_numbers_is_not_said_to_be_inexact(tmp_path: Path) -> None:
+def test_a_model_that_draws_random_numbers_is_not_said_to_be_inexact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kind: outputs that are others each time (the mask of ViT-MAE); no --tolerance helps."""
     text = (
         "class Draws(nn.Module):\n    def forward(self, x):\n"
         "        return x + torch.rand(x.shape)\n\n"
         "def build():\n    return Draws(), torch.ones(2, 3)\n"
     )
-    run = open_run(tmp_path / "run", create=True)
     with pytest.raises(InputError, match=r"another output each time it runs.*random") as caught:
-        Stage(run, wanted(code(tmp_path, text)), Options()).export(["fp32"])
+        stage(tmp_path, monkeypatch, code(tmp_path, text)).export(["fp32"])
     assert "is an input" in (caught.value.fix or "")

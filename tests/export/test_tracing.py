@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 
 from layerline.core.errors import InputError  # noqa: E402
 from layerline.export import models, nested, onnx_export, parity  # noqa: E402
-from layerline.export.decisions import Decisions  # noqa: E402
+from layerline.export.tracing import Decisions  # noqa: E402
 
 
 class Net(nn.Module):
@@ -96,7 +96,7 @@ def test_a_strided_view_of_a_transposed_tensor_is_exported_right(tmp_path: Path)
 def test_it_is_said_where_the_code_decided(capsys: pytest.CaptureFixture[str]) -> None:
     line = ByValue.forward.__code__.co_firstlineno + 2
     exported(ByValue(), np.ones((2, 3), dtype=np.float32))
-    assert f"example inputs decide what its code does by values (test_decisions.py:{line})" in (
+    assert f"example inputs decide what its code does by values (test_tracing.py:{line})" in (
         capsys.readouterr().err
     )
 
@@ -106,7 +106,7 @@ def test_the_users_own_code_is_refused_with_its_line(capfd: pytest.CaptureFixtur
     model = ByValue()
     del model.config
     line = ByValue.forward.__code__.co_firstlineno + 2
-    with pytest.raises(InputError, match=rf"at test_decisions.py:{line}\)") as caught:
+    with pytest.raises(InputError, match=rf"at test_tracing.py:{line}\)") as caught:
         exported(model, np.ones((2, 3), dtype=np.float32))
     assert "change that in the module" in (caught.value.fix or "")
     assert "def forward" not in capfd.readouterr().err
