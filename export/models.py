@@ -19,7 +19,7 @@ from ..core.files import read_json
 from . import cache, examples, nested, own
 from .overrides import ATTENTION_KEY, EXPERTS_KEY
 from .own import Made, Own
-from .quiet import FAULTS, gist, quiet
+from .quiet import FAULTS, gist, quiet, where
 
 if TYPE_CHECKING:
     import torch
@@ -110,7 +110,7 @@ class ModelSpec:
                 if isinstance(e, RuntimeError) and "memory" in str(e):
                     raise MemoryError(str(e)) from e
                 raise InputError(
-                    f"{self.model}: {self.model_class} cannot be made ({gist(e)})",
+                    f"{self.model}: {self.model_class} cannot be made ({gist(e)}{where(e)})",
                     fix="check the configuration and --set",
                 ) from e
         self._take_encoded(model)

@@ -46,7 +46,7 @@ def eager_outputs(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Arra
             output = model(**models.tensors(dict(inputs)))
     except FAULTS as e:
         raise InputError(
-            f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)})",
+            f"{type(model).__name__} cannot run on {', '.join(inputs)} alone ({gist(e)}{where(e)})",
             fix="use a shorter --seq, another model, or own.py with inputs that fit "
             "(layerline init own.py)",
         ) from e

@@ -247,7 +247,7 @@ SEEN: dict[str, Config] = {
     "pvt": {**SMALL_STAGES, "mlp_ratios": [2, 2, 2, 2]},
     "pvt_v2": {**SMALL_STAGES, "mlp_ratios": [2, 2, 2, 2]},
     "cvt": {"image_size": 32, "embed_dim": [8, 16, 32], "num_heads": [1, 2, 2],
-            "depth": [1, 1, 1], "drop_path_rate": [0.0, 0.0, 0.0]},
+            "depth": [1, 2, 3], "drop_path_rate": [0.0, 0.0, 0.0]},
     "levit": {"image_size": 64, "hidden_sizes": [16, 32, 48], "num_attention_heads": [2, 2, 2],
               "depths": [1, 1, 1], "key_dim": [8, 8, 8]},
     "focalnet": {"image_size": 32, "embed_dim": 16, "depths": [1, 1], "hidden_sizes": [16, 32],
