@@ -213,9 +213,9 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
     """Cast to the file's precision in place, as ``from_pretrained(dtype=…)`` does.
 
     Parameters and saved buffers are cast, and computed ones that the class makes in the precision
-    asked for (masks). Others (rotary frequencies) stay in fp32, and so do modules that transformers keeps in fp32
-    (``_keep_in_fp32_modules`` in fp16, ``_keep_in_fp32_modules_strict`` in both): casting those,
-    as ``model.half()`` would, loses accuracy that no deployed model loses.
+    asked for (masks). Others (rotary frequencies) stay in fp32, and so do modules that
+    transformers keeps in fp32 (``_keep_in_fp32_modules`` in fp16, ``_keep_in_fp32_modules_strict``
+    in both): casting those, as ``model.half()`` would, loses accuracy that no deployed model loses.
     """
     import torch
 

@@ -146,8 +146,11 @@ def _as_decided(
         decisions = Decisions.of(model, given)
     with decisions.replayed():
         program = traced()
-    log(f"{name}: exported as its example inputs decide what its code does by values "
-        f"({decisions.places() or 'and as it runs untraced'}); other inputs may need another export")  # fmt: skip
+    places = decisions.places() or "and as it runs untraced"
+    log(
+        f"{name}: exported as its example inputs decide what its code does by values ({places}); "
+        "other inputs may need another export"
+    )
     return program
 
 

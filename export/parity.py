@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
-TOLERANCE = 1e-4  # of max_abs, fp32 only: lower precisions are reported, not judged
+TOLERANCE = 1e-4  # of max_abs, fp32 only
+# What a lower precision explains, of max_rel and cosine; beyond it a file computes something else.
+LARGEST_SHARE, LEAST_COSINE = 0.5, 0.9
 
 
 def compare(reference: Array, got: Array) -> dict[str, Any]:
@@ -92,6 +94,8 @@ def entry(
         # a tolerance exceeded is tested as "not within": NaN is never within
         ok = all(o["non_finite"] == 0 and o["max_abs"] is not None for o in outputs.values())
         ok = ok and not (enforced and any(not o["max_abs"] <= tolerance for o in outputs.values()))
+        floats = [outputs[k] for k, v in reference.items() if v.dtype.kind == "f"]
+        ok = ok and (enforced or not any(_another(o) for o in floats))
     return {
         **main,
         "n": main.get("n", 0),
@@ -101,6 +105,15 @@ def entry(
         **facts,
         "outputs": outputs,
     }
+
+
+def _another(figures: Mapping[str, Any]) -> bool:
+    """Whether an output is another function of the inputs, whatever the precision. Figures of
+    outputs that are 0 throughout are None and say nothing."""
+    share, cosine = figures["max_rel"], figures["cosine"]
+    return (share is not None and share > LARGEST_SHARE) or (
+        cosine is not None and cosine < LEAST_COSINE
+    )
 
 
 def require(parity: Mapping[str, Any], name: str) -> None:
@@ -120,6 +133,14 @@ def require(parity: Mapping[str, Any], name: str) -> None:
             f"{name}: the eager fp32 model itself gives NaN or infinity", fix="check its weights"
         )
     worst = max(o["max_abs"] for o in bad.values())
+    if any(_another(o) for o in bad.values()):
+        share = max(o["max_rel"] or 0.0 for o in bad.values())
+        raise CheckFailed(
+            f"{name}: computes something else than eager fp32: it differs by {worst:.3g}, "
+            f"{share:.2g} times the largest value",
+            fix="look for writes into views, random numbers and code that asks whether it is "
+            "traced; see docs/models.md",
+        )
     raise CheckFailed(
         f"{name}: differs from eager fp32 by {worst:.3g}, more than {parity['tolerance']:.3g}",
         fix="raise --tolerance if that is acceptable for this model",

@@ -1,9 +1,10 @@
 """What torch's exporter is helped with while it traces: decisions by value, and strided views.
 
-torch's exporter has no values while it traces: ``if mask.any()`` ends it, and code that asks whether
-it is traced goes another way than in eager PyTorch. `Decisions` writes down, in an eager run, what
-each place of the code was given (`Tensor.item`, the truth of a tensor …); `replayed` gives the same
-again while the exporter traces, and lets the code of transformers believe that nobody does.
+torch's exporter has no values while it traces: ``if mask.any()`` ends it, and code that asks
+whether it is traced goes another way than in eager PyTorch. `Decisions` writes down, in an eager
+run, what each place of the code was given (`Tensor.item`, the truth of a tensor …); `replayed`
+gives the same again while the exporter traces, and lets the code of transformers believe that
+nobody does.
 """
 
 from __future__ import annotations
@@ -129,38 +130,56 @@ def _of_torch(frame: FrameType) -> bool:
 
 @contextlib.contextmanager
 def gathered() -> Iterator[None]:
-    """Strided views that are read are gathers in this context; those of contiguous tensors, of
-    open sizes or with an offset stay as they are.
+    """Strided views that are read are gathers in this context; those of contiguous tensors or of
+    open sizes stay as they are.
 
     torch's exporter takes strides as those of a contiguous tensor and writes another result
     without a word (torch 2.13).
     """
-    original = torch.Tensor.as_strided
 
-    def as_strided(tensor: torch.Tensor, size: Any, stride: Any, *more: Any, **named: Any) -> Any:
-        shapes = (*tensor.shape, *tensor.stride(), *size, *stride)
-        fixed = all(isinstance(s, int) for s in shapes)
-        if more or named or not fixed or tensor.is_contiguous():
-            return original(tensor, size, stride, *more, **named)
-        at = _indices(tuple(tensor.shape), tensor.stride(), tuple(size), tuple(stride))
+    def gather(
+        input: torch.Tensor,  # noqa: A002 (as torch names it)
+        size: Any,
+        stride: Any,
+        storage_offset: int | None = None,
+    ) -> Any:
+        """The view as a gather; None where it stays as it is."""
+        first = 0 if storage_offset is None else storage_offset - input.storage_offset()
+        shapes = (*input.shape, *input.stride(), *size, *stride, first)
+        if not all(isinstance(s, int) for s in shapes) or first < 0:
+            return None
+        if input.is_contiguous() and storage_offset is None:
+            return None
+        at = _indices((tuple(input.shape), input.stride()), (tuple(size), tuple(stride)), first)
         if at is None:
-            return original(tensor, size, stride)
-        return tensor.reshape(-1)[torch.tensor(at.ravel().tolist())].reshape(tuple(size))
+            return None
+        return input.reshape(-1)[torch.tensor(at.ravel().tolist())].reshape(tuple(size))
 
-    with mock.patch.object(torch.Tensor, "as_strided", as_strided):
+    def instead(original: Any) -> Any:
+        def as_strided(*args: Any, **named: Any) -> Any:
+            found = None if _of_torch(sys._getframe(1)) else gather(*args, **named)
+            return original(*args, **named) if found is None else found
+
+        return as_strided
+
+    with contextlib.ExitStack() as stack:
+        for owner in (torch.Tensor, torch):
+            new = instead(owner.as_strided)
+            stack.enter_context(mock.patch.object(owner, "as_strided", new))
         yield
 
 
-def _indices(
-    shape: tuple[int, ...], strides: tuple[int, ...], size: tuple[int, ...], stride: tuple[int, ...]
-) -> Any:
-    """Which elements of a tensor, counted in its order, ``as_strided(size, stride)`` of it reads,
-    [size]; None where it reads what is no element of it. Sizes and strides in elements."""
-    memory = np.full(_last(shape, strides) + 1, -1, dtype=np.int64)
-    memory[_offsets(shape, strides)] = np.arange(np.prod(shape)).reshape(shape)
-    if _last(size, stride) >= len(memory):
+_Strided = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides, in elements
+
+
+def _indices(of: _Strided, read: _Strided, first: int) -> Any:
+    """Which elements of a tensor, counted in its order, a strided view of it reads that begins at
+    its element `first` in memory, [sizes of the view]; None where that is no element of it."""
+    memory = np.full(_last(*of) + 1, -1, dtype=np.int64)
+    memory[_offsets(*of)] = np.arange(np.prod(of[0])).reshape(of[0])
+    if first + _last(*read) >= len(memory):
         return None
-    found = memory[_offsets(size, stride)]
+    found = memory[first + _offsets(*read)]
     return None if (found < 0).any() else found
 
 

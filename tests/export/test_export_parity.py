@@ -59,6 +59,14 @@ def test_fp16_is_reported_not_judged() -> None:
     parity.require(found, "fp16.onnx")
 
 
+@pytest.mark.parametrize("got", [REFERENCE * 3, REFERENCE[..., ::-1]])
+def test_another_function_fails_in_every_precision(got: Any) -> None:
+    found = judged(got, precision="fp16")
+    assert found["ok"] is False
+    with pytest.raises(CheckFailed, match="computes something else than eager fp32"):
+        parity.require(found, "fp16.onnx")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_nan_or_infinity_fails_in_every_precision(value: float, precision: str) -> None:

@@ -93,6 +93,18 @@ def test_a_strided_view_of_a_transposed_tensor_is_exported_right(tmp_path: Path)
     np.testing.assert_array_equal(got["output"], expected)
 
 
+def test_a_strided_view_with_an_offset_by_the_function_is_exported_right(tmp_path: Path) -> None:
+    class Window(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.as_strided(x.transpose(0, 1), (3, 2), (1, 3), 3) + 0
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    onnx_export.save(exported(Window(), x), tmp_path / "net.onnx")
+    got = parity.run_file(tmp_path / "net.onnx", nested.named({"x": x}))
+    # rows 1 and 2 of x, column by column
+    np.testing.assert_array_equal(got["output"], [[3, 6], [4, 7], [5, 8]])
+
+
 def test_it_is_said_where_the_code_decided(capsys: pytest.CaptureFixture[str]) -> None:
     line = ByValue.forward.__code__.co_firstlineno + 2
     exported(ByValue(), np.ones((2, 3), dtype=np.float32))

@@ -112,7 +112,6 @@ DECODERS: dict[str, Config] = {
              "context_length": 64},
     "recurrent_gemma": {**GROUPED, "head_dim": 8, "lru_width": 32, "num_hidden_layers": 3,
                         "attention_window_size": 8},
-    "openai-gpt": {**TOKENS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "ctrl": {**TOKENS, "n_embd": 32, "dff": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "xglm": {**TOKENS, "d_model": 32, "ffn_dim": 64, "num_layers": 2, "attention_heads": 4,
              "max_position_embeddings": 64},
