@@ -47,16 +47,18 @@ def ended(
 ) -> str:
     """Wait until a job has started again so many times and is over; gives what it printed.
 
-    One that waits to start again is told to. It is CANCELLED before it waits, for as long as its
-    nodes take, so its script must have said that it runs before a state is believed.
+    One that waits to start again is told to, after the seconds that a node takes to clear away what
+    ran before: started in the same second, it fails without a word. It is CANCELLED before it
+    waits, so its script must have said that it runs before a state is believed.
     """
-    end = time.monotonic() + seconds
+    end, waits = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         started = log_of(folder, job).count(f"job {job} on ")
         said = subprocess.run(
             ["scontrol", "show", "job", job], env=environment, capture_output=True, text=True
         ).stdout
-        if "Reason=BeginTime" in said:
+        waits += "Reason=BeginTime" in said
+        if waits > 10:
             subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], env=environment)
         states = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
         if started > restarts and any(f"JobState={state}" in said for state in states):
