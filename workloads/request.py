@@ -116,6 +116,9 @@ def defaults(workload: str, model: str | None, device: str | None) -> Defaults:
         known = shapes.GPT.get(model)
         return Defaults(model, batch=4, seq=known.sequence if known else 1024, accumulate=4)
     if workload == "sequence-parallel":
+        if model is not None:
+            what = "sequence-parallel has no model"
+            raise InputError(what, fix="choose its sizes: --seq 256 --set hidden=512")
         return Defaults(seq=4608, steps=18)
     code = own.target(workload)
     sizes = {} if code is None else own.usual(code)

@@ -74,7 +74,7 @@ def remedies(told: Told, peak: Peak, meta: Memory | None) -> list[Remedy]:
         return []
     found = [
         *_checkpointing(told, peak, meta),
-        _batch(told, peak),
+        *([] if meta.batch == 1 else [_batch(told, peak)]),
         *_optimizer(told, peak, meta),
         _set_to_none(told, peak),
         *_expandable(told, peak),

@@ -231,10 +231,12 @@ def _collectives(
         exposed[one.rows] = one.exposed
     several = waited.known & (waited.late >= 0)
     operations, sizes, bytes_ = (rows[c].to_pylist() for c in ("operation", "group_size", "bytes"))
+    # A transfer shorter than what the clocks leave open is not known to have a length.
+    long = several & (waited.transfer > waited.uncertainty)
     bandwidth = [
         bus(o, b, n, t) if known else None
         for o, b, n, t, known in zip(
-            operations, bytes_, sizes, waited.transfer.tolist(), several, strict=True
+            operations, bytes_, sizes, waited.transfer.tolist(), long, strict=True
         )
     ]
 

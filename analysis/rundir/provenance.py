@@ -405,6 +405,14 @@ def nothing(run: Run) -> InputError:
         if row["what"] == IN_PART:
             return InputError(row["why"], file=run.path, fix=row["fix"])
     held = listing(run.file("captures"))
+    for part, command in (
+        (".rank", "ranks"),
+        (".memory.", "memory"),
+        (".parameters.", "parameters"),
+    ):
+        if any(p.name.startswith("train.") and part in p.name for p in held):
+            what = f"holds a training for `layerline {command}` alone"
+            return InputError(what, file=run.path, fix=f"layerline {command} {run.path}")
     if held:
         gone = [p for p in _SAYING if not next(run.path.glob(p), None)]
         what = (

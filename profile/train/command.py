@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -193,18 +193,21 @@ def train(
         for precision in listed(precisions):
             _many(run_path, _request(precision, asked), plan, ranks)
         if ranks.nproc is not None:  # else each rank is a process like this one
-            _told(run_path, ["ranks"])
+            _told(run_path, {"ranks": ("torch", "nsys")}, names)
         return
     _no_use_alone()
     run = open_run(run_path, create=True)
     for precision in listed(precisions):
         perform(run, _request(precision, asked), plan, force)
-    _told(run_path, ["report", *(n for n in ("memory", "parameters") if n in names)])
+    _told(run_path, {"report": ("torch", "operators", "nsys")}, names)
 
 
-def _told(run_path: Path, commands: Sequence[str]) -> None:
-    """Which commands tell what was recorded."""
-    log("next: " + "; ".join(f"layerline {name} {run_path}" for name in commands))
+def _told(run_path: Path, of: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:
+    """Which commands tell what was recorded; `of`: those for captures of these names."""
+    of = {**of, "memory": ("memory",), "parameters": ("parameters",)}
+    commands = [command for command, kinds in of.items() if set(kinds) & set(names)]
+    if commands:
+        log("next: " + "; ".join(f"layerline {command} {run_path}" for command in commands))
 
 
 def _program(
