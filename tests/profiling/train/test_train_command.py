@@ -174,6 +174,7 @@ def test_a_loss_that_is_no_number_ends_with_two_and_names_the_module(tmp_path: P
         (["gpt2", "--precision", "fp8"], "unknown precision fp8"),
         (["gpt2", "--text", "{folder}"], "no file here is .txt"),
         (["gpt2", "--tokenizer", "{folder}"], "there is no tokenizer.json"),
+        (["sequence-parallel"], "sequence-parallel has no model"),
     ],
 )
 def test_misuse_is_told_before_anything_runs(
@@ -184,6 +185,15 @@ def test_misuse_is_told_before_anything_runs(
     result = invoke(*given, "--run", tmp_path / "run", *SMALL)
     assert isinstance(result.exception, InputError)
     assert message in result.exception.line()
+
+
+def test_only_commands_that_show_what_was_recorded_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done = invoke("gpt2", "--run", path, *SMALL, "--steps", "2", "--profile", "memory")
+    assert done.stderr.rstrip().endswith(f"next: layerline memory {path}")
+    told = CliRunner().invoke(report, ["--run", str(path)]).exception
+    assert isinstance(told, InputError)
+    assert "holds a training for `layerline memory` alone" in told.line()
 
 
 def test_a_schedule_says_which_steps_are_captured() -> None:
