@@ -262,7 +262,23 @@ class Stage:
         if judged["ok"] is False:
             _require_same_again(spec)
         parity.require(judged, f"{precision}.onnx of {spec.model}")
+        if precision == "fp32" and "batch" in spec.dynamic and spec.batch not in (None, 1):
+            self._judge_one(spec, path)
         return judged
+
+    def _judge_one(self, spec: models.ModelSpec, path: Path) -> None:
+        """CheckFailed where code goes another way for a batch of 1: torch traces with two at least
+        and takes what it sees for true of all sizes."""
+        given = _sized(spec, batch=1).inputs()
+        reference = onnx_export.eager_outputs(spec.build(), given)
+        got = parity.run_file(path, nested.named(given))
+        found = [parity.compare(v, got[k])["max_abs"] for k, v in reference.items()]
+        if any(worst is None or worst > self.options.tolerance for worst in found):
+            raise CheckFailed(
+                f"{path.name} of {spec.model}: computes something else than eager with a batch of "
+                "1: the model's code goes another way there",
+                fix="export without --dynamic batch, a run for each batch",
+            )
 
     def _write_index(self) -> None:
         valid = [p for p in FILES if self.file_step(p).valid()]
@@ -298,11 +314,16 @@ def traced(spec: models.ModelSpec) -> tuple[dict[str, Any], dict[str, dict[int, 
     if not spec.dynamic:
         return spec.inputs(), None
     sizes: dict[str, Any] = {a: max(getattr(spec, a) or 1, 2) for a in spec.dynamic}
-    of_code = None if spec.own is None else replace(spec.own, digest="")  # of other inputs
-    wide = replace(spec, **sizes, own=of_code)
+    wide = _sized(spec, **sizes)
     inputs, names = wide.inputs(), {"batch": "batch", "seq": "sequence"}
     others = {names[a]: replace(wide, **{a: size + 1}).inputs() for a, size in sizes.items()}
     return inputs, onnx_export.open_axes(inputs, others)
+
+
+def _sized(spec: models.ModelSpec, **sizes: Any) -> models.ModelSpec:
+    """With inputs of other sizes, which the digest of the user's code is not of."""
+    own = None if spec.own is None else replace(spec.own, digest="")
+    return replace(spec, **sizes, own=own)
 
 
 def describe(model: Any) -> dict[str, Any]:

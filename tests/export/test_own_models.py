@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from layerline.core import files  # noqa: E402
-from layerline.core.errors import InputError  # noqa: E402
+from layerline.core.errors import CheckFailed, InputError  # noqa: E402
 from layerline.core.run import open_run  # noqa: E402
 from layerline.export import nested, onnx_export, own  # noqa: E402
 from layerline.export.command import export  # noqa: E402
@@ -376,6 +376,22 @@ def test_open_axes_are_those_that_batch_and_seq_change(tmp_path: Path) -> None:
     assert inputs["input1"].shape == (2, 2, 3)  # an axis of one would be a constant
     assert axes == {f"input{i}": {0: "batch", 1: "sequence"} for i in (1, 2)}
     assert nested.named(tensors(spec.inputs()))["input1"].shape == (1, 1, 3)
+
+
+def test_code_that_goes_another_way_for_a_batch_of_one_is_refused(tmp_path: Path) -> None:
+    """Kind: torch traces an open axis with two, and takes a branch on its size for true of all."""
+    text = (
+        "class Net(nn.Module):\n    def forward(self, x):\n"
+        "        return x * (2 if x.shape[0] > 1 else {one})\n"
+        "def build(batch=2):\n    return Net(), torch.ones(batch, 3)\n"
+    )
+    for one, fails in (("5", True), ("2", False)):
+        model = code(tmp_path, text.format(one=one), f"own{one}.py")
+        more = ["--model", model, "--precision", "fp32", "--dynamic", "batch"]
+        done = CliRunner().invoke(export, [str(tmp_path / f"run{one}"), *more])
+        assert isinstance(done.exception, CheckFailed) is fails
+        if fails:
+            assert "something else than eager with a batch of 1" in str(done.exception)
 
 
 def test_init_writes_a_file_that_can_be_exported(tmp_path: Path) -> None:
