@@ -16,6 +16,7 @@ from ..ranks import identity, job
 from . import rank_partials as partials
 
 # Of profiler traces, and of nsys exports.
+LEFT_OUT = "left out: "  # of notes of a job: a capture that cannot be read, and why
 _TRACES, _NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
 
 
@@ -48,7 +49,7 @@ def joined(
         if failure.contradiction or not places:
             raise failure.error()
     for failure in failures:
-        log(f"left out: {failure.error().line()}")
+        log(f"{LEFT_OUT}{failure.error().line()}")
     identities = [partials.identity(place) for place in places]
     if len(identities) == 1 and identities[0].rank is None:
         identities = [_alone(identities[0])]
@@ -61,7 +62,7 @@ def joined(
         return replace(partials.load(by_rank[rank]), identity=whose[rank])
 
     with progress("joining the ranks"):
-        left = [f"left out: {failure.error().line()}" for failure in failures]
+        left = [f"{LEFT_OUT}{failure.error().line()}" for failure in failures]
         found = job.reduce(
             identities,
             {r: partials.table(p, "collectives") for r, p in by_rank.items()},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...core.cli.options import FilePath, examples, no_use, run_argument
-from ...core.errors import InputError, one_line
+from ...core.errors import CheckFailed, InputError, one_line
 
 if TYPE_CHECKING:
     from ..model.ranks import Job
@@ -80,6 +80,8 @@ def ranks(
         if page is not None and tables is not None:
             title = run_path.name if run_path is not None else _title(paths)
             _write(job, places, page, tables, title)
+        if gone := [note for note in job.notes if note.startswith(rank_job.LEFT_OUT)]:
+            raise CheckFailed(f"{gone[0]}{f' (and {len(gone) - 1} more)' if gone[1:] else ''}")
 
 
 def _is_run(path: Path) -> bool:
@@ -176,7 +178,13 @@ def _dumps(paths: Sequence[Path]) -> bool:
     from ..ranks import flight
     from ..readers.base import read_head
 
-    dumps = [p for p in paths if not p.is_dir() and flight_recorder.is_dump(read_head(p).data)]
+    def dump(path: Path) -> bool:
+        try:
+            return not path.is_dir() and flight_recorder.is_dump(read_head(path).data)
+        except InputError:  # said when it is read
+            return False
+
+    dumps = [p for p in paths if dump(p)]
     if not dumps:
         return False
     if len(dumps) < len(paths):
