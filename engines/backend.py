@@ -62,6 +62,9 @@ class Backend(ABC):
     suffix: ClassVar[str]  # of the engine file: ".onnx", ".engine"
     # Whether `source` is an ONNX file; else the engine is compiled from the model itself.
     from_onnx: ClassVar[bool] = True
+    # Whether a capture of it under nsys tells inferences and layers, so that a fraction of its
+    # launches can stand for the rest.
+    tells_launches: ClassVar[bool] = False
     # What the task trace writes to `raw` beside the capture: ".trace.profile.json"; None: nothing.
     trace_suffix: ClassVar[str | None] = None
     # Whether `take` takes engines that were built elsewhere.

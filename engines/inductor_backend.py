@@ -54,6 +54,7 @@ class InductorBackend(Backend):
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".pt2"
     from_onnx = False
+    tells_launches = True
     threaded = True
 
     def options(self, asked: BuildOptions) -> dict[str, Any]:

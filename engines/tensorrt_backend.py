@@ -47,6 +47,7 @@ class TensorRTBackend(Backend):
     precisions = ("fp32", "tf32", "fp16", "bf16")
     suffix = ".engine"
     traceable = True
+    tells_launches = True
     takes_engines = True
     builder: ClassVar[tuple[str, ...]] = ("workspace_mib", "timing_cache", "precision_plan")
 

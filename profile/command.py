@@ -16,7 +16,7 @@ from ..core.capture_names import TORCH_TASKS
 from ..core.cli.accuracy_limits import limit_options
 from ..core.cli.options import examples, listed, no_use
 from ..core.cli.progress import log
-from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
+from ..core.errors import CheckFailed, InputError, LayerlineError
 from ..core.run import Run, Step, open_run
 from ..engines import backend as backends
 from ..engines.command import engine_options, if_possible_option
@@ -31,7 +31,7 @@ from .eager.stage import Eager, reference_step, sides
 from .engine import measure, rebuild, trace
 from .engine.stage import Engine
 from .ncu import step as step_
-from .ncu.target import TELLING
+from .ncu.tool import no_gpu
 from .steps import COUNTERS, REBUILD
 
 WHAT = ("engine", "eager", "train", COUNTERS)
@@ -193,12 +193,12 @@ def _check_traced(backend: backends.Backend) -> None:
 def _counts(backend: backends.Backend, what: Sequence[str]) -> bool:
     """Whether a backend runs kernels whose launches are told apart; where counters were asked for
     by name and it does not InputError, or ToolMissing where it would on a GPU."""
-    if backend.name in TELLING and backend.traceable:
+    if backend.tells_launches and backend.traceable:
         return True
     if set(WHAT) <= set(what):
         return False
-    if backend.name in TELLING:
-        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+    if backend.tells_launches:
+        raise no_gpu()
     raise InputError(f"counters of {backend.name} engines are not read", fix="use tensorrt")
 
 

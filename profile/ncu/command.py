@@ -205,8 +205,8 @@ def measure_one(of: Target, options: tool.Options, *, every: bool, timeout: floa
 
 def _engines(run: Run, wanted: tuple[str, ...], backend: str) -> list[Target]:
     chosen = backends.choose(backend)
-    if not chosen.traceable and chosen.name in target.TELLING:
-        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+    if not chosen.traceable and chosen.tells_launches:
+        raise tool.no_gpu()
     if not chosen.traceable:
         raise InputError(f"counters of {chosen.name} engines are not taken", fix="use tensorrt")
     for precision in wanted:
@@ -220,7 +220,7 @@ def _able(work: str, backend: str) -> None:
     if work == "engine":
         backends.require(backends.choose(backend))
     elif not cuda_usable():
-        raise ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+        raise tool.no_gpu()
 
 
 def _options(asked: dict[str, Any]) -> tool.Options:

@@ -22,9 +22,6 @@ from . import eager_launches, inductor_launches
 from . import launches as launches_
 
 WARMUP = 2
-INDUCTOR = "inductor"
-# Backends whose captures under nsys tell inferences and layers.
-TELLING = ("tensorrt", INDUCTOR)
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ def engine_target(of: Subject) -> Target:
 
     about = {"precision": of.precision, "backend": of.backend.name, "engine": of.engine.name}
     # Of other backends every launch is replayed.
-    sqlite = of.capture(".sqlite") if of.backend.name in TELLING else None
-    package = of.backend.name == INDUCTOR
+    sqlite = of.capture(".sqlite") if of.backend.tells_launches else None
+    package = not of.backend.from_onnx
     return Target(
         of.run,
         f"{of.precision}.{of.backend.name}",

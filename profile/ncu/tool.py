@@ -95,6 +95,11 @@ class Options:
         return given + [x for n in self.nvtx_include for x in ("--nvtx-include", n)]
 
 
+def no_gpu() -> ToolMissing:
+    """Why nothing is counted on this machine."""
+    return ToolMissing("no NVIDIA GPU here", fix="run this on a machine with a GPU")
+
+
 def command() -> list[str]:
     """The ncu command as the user has it; ToolMissing where there is none.
 
