@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -27,7 +26,7 @@ from ..core.files import write_json
 from ..export import nested
 from ..export.models import ModelSpec, load_spec, tensors
 from ..export.naming import ModuleTree, unique_names
-from ..export.quiet import gist, quiet
+from ..export.quiet import gist, quiet, where
 from ..export.stage import traced
 from .workers import common
 from .workers.common import Job, WorkerError
@@ -156,13 +155,7 @@ def _where(model: torch.nn.Module, given: Mapping[str, Any], error: Exception) -
         found = breaks(model, given)["graph_breaks"]
         if found:
             return "graph break at {place}: {why}".format(**found[0])
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _users(f.filename)]
-    place = f", at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{gist(error)}{place}"
-
-
-def _users(file: str) -> bool:
-    return "/torch/" not in file and "/layerline/" not in file and file != __file__
+    return f"{gist(error)}{where(error)}"
 
 
 def breaks(model: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,12 +102,12 @@ _TOOLS = {"torch", "onnxscript", "onnx_ir", "onnx", "numpy"}
 
 def _of_tools(path: Path) -> bool:
     """Whether code is of Python, of an exporter, or ours."""
-    packages = path.parts[path.parts.index("site-packages") + 1 :] if (
-        "site-packages" in path.parts) else None  # fmt: skip
-    if packages is not None:
-        return packages[0] in _TOOLS
-    return not path.is_absolute() or path.is_relative_to(_STANDARD) or (
-        path.is_relative_to(_OURS) and "tests" not in path.parts)  # fmt: skip
+    parts = path.parts
+    if "site-packages" in parts:
+        return parts[parts.index("site-packages") + 1] in _TOOLS
+    if not path.is_absolute() or path.is_relative_to(_STANDARD):
+        return True
+    return path.is_relative_to(_OURS) and "tests" not in parts
 
 
 def _root(error: BaseException) -> BaseException:
