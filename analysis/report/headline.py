@@ -403,9 +403,9 @@ def _sums(sides: Sequence[Side]) -> Sentence:
         worst = f"; {share} operation time has its module or row"
     if failed:
         told = _failures(sides)
-        if not told.startswith(_MEANINGS["iii"]):
-            return Sentence(f"These numbers do not add up: {told}. See the checks.", BAD)
-        return Sentence(f"{told[0].upper()}{told[1:]}. See the checks.", BAD)
+        if ledger.profiled_apart(ledger.failing(sides)):
+            return Sentence(f"{told[0].upper()}{told[1:]}. See the checks.", BAD)
+        return Sentence(f"These numbers do not add up: {told}. See the checks.", BAD)
     if not passed:
         return Sentence(f"Whether the numbers add up was not checked{worst}.")
     text = f"The numbers add up: {passed} checks passed"
@@ -426,9 +426,8 @@ def _failures(sides: Sequence[Side]) -> str:
     """What failed, with the sides, the gravest first."""
     failed: dict[str, list[str]] = {check: [] for check in _MEANINGS}
     for side in sides:
-        for check in side.checks:
-            if check.ok is False and check.name != ledger.PRECISION:
-                failed.setdefault(check.name, []).append(_named(side, check))
+        for check in ledger.failing([side]):
+            failed.setdefault(check.name, []).append(_named(side, check))
     parts = []
     for name, named in failed.items():
         if named:

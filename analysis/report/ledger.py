@@ -86,6 +86,16 @@ def tally(sides: Iterable[Side]) -> Tally:
     return Tally(verdicts.count(True), verdicts.count(False), verdicts.count(None))
 
 
+def failing(sides: Iterable[Side]) -> list[Check]:
+    """Those of them that failed."""
+    return [c for s in sides for c in s.checks if c.ok is False and c.name != PRECISION]
+
+
+def profiled_apart(failing: Sequence[Check]) -> bool:
+    """Whether all that failed is that the profiled run took another time: sums do add up."""
+    return all(c.name == "iii" for c in failing)
+
+
 def check_of(side: Side, name: str) -> Check | None:
     """The side's check of that name, or None."""
     return next((c for c in side.checks if c.name == name), None)

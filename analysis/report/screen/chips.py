@@ -57,10 +57,10 @@ def _outputs(side: Side) -> Chip:
 
 def _sums(sides: Sequence[Side]) -> Chip:
     passed, failed, unknown = ledger.tally(sides)
-    failing = [c for s in sides for c in s.checks if c.ok is False and c.name != ledger.PRECISION]
+    failing = ledger.failing(sides)
     if failed:
         text = f"{failed} of {passed + failed + unknown} sums do not add up"
-        if all(c.name == "iii" for c in failing):
+        if ledger.profiled_apart(failing):
             share = max((c.residual_share or 0.0 for c in failing), key=abs)
             text = f"profiled run {percent(abs(share))} {'longer' if share > 0 else 'shorter'}"
         return Chip(BAD, text, f"b-{failing[0].name}")
