@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ..core import cpp_compiler
 from ..core.errors import LayerlineError
 from ..core.files import write_json
 from ..export import nested
@@ -63,6 +64,9 @@ def build(job: Job) -> dict[str, Any]:
     """Compile the model of options.model to `engine`, and to options.profiled with ranges; leave
     options.nodes, options.provenance and options.code."""
     wanted = job["options"]
+    compiler = cpp_compiler.compiler()
+    if compiler and (why := cpp_compiler.unfit(compiler)):
+        raise WorkerError(why, cpp_compiler.REMEDY)
     torch.set_num_threads(job["threads"])
     spec, device = load_spec(Path(wanted["model"])), device_of(job["precision"])
     model = spec.build(job["precision"]).requires_grad_(False).to(device)

@@ -7,7 +7,6 @@ with, and imports no engines. The class that builds with one is in `engines.back
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ..core.cpp_compiler import compiler
 from ..core.errors import InputError
 from ..core.tool_commands import words
 
@@ -93,11 +93,6 @@ def _onnxruntime_cuda() -> Unavailable | None:
     if not any(Path(folder, "capi", CUDA_PROVIDER).exists() for folder in folders):
         return Unavailable("the onnxruntime that is installed has no CUDA provider", _ONE_WHEEL)
     return _onnxruntime() or no_gpu()
-
-
-def compiler() -> str | None:
-    """The C++ compiler that inductor takes: CXX, else g++ (torch/_inductor/cpp_builder.py)."""
-    return shutil.which(os.environ.get("CXX") or "g++")
 
 
 def _inductor() -> Unavailable | None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 import click
 
-from .. import machine
+from .. import cpp_compiler, machine
 from ..errors import InputError
 from ..tool_commands import words
 from .options import examples
@@ -78,7 +78,11 @@ def _gpu() -> Finding:
 def _compiler() -> Finding:
     """What inductor compiles with: CXX, else g++ (torch/_inductor/cpp_builder.py)."""
     needed_for, fix = "torch.compile (BACKEND=inductor)", "install g++ (apt install g++)"
-    return replace(_tool("CXX", "g++", needed_for, fix), what=_COMPILER)
+    found = replace(_tool("CXX", "g++", needed_for, fix), what=_COMPILER)
+    path = cpp_compiler.compiler()
+    if found.found is None or path is None or (why := cpp_compiler.unfit(path)) is None:
+        return found
+    return replace(found, found=None, fix=f"{why}; {cpp_compiler.REMEDY}")
 
 
 # Prints, of the interpreter that runs it, the version of each package, null where it is missing.

@@ -168,6 +168,20 @@ def test_what_is_not_possible_here_is_recorded_and_no_error(
     assert run.manifest("engines/fp32.inductor") == left  # nothing is done a second time
 
 
+def test_a_compiler_whose_packages_cannot_be_loaded_builds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "static-g++"
+    compiler.write_text('#!/bin/sh\nexec g++ -static-libstdc++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    run = exported(tmp_path)
+    arguments = [str(run.path), "--backend", "inductor", "--precision", "fp32"]
+    asked = CliRunner().invoke(command.engines, arguments)
+    assert f"torch cannot load what {compiler} makes" in str(asked.exception)
+    assert not (run.path / "engines/fp32.inductor.pt2").exists()
+
+
 def test_what_was_not_built_is_not_measured_and_no_error_where_it_need_not_be(
     tmp_path: Path,
 ) -> None:
