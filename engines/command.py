@@ -212,7 +212,9 @@ def build(run: Run, precision: str, backend: Backend, asked: BuildOptions) -> No
     source = backend.source(run, precision)
     if not source.exists():
         raise InputError(
-            "no such file", file=source, fix=f"layerline export {run.path} --precision {precision}"
+            "no such file",
+            file=source,
+            fix=f"layerline export {run.path} --precision {precision} --backend {backend.name}",
         )
     options = backend.options(asked)
     step = Step(

@@ -36,9 +36,6 @@ from .backend import (
 from .launch import WORKERS, call, job, shell_line
 from .layers import EngineLayer
 
-# The first version without precision flags: types come from the ONNX file.
-STRONGLY_TYPED_SINCE = 11
-
 
 class TensorRTBackend(Backend):
     """TensorRT 8.6 to 11 on the GPU it builds for."""
@@ -78,7 +75,7 @@ class TensorRTBackend(Backend):
 
     def strongly_typed(self) -> bool:
         """Whether engines get their precision from the types in the ONNX file."""
-        return opsets.major(self._version()) >= STRONGLY_TYPED_SINCE
+        return opsets.typed_by_file(self.name, self._version())
 
     def source(self, run: Run, precision: str) -> Path:
         typed = precision if self.strongly_typed() and precision != "tf32" else "fp32"

@@ -158,6 +158,8 @@ def export(
     axes = _axes(dynamic)
     request = Request(settings=overrides.split(settings), dynamic=axes, past=past, **asked)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
+    if not opsets.typed_by_file(*library):
+        wanted.add("fp32")
     run = open_run(run_path, create=True)
     choices = (opset,) if opset is not None else opsets.computed_by(*library)
     stages = [Stage(run, request, Options(n, tolerance, external_above, verbose)) for n in choices]

@@ -19,6 +19,7 @@ from .naming import all_nodes
 
 OFFERED = (17, 18, 20)
 KNOWS_18 = 10  # the first TensorRT that reads what opset 18 changed
+STRONGLY_TYPED_SINCE = 11  # of TensorRT
 _NATIVE = 18  # the lowest that torch's exporter writes
 # Changed in 18 by what was added only: without the additions the node means the same in 17.
 _EXTENDED = {"Pad", "ScatterElements", "ScatterND"}
@@ -48,6 +49,12 @@ def computed_by(backend: str, version: str | None) -> tuple[int, ...]:
     if backend == "tensorrt" and (version is None or major(version) < KNOWS_18):
         return (17,)
     return (18, 17, 20)
+
+
+def typed_by_file(backend: str, version: str | None) -> bool:
+    """Whether an engine's precision is that of the types in its ONNX file. TensorRT before 11
+    builds every precision from fp32.onnx. `version` as above."""
+    return backend != "tensorrt" or (version is not None and major(version) >= STRONGLY_TYPED_SINCE)
 
 
 def major(version: str) -> int:

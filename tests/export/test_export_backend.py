@@ -124,3 +124,29 @@ def test_a_version_is_asked_of_the_interpreter_that_has_the_library(
     assert inference.tensorrt_version("onnxruntime") is None
     monkeypatch.setenv("TRT_PYTHON", "/nowhere/python3")
     assert inference.tensorrt_version("tensorrt") is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "written"),
+    [
+        ("tensorrt", "8.6.1", {"fp32", "fp16"}),
+        ("tensorrt", None, {"fp32", "fp16"}),  # not here: the engines are built elsewhere
+        ("tensorrt", "11.0.0", {"fp16"}),
+        ("tensorrt-rtx", "1.2.0", {"fp16"}),
+        ("onnxruntime", None, {"fp16"}),
+    ],
+)
+def test_what_the_backend_builds_from_is_written_too(
+    backend: str,
+    version: str | None,
+    written: set[str],
+    versions: dict[str, str | None],
+    tmp_path: Path,
+) -> None:
+    """Kind: TensorRT before 11 builds its fp16 engines from fp32.onnx."""
+    versions[backend] = version
+    given = ["--model", "tiny", "--seq", "4", "--precision", "fp16", "--backend", backend]
+    CliRunner().invoke(
+        cli, ["-q", "export", "--run", str(tmp_path), *given], catch_exceptions=False
+    )
+    assert {p.stem for p in (tmp_path / "export").glob("*.onnx")} == written
