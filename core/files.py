@@ -219,8 +219,12 @@ def _parsed(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        # Python's own parser says better what is wrong, and takes these.
-        json.loads(text, parse_constant=_no_number)
+        # Python's own parser says better what is wrong. It also takes control characters in
+        # strings: TensorRT's inspector writes the separators of a layer's metadata as they are.
+        value = json.loads(text, parse_constant=_no_number, strict=False)
+    try:
+        return msgspec.json.decode(json.dumps(value, ensure_ascii=False))
+    except (msgspec.DecodeError, UnicodeEncodeError):
         raise ValueError("half of a Unicode character, or a number that is too large") from None
 
 

@@ -199,3 +199,18 @@ with files.machine_lock("waiting"): print("in")
             again = other.stderr.readline()
             assert again.startswith(f"still waiting for this machine {whom}, for ")
     assert other.communicate(timeout=60)[0] == "in\n"
+
+
+def test_control_characters_in_strings_are_read_as_they_are(tmp_path):
+    """Kind: TensorRT's inspector writes the separator of a fused layer's metadata unescaped."""
+    path = tmp_path / "inspector.json"
+    path.write_text('{"Metadata": "[ONNX Layer: a]\x1f[ONNX Layer: b]\n", "n": 1.5}')
+    assert files.read_json(path) == {"Metadata": "[ONNX Layer: a]\x1f[ONNX Layer: b]\n", "n": 1.5}
+
+
+@pytest.mark.parametrize("text", ['{"a": "\x1f", "n": NaN}', '{"a": "\x1f", "n": 1e999}'])
+def test_beside_a_control_character_numbers_are_still_numbers(text, tmp_path):
+    path = tmp_path / "broken.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="is not JSON"):
+        files.read_json(path)
