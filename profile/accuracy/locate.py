@@ -6,7 +6,7 @@ Leaves ``captures/{precision}.{backend}.accuracy.modules.json`` (`core.documents
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from .tensors import Placed, Source
 SUFFIX = ".accuracy.modules.json"
 # Of modules that make an error of their own, so many are built alone.
 SUSPECTS = 4
+# Engines of fewer and fewer tensors are tried until so many could not be built.
+MOST_FAILURES = 3
 # Another engine's outputs are as wrong as these where their errors differ by no more than this.
 ALIKE = 4.0
 
@@ -61,7 +63,8 @@ def _measured(of: Subject, source: Source, limits: Limits, whole: bool) -> Modul
     random = bool(model(of.run).random_weights)
     least = by_module.module_limit(limits, of.precision, random=random)
     engine, how, remarks = _engine(of, source, references)
-    whole = whole or bool(_suspects(placed, engine, {}, least))
+    blind = not any(engine.values())
+    whole = whole or blind or bool(_suspects(placed, engine, {}, least))
     file = source.before(references) if whole else {}
     exported = errors.of_tensors(file, references, references)
     suspects = _suspects(placed, engine, exported, least)
@@ -75,6 +78,9 @@ def _measured(of: Subject, source: Source, limits: Limits, whole: bool) -> Modul
             continue
         alone[p.module.path] = errors.of_tensors(made, references, [p.output or ""])[p.output or ""]
     first = errors.first(placed, engine, least)
+    if blind:
+        first = errors.first(placed, exported, least)
+        how = dict.fromkeys(exported, "not known of the engine, but of what it was built from")
     rows = [_row(p, engine, exported, alone, how, first) for p in placed]
     if first is None:
         remarks.append("no module makes an error of its own above the limit by what is known")
@@ -96,18 +102,37 @@ def _engine(
     got = source.same_engine(references)
     how = dict.fromkeys(got, "the engine's own tensor")
     missing = [t for t in references if t not in got]
-    if missing:
-        try:
-            second = source.second_engine(references)
-        except LayerlineError as e:
-            remarks.append(f"an engine with these tensors as outputs cannot be built: {e.what}")
-            second = {}
-        if second and (hidden := _hidden(of, second, source.ends, references)):
+    for second in _second_engines(source, missing, references, remarks):
+        if hidden := _hidden(of, second, source.ends, references):
             remarks.append(hidden)
-        elif second:
-            got = {**{t: second[t] for t in missing if t in second}, **got}
-            how |= {t: "an output of a second engine, as wrong" for t in missing if t in second}
+            continue
+        new = {t: second[t] for t in missing if t in second}
+        got = {**new, **got}
+        how |= dict.fromkeys(new, "an output of a second engine, as wrong")
     return errors.of_tensors(got, references, references), how, remarks
+
+
+def _second_engines(
+    source: Source, names: Sequence[str], references: Mapping[str, Any], remarks: list[str]
+) -> Iterator[Mapping[str, Any]]:
+    """The tensors of engines in which they are outputs: of one, or of each half where there is no
+    implementation of the whole. What cannot be built is remarked."""
+    waiting, failures = [list(names)] if names else [], 0
+    while waiting:
+        part = waiting.pop(0)
+        try:
+            second = source.second_engine(part)
+        except LayerlineError as e:
+            failures += 1
+            middle = len(part) // 2
+            if failures == 1 or failures == MOST_FAILURES or not middle:
+                of = f"{part[0]} as an output" if not middle else f"{len(part)} tensors as outputs"
+                remarks.append(f"an engine with {of} cannot be built: {e.what}")
+            if failures == MOST_FAILURES:
+                return
+            waiting += [part[:middle], part[middle:]] if middle else []
+        else:
+            yield second
 
 
 def _hidden(
