@@ -194,6 +194,11 @@ class InductorBackend(Backend):
                 f"{precision} {self.name}: torch.compile breaks the graph at {found['place']} "
                 f"({found['why']}); the package does not"
             )
+        if facts["ranged"]:
+            log(
+                f"{precision} {self.name}: a second compilation chose other kernels; the engine is "
+                "the package with ranges, which cost the host time around each kernel"
+            )
         if facts["recompiles"]:
             log(
                 f"{precision} {self.name}: torch.compile compiles again for the same inputs "

@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -76,25 +77,8 @@ def build(job: Job) -> dict[str, Any]:
     program = captured(spec.model, Flat(model, given, outputs.extend), given, axes)
     exported = time.perf_counter() - started
     nodes = graph(program, ModuleTree.of(model), spec.model)
-    kernels: dict[str, list[str]] = {}
-    seconds: dict[str, float] = {}
-    for name, place in (("profiled", wanted["profiled"]), ("engine", job["engine"])):
-        folder = Path(wanted["folder"], name)
-        begun = time.perf_counter()
-        code = packaged(program, Path(place), folder, wanted["mode"], name == "profiled")
-        seconds[name] = round(time.perf_counter() - begun, 3)
-        kernels[name] = PLACE.findall(code.read_text(encoding="utf-8"))
-    if kernels["profiled"] != kernels["engine"]:
-        unlike = next(
-            pair
-            for pair in zip_longest(kernels["profiled"], kernels["engine"], fillvalue="nothing")
-            if pair[0] != pair[1]
-        )
-        raise WorkerError(
-            "two compilations of one model have other kernels, so that what is profiled is not the "
-            f"engine (first {unlike[0]} in one and {unlike[1]} in the other)",
-            "build it again; mode default does not choose kernels by their times",
-        )
+    engine = compiled(program, wanted, Path(job["engine"]))
+    code = engine.code
     shutil.copyfile(code, wanted["code"])
     shutil.copyfile(code.with_name(MAPPINGS), wanted["provenance"])
     write_json(Path(wanted["nodes"]), nodes)
@@ -104,11 +88,56 @@ def build(job: Job) -> dict[str, Any]:
         "inputs": list(nested.named(given)),
         "outputs": list(dict.fromkeys(outputs)),
         "export_seconds": round(exported, 3),
-        "build_seconds": seconds["engine"],
-        "profiled_build_seconds": seconds["profiled"],
+        "build_seconds": engine.seconds,
+        "profiled_build_seconds": engine.profiled_seconds,
+        "ranged": engine.ranged,
         **breaks(model, given),
     }
-    return {"facts": facts, "kernels": kernels["engine"]}
+    return {"facts": facts, "kernels": engine.kernels}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The generated code of an engine, the places of its kernels, the seconds of both compilations.
+    `ranged`: the engine is the package with ranges."""
+
+    code: Path
+    kernels: list[str]
+    seconds: float
+    profiled_seconds: float
+    ranged: bool
+
+
+def compiled(program: Any, wanted: Mapping[str, Any], engine: Path) -> Compiled:
+    """Compile the package with ranges, then the engine.
+
+    max-autotune chooses fusions by their times, too, which inductor does not keep, so the second
+    compilation may have other kernels. What is profiled has to be what is measured: the engine is
+    then a copy of the first."""
+    folder, mode, profiled = Path(wanted["folder"]), wanted["mode"], Path(wanted["profiled"])
+    begun = time.perf_counter()
+    first = packaged(program, profiled, folder / "profiled", mode, True)
+    between = time.perf_counter()
+    second = packaged(program, engine, folder / "engine", mode, False)
+    ended = time.perf_counter()
+    kernels = [PLACE.findall(code.read_text(encoding="utf-8")) for code in (first, second)]
+    ranged = kernels[0] != kernels[1]
+    if ranged and mode != "max-autotune":
+        unlike = next(p for p in zip_longest(*kernels, fillvalue="nothing") if p[0] != p[1])
+        raise WorkerError(
+            "two compilations of one model have other kernels, so that what is profiled is not the "
+            f"engine (first {unlike[0]} in one and {unlike[1]} in the other)",
+            "build it again",
+        )
+    if ranged:
+        shutil.copyfile(profiled, engine)
+    return Compiled(
+        first if ranged else second,
+        kernels[0],
+        round(ended - between, 3),
+        round(between - begun, 3),
+        ranged,
+    )
 
 
 def device_of(precision: str) -> torch.device:

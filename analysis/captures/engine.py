@@ -62,6 +62,7 @@ def engine(files: EngineFiles) -> Captured:
             **on_cpu(files),
             **kept_fp32(files),
             **otherwise(files),
+            **ranged(files),
         },
         host=capture_.block(host, ops, latency.latency_ns, latency.queued_ns),
         warned=capture_.warned(host),
@@ -128,6 +129,14 @@ def otherwise(files: EngineFiles) -> dict[str, list[str]]:
     if build.recompiles:
         said.append(f"compiles again for equal inputs ({build.recompiles} times in two calls)")
     return {"otherwise": said} if said else {}
+
+
+def ranged(files: EngineFiles) -> dict[str, list[str]]:
+    """``{"compiled": [what is unusual about the package]}`` of one with ranges; else empty."""
+    if files.build is None or not files.build.ranged:
+        return {}
+    why = "a second compilation chose other kernels"
+    return {"compiled": [f"has a range around each kernel, which costs the host time ({why})"]}
 
 
 def by_iteration(ops: pa.Table, samples: Sequence[int]) -> dict[int, int]:

@@ -30,7 +30,7 @@ class Build(Document, kw_only=True):
     """How an engine was built; `on_cpu`: the operators of its nodes on the CPU, by node. Of a
     package of inductor: what it runs on, what it takes and gives, and what torch.compile does
     otherwise: graph breaks, and compiling again in two further calls (null: it fails, or nobody
-    knows)."""
+    knows); `ranged`: it has the ranges of the package that is profiled."""
 
     FIX: ClassVar[str] = "build the engine again (layerline engines)"
 
@@ -42,6 +42,7 @@ class Build(Document, kw_only=True):
     outputs: list[str] = []
     graph_breaks: list[Break] = []
     recompiles: Count | None = None
+    ranged: bool = False
     options: BuildOptions = field(default_factory=BuildOptions)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from layerline.analysis.captures import files as captures
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.run import Run, open_run
-from layerline.engines import command, inductor_backend
+from layerline.engines import command, inductor_backend, inductor_build
 from layerline.engines.backend import BuildOptions
 from layerline.engines.inductor_backend import InductorBackend
+from layerline.engines.workers.common import WorkerError
 from layerline.export import inference
 from layerline.export.source import Request
 from layerline.export.stage import Options, Stage
@@ -166,6 +168,42 @@ def test_what_is_not_possible_here_is_recorded_and_no_error(
     assert "g++" in skipped["fix"]
     assert CliRunner().invoke(command.engines, [*arguments, "--if-possible"]).exit_code == 0
     assert run.manifest("engines/fp32.inductor") == left  # nothing is done a second time
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that chooses another kernel each time."""
+    times = itertools.count()
+
+    def packaged(_program: Any, package: Path, folder: Path, _mode: str, _ranges: bool) -> Path:
+        n = next(times)
+        folder.mkdir(parents=True)
+        package.write_text(f"package {n}")
+        code = folder / "output_code.cpp"
+        code.write_text(f"// [Provenance debug handles] triton_{n}:1\n")
+        return code
+
+    monkeypatch.setattr(inductor_build, "packaged", packaged)
+
+
+def wanted(folder: Path, mode: str) -> dict[str, str]:
+    return {"mode": mode, "profiled": str(folder / "profiled.pt2"), "folder": str(folder / "trace")}
+
+
+def test_where_kernels_are_chosen_anew_the_engine_is_what_is_profiled(
+    restless: None, tmp_path: Path
+) -> None:
+    """Kind: max-autotune on a GPU, which fuses by times that differ between two compilations."""
+    engine = tmp_path / "engine.pt2"
+    made = inductor_build.compiled(None, wanted(tmp_path, "max-autotune"), engine)
+    assert (made.ranged, made.kernels) == (True, ["triton_0:1"])
+    assert engine.read_text() == (tmp_path / "profiled.pt2").read_text() == "package 0"
+    assert "triton_0:1" in made.code.read_text()
+
+
+def test_other_modes_have_to_compile_the_same_twice(restless: None, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="first triton_0:1 in one and triton_1:1 in the other"):
+        inductor_build.compiled(None, wanted(tmp_path, "default"), tmp_path / "engine.pt2")
 
 
 def test_a_compiler_whose_packages_cannot_be_loaded_builds_none(
