@@ -272,6 +272,7 @@ SCHEMAS: dict[str, pa.Schema] = {
             ("compared_kernels", _int),
             ("compared_ns", _int),
             ("slowed_ns", _int),
+            ("unready_ns", _int),
             ("clock_offset_ns", _int),
             ("clock_uncertainty_ns", _int),
         ]

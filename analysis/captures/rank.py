@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...core.own_ranges import ITERATION, PHASE
 from ...core.tables import PHASES
 from ..attribution import communications
 from ..attribution.communication import Found
+from ..host.waits import waiting
 from ..model.ranks import (
     COLLECTIVES,
     COMMUNICATION,
@@ -85,9 +86,9 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
     steps = _steps(events, activity)
     low, high = int(activity.start.min()), int(activity.end.max())
     if not steps:
-        steps = [(None, low, high)]
+        steps = [(None, low, high, None, None)]
         notes = [*notes, "no range marks an iteration: the whole capture counts as one step"]
-    low, high = min(low, steps[0][1]), max(high, *(end for _, _, end in steps))
+    low, high = min(low, steps[0][1]), max(high, *(end for _, _, end, _, _ in steps))
     shift = _shift(events, high)
     if shift is None:
         notes = [*notes, "its base time is no time: moments are counted from another start"]
@@ -110,7 +111,7 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
             pa.Table.from_pylist(rows, schema=COLLECTIVES),
             segments(activity, low, high),
             pa.table(list(zip(*steps, strict=True)), schema=STEPS),
-            _spans(events, iteration, launch if on_device else None),
+            _spans(events, iteration, launch if on_device else None, found),
             _work(events, nesting, computes, launch if on_device else None, (phase, iteration)),
             _operations(events, computes, launch if on_device else None, iteration),
         ),
@@ -137,7 +138,7 @@ def _shifted(capture: RankCapture, shift: int) -> RankCapture:
         capture.identity,
         moved(capture.collectives, "issued", "start", "end"),
         moved(capture.segments, "start", "end"),
-        moved(capture.steps, "start", "end"),
+        moved(capture.steps, "start", "end", "host_start", "host_end"),
         moved(capture.spans, "start", "end"),
         capture.work,
         moved(capture.operations, "start", "end"),
@@ -193,8 +194,11 @@ def _activity(
     )
 
 
-def _steps(events: Events, activity: Activity) -> list[tuple[int | None, int, int]]:
-    """Iteration, start and end of each step. One begins when its range does and what was launched
+Step = tuple[int | None, int, int, int | None, int | None]
+
+
+def _steps(events: Events, activity: Activity) -> list[Step]:
+    """The rows of `STEPS`. One begins when its range does and what was launched
     before has ended, and lasts until the next begins; the last, until all of it has ended."""
     numbers = [iteration_number(str(name)) for name in events.names]
     own = [n is not None and str(name).startswith(ITERATION)
@@ -213,12 +217,14 @@ def _steps(events: Events, activity: Activity) -> list[tuple[int | None, int, in
     ordered = sorted(ranges.items(), key=lambda r: r[1])
     done = _done_before(activity)
     begins = [max(start, done(start)) for _, (start, _) in ordered]
-    steps: list[tuple[int | None, int, int]] = []
-    for k, (number, (_, end)) in enumerate(ordered):
+    steps: list[Step] = []
+    ahead = activity.launched is not None
+    for k, (number, (start, end)) in enumerate(ordered):
         follows = k + 1 < len(ordered) and ordered[k + 1][0] == number + 1
         until = begins[k + 1] if follows else max(end, done(end))
         if until > begins[k]:
-            steps.append((number, begins[k], until))
+            host = (start, end) if ahead else (None, None)
+            steps.append((number, begins[k], until, *host))
     return steps
 
 
@@ -241,10 +247,12 @@ def _done_before(activity: Activity) -> Callable[[int], int]:
 # --- what was done in it --------------------------------------------------------------------------
 
 
-def _spans(events: Events, iteration: Ints, launch: Ints | None) -> pa.Table:
-    """Loading of data, and actions of a pipeline; an action takes as long as what it launched on
-    the device, where there is one (`launch`)."""
-    rows = []
+def _spans(
+    events: Events, iteration: Ints, launch: Ints | None, found: Sequence[Found]
+) -> pa.Table:
+    """Loading of data, actions of a pipeline, and waits of the host; an action takes as long as
+    what it launched on the device, where there is one (`launch`)."""
+    rows = [] if launch is None else list(_syncs(events, iteration, launch, found))
     kernels = np.empty(0, np.int64)
     if launch is not None:
         kernels = np.flatnonzero((events.kind == KERNEL) & (launch != UNKNOWN))
@@ -280,6 +288,24 @@ def _spans(events: Events, iteration: Ints, launch: Ints | None) -> pa.Table:
             rows.append(row)
     rows.sort(key=lambda row: int(str(row["start"])))
     return pa.Table.from_pylist(rows, schema=SPANS)
+
+
+def _syncs(
+    events: Events, iteration: Ints, launch: Ints, found: Sequence[Found]
+) -> Iterator[dict[str, object]]:
+    """When the host waits: calls that do, and communication that a library runs on the host."""
+    for i in waiting(events, launch):
+        number = int(iteration[i])
+        yield {
+            "kind": "sync",
+            "name": str(events.names[events.name[i]]),
+            "start": int(events.start[i]),
+            "end": events.end_of(i),
+            "iteration": None if number == UNKNOWN else number,
+        }
+    for f in found:
+        if f.stream == UNKNOWN and f.start is not None and f.end is not None:
+            yield {"kind": "sync", "name": f.operation, "start": f.start, "end": f.end}
 
 
 def _work(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from ...core.errors import InputError
 from ..attribution import eager_nsys
 from ..model.ranks import Group, Identity, RankCapture
 from ..ranks.identity import Contradiction, rank_in_name
-from ..readers.nsys import nccl, sqlite
+from ..readers.nsys import host, nccl, schema, sqlite
 from ..readers.nsys.capture import Capture
 from ..readers.nsys.load import load
 from ..readers.torch.communication import Arguments
@@ -26,6 +27,7 @@ from ..readers.torch.events import (
     KERNEL,
     OP,
     RANGE,
+    RUNTIME,
     UNKNOWN,
     Events,
     Geometry,
@@ -41,7 +43,7 @@ def read(path: Path) -> list[RankCapture]:
     with sqlite.source(path) as opened:
         capture = load(opened)
         calls = eager_nsys.launch_calls(capture)
-        told = nccl.read(opened)
+        told, waiting = nccl.read(opened), host.syncs(opened)
         events = _with_grids(eager_nsys.events(capture, calls, path), capture)
     ranges = np.array([_RANGES.match(str(n)) is not None for n in events.names] or [False])
     events.kind = np.where(ranges[events.name] & (events.kind == OP), RANGE, events.kind)
@@ -56,7 +58,8 @@ def read(path: Path) -> list[RankCapture]:
         devices = np.unique(mine.device[np.isin(mine.kind, DEVICE)]).tolist()
         process = int(events.places[code])
         whose = _whose(path, told, process, order, len(processes), devices)
-        result.append(rank.of_events(_with_calls(mine, told, process, code), path, whose))
+        mine = _with_syncs(_with_calls(mine, told, process, code), waiting, process, code)
+        result.append(rank.of_events(mine, path, whose))
     return result
 
 
@@ -161,3 +164,22 @@ def _with_calls(events: Events, told: nccl.Told, process: int, code: int) -> Eve
         "communication": range(len(calls)),
     }
     return events.with_rows(columns, names=names, places=places, communications=arguments)
+
+
+def _with_syncs(events: Events, waiting: host.HostCalls | None, process: int, code: int) -> Events:
+    """The events, and the calls in which the process waits for its device."""
+    if waiting is None:
+        return events
+    kept = np.flatnonzero(waiting.thread >> schema.PROCESS_SHIFT == process)
+    used, name = np.unique(waiting.name[kept], return_inverse=True)
+    threads, thread = np.unique(waiting.thread[kept], return_inverse=True)
+    columns: dict[str, Any] = {
+        "kind": [RUNTIME] * len(kept),
+        "name": name + len(events.names),
+        "start": waiting.start[kept],
+        "duration": waiting.end[kept] - waiting.start[kept],
+        "process": [code] * len(kept),
+        "thread": thread + len(events.places),
+    }
+    names = [*events.names, *(waiting.names[n] for n in used.tolist())]
+    return events.with_rows(columns, names=names, places=[*events.places, *threads.tolist()])

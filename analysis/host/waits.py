@@ -77,7 +77,7 @@ def waits(
     (`readers.torch.trace.launches`); `steps`: ns by iteration; `lines`: exact lines of Python."""
     on_device = bool(np.isin(events.kind, DEVICE).any())
     found: dict[_Cause, dict[int, list[int]]] = {}
-    for i in _waiting(events, launch) if on_device else _would_wait(events, nesting):
+    for i in waiting(events, launch) if on_device else _would_wait(events, nesting):
         number = int(placed.iteration[i])
         if number not in steps:
             continue
@@ -111,8 +111,8 @@ def waits(
     return sorted(result, key=lambda w: (-(w.time.median or 0) if w.time else 0, -w.count, w.cause))
 
 
-def _waiting(events: Events, launch: Ints) -> Iterator[int]:
-    """The calls that wait."""
+def waiting(events: Events, launch: Ints) -> Iterator[int]:
+    """The calls in which the host waits; `launch` as of `waits`."""
     kinds = np.array([_kind(name) for name in events.names])[events.name]
     calls = (events.kind == RUNTIME) & (events.duration != UNKNOWN)
     done = np.full(len(events), np.iinfo(np.int64).max)

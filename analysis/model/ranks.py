@@ -47,8 +47,11 @@ COLLECTIVES = pa.schema(
 )
 # Disjoint, in order, without holes: what each moment of the capture is.
 SEGMENTS = pa.schema([("start", _int), ("end", _int), ("kind", pa.int8())])
-STEPS = pa.schema([("iteration", _int), ("start", _int), ("end", _int)])
-# Ranges that say what the host did: "data", or an action of a pipeline.
+# `host_start` and `host_end`: when the step's range began and ended on the host, which may be ahead
+# of its device; null where the host computes itself, and without a range.
+STEPS = pa.schema([(n, _int) for n in ("iteration", "start", "end", "host_start", "host_end")])
+# Ranges that say what the host did: "data", an action of a pipeline, or "sync": it waited for its
+# device, or for a library that communicates on the host.
 SPANS = pa.schema(
     [
         *((name, _text) for name in ("kind", "name")),

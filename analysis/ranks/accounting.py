@@ -7,11 +7,13 @@ the job, not with its operations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core.intervals import Ints, Measure, union
 from ..model.ranks import (
@@ -32,10 +34,32 @@ Table = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class Host:
+    """The host of a rank, on the clock of all. `begun`: when each of the rank's rows began on the
+    device; `issued`: when the host asked for it.
+    `at_issue`, `at_step_start`, `at_step_end`: for how long it had worked until then, without what
+    it waited.
+    `sync_start`, `sync_end`: when it waited; `at_sync_end`: a table as of `Ledger`.
+    `step_start`, `step_end`: the steps' ranges on it."""
+
+    begun: Ints
+    issued: Ints
+    at_issue: Ints
+    at_step_start: Ints
+    at_step_end: Ints
+    sync_start: Ints
+    sync_end: Ints
+    at_sync_end: Table
+    step_start: Ints
+    step_end: Ints
+
+
+@dataclass(frozen=True)
 class Ledger:
     """One rank on the clock of all. `rows`: its rows among the collectives of all ranks. A table
     has a row for each moment and a column for each of COLUMNS: how much of it lies before;
     `at_latest`: before the last rank of the row began.
+    `host`: what the rank's host did; None where it computes itself.
     `blocked`: for how long, since the row before ended, the rank did nothing but wait and transfer
     until each row ended. `exposed`, `exposed_wait`: of each row, ns."""
 
@@ -52,6 +76,7 @@ class Ledger:
     blocked: Ints
     exposed: Ints
     exposed_wait: Ints
+    host: Host | None
 
     @property
     def parts(self) -> Table:
@@ -60,9 +85,14 @@ class Ledger:
 
 
 def ledger(
-    capture: RankCapture, clock: Clock, waits: Waits, rows: Ints
+    capture: RankCapture,
+    clock: Clock,
+    waits: Waits,
+    rows: Ints,
+    issued: pa.ChunkedArray | None = None,
 ) -> tuple[Ledger, list[Measure]]:
-    """The ledger of a rank whose rows these are; and how to measure each of COLUMNS."""
+    """The ledger of a rank whose rows these are, and how to measure each of COLUMNS. `issued`: when
+    its host asked for each row, on the rank's clock, null where that is not known."""
     shift = clock.offset
     start = capture.segments["start"].to_numpy() - shift
     end = capture.segments["end"].to_numpy() - shift
@@ -77,7 +107,9 @@ def ledger(
         "wait": of_rank.wait,
         "transfer": of_rank.transfer,
         "communication": of_rank.unknown,
-        "data": intersection((start[kind == HOST], end[kind == HOST]), _data(capture.spans, shift)),
+        "data": intersection(
+            (start[kind == HOST], end[kind == HOST]), _spans(capture.spans, shift, "data")
+        ),
     }
     measures = [Measure(*sets[name]) for name in COLUMNS]
 
@@ -102,14 +134,47 @@ def ledger(
         _blocked(waits.end[rows], waits.known[rows], blocked),
         of_rank.exposed,
         of_rank.exposed_wait,
+        _host(capture, shift, waits.start[rows], issued, until),
     )
     return own, measures
 
 
-def _data(spans: pa.Table, shift: int) -> tuple[Ints, Ints]:
-    of_data = np.array([k == "data" for k in spans["kind"].to_pylist()], dtype=bool)
-    start = spans["start"].to_numpy()[of_data] - shift
-    return union(start, spans["end"].to_numpy()[of_data] - shift)
+def _host(
+    capture: RankCapture,
+    shift: int,
+    begun: Ints,
+    issued: pa.ChunkedArray | None,
+    until: Callable[[Ints], Table],
+) -> Host | None:
+    """`begun`: when the rank's rows began; a row of which nobody knows when it was asked for was
+    asked for then."""
+    steps = capture.steps
+    if steps["host_start"].null_count:
+        return None
+    low, high = _spans(capture.spans, shift, "sync")
+    waiting = Measure(low, high)
+    asked = begun
+    if issued is not None:
+        known = issued.is_valid().to_numpy()
+        asked = np.where(known, np.minimum(issued.fill_null(0).to_numpy() - shift, begun), begun)
+    start, end = (steps[c].to_numpy() - shift for c in ("host_start", "host_end"))
+    return Host(
+        begun,
+        asked,
+        asked - waiting.until(asked),
+        start - waiting.until(start),
+        end - waiting.until(end),
+        low,
+        high,
+        until(high),
+        start,
+        end,
+    )
+
+
+def _spans(spans: pa.Table, shift: int, kind: str) -> tuple[Ints, Ints]:
+    chosen = spans.filter(pc.equal(spans["kind"], kind))
+    return union(chosen["start"].to_numpy() - shift, chosen["end"].to_numpy() - shift)
 
 
 def _blocked(ends: Ints, known: npt.NDArray[np.bool_], blocked: Ints) -> Ints:

@@ -1,10 +1,11 @@
 """Who makes whom wait, and why.
 
-The exposed wait of a rank in a collective is what the rank that began it last made it wait. Why
-that one was late is told by what it did since the group's previous collective ended (or its step
-began), beside what the others of the group did meanwhile: the excess of each part over their
-median. A rank that was late since it had waited for another, in another group, passes what it costs
-on to that one.
+The exposed wait of a rank in a collective is what the rank that began it last made it wait. Where
+its own host had nothing more for it meanwhile, nobody is to blame for it: that is told apart. Why
+the last one was late is told by what it did since the group's previous collective ended (or its
+step began), beside what the others of the group did meanwhile, on their devices or, hidden behind a
+wait, on their hosts: the excess of each part over their median. A rank that was late since it had
+waited for another, in another group, passes what it costs on to that one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...core.intervals import Ints
 from ..model.ranks import PARTS, Straggler
 from .accounting import BLOCKED, COLUMNS, Ledger, Table
 from .matching import Matched
+from .unready import unready
 from .waits import NONE, Waits
 
 # Why a rank can be late; "wait" is that of another group. Host time without loading of data.
@@ -37,17 +39,20 @@ LEAST_SHARE = 0.02
 # Of a wait, what a cause must be at least to be named.
 EXPLAINS = 0.25
 CLEAR = 2  # times what the others cost at the median
+_HOST = CAUSES.index("host")
 
 
 @dataclass(frozen=True)
 class Blame:
     """`waits`: ns that a rank (first) waited for another (second), in all steps. By rank and step:
-    `cost`, ns that all others waited for it, and `excess`, by cause, in the collectives for which
-    it was the last."""
+    `cost`, ns that all others waited for it while their own hosts were ready, and `excess`, by
+    cause, in the collectives for which it was the last; `unready`, ns that it waited while its own
+    host had nothing more for it."""
 
     waits: Mapping[tuple[int, int], int]
     cost: Mapping[tuple[int, int | None], int]
     excess: Mapping[tuple[int, int | None], Mapping[str, int]]
+    unready: Mapping[tuple[int, int | None], int]
 
 
 def since_previous(ledger: Ledger, groups: Ints, numbers: Ints) -> Table:
@@ -97,14 +102,20 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
     n = len(rows)
     done = np.zeros((n, len(CAUSES)), dtype=np.int64)
     exposed_wait = np.zeros(n, dtype=np.int64)
+    in_vain = np.zeros(n, dtype=np.int64)
     for one in ledgers:
         if len(one.rows):
-            done[one.rows] = since_previous(one, group[one.rows], matched.instance[one.rows])
+            numbers = matched.instance[one.rows]
+            own = unready(one)
+            done[one.rows] = since_previous(one, group[one.rows], numbers)
+            done[one.rows, _HOST] += own.late
+            in_vain[one.rows] = own.in_vain
             exposed_wait[one.rows] = one.exposed_wait
     rank = rows["rank"].to_numpy()
     waited: Counter[tuple[int, int]] = Counter()
     costs: Counter[tuple[int, int | None]] = Counter()
     excess: dict[tuple[int, int | None], Counter[str]] = defaultdict(Counter)
+    lost: Counter[tuple[int, int | None]] = Counter()
     steps = rows["iteration"].to_pylist()
     root = _roots(rank, matched, waits, done, exposed_wait)
     for number, members in matched.instances.items():
@@ -120,8 +131,10 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
         for i in members.tolist():
             if exposed_wait[i] and int(rank[i]) != answers:
                 waited[int(rank[i]), answers] += int(exposed_wait[i])
-                costs[answers, step] += int(exposed_wait[i])
-    return Blame(dict(waited), dict(costs), {k: dict(c) for k, c in excess.items()})
+                costs[answers, step] += int(exposed_wait[i] - in_vain[i])
+                lost[int(rank[i]), step] += int(in_vain[i])
+    of_cause = {k: dict(c) for k, c in excess.items()}
+    return Blame(dict(waited), dict(costs), of_cause, dict(lost))
 
 
 def _excess(done: Table, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:

@@ -83,7 +83,7 @@ def reduce(
     for r in ranks:
         capture = _of_steps(load(r), common)
         mine = np.flatnonzero(rank == r)
-        own, measures = ledger(capture, clocks[r], waited, mine)
+        own, measures = ledger(capture, clocks[r], waited, mine, rows["issued"].take(mine))
         ledgers.append(own)
         for window, parts in zip(shown, pictures, strict=True):
             parts[r] = picture.pieces(measures, window)
@@ -107,7 +107,7 @@ def reduce(
         clocks=clocks,
         iterations=common,
         collectives=table,
-        ranks=_ranks(ledgers, clocks, sources, slowed),
+        ranks=_ranks(ledgers, clocks, sources, slowed, blamed.unready),
         kinds=summary.kinds(table, counted, groups, ordered, len(common)),
         modules=summary.modules(table, counted, len(common), len(ranks)),
         waits={k: round(ns / len(common)) for k, ns in blamed.waits.items()},
@@ -165,7 +165,7 @@ def _of_steps(capture: RankCapture, common: Steps) -> RankCapture:
     """The capture with the common steps only."""
     if common == (None,):
         low, high = _window(capture.steps)
-        steps = pa.table([[None], [low], [high]], schema=STEPS)
+        steps = pa.table([[None], [low], [high], [None], [None]], schema=STEPS)
     else:
         steps = capture.steps.filter(pc.is_in(capture.steps["iteration"], pa.array(common)))
     return replace(capture, steps=steps)
@@ -270,6 +270,7 @@ def _ranks(
     clocks: Mapping[int, Clock],
     sources: Mapping[int, str],
     slowed: Mapping[int, Mapping[int | None, beside.Figures]],
+    unready: Mapping[tuple[int, int | None], int],
 ) -> pa.Table:
     """The table `ranks`."""
     rows = []
@@ -286,6 +287,7 @@ def _ranks(
                     "duration_ns": int(one.step_end[k] - one.step_start[k]),
                     **{f"{name}_ns": parts[p] for p, name in enumerate((*PARTS, "data"))},
                     **slowed[one.rank].get(number, {}),
+                    "unready_ns": None if one.host is None else unready.get((one.rank, number), 0),
                     "clock_offset_ns": clock.offset if clock.part is not None else None,
                     "clock_uncertainty_ns": clock.uncertainty,
                 }

@@ -3,7 +3,9 @@
 Each rank is replayed by how far it is ahead of or behind what was recorded. What it did by itself
 takes as long as it took; a communication begins when the last of its ranks does, and takes its
 transfer; a rank that was blocked by it goes on when it ends. Where a communication was hidden, the
-rank needs it no sooner than it ended. With nothing changed the replay gives what was recorded.
+rank needs it no sooner than it ended. A device begins nothing before its host asked for it, and
+the host takes as long as it took; where it waited, it goes on when its device is as far. With
+nothing changed the replay gives what was recorded.
 """
 
 from __future__ import annotations
@@ -18,21 +20,23 @@ import numpy as np
 from ...core.intervals import Ints
 from ..model.ranks import PARTS, Straggler, WhatIf
 from .accounting import BLOCKED, Ledger
+from .exposed import NEVER
 from .imbalance import Average
 from .matching import Matched
 from .waits import Waits
 
-_ISSUE, _END, _STEP = range(3)
+_CALL, _BEGIN, _END, _SYNC, _STEP = range(5)
 _LOCAL = [k for k in range(len(PARTS)) if k not in BLOCKED]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What is replayed. `moments`: time, kind of event, rank, row or step, and what the rank had
-    done by itself until then; in order. By row: `rank`, `instance`, `local` (what its rank had done
+    """What is replayed. `moments`: time, kind of event, rank, what of it (a row; of a wait of the
+    host its start; of a step's edge the host's), and what the rank had done by itself until then,
+    None for a call; in order. By row: `rank`, `instance`, `local` (what its rank had done
     by itself when it began), `blocked`. `members`: the rows of each instance."""
 
-    moments: Sequence[tuple[int, int, int, int, int]]
+    moments: Sequence[tuple[int, int, int, int, int | None]]
     ledgers: Sequence[Ledger]
     rank: Ints
     instance: Ints
@@ -44,7 +48,7 @@ class Recording:
 
 def recording(rank: Ints, matched: Matched, waits: Waits, ledgers: Sequence[Ledger]) -> Recording:
     """The events of all ranks in order of time; of equal times, a begin stands before an end."""
-    moments: list[tuple[int, int, int, int, int]] = []
+    moments: list[tuple[int, int, int, int, int | None]] = []
     local = np.zeros(len(rank), dtype=np.int64)
     blocked = np.zeros(len(rank), dtype=np.int64)
     for one in ledgers:
@@ -53,19 +57,28 @@ def recording(rank: Ints, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
         blocked[mine] = one.blocked
         known = waits.known[mine]
         for kind, times, tables in (
-            (_ISSUE, waits.start, one.at_start),
+            (_BEGIN, waits.start, one.at_start),
             (_END, waits.end, one.at_end),
         ):
             done = tables[known][:, _LOCAL].sum(axis=1).tolist()
             each = zip(times[mine[known]].tolist(), mine[known].tolist(), done, strict=True)
             moments += [(time, kind, one.rank, row, at) for time, row, at in each]
-        edges = dict(zip(one.step_start.tolist(), one.at_step_start, strict=True))
-        edges |= dict(zip(one.step_end.tolist(), one.at_step_end, strict=True))
+        edges = dict(zip(one.step_end.tolist(), one.at_step_end, strict=True))
+        edges |= dict(zip(one.step_start.tolist(), one.at_step_start, strict=True))
+        on_host = dict.fromkeys(edges, NEVER)
+        if (host := one.host) is not None:
+            on_host |= dict(zip(one.step_end.tolist(), host.step_end.tolist(), strict=True))
+            on_host |= dict(zip(one.step_start.tolist(), host.step_start.tolist(), strict=True))
+            calls = zip(host.issued[known].tolist(), mine[known].tolist(), strict=True)
+            moments += [(time, _CALL, one.rank, row, None) for time, row in calls]
+            at = host.at_sync_end[:, _LOCAL].sum(axis=1).tolist()
+            waited = zip(host.sync_end.tolist(), host.sync_start.tolist(), at, strict=True)
+            moments += [(end, _SYNC, one.rank, start, done) for end, start, done in waited]
         moments += [
-            (edge, _STEP, one.rank, k, int(edges[edge][_LOCAL].sum()))
-            for k, edge in enumerate(sorted(edges))
+            (edge, _STEP, one.rank, min(on_host[edge], edge), int(table[_LOCAL].sum()))
+            for edge, table in edges.items()
         ]
-    moments.sort()
+    moments.sort(key=lambda m: m[:4])
     members = {number: rows.tolist() for number, rows in matched.instances.items()}
     return Recording(moments, ledgers, rank, matched.instance, local, blocked, members, waits)
 
@@ -89,19 +102,30 @@ def replay(
 ) -> dict[int, list[int]]:
     """The moments of each rank's step edges in the replay; without `transfers` these take no
     time."""
-    ahead: dict[int, int] = defaultdict(int)
+    ahead: dict[int, int] = defaultdict(int)  # of each device
+    hosts: dict[int, int] = defaultdict(int)
+    called: dict[int, int] = {}
     done: dict[int, int] = {}
     began: dict[int, int] = {}
     edges: dict[int, list[int]] = defaultdict(list)
     latest_of = recorded.waits.latest
     for time, kind, rank, row, local in recorded.moments:
-        if faster is not None and rank == faster.rank:
+        paced = faster is not None and rank == faster.rank  # its host is as fast as it has to be
+        if faster is not None and paced and local is not None:
             ahead[rank] -= faster.less(time, local - done.get(rank, local))
             done[rank] = local
         if kind == _STEP:
-            edges[rank].append(time + ahead[rank])
-        elif kind == _ISSUE:
+            edge = time + ahead[rank]
+            edges[rank].append(edge if paced or row == NEVER else max(edge, row + hosts[rank]))
+        elif kind == _CALL:
+            called[row] = time + hosts[rank]
+        elif kind == _SYNC:
+            hosts[rank] = max(time + ahead[rank], row + hosts[rank]) - time
+        elif kind == _BEGIN:
             began[row] = time + ahead[rank]
+            if not paced and row in called:
+                ahead[rank] = max(began[row], called[row]) - time
+                began[row] = time + ahead[rank]
         else:
             took = time - int(latest_of[row])
             if took < 0:  # it ended before a peer began: a send that did not wait
@@ -150,7 +174,7 @@ def _averaged(
 
 def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Sequence[int]) -> WhatIf:
     """Every transfer hidden as far as there is something to hide it behind: a step lasts as long as
-    the slowest rank computes, or its transfers take, whichever is longer."""
+    the slowest rank computes, its transfers take, or its host does, whichever is longest."""
     waits = recorded.waits
     by_step: dict[int | None, list[int]] = defaultdict(list)
     for one in ledgers:
@@ -159,7 +183,8 @@ def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Seque
         for k, number in enumerate(one.iterations):
             inside = (start >= one.step_start[k]) & (start < one.step_end[k])
             local = int(one.parts[k][_LOCAL].sum())
-            by_step[number].append(max(local, int(moved[inside].sum())))
+            hosts = 0 if one.host is None else one.host.at_step_end[k] - one.host.at_step_start[k]
+            by_step[number].append(max(local, int(moved[inside].sum()), int(hosts)))
     slowest = [max(v) for v in by_step.values()]
     lengths = [min(a, b) for a, b in zip(slowest, as_it_was, strict=True)]
     return _averaged("perfect overlap", lengths, as_it_was)
@@ -167,24 +192,34 @@ def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Seque
 
 def as_the_others(recorded: Recording, slow: int) -> Faster:
     """A rank that takes, from each of its group's collectives to the next, no longer by itself than
-    the median of the others does. The group is the one that it meets in most."""
+    the median of the others does, or their hosts do to ask for it. The group is the one that it
+    meets in most."""
     moments, saved = [], []
+    hosts = {one.rank: one.host for one in recorded.ledgers}
+    place = {int(row): k for one in recorded.ledgers for k, row in enumerate(one.rows.tolist())}
     previous = {
         one.rank: int(one.at_step_start[0][_LOCAL].sum())
         for one in recorded.ledgers
         if len(one.at_step_start)
     }
+    worked = {r: int(h.at_step_start[0]) for r, h in hosts.items() if h and len(h.at_step_start)}
     for row in _anchors(recorded, slow):
         members = recorded.members[int(recorded.instance[row])]
-        took = {}
+        device: dict[int, int] = {}
+        took: dict[int, int] = {}
         for r in members:
             rank, local = int(recorded.rank[r]), int(recorded.local[r])
             if rank in previous:
-                took[rank] = local - previous[rank]
+                took[rank] = device[rank] = local - previous[rank]
             previous[rank] = local
-        mine = took.pop(slow, None)
-        spare = max(mine - float(np.median(list(took.values()))), 0.0) if mine and took else 0.0
-        saved.append(spare / mine if mine else 0.0)
+            host = hosts[rank]
+            if host is not None and rank in worked:
+                at = int(host.at_issue[place[r]])
+                took[rank] = max(took.get(rank, 0), at - worked[rank])
+                worked[rank] = at
+        mine, by_device = took.pop(slow, 0), device.get(slow, 0)
+        spare = max(mine - float(np.median(list(took.values()))), 0.0) if took else 0.0
+        saved.append(min(spare / by_device, 1.0) if by_device else 0.0)
         moments.append(int(recorded.waits.start[row]))
     return Faster(slow, np.array(moments, dtype=np.int64), saved)
 

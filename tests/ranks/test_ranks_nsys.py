@@ -54,6 +54,8 @@ def report(
             about = ("record_param_comms, op_id = 7", "nccl:all_reduce, op_id = 8")
             for outer, name in zip((20, 10), about, strict=True):
                 export.range(name, called - outer, called + 100 + outer, process=process)
+        wait = {"name": "cudaStreamSynchronize_v3020", "duration": end - called - 200}
+        export.call(called + 200, None, process=process, **wait)
         asked = payload(FIRST + 5, "<QQ", communicator, 4_000_000)
         rows.append((called, called + 100, tid(1, process), asked))
     export.write(path)
@@ -127,3 +129,12 @@ def test_a_report_named_after_another_rank_than_it_holds_is_refused(tmp_path: Pa
     path = report(tmp_path / "train.rank3.sqlite", ranks=[0])
     with pytest.raises(InputError, match="is named rank 3, but is rank 0 of 2"):
         rank_nsys.read(path)
+
+
+def test_each_ranks_host_waits_in_its_own_calls(tmp_path: Path) -> None:
+    captures = rank_nsys.read(report(tmp_path / "node.sqlite"))
+    called = 10 * MS + 1000
+    for capture in captures:
+        spans = capture.spans.select(["kind", "name", "start", "end"]).to_pylist()
+        wait = {"name": "cudaStreamSynchronize_v3020", "start": called + 200, "end": 14 * MS}
+        assert spans == [{"kind": "sync", **wait}]

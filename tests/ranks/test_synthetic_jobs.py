@@ -31,14 +31,18 @@ def even(ranks: int = 3, steps: int = 3, collectives: int = 2, **more: object) -
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn, *, slow_hosts: bool = False) -> Plan:
     ranks = draw(st.integers(2, 4))
     steps = draw(st.integers(1, 3))
     collectives = draw(st.integers(1, 3))
     times = st.integers(LEAST, 400)
     late = st.one_of(st.just(0), st.integers(LAUNCH + 1, 300))
+    issue = st.integers(1, 200) if slow_hosts else st.just(1)
     work = [
-        [[Work(draw(times), draw(late)) for _ in range(ranks)] for _ in range(collectives)]
+        [
+            [Work(draw(times), draw(late), issue=draw(issue)) for _ in range(ranks)]
+            for _ in range(collectives)
+        ]
         for _ in range(steps)
     ]
     return Plan(
@@ -47,6 +51,7 @@ def plans(draw: st.DrawFn) -> Plan:
         ahead=[draw(st.integers(-(10**6), 10**6)) for _ in range(ranks)],
         numbered=draw(st.booleans()),
         base=draw(st.sampled_from([0, 1_700_000_000_000_000_000])),
+        synchronised=slow_hosts and draw(st.booleans()),
     )
 
 
@@ -104,6 +109,24 @@ def test_a_replay_with_nothing_changed_and_the_critical_path_take_what_the_steps
     assert abs(moved - 1000 * sum(plan.transfer)) <= 20
 
 
+@settings(max_examples=40, deadline=None, report_multiple_bugs=False)
+@given(plans(slow_hosts=True))
+def test_with_slow_hosts_a_replay_with_nothing_changed_still_takes_what_the_steps_took(
+    plan: Plan,
+) -> None:
+    job, _ = joined(plan)
+    by_step: dict[int, list[int]] = {}
+    for row in job.ranks.to_pylist():
+        by_step.setdefault(row["iteration"], []).append(row["duration_ns"])
+        assert 0 <= row["unready_ns"] <= row["wait_ns"]
+    lengths = [statistics.mean(v) for v in by_step.values()]
+    for assumed in job.what_if:
+        rare = assumed.name == "no straggler" and not job.straggler.usual
+        average = (statistics.mean if rare else statistics.median)(lengths)
+        assert abs(assumed.unchanged_ns - average) <= 1
+        assert assumed.step_ns <= assumed.unchanged_ns + 1
+
+
 @pytest.mark.parametrize(
     ("field", "cause"), [("compute", "compute"), ("late", "host"), ("data", "data")]
 )
@@ -124,6 +147,51 @@ def test_the_planted_cause_of_a_late_rank_is_named_and_its_cost_told(
     assert (without.step_ns, without.unchanged_ns) == (280_000, 340_000)
     free = next(w for w in job.what_if if w.name == "free communication")
     assert free.step_ns == 260_000
+
+
+def slow_hosts(lag: int, collectives: int, steps: int = 3) -> Plan:
+    """Hosts that take 100 for each kernel and collective; that of rank 1 begins a step later."""
+    work = [
+        [[Work(20, issue=100), Work(20, issue=100)] for _ in range(collectives)]
+        for _ in range(steps)
+    ]
+    for step in work:
+        step[0][1] = Work(20, issue=100 + lag // 2)
+    return Plan(work, [20] * collectives, synchronised=True)
+
+
+def test_a_wait_that_hides_the_own_host_is_not_the_late_ranks_fault() -> None:
+    """Kind: tensor parallelism bound by launches, where one host is a little behind: its peer waits
+    in every collective, and would wait for its own host in each without it."""
+    job, truth = joined(slow_hosts(lag=60, collectives=5))
+    waits = [truth.latest(s, c) - truth.start[0, s, c] for s in range(3) for c in range(5)]
+    assert waits == [60] * 15
+    assert job.waits == {(0, 1): 5 * 60_000}
+    worst = job.straggler
+    assert worst is not None
+    # But for what lies between a call and its kernel.
+    assert (worst.rank, worst.cause) == (1, "host")
+    assert 60_000 <= worst.wait_ns <= 60_000 + 2 * 1000 * LAUNCH
+    assert abs(worst.excess_ns["host"] - 60_000) <= 2 * 1000 * LAUNCH
+    without = next(w for w in job.what_if if w.name == "no straggler")
+    assert 60_000 - 2 * 1000 * LAUNCH <= without.unchanged_ns - without.step_ns <= 60_000
+    unready = {(r["rank"], r["iteration"]): r["unready_ns"] for r in job.ranks.to_pylist()}
+    assert {300_000 - v for (rank, _), v in unready.items() if rank == 0} == {worst.wait_ns}
+    assert {v for (rank, _), v in unready.items() if rank == 1} == {0}
+    said = ranks_answer.answer(job)
+    assert (
+        "In 78.7 % of the time in which ranks wait, their own hosts have nothing more" in said.line
+    )
+
+
+def test_where_hosts_hold_up_their_devices_no_rank_is_blamed() -> None:
+    job, _ = joined(slow_hosts(lag=30, collectives=20))
+    assert ranks_answer.named(job) is None
+    said = ranks_answer.answer(job)
+    assert said.heading == "The ranks' hosts hold up their devices:"
+    without_host = next(w for w in job.what_if if w.name == "free communication")
+    # A device that is waited for by its own host gains nothing from links that take no time.
+    assert without_host.unchanged_ns - without_host.step_ns <= 20_000
 
 
 def test_the_work_that_takes_a_late_rank_longer_is_named_with_its_ratio() -> None:

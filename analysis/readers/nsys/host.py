@@ -63,6 +63,24 @@ def read(path: Path) -> Host:
         return load(opened)
 
 
+def syncs(source: Source) -> HostCalls | None:
+    """The calls into CUDA that synchronise by their name; None where none were traced."""
+    table = schema.pick(source.tables, schema.RUNTIME)
+    if table is None or not {"start", "end", "globalTid", "nameId"} <= set(source.tables[table]):
+        return None
+    calls = _calls(source, table, None)
+    known = np.array(["ynchronize" in name for name in calls.names] or [False])
+    kept = np.flatnonzero(known[calls.name])
+    return HostCalls(
+        calls.start[kept],
+        calls.end[kept],
+        calls.thread[kept],
+        calls.correlation[kept],
+        calls.name[kept],
+        calls.names,
+    )
+
+
 def load(source: Source) -> Host:
     """The host's calls of an opened export."""
     calls, missing = {}, {}

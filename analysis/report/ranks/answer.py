@@ -86,6 +86,9 @@ def _heading(job: Job) -> tuple[str, str]:
             return f"Rank {worst.rank} makes the others wait", f"{by} of a step"
         some = f"In {worst.steps_worst} of {worst.steps} steps"
         return f"{some} rank {worst.rank} makes the others wait:", f"{by} of all their time"
+    if waits >= LEAST_SHARE and 2 * _unready(job) > waits:
+        stress = f"{formatting.percent(_share(job, 'idle_host_ns', 'unready_ns'))} of a step"
+        return "The ranks' hosts hold up their devices:", stress
     if waits < LEAST_SHARE:
         return "No rank waits", f"more than {formatting.percent(LEAST_SHARE)} of a step"
     return "No one rank holds up the others:", f"they wait {formatting.percent(waits)} of a step"
@@ -95,6 +98,20 @@ def _share(job: Job, *columns: str) -> float:
     whole = pc.sum(job.ranks["duration_ns"]).as_py()
     part = sum(pc.sum(job.ranks[c]).as_py() or 0 for c in columns)
     return part / whole if whole else 0.0
+
+
+def _unready(job: Job) -> float:
+    """The share of a step in which a rank waits while its own host has nothing more for it."""
+    return _share(job, "unready_ns")
+
+
+def _hidden(job: Job) -> str:
+    """How much of the waiting is nobody's fault, where that is worth a sentence."""
+    unready = _unready(job)
+    if unready < LEAST_SHARE:
+        return ""
+    part = formatting.percent(unready / _waiting(job))
+    return f"In {part} of the time in which ranks wait, their own hosts have nothing more for them."
 
 
 def _line(job: Job) -> str:
@@ -108,14 +125,14 @@ def _line(job: Job) -> str:
                 f" {formatting.time(found.unchanged_ns)}"
                 f"{_spread(found, 'median' if worst.usual else 'mean')}."
             )
-        return " ".join(parts)
+        return " ".join([*parts, _hidden(job)]).strip()
     free = _assumed(job, "free communication")
     step_ns = job.step_ns if free is None else free.unchanged_ns
     which = "mean" if free is None else "median"
     parts.append(f"A step takes {formatting.time(step_ns)} ({which}).")
     if free is not None and step_ns > free.step_ns:
         parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
-    return " ".join(parts)
+    return " ".join([*parts, _hidden(job)]).strip()
 
 
 def _why(worst: Straggler) -> str:

@@ -4,7 +4,9 @@ clock, how long each transfer took.
 On every rank, per step: for each collective the host may be late (`late`, and of it `data` within a
 loader's range), a kernel computes, then the collective's kernel runs from the rank's arrival to the
 common end. All times are whole microseconds on one true clock; each trace is by its rank's own.
-The host is ahead of the device where it is not late, so computes and transfers last at least LEAST.
+The host is ahead of the device where it is not late: it asks for one thing after the other, each
+after `issue`, and waits for its device before it is late, and at the end of a step where the plan
+says so.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ class Work:
     compute: int
     late: int = 0
     data: int = 0
+    issue: int = 1  # what the host takes before it asks for the kernel, and for the collective
 
 
 @dataclass
 class Plan:
     """`work[step][collective][rank]`, `transfer[collective]` and `elements[collective]`; how far
     each rank's clock is ahead; rows to leave out (rank, step, collective); `numbered`: whether the
-    collectives have sequence numbers."""
+    collectives have sequence numbers; `synchronised`: hosts wait at the end of each step."""
 
     work: Sequence[Sequence[Sequence[Work]]]
     transfer: Sequence[int]
@@ -43,6 +46,7 @@ class Plan:
     numbered: bool = True
     base: int = 0
     first_step: int = 5
+    synchronised: bool = False
 
     @property
     def ranks(self) -> int:
@@ -68,6 +72,7 @@ def make(plan: Plan) -> tuple[list[dict[str, Any]], Truth]:
     calls = [1] * plan.ranks
     # A step begins when its range does, and what was launched before has ended.
     hosts = [FIRST - 60] * plan.ranks
+    at = [*hosts]  # of each host
     for r in range(plan.ranks):
         events[r] += _kernel("warm", 1, FIRST - 95, FIRST - 90, 90, 7)
     number = 0
@@ -75,14 +80,18 @@ def make(plan: Plan) -> tuple[list[dict[str, Any]], Truth]:
         for c, work in enumerate(step):
             number += 1
             for r, mine in enumerate(work):
-                start = now[r] + mine.late + mine.data
+                at[r] += mine.issue
+                start = max(now[r], at[r] + LAUNCH) + mine.late + mine.data
                 if mine.data:
                     events[r].append(_range("layerline/phase/data", now[r], mine.data))
                 calls[r] += 1
                 idle = mine.late + mine.data > 0
-                called = start - LAUNCH if idle else start - LAUNCH - 30
+                if idle and now[r] > at[r]:
+                    events[r].append(_sync(at[r], now[r]))
+                called = start - LAUNCH if idle else at[r]
+                at[r] = called + mine.issue + 3
                 events[r] += _kernel("gemm", calls[r], called, start, mine.compute, 7)
-                truth.start[r, s, c] = start + mine.compute
+                truth.start[r, s, c] = max(start + mine.compute, at[r] + LAUNCH)
             end = truth.latest(s, c) + plan.transfer[c]
             for r in range(plan.ranks):
                 truth.end[r, s, c] = end
@@ -90,18 +99,20 @@ def make(plan: Plan) -> tuple[list[dict[str, Any]], Truth]:
                 if (r, s, c) in plan.dropped:
                     continue
                 calls[r] += 1
-                start = truth.start[r, s, c]
+                start, called = truth.start[r, s, c], at[r]
+                at[r] += 8
                 about = _arguments(plan, c, number)
-                called = start - LAUNCH - 20
                 events[r].append(_event("cpu_op", "record_param_comms", called - 1, 8, 1, about))
                 args = {k: v for k, v in about.items() if k != "Seq"}
                 name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
                 events[r] += _kernel(name, calls[r], called, start, end - start, 20, args)
         for r in range(plan.ranks):
-            until = truth.start[r, s, len(step) - 1] - LAUNCH - 12
+            if plan.synchronised:
+                events[r].append(_sync(at[r], now[r] + 1))
+                at[r] = now[r] + 1
             name = f"layerline/iteration/{plan.first_step + s}"
-            events[r].append(_range(name, hosts[r], until - hosts[r]))
-            hosts[r] = until
+            events[r].append(_range(name, hosts[r], at[r] - hosts[r]))
+            hosts[r] = at[r]
     return [_trace(plan, r, mine) for r, mine in enumerate(events)], truth
 
 
@@ -131,6 +142,10 @@ def _event(
 ) -> dict[str, Any]:
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur,
             "args": args or {}}  # fmt: skip
+
+
+def _sync(start: int, end: int) -> dict[str, Any]:
+    return _event("cuda_runtime", "cudaDeviceSynchronize", start, end - start, 1)
 
 
 def _range(name: str, ts: int, dur: int) -> dict[str, Any]:
