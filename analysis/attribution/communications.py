@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from ...core.own_ranges import MODULE
 from ...core.tables import PHASES
-from ..model.ranks import POINT_TO_POINT, Group
+from ..model.ranks import GROUPED, POINT_TO_POINT, Group
 from ..readers.torch.communication import (
     KERNELS,
     RECORD,
@@ -26,6 +27,7 @@ from .communication import Found, arguments_of
 
 Flags = npt.NDArray[np.bool_]
 
+GROUP_RANGE = "nccl:coalesced"
 _FSDP = re.compile(r"FSDP::\w+ \((.*?)\)|FSDP::\w+_prefetch for (.+?)(?: \[pg=\d+\])?$")
 
 
@@ -104,6 +106,11 @@ def records_of(events: Events, nesting: Nesting, launch: Ints) -> Ints:
         around = nesting.innermost(flags & host)
         here = around[launch[linked]]
         result[linked] = np.where(here != UNKNOWN, here, result[linked])
+    # The range of a group is open until nobody holds its work: what is computed meanwhile is in it.
+    of_group = np.array([*(n == GROUP_RANGE for n in events.names), False])
+    held = linked[of_group[events.name[result[linked]]] & (result[linked] != UNKNOWN)]
+    named = np.array([KERNELS.search(n) is not None for n in events.names] or [False])
+    result[held[~named[events.name[held]]]] = UNKNOWN
     return result
 
 
@@ -118,7 +125,7 @@ def _of_device(events: Events, nesting: Nesting, records: Ints, mine: Flags) -> 
             alone.append(_kernel(events, i))
     ranges = _ranges_inside(events, nesting)
     every = [_record(events, at, parts, ranges) for at, parts in of_record.items()]
-    return alone + every + _grouped(events, every)
+    return alone + _grouped(events, every)
 
 
 def _kernel(events: Events, i: int) -> Found:
@@ -160,34 +167,34 @@ def _ranges_inside(events: Events, nesting: Nesting) -> dict[int, int]:
 
 
 def _grouped(events: Events, every: list[Found]) -> list[Found]:
-    """Sends and receives that were issued as a group: the kernel is linked to the record that ends
-    the group, which says nothing of them. Each is given the group's interval."""
-    ends = sorted((f.event, f) for f in every if f.operation == "coalesced")
+    """`every`, with the sends and receives that were issued as a group in place of the record that
+    ends it. NCCL launches one kernel for all of a group when it ends, so that the kernel is linked
+    to ``nccl:coalesced`` (ProcessGroupNCCL::endCoalescing), which says neither what it is of nor of
+    which group, while the records that do say it launched nothing. Each is given the kernel's
+    interval. An end without any of them stays, of an unknown group."""
+    ends: dict[int, list[Found]] = {}
+    for f in sorted(every, key=lambda f: _issued(events, f)):
+        if f.operation == GROUPED:
+            ends.setdefault(int(events.thread[f.event]), []).append(f)
     if not ends:
-        return []
+        return every
+    starts = {thread: [_issued(events, f) for f in of] for thread, of in ends.items()}
     launched = {f.event for f in every}
-    is_record = np.array([n == RECORD for n in events.names] or [False])
-    records = np.flatnonzero(is_record[events.name])
-    records = records[np.argsort(events.start[records], kind="stable")]
-    result = []
-    for i in records.tolist():
-        code = int(events.communication[i])
-        if i in launched or code == UNKNOWN:
+    says = np.array([operation_of(a.operation or "") in POINT_TO_POINT
+                     for a in events.communications] + [False])  # fmt: skip
+    rows = np.flatnonzero(says[events.communication] & ~np.isin(events.kind, DEVICE))
+    members: list[Found] = []
+    of: set[int] = set()
+    for i in rows.tolist():
+        thread = int(events.thread[i])
+        at = bisect_left(starts.get(thread, []), int(events.start[i]))
+        if i in launched or at == len(starts.get(thread, [])):
             continue
-        arguments = events.communications[code]
-        operation = operation_of(arguments.operation or "")
-        later = [
-            f
-            for e, f in ends
-            if events.thread[e] == events.thread[i] and events.start[e] >= events.start[i]
-        ]
-        if operation in POINT_TO_POINT and later:
-            by = min(later, key=lambda f: int(events.start[f.event]))
-            number = int(events.number[i])
-            result.append(
-                Found(i, operation, arguments, by.start, by.end, "record", by.stream, number)
-            )
-    return result
+        end, arguments = ends[thread][at], events.communications[events.communication[i]]
+        of.add(end.event)
+        members.append(replace(end, event=i, arguments=arguments, number=int(events.number[i]),
+                               operation=operation_of(arguments.operation or "")))  # fmt: skip
+    return [f for f in every if f.event not in of] + members
 
 
 # --- what is known of one -------------------------------------------------------------------------

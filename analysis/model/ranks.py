@@ -30,6 +30,7 @@ PART_OF_KIND = {
 # Operations in which no rank ends before the last one has begun.
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
 POINT_TO_POINT = ("send", "recv")
+GROUPED = "coalesced"  # several as one, of which nothing says what they are
 
 _text, _int = pa.string(), pa.int64()
 # One row for each communication of a rank. `issued`: when the host asked for it. `start` and `end`

@@ -66,13 +66,15 @@ def since_previous(ledger: Ledger, groups: Ints, numbers: Ints) -> Table:
     before = np.zeros((n, len(COLUMNS)), dtype=np.int64)
     if len(ledger.step_start):
         before = ledger.at_step_start[np.maximum(at, 0)]
-    order = np.argsort(_starts(ledger), kind="stable")
+    starts = _starts(ledger)
     last: dict[int, int] = {}
-    for i in order.tolist():
+    for i in np.argsort(starts, kind="stable").tolist():
         if numbers[i] < 0:
             continue
         previous = last.get(int(groups[i]))
-        if previous is not None:
+        if previous is not None and starts[previous] == starts[i]:  # sent and received as one
+            before[i] = before[previous]
+        elif previous is not None:
             before[i] = np.maximum(before[i], ledger.at_end[previous])
         last[int(groups[i])] = i
     until = ledger.at_latest.copy()

@@ -37,7 +37,7 @@ from .critical_path import critical_path
 from .groups import told
 from .matching import Matched, match, together
 from .replay import recording, what_if
-from .waits import Waits, waits
+from .waits import Waits, repeated, waits
 from .work import slower
 
 # How to get a rank's capture; it is dropped again before the next is asked for.
@@ -226,9 +226,10 @@ def _collectives(
     """The table `collectives`."""
     rank = rows["rank"].to_numpy()
     has = rows["start"].is_valid().to_numpy(zero_copy_only=False)
-    exposed = np.zeros(len(rows), dtype=np.int64)
+    exposed, once = np.zeros(len(rows), dtype=np.int64), has.copy()
     for one in ledgers:
         exposed[one.rows] = one.exposed
+        once[one.rows] &= ~repeated(waited.start[one.rows], waited.end[one.rows])
     several = waited.known & (waited.late >= 0)
     operations, sizes, bytes_ = (rows[c].to_pylist() for c in ("operation", "group_size", "bytes"))
     # A transfer shorter than what the clocks leave open is not known to have a length.
@@ -255,7 +256,7 @@ def _collectives(
             "duration_ns": known(waited.end - waited.start, has),
             "wait_ns": known(waited.wait, several),
             "transfer_ns": known(waited.transfer, several),
-            "exposed_ns": known(exposed, has),
+            "exposed_ns": known(exposed, once),
             "clock_uncertainty_ns": known(waited.uncertainty, several),
             "instance": known(matched.instance, matched.instance >= 0),
             "matched_by": [by or None for by in matched.by],

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ...core.intervals import Ints
 from ...core.tables import by_value
-from ..model.ranks import POINT_TO_POINT, Group
+from ..model.ranks import GROUPED, POINT_TO_POINT, Group
 
 SEQUENCE, ORDER = "sequence", "order"
 _KEYS = ("rank", "group", "operation", "sequence", "iteration", "peer", "start", "end", "issued")
@@ -109,7 +109,7 @@ def _collectives(
         seen: set[tuple[int, str]] = set()
         for i in sorted(mine, key=lambda i: columns["issued"][i] or columns["start"][i]):
             operation = columns["operation"][i]
-            if operation in POINT_TO_POINT or operation == "coalesced":
+            if operation in POINT_TO_POINT or operation == GROUPED:
                 continue
             number = columns["sequence"][i]
             if number is None:

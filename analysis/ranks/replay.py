@@ -23,7 +23,7 @@ from .accounting import BLOCKED, Ledger
 from .exposed import NEVER
 from .imbalance import Average
 from .matching import Matched
-from .waits import Waits
+from .waits import Waits, repeated
 
 _CALL, _BEGIN, _END, _SYNC, _STEP = range(5)
 _LOCAL = [k for k in range(len(PARTS)) if k not in BLOCKED]
@@ -179,7 +179,8 @@ def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Seque
     by_step: dict[int | None, list[int]] = defaultdict(list)
     for one in ledgers:
         start, end = waits.start[one.rows], waits.end[one.rows]
-        moved = np.where(waits.known[one.rows], end - np.minimum(waits.latest[one.rows], end), 0)
+        counted = waits.known[one.rows] & ~repeated(start, end)
+        moved = np.where(counted, end - np.minimum(waits.latest[one.rows], end), 0)
         for k, number in enumerate(one.iterations):
             inside = (start >= one.step_start[k]) & (start < one.step_end[k])
             local = int(one.parts[k][_LOCAL].sum())

@@ -23,7 +23,8 @@ def kinds(
     identities: Sequence[Identity],
     steps: int,
 ) -> pa.Table:
-    """One row for each operation, group, module pattern and size; the most exposed first."""
+    """One row for each operation, group, module pattern and size; the most exposed first. Sends and
+    receives that one kernel did are one operation, as its time can be no one's alone."""
     data = frame(table)[counted]
     if not len(data):
         return pa.table({})
@@ -31,6 +32,7 @@ def kinds(
     data["group"] = data["group"].fillna("")
     hosts = {one.rank: one.host for one in identities}
     rows = []
+    data["operation"] = _as_one(data)
     keys = ["operation", "group", "pattern", "bytes"]
     for (operation, key, name, size), part in data.groupby(keys, dropna=False, sort=False):
         matched = part["instance"].notna()
@@ -79,6 +81,16 @@ def modules(table: pa.Table, counted: Flags, steps: int, ranks: int) -> pa.Table
         )
     rows.sort(key=lambda r: -r["exposed_ns"])
     return pa.Table.from_pylist(rows)
+
+
+def _as_one(data: pd.DataFrame) -> pd.Series:
+    """The operations, of rows of one kernel those of all of them: ``recv + send``."""
+    kernel = ["rank", "stream", "start_ns", "duration_ns"]
+    shared = data.duplicated(kernel, keep=False) & data["start_ns"].notna()
+    of = data[shared].groupby(kernel, dropna=False)["operation"]
+    operations = data["operation"].copy()
+    operations[shared] = of.transform(lambda names: " + ".join(sorted(set(names))))
+    return operations
 
 
 def _scope(group: Group | None, hosts: Mapping[int | None, str | None]) -> str | None:

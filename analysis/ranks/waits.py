@@ -21,6 +21,7 @@ from .exposed import inside
 from .matching import Matched
 
 NONE = -1
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Waits:
     end: Ints
     latest: Ints
     late: Ints
-    known: npt.NDArray[np.bool_]
+    known: Flags
     transfer: Ints
     uncertainty: Ints
 
@@ -74,8 +75,8 @@ def waits(rows: pa.Table, matched: Matched, clocks: Mapping[int, Clock]) -> Wait
 
 @dataclass(frozen=True)
 class Exposure:
-    """Of one rank's rows: exposed time, and exposed wait for which the row's late rank answers.
-    `wait`, `transfer`, `unknown`: the exposed communication of the rank as intervals."""
+    """Of one rank's rows: exposed time (0 for `repeated` ones), and exposed wait for which the
+    row's late rank answers. `wait`, `transfer`, `unknown`: the exposed communication of the rank as intervals."""
 
     exposed: Ints
     exposed_wait: Ints
@@ -104,7 +105,18 @@ def exposure(waits_: Waits, mine: Ints, exposed: tuple[Ints, Ints]) -> Exposure:
     before = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(high)[:-1]))
     answered = np.zeros(len(mine), dtype=np.int64)
     answered[order] = waiting.between(np.maximum(low, before), high)
-    return Exposure(all_.between(start, end), answered, wait, transfer, unknown)
+    exposed_ns = np.where(repeated(start, end), 0, all_.between(start, end))
+    return Exposure(exposed_ns, answered, wait, transfer, unknown)
+
+
+def repeated(start: Ints, end: Ints) -> Flags:
+    """Which of a rank's rows have the interval of one before: they are of one kernel, as sends and
+    receives that NCCL does together are. Its time is that of the first alone."""
+    order = np.lexsort((end, start))
+    same = (np.diff(start[order]) == 0) & (np.diff(end[order]) == 0)
+    result = np.zeros(len(start), dtype=bool)
+    result[order[1:]] = same
+    return result
 
 
 def intersection(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
@@ -116,8 +128,6 @@ def difference(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """What lies in the first and not in the second."""
     return _combined(a, b, lambda x, y: x & ~y)
 
-
-Flags = npt.NDArray[np.bool_]
 
 
 def _combined(

@@ -134,7 +134,8 @@ def test_without_arguments_the_range_inside_says_what_it_is_and_its_shapes() -> 
 
 
 def test_sends_of_a_group_have_the_interval_of_the_record_that_ends_it() -> None:
-    """The next one of their thread; one that launched something has its own."""
+    """The next one of their thread, which is none of its own; what launched something has its own.
+    An end without any stays."""
 
     def point(name: str, at: float, thread: int = 1, **more: Any) -> Event:
         return told(op(RECORD, at, at + 2, thread=thread), collective=name, **more)
@@ -146,13 +147,42 @@ def test_sends_of_a_group_have_the_interval_of_the_record_that_ends_it() -> None
         told(op(RECORD, 60, 70), collective="coalesced"), launch(62, 32),
         kernel("ncclDevKernel_SendRecv", 80, 90, 32), op(RECORD, 17, 18), point("recv", 5),
         launch(6, 33), kernel("ncclDevKernel_Recv", 7, 9, 33), point("send", 15, BACK),
+        told(op(RECORD, 95, 98), collective="coalesced"), launch(96, 34),
+        kernel("ncclDevKernel_Broadcast", 97, 99, 34),
     )  # fmt: skip
     assert {(f.known_by, f.stream) for f in found(events)} == {("record", 20)}
     parts = [(f.operation, f.start, f.end, f.number) for f in found(events)]
     assert parts == [
         ("recv", 7000, 9000, -1), ("send", 40_000, 50_000, 5), ("recv", 40_000, 50_000, -1),
-        ("coalesced", 40_000, 50_000, -1),
-        ("send", 80_000, 90_000, -1), ("coalesced", 80_000, 90_000, -1),
+        ("send", 80_000, 90_000, -1), ("coalesced", 97_000, 99_000, -1),
+    ]  # fmt: skip
+
+
+def test_what_is_computed_while_the_work_of_a_group_is_held_is_no_communication() -> None:
+    """Its range ends when its work is dropped: a send's after the next forward."""
+    events = events_of(
+        told(op(RECORD, 10, 12), collective="send", group="0", target=1),
+        span("nccl:coalesced", 20, 70), launch(22, 31), launch(40, 32), launch(45, 33),
+        kernel("ncclDevKernel_SendRecv", 30, 39, 31), kernel("gemm", 41, 60, 32),
+        kernel("Memcpy DtoD", 60, 64, 33, "gpu_memcpy"),
+    )  # fmt: skip
+    (one,) = found(events, ALL)
+    assert (one.operation, one.start, one.end, one.group) == ("send", 30_000, 39_000, ALL)
+    nesting = nest(events)
+    records = communications.records_of(events, nesting, launches(events)[0])
+    mine = communications.is_communication(events, records)
+    assert [events.names[n] for n in events.name[mine].tolist()] == ["ncclDevKernel_SendRecv"]
+
+
+def test_calls_of_nccl_itself_are_of_the_group_that_pytorch_ends() -> None:
+    """As in a report of nsys: PyTorch's records say nothing, NCCL's ranges inside them do."""
+    events = events_of(
+        op(RECORD, 8, 18), told(span("nccl:Send", 10, 12), collective="Send", group="0", target=2),
+        op(RECORD, 20, 28), told(span("nccl:Recv", 21, 23), collective="Recv", group="0", source=2),
+        span("nccl:coalesced", 30, 36), launch(32, 31), kernel("ncclDevKernel_SendRecv", 40, 50, 31),
+    )  # fmt: skip
+    assert [(f.operation, f.start, f.end, f.known_by) for f in found(events, ALL)] == [
+        ("send", 40_000, 50_000, "record"), ("recv", 40_000, 50_000, "record"),
     ]  # fmt: skip
 
 
