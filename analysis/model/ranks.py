@@ -180,23 +180,36 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Bubble:
-    """The bubble of a pipeline's stage: `shares` of the step in all, before the first backward
-    (`warmup`), between (`steady`), after the last forward (`drain`)."""
+    """The bubble of a pipeline's rank, of a step: in all, before the first backward (`warmup`),
+    between (`steady`), after the last forward (`drain`). `stages`: those of the rank, none where
+    nothing names them; `split`: backward is done in two parts. `ranks`: of the pipeline; `ideal`:
+    the share of a step that the ideal schedule leaves idle; None where they are not known."""
 
     rank: int
-    stage: int | None
+    stages: tuple[int, ...]
     step_ns: int
     bubble_ns: int
     warmup_ns: int
     steady_ns: int
     drain_ns: int
     microbatches: int
-    ideal: float | None
+    split: bool = False
+    ranks: int | None = None
+    ideal: float | None = None
 
     @property
     def share(self) -> float:
         """Of the step."""
         return self.bubble_ns / self.step_ns if self.step_ns else 0.0
+
+    @property
+    def beyond_ns(self) -> int | None:
+        """Of a step, what the rank idles beyond the ideal schedule for as much work; below 0 where
+        it has more than an equal share of the work."""
+        if self.ideal is None:
+            return None
+        work = self.step_ns - self.bubble_ns
+        return round(self.bubble_ns - work * self.ideal / (1 - self.ideal))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from ..model.ranks import (
     STEPS,
     Bubble,
     Clock,
-    Group,
     Identity,
     Job,
     Picture,
@@ -77,9 +76,9 @@ def reduce(
     slowed: dict[int, Mapping[int | None, beside.Figures]] = {}
     shown = picture.windows(steps, clocks, common)
     pictures: list[dict[int, list[int]]] = [{} for _ in shown]
-    rank, stages = rows["rank"].to_numpy(), _stages(groups)
-    messages = pc.is_in(rows["operation"], pa.array(POINT_TO_POINT))
-    moves = messages.to_numpy(zero_copy_only=False) & waited.known
+    rank, sizes = rows["rank"].to_numpy(), rows["group_size"].to_pylist()
+    messages = np.array([o in POINT_TO_POINT for o in rows["operation"].to_pylist()], dtype=bool)
+    met: dict[int, set[int | None]] = {}
     for r in ranks:
         capture = _of_steps(load(r), common)
         mine = np.flatnonzero(rank == r)
@@ -89,7 +88,10 @@ def reduce(
             parts[r] = picture.pieces(measures, window)
         work[r] = capture.work.select(["name", "total_ns"])
         slowed[r] = beside.by_step(capture.work, common)
-        bubble = pipeline.bubbles(capture, _sends(waited, mine[moves[mine]], clocks[r]), stages)
+        own_messages = mine[messages[mine]]
+        met[r] = {sizes[i] for i in own_messages.tolist()}
+        moved = own_messages[waited.known[own_messages]]
+        bubble = pipeline.bubble(capture, _sends(waited, moved, clocks[r]))
         bubbles += [bubble] if bubble else []
     counted = _counted(rows, common)
     blamed = imbalance.blame(rows, _only(matched, counted), waited, ledgers)
@@ -119,7 +121,7 @@ def reduce(
             Picture(*window, parts, picture.ends(matched, waited, window))
             for window, parts in zip(shown, pictures, strict=True)
         ],
-        bubbles=bubbles,
+        bubbles=pipeline.with_ideal(bubbles, met, groups, not missing and world is not None),
         step_ns=step_ns,
         notes=(*left_out, *notes, *matched.notes, *_unaligned(clocks)),
     )  # fmt: skip
@@ -191,19 +193,6 @@ def _mean_step(ledgers: Sequence[Ledger]) -> int:
 
 
 # --- pipelines ------------------------------------------------------------------------------------
-
-
-def _stages(groups: Mapping[str, Group]) -> int | None:
-    """How many ranks a pipeline has: those of the only group that is called so."""
-    sizes = {
-        len(g.ranks)
-        for g in groups.values()
-        if g.ranks and ("pp" in g.about.lower().replace("-", "_").split("_") or "pipe" in g.about)
-    }
-    if len(sizes) == 1:
-        return sizes.pop()
-    worlds = {len(g.ranks) for g in groups.values() if g.ranks}
-    return worlds.pop() if len(worlds) == 1 else None
 
 
 def _sends(waited: Waits, chosen: Ints, clock: Clock) -> tuple[Ints, Ints]:

@@ -1,27 +1,29 @@
 """The bubble of a pipeline: what of a step is neither a forward or backward part nor a transfer.
 
 A stage's bubble is its step less the union of its actions (F, B, W) and of its sends and receives'
-transfers. With p equal stages, m micro-batches and v chunks a rank the ideal is
-(p - 1) / (v m + p - 1) of the step (Narayanan et al., Efficient large-scale language model training
-on GPU clusters, SC 2021; there as (p - 1) / m of the ideal time).
+transfers. On p ranks, with m micro-batches, the ideal schedule of equal stages whose transfers take
+no time leaves (p - 1) / (m + p - 1) of the step, by GPipe (Huang et al., NeurIPS 2019, section 2.3)
+and by 1F1B alike; with v stages a rank, interleaved or looped, (p - 1) / (v m + p - 1) (Narayanan
+et al., Efficient large-scale language model training on GPU clusters, SC 2021, section 2.2; there
+as (p - 1) / (v m) of the time without a bubble). What a schedule that does a backward in two parts
+(I, then W) leaves goes by how long the parts take: it has no such formula.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from ...core.intervals import Ints, covered, union
-from ..model.ranks import Bubble, RankCapture
+from ..model.ranks import Bubble, Group, RankCapture
 
 
-def bubbles(
-    capture: RankCapture, transfers: tuple[Ints, Ints], stages: int | None
-) -> Bubble | None:
-    """The bubble of a rank, the mean over its steps; None where it runs no pipeline.
-
-    `transfers`: those of its sends and receives, on its own clock; `stages`: ranks of the pipeline.
-    """
+def bubble(capture: RankCapture, transfers: tuple[Ints, Ints]) -> Bubble | None:
+    """The bubble of a rank, the mean over its steps, without its ideal; None where it runs no
+    pipeline. `transfers`: those of its sends and receives, on its own clock."""
     spans = capture.spans
     kinds = spans["kind"].to_pylist()
     chosen = np.array([k in ("F", "B", "W") for k in kinds], dtype=bool)
@@ -49,11 +51,47 @@ def bubbles(
     if not steps:
         return None
     told = spans.filter(pa.array(chosen))["stage"].to_pylist()
-    own = sorted({s for s in told if s is not None})
-    stage, chunks = next(iter(own), None), len(own)
+    own = tuple(sorted({s for s in told if s is not None}))
     each = [round(x / steps) for x in sums.tolist()]
-    ideal = None
-    if stages is not None and stages > 1 and of_micro:
-        ideal = (stages - 1) / (of_micro + stages - 1)
-    micro = of_micro // max(chunks, 1)
-    return Bubble(capture.rank, stage, each[0], each[1], each[2], each[3], each[4], micro, ideal)
+    micro = of_micro // max(len(own), 1)
+    return Bubble(capture.rank, own, each[0], each[1], each[2], each[3], each[4], micro,
+                  split="W" in kinds)  # fmt: skip
+
+
+def with_ideal(
+    bubbles: Sequence[Bubble],
+    sizes: Mapping[int, set[int | None]],
+    groups: Mapping[str, Group],
+    whole: bool,
+) -> list[Bubble]:
+    """The bubbles with that of the ideal schedule, where it is known on how many ranks it runs.
+
+    `sizes`: for each rank, of the groups in which it sends and receives; `whole`: every rank of the
+    job is there, and with it every stage."""
+    stages = 1 + max((s for b in bubbles for s in b.stages), default=-1)
+    result = []
+    for one in bubbles:
+        own = len(one.stages)
+        ranks = stages // own if whole and own and stages % own == 0 else None
+        if ranks is None:
+            ranks = _only(sizes[one.rank]) or _depth(groups)
+        if ranks is not None and ranks > 1 and one.microbatches and not one.split:
+            ideal = (ranks - 1) / (one.microbatches * max(own, 1) + ranks - 1)
+            one = replace(one, ranks=ranks, ideal=ideal)
+        result.append(one)
+    return result
+
+
+def _depth(groups: Mapping[str, Group]) -> int | None:
+    """How many ranks a pipeline has: those of the groups that are called so, else of the only size
+    of group that there is."""
+    several = [g for g in groups.values() if g.ranks and len(g.ranks) > 1]
+    named = [
+        g for g in several
+        if "pp" in g.about.lower().replace("-", "_").split("_") or "pipe" in g.about
+    ]  # fmt: skip
+    return _only({len(g.ranks or ()) for g in named or several})
+
+
+def _only(sizes: set[int | None] | set[int]) -> int | None:
+    return next(iter(sizes)) if len(sizes) == 1 else None

@@ -75,8 +75,9 @@ def waits(rows: pa.Table, matched: Matched, clocks: Mapping[int, Clock]) -> Wait
 
 @dataclass(frozen=True)
 class Exposure:
-    """Of one rank's rows: exposed time (0 for `repeated` ones), and exposed wait for which the
-    row's late rank answers. `wait`, `transfer`, `unknown`: the exposed communication of the rank as intervals."""
+    """Of one rank's rows: exposed time (of `repeated` ones 0), and exposed wait for which the row's
+    late rank answers. `wait`, `transfer`, `unknown`: the exposed communication of the rank as
+    intervals."""
 
     exposed: Ints
     exposed_wait: Ints
@@ -127,7 +128,6 @@ def intersection(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints
 def difference(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """What lies in the first and not in the second."""
     return _combined(a, b, lambda x, y: x & ~y)
-
 
 
 def _combined(

@@ -179,7 +179,8 @@ def test_calls_of_nccl_itself_are_of_the_group_that_pytorch_ends() -> None:
     events = events_of(
         op(RECORD, 8, 18), told(span("nccl:Send", 10, 12), collective="Send", group="0", target=2),
         op(RECORD, 20, 28), told(span("nccl:Recv", 21, 23), collective="Recv", group="0", source=2),
-        span("nccl:coalesced", 30, 36), launch(32, 31), kernel("ncclDevKernel_SendRecv", 40, 50, 31),
+        span("nccl:coalesced", 30, 36), launch(32, 31),
+        kernel("ncclDevKernel_SendRecv", 40, 50, 31),
     )  # fmt: skip
     assert [(f.operation, f.start, f.end, f.known_by) for f in found(events, ALL)] == [
         ("send", 40_000, 50_000, "record"), ("recv", 40_000, 50_000, "record"),

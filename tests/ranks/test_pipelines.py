@@ -77,7 +77,7 @@ def test_equal_stages_have_the_ideal_schedules_bubble(
         assert bubble.share == pytest.approx(share, rel=0.05)
         assert bubble.ideal == pytest.approx(share)
         assert bubble.microbatches == micro
-        assert bubble.stage == (bubble.rank if name == "PP" else None)
+        assert bubble.stages == ((bubble.rank,) if name == "PP" else ())
         parts = bubble.warmup_ns + bubble.steady_ns + bubble.drain_ns
         assert parts == bubble.bubble_ns
     # The last stage has no warm-up of its own but the way of the first micro-batch to it.

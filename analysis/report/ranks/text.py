@@ -127,10 +127,11 @@ def _kinds(table: pa.Table) -> Iterator[str]:
 
 def _bubbles(job: Job) -> Iterator[str]:
     rows = [
-        [str(b.rank), "–" if b.stage is None else str(b.stage), formatting.percent(b.share),
+        [str(b.rank), ", ".join(map(str, b.stages)) or "–", formatting.percent(b.share),
          *(formatting.time(ns) for ns in (b.warmup_ns, b.steady_ns, b.drain_ns)),
-         formatting.percent(b.ideal)]
+         str(b.microbatches), formatting.percent(b.ideal), formatting.time(b.beyond_ns)]
         for b in job.bubbles
     ]  # fmt: skip
-    head = ["rank", "stage", "bubble", "warm-up", "steady", "drain", "ideal schedule"]
+    head = ["rank", "stage", "bubble", "warm-up", "steady", "drain", "micro-batches",
+            "ideal schedule", "beyond it"]  # fmt: skip
     yield from aligned(head, rows, right=range(len(head)))
