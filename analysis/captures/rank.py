@@ -111,7 +111,7 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
             pa.Table.from_pylist(rows, schema=COLLECTIVES),
             segments(activity, low, high),
             pa.table(list(zip(*steps, strict=True)), schema=STEPS),
-            _spans(events, iteration, launch if on_device else None, found),
+            _spans(events, iteration, computes, launch if on_device else None, found),
             _work(events, nesting, computes, launch if on_device else None, (phase, iteration)),
             _operations(events, computes, launch if on_device else None, iteration),
         ),
@@ -248,14 +248,15 @@ def _done_before(activity: Activity) -> Callable[[int], int]:
 
 
 def _spans(
-    events: Events, iteration: Ints, launch: Ints | None, found: Sequence[Found]
+    events: Events, iteration: Ints, computes: Flags, launch: Ints | None, found: Sequence[Found]
 ) -> pa.Table:
     """Loading of data, actions of a pipeline, and waits of the host; an action takes as long as
-    what it launched on the device, where there is one (`launch`)."""
+    what it computes on the device, where there is one (`launch`): its messages, which it may begin
+    with, are none."""
     rows = [] if launch is None else list(_syncs(events, iteration, launch, found))
     kernels = np.empty(0, np.int64)
     if launch is not None:
-        kernels = np.flatnonzero((events.kind == KERNEL) & (launch != UNKNOWN))
+        kernels = np.flatnonzero(computes & (launch != UNKNOWN))
         kernels = kernels[np.argsort(events.start[launch[kernels]], kind="stable")]
         calls = events.start[launch[kernels]]
     for code, name in enumerate(map(str, events.names)):

@@ -91,7 +91,7 @@ def reduce(
         own_messages = mine[messages[mine]]
         met[r] = {sizes[i] for i in own_messages.tolist()}
         moved = own_messages[waited.known[own_messages]]
-        bubble = pipeline.bubble(capture, _sends(waited, moved, clocks[r]))
+        bubble = pipeline.bubble(capture, *_messages(waited, moved, clocks[r]))
         bubbles += [bubble] if bubble else []
     counted = _counted(rows, common)
     blamed = imbalance.blame(rows, _only(matched, counted), waited, ledgers)
@@ -195,10 +195,13 @@ def _mean_step(ledgers: Sequence[Ledger]) -> int:
 # --- pipelines ------------------------------------------------------------------------------------
 
 
-def _sends(waited: Waits, chosen: Ints, clock: Clock) -> tuple[Ints, Ints]:
-    """The transfers of these sends and receives of a rank, on its own clock."""
-    low = np.minimum(waited.latest[chosen], waited.end[chosen])
-    return union(low + clock.offset, waited.end[chosen] + clock.offset)
+def _messages(
+    waited: Waits, chosen: Ints, clock: Clock
+) -> tuple[pipeline.Intervals, pipeline.Intervals]:
+    """The transfers and the waits of these sends and receives of a rank, on its own clock."""
+    start, end = waited.start[chosen] + clock.offset, waited.end[chosen] + clock.offset
+    latest = np.minimum(waited.latest[chosen] + clock.offset, end)
+    return union(latest, end), union(start, latest)
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """The bubble of a pipeline: what of a step is neither a forward or backward part nor a transfer.
 
 A stage's bubble is its step less the union of its actions (F, B, W) and of its sends and receives'
-transfers. On p ranks, with m micro-batches, the ideal schedule of equal stages whose transfers take
-no time leaves (p - 1) / (m + p - 1) of the step, by GPipe (Huang et al., NeurIPS 2019, section 2.3)
-and by 1F1B alike; with v stages a rank, interleaved or looped, (p - 1) / (v m + p - 1) (Narayanan
+transfers; what an action waits for a message, as it does on a CPU, is bubble too. On p ranks, with
+m micro-batches, the ideal schedule of equal stages whose transfers take no time leaves
+(p - 1) / (m + p - 1) of the step, by GPipe (Huang et al., NeurIPS 2019, section 2.3) and by 1F1B
+alike; with v stages a rank, interleaved or looped, (p - 1) / (v m + p - 1) (Narayanan
 et al., Efficient large-scale language model training on GPU clusters, SC 2021, section 2.2; there
 as (p - 1) / (v m) of the time without a bubble). What a schedule that does a backward in two parts
 (I, then W) leaves goes by how long the parts take: it has no such formula.
@@ -18,12 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.intervals import Ints, covered, union
-from ..model.ranks import Bubble, Group, RankCapture
+from ..model.ranks import COMMUNICATION, Bubble, Group, RankCapture
+from .waits import difference, intersection
+
+Intervals = tuple[Ints, Ints]
 
 
-def bubble(capture: RankCapture, transfers: tuple[Ints, Ints]) -> Bubble | None:
+def bubble(capture: RankCapture, transfers: Intervals, waits: Intervals) -> Bubble | None:
     """The bubble of a rank, the mean over its steps, without its ideal; None where it runs no
-    pipeline. `transfers`: those of its sends and receives, on its own clock."""
+    pipeline. `transfers` and `waits`: those of its sends and receives, on its own clock."""
     spans = capture.spans
     kinds = spans["kind"].to_pylist()
     chosen = np.array([k in ("F", "B", "W") for k in kinds], dtype=bool)
@@ -31,7 +35,10 @@ def bubble(capture: RankCapture, transfers: tuple[Ints, Ints]) -> Bubble | None:
         return None
     start, end = spans["start"].to_numpy()[chosen], spans["end"].to_numpy()[chosen]
     kind = np.array(kinds, dtype=object)[chosen]
-    busy = union(np.concatenate((start, transfers[0])), np.concatenate((end, transfers[1])))
+    at, until, what = (capture.segments[c].to_numpy() for c in ("start", "end", "kind"))
+    exposed = at[what == COMMUNICATION], until[what == COMMUNICATION]
+    acts = difference(union(start, end), intersection(exposed, waits))
+    busy = union(*(np.concatenate(of) for of in zip(acts, transfers, strict=True)))
     sums = np.zeros(5, dtype=np.int64)
     steps, of_micro = 0, 0
     for low, high in zip(*(capture.steps[c].to_pylist() for c in ("start", "end")), strict=True):

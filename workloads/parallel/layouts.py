@@ -151,6 +151,7 @@ def build(options: LayoutOptions, device: torch.device, rank: int, ranks: int) -
             "layout": options.layout,
             "degrees": degrees,
             "schedule": options.schedule if pipelined else None,
+            "stages": stages if pipelined else None,
             "batch": options.micro_batch,
             "global_batch": options.global_batch,
             "seed": options.seed,
