@@ -215,7 +215,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         ]
     ),
     # One row per communication of a rank. Times are on the clock of all ranks; `wait_ns` until the
-    # last rank of the group began, `transfer_ns` from then on, `exposed_ns` what no compute hides.
+    # last rank of the group began, `transfer_ns` from then on, `exposed_ns` what no compute hides
+    # (null for a send or receive of a kernel that a row before has told it of).
     # `instance`: rows with the same one are one collective (null: no partner is known).
     # `bus_bandwidth` in bytes a second.
     "collectives": pa.schema(
