@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from rank_tables import matched, one_clock, rows
 
 from layerline.analysis.model.ranks import Clock
-from layerline.analysis.ranks.waits import NONE, Waits, difference, exposure, intersection, waits
+from layerline.analysis.ranks.waits import (
+    NONE,
+    Waits,
+    difference,
+    exposure,
+    intersection,
+    repeated,
+    waits,
+)
 from layerline.core.intervals import union
 
 NANOSECONDS = 1_700_000_000_000_000_000  # since 1970: no double tells one from the next
@@ -152,6 +160,15 @@ def test_of_no_communication_all_that_is_exposed_is_of_nobody() -> None:
     assert found.exposed_wait.dtype == np.int64
     assert (pairs(found.wait), pairs(found.transfer)) == ([], [])
     assert pairs(found.unknown) == [(0, 9)]
+
+
+def test_of_rows_of_one_kernel_the_first_has_its_exposed_time() -> None:
+    """The second and the fourth are one, whatever each waits for; the last only begins so."""
+    waited = of((0, 10, 5), (10, 60, 50), (70, 80, 70), (10, 60, 20), (10, 61, 50))
+    found = exposure(waited, all_of(waited), columns((0, 40)))
+    assert found.exposed.tolist() == [10, 30, 0, 0, 30]
+    assert repeated(waited.start, waited.end).tolist() == [False, False, False, True, False]
+    assert repeated(waited.start[:0], waited.end[:0]).tolist() == []
 
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=5)
