@@ -18,6 +18,8 @@ import pytest
 from joined import of_files
 
 from layerline.analysis.model.ranks import Job
+from layerline.analysis.report.ranks.answer import answer
+from layerline.analysis.report.ranks.text import lines
 
 # A forward takes 100 and a backward 200; a message, like the sum at the end, ends 10 after the last
 # has begun. Rank 1 is 50 late with each forward. Device, then (start, end) of each.
@@ -214,3 +216,14 @@ def test_the_bubble_is_held_against_the_ideal_of_the_group_that_talks(
     assert {b.ideal for b in found} == {float(Fraction(1, 4))}
     # For as much work the ideal schedule leaves a third of it idle.
     assert [b.beyond_ns for b in found] == [570_000 - 310_000, 560_000 - 313_333]
+
+
+def test_the_answer_holds_the_bubble_against_the_ideal(job: Job) -> None:
+    """38.0 and 37.3 % of the two ranks."""
+    said = (
+        "The pipeline's bubble is 37.7 % of a step (mean of 2 ranks), 25.0 % by the ideal schedule."
+    )
+    assert answer(job).line.endswith(f" {said}")
+    table = list(lines(job, answer(job)))
+    assert ["1", "1", "37.3", "%", "153", "µs", "100", "µs", "307", "µs", "3", "25.0", "%", "247",
+            "µs"] in [row.split() for row in table]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import pyarrow.compute as pc
 
@@ -51,7 +52,7 @@ class Answer:
 def answer(job: Job) -> Answer:
     """What is said first."""
     heading, stress = _heading(job)
-    return Answer(heading, stress, _line(job), list(_chips(job)))
+    return Answer(heading, stress, " ".join((_line(job), *_pipeline(job))), list(_chips(job)))
 
 
 def named(job: Job) -> Straggler | None:
@@ -133,6 +134,15 @@ def _line(job: Job) -> str:
     if free is not None and step_ns > free.step_ns:
         parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
     return " ".join([*parts, _hidden(job)]).strip()
+
+
+def _pipeline(job: Job) -> Iterator[str]:
+    """The bubble of the ranks of a pipeline beside the ideal schedule's, where that is known."""
+    known = [(one.share, one.ideal) for one in job.bubbles if one.ideal is not None]
+    if known:
+        bubble, ideal = (formatting.percent(fmean(of)) for of in zip(*known, strict=True))
+        mean = f" (mean of {len(known)} ranks)" if len(known) > 1 else ""
+        yield f"The pipeline's bubble is {bubble} of a step{mean}, {ideal} by the ideal schedule."
 
 
 def _why(worst: Straggler) -> str:
