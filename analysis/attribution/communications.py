@@ -125,7 +125,7 @@ def _of_device(events: Events, nesting: Nesting, records: Ints, mine: Flags) -> 
             alone.append(_kernel(events, i))
     ranges = _ranges_inside(events, nesting)
     every = [_record(events, at, parts, ranges) for at, parts in of_record.items()]
-    return alone + _grouped(events, every)
+    return alone + _grouped(events, nesting, every)
 
 
 def _kernel(events: Events, i: int) -> Found:
@@ -166,7 +166,7 @@ def _ranges_inside(events: Events, nesting: Nesting) -> dict[int, int]:
     return dict(zip(nesting.parent[at].tolist(), at.tolist(), strict=True))
 
 
-def _grouped(events: Events, every: list[Found]) -> list[Found]:
+def _grouped(events: Events, nesting: Nesting, every: list[Found]) -> list[Found]:
     """`every`, with the sends and receives that were issued as a group in place of the record that
     ends it. NCCL launches one kernel for all of a group when it ends, so that the kernel is linked
     to ``nccl:coalesced`` (ProcessGroupNCCL::endCoalescing), which says neither what it is of nor of
@@ -179,7 +179,14 @@ def _grouped(events: Events, every: list[Found]) -> list[Found]:
     if not ends:
         return every
     starts = {thread: [_issued(events, f) for f in of] for thread, of in ends.items()}
-    launched = {f.event for f in every}
+    launched = {f.event for f in every if f.operation != GROUPED}
+
+    def has_its_own(i: int) -> bool:
+        """Whether it launched something, or PyTorch's record around a call of NCCL did."""
+        while i != UNKNOWN and i not in launched:
+            i = int(nesting.parent[i])
+        return i != UNKNOWN
+
     says = np.array([operation_of(a.operation or "") in POINT_TO_POINT
                      for a in events.communications] + [False])  # fmt: skip
     rows = np.flatnonzero(says[events.communication] & ~np.isin(events.kind, DEVICE))
@@ -188,7 +195,7 @@ def _grouped(events: Events, every: list[Found]) -> list[Found]:
     for i in rows.tolist():
         thread = int(events.thread[i])
         at = bisect_left(starts.get(thread, []), int(events.start[i]))
-        if i in launched or at == len(starts.get(thread, [])):
+        if at == len(starts.get(thread, [])) or has_its_own(i):
             continue
         end, arguments = ends[thread][at], events.communications[events.communication[i]]
         of.add(end.event)

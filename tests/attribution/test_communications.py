@@ -175,14 +175,18 @@ def test_what_is_computed_while_the_work_of_a_group_is_held_is_no_communication(
 
 
 def test_calls_of_nccl_itself_are_of_the_group_that_pytorch_ends() -> None:
-    """As in a report of nsys: PyTorch's records say nothing, NCCL's ranges inside them do."""
+    """As in a report of nsys: PyTorch's records say nothing, NCCL's ranges inside them do. What was
+    sent before, by itself, is not of the group, though its launch is not within NCCL's range."""
     events = events_of(
+        op(RECORD, 1, 7), told(span("nccl:Send", 2, 3), collective="Send", group="0", target=2),
+        launch(4, 30), kernel("ncclDevKernel_SendRecv", 6, 9, 30),
         op(RECORD, 8, 18), told(span("nccl:Send", 10, 12), collective="Send", group="0", target=2),
         op(RECORD, 20, 28), told(span("nccl:Recv", 21, 23), collective="Recv", group="0", source=2),
         span("nccl:coalesced", 30, 36), launch(32, 31),
         kernel("ncclDevKernel_SendRecv", 40, 50, 31),
     )  # fmt: skip
     assert [(f.operation, f.start, f.end, f.known_by) for f in found(events, ALL)] == [
+        ("send", 6_000, 9_000, "record"),
         ("send", 40_000, 50_000, "record"), ("recv", 40_000, 50_000, "record"),
     ]  # fmt: skip
 
