@@ -15,7 +15,7 @@ import numpy as np
 from ...core.intervals import Ints
 from .accounting import Ledger
 
-_STEP, _CALL, _BEGIN, _SYNC, _END = range(5)
+_MET, _SYNC, _END, _STEP, _CALL, _BEGIN = range(6)
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ def unready(ledger: Ledger) -> Unready:
     host = ledger.host
     if host is None:
         return Unready(in_vain, late)
-    begun = host.begun
     moments = [(int(t), _STEP, 0) for t in ledger.step_start]
     moments += [(int(t), _END, k) for k, t in enumerate(ledger.step_end)]
     for k in range(n):
-        moments += [(int(host.issued[k]), _CALL, k), (int(begun[k]), _BEGIN, k)]
+        moments += [(int(host.issued[k]), _CALL, k), (int(host.begun[k]), _BEGIN, k)]
+        moments.append((int(host.met[k]), _MET, k))
     moments += [(int(t), _SYNC, k) for k, t in enumerate(host.sync_end)]
     moments.sort()
     earlier = host_earlier = 0
@@ -69,6 +69,7 @@ def unready(ledger: Ledger) -> Unready:
             queued = time - int(host.issued[k]) + int(of_call[k])
             late[k] = max(earlier - queued, 0)
             lose(int(late[k]))
+        elif kind == _MET:
             if (worth := int(ledger.exposed_wait[k])) > 0:
                 earlier += worth
                 gains.append((k, worth))

@@ -68,6 +68,24 @@ def asked(operation: str, moment: int, rank: int) -> dict[str, Any]:
     return event("cpu_op", "record_param_comms", moment, moment + 1, 1, **about, **peer)
 
 
+def waits(rank: int, base: int) -> list[dict[str, Any]]:
+    """The host waits for its device before each call; before a forward of rank 1 until the last
+    message is there, and then it is late."""
+    forwards = {s for name, (s, _) in ACTIONS[rank].items() if rank == 1 and "F" in name}
+    starts = {s for s, _ in ACTIONS[rank].values()} | {s for _, s, _ in MESSAGES[rank]}
+    events, before = [], 6
+    for start in sorted(starts | {SUMS[rank][0]}):
+        until = start - LAUNCH - 7
+        if start in forwards:
+            until = max((e for _, _, e in MESSAGES[rank] if e < start), default=until)
+        if until > before:
+            events.append(event("cuda_runtime", "cudaStreamSynchronize", base + before,
+                                base + until, 1))  # fmt: skip
+        before = start + 3
+    return [*events, event("cuda_runtime", "cudaDeviceSynchronize", base + before,
+                           base + PERIOD - 8, 1)]  # fmt: skip
+
+
 def trace(rank: int, named: bool) -> dict[str, Any]:
     """`named`: the actions say their stage, as torch's 1F1B does within our own ranges; else, as in
     its GPipe, they do not, and begin with the message before them."""
@@ -104,6 +122,7 @@ def trace(rank: int, named: bool) -> dict[str, Any]:
                             1, **about))  # fmt: skip
         call += 1
         events += ran("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100 * step + call, start, end, 9)
+        events += waits(rank, base)
     groups = [
         {"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1]},
         # As DeviceMesh makes them: the pipeline's own is the default group.
