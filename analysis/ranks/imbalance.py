@@ -213,7 +213,8 @@ def _worst(
         return None
     wait = round(cost[rank] / max(len(ranks) - 1, 1))
     of_step = [blamed.excess.get((rank, s), {}) for s in steps]
-    excess = {c: round(average([of.get(c, 0) for of in of_step])) for c in CAUSES}
+    # What it was late by in one collective it may have made good before the next.
+    excess = {c: min(round(average([of.get(c, 0) for of in of_step])), wait) for c in CAUSES}
     cause: str | None = max(excess, key=lambda c: excess[c])
     if cause is not None and excess[cause] < EXPLAINS * wait:
         cause = None
