@@ -67,6 +67,11 @@ _TORCH = re.compile(rf"({'|'.join(TORCH_TASKS)})\.({'|'.join(PRECISIONS)})(?=[.@
 _ENGINE = re.compile(rf"({'|'.join(PRECISIONS)})\.([a-z][a-z0-9-]*)(?=\.)")
 _RANK = re.compile(r"\.rank(\d{4}|[1-9]\d{4,})(?=[.@])")
 _HOST = re.compile(r"@([A-Za-z0-9-]+)(?=\.)")
+# In any text the name of a file of a job: what is before the host, and the host.
+HOSTED = re.compile(
+    rf"(?<![\w.+-])((?:{'|'.join(TORCH_TASKS)})\.(?:{'|'.join(PRECISIONS)})(?:\.rank\d{{4,}})?@)"
+    r"([A-Za-z0-9-]+)(?=\.)"
+)
 _NCU = re.compile(rf"((?:\.[^.]+)*)({'|'.join(map(re.escape, _SUFFIXES['ncu']))})")
 
 

@@ -76,10 +76,11 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
 def _scrub(path: Path, output: Path | None, in_place: bool, several: bool) -> None:
     from ..scrub import pipeline
 
+    into = None
     if output is not None and (several or (output.is_dir() and path.is_file())):
-        output = output / path.name
+        output, into = None, output
     with progress(f"scrubbing {path.name}"):
-        written, counts = pipeline.scrub(path, output, in_place=in_place)
+        written, counts = pipeline.scrub(path, output, in_place=in_place, into=into)
     _show(path, counts, "removed")
     if any(place in _NAMES and kind not in _NO_NAME for place, kind in counts):
         click.echo("  names of operations or ranges held such values: results are equal up to them")

@@ -96,7 +96,8 @@ def _refuse_reports(head: Head) -> None:
 
 
 def learn_from_name(path: Path, scrubber: Scrubber) -> None:
-    """The host that a file of torch's tensorboard handler is named after."""
+    """The host that a file is named after, by Layerline or by torch's tensorboard handler."""
+    scrubber.learned.from_text(path.name)
     match = _TORCH_NAME.match(path.name)
     if match is not None:
         scrubber.learned.learn("host", match[1])

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
+from ...core.capture_names import HOSTED
 from . import fields, patterns
 
 LONG = 4096  # longer texts are not remembered
@@ -44,7 +45,7 @@ class Learned:
         self.from_text(value)
 
     def from_text(self, value: str) -> None:
-        """Learn the users and the variables that a text shows."""
+        """Learn the users, hosts and variables that a text shows."""
         if "/" in value or "\\" in value:
             for match in patterns.HOME.finditer(value):
                 self.learn("user", match[1] or match[2] or "")
@@ -53,6 +54,9 @@ class Learned:
                 self._environment(value)
             for match in patterns.ASSIGNMENT.finditer(value):
                 self.from_variable(match[1], match[3])
+        if "@" in value:
+            for match in HOSTED.finditer(value):
+                self.learn("host", match[2])
         if ":" in value and ('"' in value or "'" in value):
             for match in patterns.PRINTED.finditer(value):
                 self.from_variable(match[1], match[3])

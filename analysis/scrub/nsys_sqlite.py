@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...core.errors import InputError
-from ..readers.nsys import schema
+from ..readers.nsys import nccl, schema
 from ..readers.nsys.sqlite import quoted, refuse_unfinished
 from . import nsys_rules as rules
 from .scrubber import Scrubber
@@ -86,6 +86,7 @@ class _Copy:
             raise InputError("is no export of nsys (no CUPTI or NVTX table)", file=path)
         self.functions = 0
         self.drawn = self._drawn()
+        self.payloads = self._payloads()
         # Texts that only private columns lead to: ids of StringIds with their kind; and by kind,
         # ids that other columns use too, with the new id that the private column gets instead.
         self.private: dict[int, str] = {}
@@ -144,6 +145,13 @@ class _Copy:
                 if table and column in self.tables[table]:
                     ids |= self._ids(table, column)
         return ids
+
+    def _payloads(self) -> dict[int, nccl.Form]:
+        """The forms of NCCL's payloads, of which the numbers that analysis reads stay."""
+        if not set(nccl.ENTRY) <= set(self.tables.get(nccl.ENTRIES, ())):
+            return {}
+        query = f"select {', '.join(nccl.ENTRY)} from src.{nccl.ENTRIES} limit 10000"
+        return nccl.forms_of(self.db.execute(query))
 
     # --- texts that only private columns lead to -------------------------------------------------
 
@@ -222,6 +230,8 @@ class _Copy:
                     return text(data, None)
             except UnicodeDecodeError:
                 pass
+            if column == "binaryData" and (kept := nccl.bare(data, self.payloads)) is not None:
+                return kept
             self.scrubber.remove(place, "binary data")
             return None
 

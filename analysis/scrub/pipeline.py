@@ -18,19 +18,24 @@ from .scrubber import Scrubber
 Found = Counter[tuple[str, str]]
 
 
-def scrub(path: Path, output: Path | None, *, in_place: bool = False) -> tuple[Path, Found]:
+def scrub(
+    path: Path, output: Path | None, *, in_place: bool = False, into: Path | None = None
+) -> tuple[Path, Found]:
     """Write the scrubbed copy of `path`; gives where it is and what was found, by place and kind.
 
-    `output` None: beside the input, as NAME.scrubbed.EXT. CheckFailed, and no output, where
+    `output` None: `into` that folder, under its name; without one beside the input, as
+    NAME.scrubbed.EXT. A user or host in the name is replaced. CheckFailed, and no output, where
     something is still found in what was written; InputError for what cannot be scrubbed. Unless all
     of it succeeded a capture that was to be replaced (`in_place`) is what it was.
     """
     rewrite = kinds.rewriter(path)
     if in_place or path.name in ("", ".."):
         path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
-    _may_be_written(path if in_place else output or path)  # before a long capture is read
+    _may_be_written(
+        path if in_place else output or (into or path.parent) / path.name
+    )  # before a long capture is read
     scrubber = _learned(rewrite, path)
-    target = path if in_place else output or default_output(path, scrubber)
+    target = path if in_place else output or default_output(path, scrubber, into)
     if not in_place and target.exists() and target.samefile(path):
         raise InputError(
             "is to be read and written", file=target, fix="name another, or --in-place"
@@ -68,9 +73,19 @@ def _learned(rewrite: kinds.Rewrite, path: Path) -> Scrubber:
     return scrubber
 
 
-def default_output(path: Path, scrubber: Scrubber) -> Path:
-    """NAME.scrubbed.EXT beside the input; a user or host in the name is replaced."""
+def default_output(path: Path, scrubber: Scrubber, into: Path | None) -> Path:
+    """The file's name in a folder, or NAME.scrubbed.EXT beside the input; a user or host in the
+    name is replaced."""
     name = scrubber.cell(path.name, "file names")
+    if into is not None:
+        target = into / name
+        if name != path.name and target.exists():
+            raise InputError(
+                f"is there already, and may be of another host than {path.name}",
+                file=target,
+                fix="scrub the run as one, or into two folders",
+            )
+        return target
     if path.is_dir():
         return path.with_name(f"{name}.scrubbed")
     parts = name.split(".")

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from ...core.capture_names import HOSTED
 from . import fields, patterns
 from .learned import LONG, MEMO, Learned, is_local
 
@@ -164,7 +165,8 @@ class Scrubber:
             text = patterns.UUID.sub(self._of("uuid"), text)
             text = patterns.MAC.sub(self._of("mac"), text)
         if "@" in text:
-            text = patterns.EMAIL.sub(self._of("email"), text)
+            text = HOSTED.sub(self._hosted, text)
+            text = patterns.EMAIL.sub(self._email, text)
         if "." in text and not version:
             text = patterns.IPV4.sub(self._address, text)
         if "." in text or "ip-" in text:
@@ -191,6 +193,14 @@ class Scrubber:
             return self.learned.number(kind, _bare_uuid(text) if kind == "uuid" else text)
 
         return handle
+
+    def _hosted(self, match: re.Match[str]) -> str:
+        if not patterns.PLACEHOLDER.match(match[2]):
+            self._now.append("host")
+        return match[1] + self.learned.number("host", match[2])
+
+    def _email(self, match: re.Match[str]) -> str:
+        return match[0] if HOSTED.match(match[0]) else self._of("email")(match)
 
     def _address(self, match: re.Match[str]) -> str:
         return self._of("ip")(match) if patterns.is_address(match) else match[0]

@@ -10,6 +10,7 @@ export was made with ``--include-blobs=true``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from . import schema
@@ -23,8 +24,10 @@ _OPERATIONS = {
 _HEADER = struct.Struct("<4Q")
 _COMMUNICATOR, _BYTES, _PEER = "NCCL communicator ID", "Message size [bytes]", "Peer rank"
 _RANKS, _RANK = "No. of ranks", "Rank"
+_USED = (_COMMUNICATOR, _BYTES, _PEER, _RANKS, _RANK)
 # Fields by their type (NVTX_PAYLOAD_ENTRY_TYPE_*): int is 5, address 18, size_t 22.
 _FORMATS = {5: "<i", 18: "<Q", 22: "<Q"}
+ENTRIES, ENTRY = "NVTX_PAYLOAD_SCHEMA_ENTRIES", ("schemaId", "type", "name", "offset")
 MOST = 5_000_000  # calls
 
 
@@ -71,18 +74,16 @@ class Told:
 
 def read(source: SqliteSource) -> Told:
     """What NCCL tells; nothing where the export has no payloads."""
-    forms = _forms(source)
+    forms = forms_of(source.rows(ENTRIES, ENTRY))
     told = Told()
     if not forms:
         return told
     for start, end, thread, data in source.blobs(schema.NVTX, MOST):
-        if len(data) < _HEADER.size or thread is None:
+        found = _payload(data, forms)
+        if found is None or thread is None:
             continue
-        _, number, size, offset = _HEADER.unpack_from(data)
-        form = forms.get(number)
-        if form is None or offset + size > len(data):
-            continue
-        values = _values(form, data[offset : offset + size])
+        number, payload = found
+        values = _values(forms[number], payload)
         communicator = values.get(_COMMUNICATOR)
         if communicator is None or start is None:
             continue
@@ -99,17 +100,45 @@ def read(source: SqliteSource) -> Told:
 Form = list[tuple[str, str, int]]  # name, format, offset
 
 
-def _forms(source: SqliteSource) -> dict[int, Form]:
-    columns = ("schemaId", "idx", "type", "name", "offset")
+def forms_of(entries: Iterable[tuple[object, ...]]) -> dict[int, Form]:
+    """The forms of NCCL's payloads, by schema, from rows of `ENTRY`."""
     forms: dict[int, Form] = {}
     seen: set[tuple[int, str]] = set()
-    for number, _, kind, name, offset in source.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", columns):
-        usable = isinstance(number, int) and number >= _FIRST and isinstance(name, str)
-        if not usable or kind not in _FORMATS or (number, name) in seen:
+    for number, kind, name, offset in entries:
+        if not isinstance(number, int) or number < _FIRST or not isinstance(name, str):
+            continue
+        form = _FORMATS.get(kind) if isinstance(kind, int) else None
+        offset = 0 if offset is None else offset
+        if form is None or not isinstance(offset, int) or (number, name) in seen:
             continue
         seen.add((number, name))
-        forms.setdefault(number, []).append((name, _FORMATS[kind], offset or 0))
+        forms.setdefault(number, []).append((name, form, offset))
     return forms
+
+
+def bare(data: bytes, forms: Mapping[int, Form]) -> bytes | None:
+    """A blob with nothing in it but the numbers that `read` uses; None where it is no payload of
+    NCCL's."""
+    found = _payload(data, forms)
+    if found is None:
+        return None
+    number, payload = found
+    kept = bytearray(len(payload))
+    for name, kind, offset in forms[number]:
+        end = offset + struct.calcsize(kind)
+        if name in _USED and offset >= 0 and end <= len(payload):
+            kept[offset:end] = payload[offset:end]
+    return _HEADER.pack(0, number, len(kept), _HEADER.size) + kept
+
+
+def _payload(data: bytes, forms: Mapping[int, Form]) -> tuple[int, bytes] | None:
+    """The schema of a blob, one of `forms`, and its payload."""
+    if len(data) < _HEADER.size:
+        return None
+    _, number, size, offset = _HEADER.unpack_from(data)
+    if number not in forms or offset + size > len(data):
+        return None
+    return number, data[offset : offset + size]
 
 
 def _values(form: Form, payload: bytes) -> dict[str, int]:
