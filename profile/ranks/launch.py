@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -33,6 +33,9 @@ NODE = (sys.executable, "-P", "-m", "layerline.profile.ranks.node")
 KEEPER = ("-P", "-m", "layerline.profile.ranks.keeper")
 # Longer than torchrun waits for its ranks (30 s), and the node for what is left (30 s).
 GRACE = 75.0
+# Within which ranks begin, or the time counts all the same: torchrun waits 600 s for other nodes.
+STARTING = 900.0
+_POLL = 0.2
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,17 @@ def run(
     timeout: float | None = None,
 ) -> list[Outcome]:
     """Run the plan's ranks on this node and give how they ended. `around`: a tool around all of
-    them. Without `agents` this process is a rank already, of srun or mpiexec.
+    them. Without `agents` this process is a rank already, of srun or mpiexec. The `timeout` counts
+    from when all ranks of this node have begun: what starts them, from a cold disk, may take longer
+    than what they do.
 
     InputError with the rank, the cause and what to try where a rank does not end well; what the
     others left is kept.
     """
     place = folder(Path(plan.folder))
     if agents is not None:
-        for earlier in listing(place):  # of another tool's run in the same job
-            if earlier.match(f"rank*.{ranks_.host()}.*"):
-                earlier.unlink()
+        for earlier in _here(place, ".*"):  # of another tool's run in the same job
+            earlier.unlink()
     path = place / f"plan.{ranks_.host()}.{os.getpid()}.json"
     write_text(path, msgspec.json.encode(plan).decode() + "\n")
     if agents is None:
@@ -102,7 +106,13 @@ def run(
     agent_log = path.with_suffix(".log")
     try:
         with agent_log.open("wb") as stderr:
-            late = _run([*NODE, *around, *command], environment, stderr, timeout)
+            late = _run(
+                [*NODE, *around, *command],
+                environment,
+                stderr,
+                timeout,
+                lambda: agents is None or len(_here(place)) >= agents.each,
+            )
     finally:
         path.unlink(missing_ok=True)
     return _judged(plan, agents, agent_log, timeout if late else None)
@@ -128,6 +138,11 @@ def _judged(
     raise InputError(f"{failed.what}{more}", file=place, fix=failed.fix)
 
 
+def _here(place: Path, suffix: str = ".json") -> list[Path]:
+    """The files of this host's ranks; that of an outcome is there once the rank has begun."""
+    return [p for p in listing(place) if p.match(f"rank*.{ranks_.host()}{suffix}")]
+
+
 def _captures(plan: Plan, of: Outcome) -> list[Path]:
     mark = f".rank{of.rank:04d}@{of.host}."
     return [p for p in listing(Path(plan.captures)) if mark in p.name and p.stat().st_size]
@@ -141,9 +156,14 @@ def _said(agent_log: Path) -> str:
 
 
 def _run(
-    command: Sequence[str], environment: dict[str, str], stderr: IO[bytes], timeout: float | None
+    command: Sequence[str],
+    environment: dict[str, str],
+    stderr: IO[bytes],
+    timeout: float | None,
+    begun: Callable[[], bool],
 ) -> bool:
-    """Run to the end; whether the time was over before. The process is gone in any case."""
+    """Run to the end; whether the time was over before, from when it had `begun`. The process is
+    gone in any case."""
     try:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stderr=stderr,
@@ -152,6 +172,11 @@ def _run(
     except OSError as e:
         raise InputError(f"{command[0]} cannot be started ({e.strerror or e})") from None
     try:
+        starting = time.monotonic() + STARTING
+        while timeout is not None and process.poll() is None and not begun():
+            if time.monotonic() > starting:
+                break
+            time.sleep(_POLL)
         process.wait(timeout)
     except subprocess.TimeoutExpired:
         log(f"not done within {timeout:g} s: asking each rank where it is")

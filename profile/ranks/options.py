@@ -108,7 +108,11 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--rdzv-endpoint", metavar="HOST:PORT", help="Where the nodes of torchrun meet."
         ),
-        click.option("--timeout", type=SECONDS, help="End the job after so many seconds."),
+        click.option(
+            "--timeout",
+            type=SECONDS,
+            help="End the job so many seconds after its ranks have begun.",
+        ),
         click.option(
             "--around-all",
             is_flag=True,

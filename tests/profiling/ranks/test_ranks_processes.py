@@ -98,6 +98,18 @@ def test_a_job_that_freezes_is_ended_and_says_where_each_rank_stood(tmp_path):
     assert "rank 0 stood in " in said
 
 
+def test_the_time_of_a_job_counts_from_when_its_ranks_have_begun(tmp_path):
+    """On a cold disk what starts them takes a minute."""
+    (tmp_path / "captures").mkdir()
+    quick = Plan(
+        folder=str(tmp_path / "job"), captures=str(tmp_path / "captures"), precision="fp32",
+        program=[sys.executable, "-c", "pass"],
+    )  # fmt: skip
+    slow = ("sh", "-c", 'sleep 11; exec "$@"', "sh")
+    ended = launch.run(quick, Agents(2), around=slow, timeout=10.0)
+    assert [r.code for r in ended] == [0, 0]
+
+
 def test_a_module_that_one_rank_lacks_is_named_and_not_the_peer_it_cost(tmp_path):
     said = failed(tmp_path, "module")
     assert "rank 1 of 2" in said
