@@ -8,10 +8,11 @@
 #       PART: exchange fsdp layouts straggler checkpoint hang ncu small (all of them by default)
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; PYTHON=… for another interpreter. Runs go to RUNS
-# (default OUT/runs). OUT gets holds.txt, "holds" or "FAILS" for each figure, and a PART.tar.gz of
-# reports, tables and the captures that are small; what is done stays where time ends. Exit status 1
-# where one fails. Ranks that share a GPU talk by gloo, and layouts that need NCCL are left out.
-# SIZE=tiny: a try without a GPU. NVLink multicast stays off.
+# (default OUT/runs). OUT gets holds.txt, "holds" or "FAILS" for each figure, and exchange.tar.gz,
+# fsdp.tar.gz, layouts.tar.gz and others.tar.gz of reports, tables and captures, traces first, up to
+# 15 MB in each; what is done stays where time ends. Exit status 1 where one fails. Ranks that share
+# a GPU talk by gloo, and layouts that need NCCL are left out. SIZE=tiny: a try without a GPU. NVLink
+# multicast stays off.
 set -uo pipefail
 usage="usage: measure_ranks.sh OUT RANKS [PART…]"
 out=${1:?$usage}; ranks=${2:?$usage}; shift 2
@@ -44,11 +45,14 @@ trained() {
   "$python" -P "$tests/gpu/ranks_hold.py" "$run" || failed=1
 }
 
-# kept PART RUNS…: what is small of them; RUNS may be a pattern
+# kept ARCHIVE RUNS…: what is small of them, then traces, then the rest, of up to 12 MB each and as
+# long as there is room; RUNS may be a pattern
 kept() {
-  local part=$1; shift
-  (cd "$work" && find $* -type f -size -2M \( -path '*/report/*' -o -path '*/tables/*' -o -path '*/captures/*' \
-    -o -name '*.log' \) 2>/dev/null | tar -czf "$out/$part.tar.gz" -T -)
+  local archive=$1; shift
+  (cd "$work" && find $* -type f -size -12000000c \( -path '*/report/*' -o -path '*/tables/*' -o -path '*/captures/*' \
+    -o -name '*.log' \) -printf '%s\t%p\n' 2>/dev/null |
+    awk '{print ($1 < 2000000 ? 0 : /trace\.json\.gz$/ ? 1 : 2) "\t" $0}' | sort -n -k1,1 -k2,2 |
+    awk -F '\t' '$2 <= 15000000 - all {all += $2; print $3}' | tar -czf "$out/$archive.tar.gz" -T -)
 }
 
 for part in "${parts[@]}"; do
@@ -90,14 +94,15 @@ for part in "${parts[@]}"; do
         -- "$python" -P "$tests/support/ranks/training_job.py" "$work" --device cuda --unprofiled >"$work/ncu.log" 2>&1; then
         echo "holds: ncu measures kernels of one rank: $(ls "$work/ncu/captures")"
       else echo "FAILS: ncu on one rank: $(tail -n 1 "$work/ncu.log" | cut -c1-300)"; failed=1; fi
-      echo "  of collectives, $(ncu --version | tail -n 1) offers: $(ncu --help | grep -oE -- '--(communicator|lockstep)[a-z-]*' | sort -u | xargs)" ;;
+      offers=$(ncu --help | grep -oE -- '--(communicator|lockstep)[a-z-]*' | sort -u | xargs)
+      echo "  of collectives, $(ncu --version | tail -n 1) offers: ${offers:-nothing}" ;;
     small)  # captures that are small enough to keep
       trained small llama --model tiny --precision bf16 --steps 4 --profile $profiles --schedule 0,1,2 ;;
-    hang)
+    hang)  # the limit counts from when the ranks have begun; what starts them takes a cold disk a minute
       own=cpu; [ "$gpus" -lt "$ranks" ] || own=cuda
-      "${layerline[@]}" -q train --nproc "$ranks" --run "$work/hang" --timeout 60 --profile torch \
+      timeout 300 "${layerline[@]}" -q train --nproc "$ranks" --run "$work/hang" --timeout 90 --profile torch \
         -- "$python" -P "$tests/support/ranks/rank_program.py" stuck "" "$own" >"$work/hang.log" 2>&1
-      if grep -q 'it did not end within 60 s' "$work/hang.log" && grep -q 'rank 1 stood in load' "$work/hang.log"; then
+      if grep -q 'it did not end within 90 s' "$work/hang.log" && grep -q 'rank 1 stood in load' "$work/hang.log"; then
         echo "holds: a job that hangs ($own) is ended, and each rank's line is told"
       else echo "FAILS: a job that hangs: $(tail -n 1 "$work/hang.log" | cut -c1-400)"; failed=1; fi ;;
     *) echo "error: no part $part" >&2; exit 2 ;;
@@ -106,8 +111,7 @@ for part in "${parts[@]}"; do
     exchange) kept "$part" 'exchange-*' ;;
     fsdp) kept "$part" 'llama-*' ;;
     layouts) kept "$part" 'gpt-*' ;;
-    checkpoint) kept "$part" first/captures second/captures '*.log' ;;
-    *) kept "$part" "$part" '*.log' ;;
+    *) kept others straggler first/captures second/captures hang ncu small '*.log' ;;
   esac
 done
 exit $failed
