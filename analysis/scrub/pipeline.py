@@ -31,10 +31,15 @@ def scrub(
     rewrite = kinds.rewriter(path)
     if in_place or path.name in ("", ".."):
         path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
-    _may_be_written(
-        path if in_place else output or (into or path.parent) / path.name
-    )  # before a long capture is read
+    # Before a long capture is read.
+    _may_be_written(path if in_place else output or (into or path.parent) / path.name)
     scrubber = _learned(rewrite, path)
+    if in_place and path.is_file() and scrubber.cell(path.name, "file names") != path.name:
+        raise InputError(
+            "has a host or user in its name, which would stay",
+            file=path,
+            fix="write a copy: -o FOLDER",
+        )
     target = path if in_place else output or default_output(path, scrubber, into)
     if not in_place and target.exists() and target.samefile(path):
         raise InputError(

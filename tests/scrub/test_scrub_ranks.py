@@ -97,3 +97,11 @@ def test_copies_of_two_hosts_do_not_replace_each_other(tmp_path: Path) -> None:
     assert out == to / "train.bf16@host1.sqlite"
     with pytest.raises(InputError, match="may be of another host"):
         pipeline.scrub(paths[1], None, into=to)
+
+
+def test_a_capture_with_a_host_in_its_name_is_not_scrubbed_in_place(tmp_path: Path) -> None:
+    path = export(tmp_path / f"train.bf16@{HOST}.sqlite")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="has a host or user in its name"):
+        pipeline.scrub(path, None, in_place=True)
+    assert path.read_bytes() == before
