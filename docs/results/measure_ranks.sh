@@ -11,8 +11,8 @@
 # (default OUT/runs). OUT gets holds.txt, "holds" or "FAILS" for each figure, and exchange.tar.gz,
 # fsdp.tar.gz, layouts.tar.gz and others.tar.gz of reports, tables and captures, traces first, up to
 # 15 MB in each; what is done stays where time ends. Exit status 1 where one fails. Ranks that share
-# a GPU talk by gloo, and layouts that need NCCL are left out. SIZE=tiny: a try without a GPU. NVLink
-# multicast stays off.
+# a GPU talk by gloo, and layouts that need NCCL are left out; LAYOUTS="DP_PP …": these alone.
+# SIZE=tiny: a try without a GPU. NVLink multicast stays off.
 set -uo pipefail
 usage="usage: measure_ranks.sh OUT RANKS [PART…]"
 out=${1:?$usage}; ranks=${2:?$usage}; shift 2
@@ -70,6 +70,7 @@ for part in "${parts[@]}"; do
     layouts)
       layouts=(DP DP_TP)
       if [ "$gpus" -ge "$ranks" ] || [ "${SIZE:-}" = tiny ]; then layouts+=(DP_PP DP_TP_SP); [ "$ranks" -lt 4 ] || layouts+=(DP_TP_PP); fi
+      [ -z "${LAYOUTS:-}" ] || read -r -a layouts <<<"$LAYOUTS"
       for layout in "${layouts[@]}"; do
         trained "gpt-$layout" gpt-layouts "${gpt[@]}" --precision bf16 --set layout="$layout" --steps 4 \
           --profile $profiles --schedule 0,1,3
