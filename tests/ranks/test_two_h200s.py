@@ -131,17 +131,36 @@ def test_the_programs_own_clock_and_both_tools_tell_the_same_of_the_products(
                 assert work[name].median() == pytest.approx(own, rel=0.02), (tool, name)
 
 
+def worked(trace: Path) -> float:
+    """ns from a step's begin until its host waits for the device for the last time, without what it
+    waited before: how long the host takes by itself."""
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    step = next(e for e in events if e["name"].startswith("layerline/iteration/"))
+    until = step["ts"] + step["dur"]
+    waits = sorted(
+        (e["ts"], e["dur"])
+        for e in events
+        if e["name"].endswith("Synchronize") and step["ts"] <= e["ts"] < until
+    )
+    return 1000 * (waits[-1][0] - step["ts"] - sum(length for _, length in waits[:-1]))
+
+
 def test_the_rank_whose_host_is_late_is_named_first(tmp_path: Path) -> None:
-    """Of the tiny Llama: what rank 1 waits, and how much longer rank 0's host takes, is in the
-    table that was worked out apart."""
+    """Of the tiny Llama, whose hosts are slow: rank 1 waits 79 % of a step in collectives, but its
+    own host takes 55 ms of 73, so rank 0 costs no more than the rest."""
     found = told("fsdp", "torch", tmp_path)
-    rank0, rank1 = (found.steps.set_index("rank").loc[r] for r in (0, 1))
-    share = rank1["wait_ns"] / found.steps["duration_ns"].mean()
-    assert found.job.straggler is not None
-    assert (found.job.straggler.rank, found.job.straggler.cause) == (0, "host")
-    assert found.job.straggler.share == pytest.approx(share, rel=1e-6)
-    longer = rank0["idle_host_ns"] - rank1["idle_host_ns"]
-    assert found.job.straggler.excess_ns["host"] == pytest.approx(longer, rel=0.1)
-    lines = list(text.lines(found.job, answer.answer(found.job)))
-    assert lines[0] == "Rank 0 makes the others wait 78.6 % of a step"
+    job = found.job
+    own = worked(next(p for p in files("fsdp", "torch", tmp_path) if "rank0001" in p.name))
+    step = found.steps["duration_ns"].mean()
+    waited = found.steps["wait_ns"].sum() / step
+    assert waited > 0.78
+    assert job.straggler is not None
+    assert (job.straggler.rank, job.straggler.cause) == (0, "host")
+    assert job.straggler.share == pytest.approx(1 - own / step, abs=0.01)
+    without = next(w for w in job.what_if if w.name == "no straggler")
+    assert without.step_ns == pytest.approx(own, rel=0.03)
+    in_vain = job.ranks.to_pandas()["unready_ns"].sum() / step
+    assert in_vain == pytest.approx(waited - job.straggler.share, abs=0.001)
+    lines = list(text.lines(job, answer.answer(job)))
+    assert lines[0] == "Rank 0 makes the others wait 24.3 % of a step"
     assert lines[1].startswith("Its host takes ")
