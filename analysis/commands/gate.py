@@ -38,6 +38,7 @@ class _Asked:
     coverage: str | None
     require: Sequence[str]
     side: Sequence[str]
+    by: str | None
     limits: Path | None
     other_machine: bool
     save: Path | None
@@ -72,6 +73,9 @@ class _Asked:
 @click.option("--require", multiple=True, metavar="SIDE", help="A side that both must have: "
               "engine:fp16.tensorrt. Repeatable.")  # fmt: skip
 @click.option("--side", multiple=True, metavar="SIDE", help="Judge this side only. Repeatable.")
+@click.option("--by", type=click.Choice(["latency", "device"]), help="What decides of an engine: "
+              "its latency, or its time on the device alone (queued) where both have that. A "
+              "latency that is slower is so in any case.  [default: latency]")  # fmt: skip
 @click.option("--limits", type=FilePath(), help="A TOML file of all these (docs/ci.md).")
 @click.option("--other-machine", is_flag=True, help="Compare other machines, too.")
 @click.option("--save", type=FilePath(dir_okay=False), metavar="FILE", help="Write the runs named "
@@ -198,6 +202,7 @@ def _limits(asked: _Asked, before: Baseline | None) -> Limits:
             coverage=asked.coverage,
             require=list(listed(asked.require)),
             sides=list(listed(asked.side)),
+            by=asked.by,
         )
     )
 

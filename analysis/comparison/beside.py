@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model.baseline import Baseline, SideSamples
+from ..model.baseline import LATENCY, Baseline, SideSamples
 from ..model.verdict import Changed, Judged, Status
 from . import runs
 from .limits import Limits
@@ -67,7 +67,8 @@ def remarks(
     before: Baseline, after: Baseline, limits: Limits, judged: Sequence[Judged]
 ) -> Iterator[str]:
     """What is not judged, and why; what the new side has beside."""
-    single = [j for j in judged if j.status is Status.UNTOLD and not j.decides]
+    untold = (j for j in judged if j.status is Status.UNTOLD and not j.decides)
+    single = [j for j in untold if j.what != LATENCY]
     alone = sum(1 for j in single if max(j.units) == 1)
     if alone:
         said = any(SEVERAL in j.fix for j in judged if j.decides)

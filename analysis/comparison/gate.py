@@ -16,6 +16,7 @@ from statistics import NormalDist
 from msgspec import structs
 
 from ...core.stats import quantile
+from .. import formatting
 from ..model.baseline import (
     KIND,
     LATENCY,
@@ -49,10 +50,23 @@ class _Compared:
 
     side: str
     a: Quantity
+    b: Quantity
     change: Change
     limit: Limit
-    units: tuple[int, int]
     in_turn: bool
+
+    @property
+    def units(self) -> tuple[int, int]:
+        """How many values each side has."""
+        return len(self.a.values), len(self.b.values)
+
+    @property
+    def apart(self) -> float | None:
+        """The standard deviation of processes, as a share; None where runs are what lies apart."""
+        error, before = self.change.error, self.change.before
+        if error is None or not before or len(self.a.runs) > 1 or len(self.b.runs) > 1:
+            return None
+        return error / math.sqrt(sum(1 / n for n in self.units)) / before
 
     @property
     def most(self) -> float:
@@ -163,16 +177,18 @@ def _compared(
     operations = a.quantity("operations")
     total = operations and sum(operations.values) / len(operations.values)
     others = {q.key: q for q in b.quantities}
+    by_device = limits.by_device and a.quantity(QUEUED) and b.quantity(QUEUED)
     for quantity in a.quantities:
         other = others.get(quantity.key)
         if other is None:
             continue
         differs = change(quantity, other, in_turn=in_turn, build_noise=noise)
-        units = (len(quantity.values), len(other.values))
         limit = limits.of(quantity, total or None)
         if quantity.what == OPERATIONS and a.quantity(LATENCY) is None:
             limit = replace(limit, asked=True)  # there is nothing else to tell by
-        yield _Compared(key, quantity, differs, limit, units, in_turn)
+        if by_device and quantity.what in (LATENCY, QUEUED):
+            limit = replace(limit, asked=quantity.what == QUEUED)
+        yield _Compared(key, quantity, other, differs, limit, in_turn)
 
 
 def _judged(compared: Sequence[_Compared]) -> list[Judged]:
@@ -190,7 +206,25 @@ def _judged(compared: Sequence[_Compared]) -> list[Judged]:
         grown = {id(c) for (c, _), one in zip(told, more, strict=True) if one}
         shrunk = {id(c) for (c, _), one in zip(told, less, strict=True) if one}
         judged += [_one(c, id(c) in grown, id(c) in shrunk, max(len(told), 1)) for c in family]
-    return judged
+    return [_beside_device(j, judged, compared) for j in judged]
+
+
+def _beside_device(of: Judged, judged: Sequence[Judged], compared: Sequence[_Compared]) -> Judged:
+    """A latency that cannot be told, where the time on the device alone can: the host is what
+    scatters, and one can judge without it."""
+    if of.what != LATENCY or not of.decides or of.status is not Status.UNTOLD:
+        return of
+    if device_alone(of, judged) is None:
+        return of
+    whole, alone = (
+        next((c.apart for c in compared if c.side == of.side and c.a.what == what), None)
+        for what in (LATENCY, QUEUED)
+    )
+    why = of.why
+    if whole and alone is not None and alone < whole / 2:
+        told = (formatting.percent(share) for share in (whole, alone))
+        why += ": {}, on the device alone {}: it is the host".format(*told)
+    return replace(of, why=why, fix=f"judge by the device alone (--by device); or {of.fix}")
 
 
 def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
@@ -232,6 +266,14 @@ def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
     )
 
 
+def device_alone(of: Judged, judged: Sequence[Judged]) -> Judged | None:
+    """The time on the device alone of the same side, where that is not slower."""
+    for other in judged:
+        if other.side == of.side and other.what == QUEUED:
+            return other if other.status in (Status.SAME, Status.FASTER) else None
+    return None
+
+
 def visible(of: Change, most: float, among: int) -> float:
     """The growth, in its unit, that is called worse with a chance of `POWER`: beyond the limit
     `most`, and significant at the level that one of `among` must have.
@@ -260,6 +302,10 @@ def _reason(c: _Compared, among: int) -> tuple[str, str]:
         return "one process each: how far processes lie apart is not known", _more(c, 5)
     if c.change.by - c.change.reach(SURE) > 0:
         return "it grew; by more than the limit or not is not sure", _enough(c, n)
+    allowed, scale = c.change.allowance, c.change.before
+    if scale and 0 < allowed < c.most and c.change.by + c.change.reach(SURE) - allowed <= c.most:
+        much = formatting.percent(allowed / scale)
+        return f"processes drift, or builds lie apart: {much} is allowed for that", _enough(c, n)
     return "processes lie further apart than the limit", _enough(c, n)
 
 

@@ -27,6 +27,9 @@ MEMORY_LARGER = 0.02
 COVERAGE_LESS = 0.01
 # A kind or module must also grow by this share of all operations, else it is nobody's concern.
 OF_ALL = 0.005
+# What decides of an engine's time.
+DEVICE = "device"
+BY = (LATENCY, DEVICE)
 _GROUPS = {KIND: "kinds", MODULE: "modules"}
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000,
           "B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}  # fmt: skip
@@ -34,7 +37,8 @@ _AMOUNT = re.compile(r"([0-9.]+)\s*([a-zA-Zµ]+)")
 
 
 class LimitsFile(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The TOML file, and what a baseline keeps: shares as "3%", floors as "2us" or "1MB"."""
+    """The TOML file, and what a baseline keeps: shares as "3%", floors as "2us" or "1MB". `by`: one
+    of `BY`."""
 
     slower: dict[str, str] = {}
     floor: dict[str, str] = {}
@@ -43,6 +47,7 @@ class LimitsFile(Struct, kw_only=True, forbid_unknown_fields=True):
     coverage: str | None = None
     require: list[str] = []
     sides: list[str] = []
+    by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ class Limit:
 @dataclass(frozen=True)
 class Limits:
     """`accuracy`: the most by which a cosine may be below the baseline's; None: not judged beside
-    the verdict on the outputs. `require`, `sides`: keys of sides or how they begin."""
+    the verdict on the outputs. `require`, `sides`: keys of sides or how they begin. `by_device`:
+    the time on the device alone decides where it was measured, and latency does not."""
 
     slower: Mapping[str, float] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
@@ -77,6 +83,7 @@ class Limits:
     require: Sequence[str] = ()
     sides: Sequence[str] = ()
     other_machine: bool = False
+    by_device: bool = False
 
     def of(self, quantity: Quantity, operations: float | None) -> Limit:
         """The limit of one quantity; `operations`: all of its side's, in ns."""
@@ -115,6 +122,7 @@ class Limits:
             coverage=self.coverage if other.coverage is None else share(other.coverage),
             require=[*self.require, *(r for r in other.require if r not in self.require)],
             sides=other.sides or self.sides,
+            by_device=self.by_device if other.by is None else _by_device(other.by),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -131,6 +139,8 @@ class Limits:
             written["coverage"] = f"{self.coverage * 100:g}%"
         if self.accuracy is not None:
             written["accuracy"] = self.accuracy
+        if self.by_device:
+            written["by"] = DEVICE
         return {k: v for k, v in written.items() if v not in ({}, [])}
 
 
@@ -189,6 +199,12 @@ def amount(text: str) -> float:
     if found is None or number is None:
         raise InputError(f"{text!r} is no floor", fix='write it as "2us", or "1MB" of memory')
     return number * _UNITS[found[2]]
+
+
+def _by_device(text: str) -> bool:
+    if text not in BY:
+        raise InputError(f"by {text!r} is unknown", fix=f"write {' or '.join(BY)}")
+    return text == DEVICE
 
 
 def meant(name: str, key: str) -> bool:

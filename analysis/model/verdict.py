@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from .baseline import LATENCY, QUEUED
+
 
 class Status(StrEnum):
     """Of one thing that was judged."""
@@ -113,9 +115,11 @@ class Verdict:
 
     @property
     def visible(self) -> tuple[Judged, float] | None:
-        """The latency of which the growth that is seen 19 times in 20 is the largest, with that;
-        None without."""
-        found = [(j, j.visible) for j in self.judged if j.what == "latency" and j.visible]
+        """The latency (of a side that the device alone decides: that) of which the growth that is
+        seen 19 times in 20 is the largest, with that; None without."""
+        whole = [j for what in (QUEUED, LATENCY) for j in self.judged if j.what == what]
+        deciding = {j.side: j for j in whole if j.decides}.values()
+        found = [(j, j.visible) for j in deciding if j.visible]
         return max(found, key=lambda f: f[1], default=None)
 
     def as_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is said of training on a GPU, held against itself: phases and the step, modules and the total,
-# nsys and torch.profiler, the peak of memory, a loop written by hand, what counting parameters costs. About 10 minutes on one
-# GPU; needs PyTorch, transformers and nsys.
+# nsys and torch.profiler, the peak of memory, a loop written by hand, what counting parameters
+# costs. About 10 minutes on one GPU; needs PyTorch, transformers and nsys.
 #
 # usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK [PART…]
 #     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 loop counting (all by default)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ... import formatting
-from ...comparison.gate import deepest
+from ...comparison.gate import deepest, device_alone
+from ...model.baseline import LATENCY
 from ...model.verdict import CANNOT_TELL, NOT_SLOWER, Changed, Finding, Judged, Status, Verdict
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -31,8 +32,25 @@ def headline(verdict: Verdict) -> str:
     if seen is None:
         return f"{text}: how small a change of latency would be seen is not known"
     judged, share = seen
-    often = f"{percent(share)} in latency 19 times in 20"
-    return f"{text}: this comparison would have seen {often} ({judged.side})"
+    whole = "latency" if judged.what == LATENCY else "time on the device"
+    often = f"{percent(share)} in {whole} 19 times in 20"
+    text += f": this comparison would have seen {often} ({judged.side})"
+    return text + _beside(verdict, judged)
+
+
+def _beside(verdict: Verdict, judged: Judged) -> str:
+    """What is told of the other of latency and time on the device, where one cannot be told."""
+    untold = verdict.untold
+    if untold and not verdict.findings and all(j.what == LATENCY for j in untold):
+        alone = device_alone(judged, verdict.judged)
+        others = (device_alone(j, verdict.judged) for j in untold)
+        if alone is not None and alone.visible is not None and all(others):
+            would = f"would have seen {percent(alone.visible)}"
+            return f"; on the device alone {status(alone)} ({would})"
+    elsewhere = (j for j in verdict.of(Status.UNTOLD) if not j.decides)
+    if verdict.code == NOT_SLOWER and any(j.what == LATENCY for j in elsewhere):
+        return "; latency cannot be told"
+    return ""
 
 
 def allowed(of: Judged) -> str:
@@ -109,7 +127,7 @@ def changed(of: Sequence[Changed], limit: int = 200) -> str:
 def shown(verdict: Verdict) -> list[Judged]:
     """What is worse, named where it is; what decides; what is faster."""
     worse = deepest(verdict.of(Status.WORSE))
-    rest = [j for j in verdict.judged if j.decides and j not in worse]
+    rest = [j for j in verdict.judged if (j.decides or j.what == LATENCY) and j not in worse]
     better = [j for j in deepest(verdict.of(Status.FASTER)) if j not in rest]
     return [*worse, *rest, *better]
 
