@@ -10,7 +10,7 @@ it does not know is None, never a guess.
 - cuBLAS before that: ``ampere_fp16_s16816gemm_fp16_…``, ``ampere_sgemm_…``;
 - CUTLASS: ``cutlass_80_tensorop_s1688gemm_…`` (single data in the tensor cores of sm80: TF32),
   ``…_tensorop_f16_s16816gemm_…``, ``cutlass_80_simt_sgemm_…``;
-- attention: ``…_flash_fprop_wgmma_f16_…`` (cuDNN), ``flash_fwd_kernel<…cutlass::half_t…>``,
+- attention: ``…_flash_fprop_wgmma_e4m3_…`` (cuDNN; its ``f16`` is of bfloat16, too), ``flash_fwd_kernel<…cutlass::half_t…>``,
   ``fmha_cutlassF_f16_…``, ``fmha_v2_flash_attention_fp16_…``.
 
 Sources: CUTLASS functionality documentation (operation names: ``s``, ``h``, ``d`` before the
@@ -46,7 +46,8 @@ _OPERANDS = r"(tf32|bf16|fp16|f16|fp8|e4m3|e5m2|i8)"
 _INSTRUCTION = re.compile(rf"(?:{_OPERANDS}_)?([hsdi])(\d{{3,6}}){_OPERANDS}?gemm(?:_{_OPERANDS})?")
 # SIMT kernels: ampere_sgemm_128x64_tn, cutlass_80_simt_sgemm_…, …_dgemm_…
 _PLAIN = re.compile(r"(?:^|[_:])(?:simt_)?([sdh])gemm(?:_|$)")
-_WGMMA = re.compile(r"_wgmma_(f16|bf16|e4m3|e5m2)_")
+# cuDNN says f16 of bfloat16, too: that tells neither.
+_WGMMA = re.compile(r"_wgmma_(bf16|e4m3|e5m2)_")
 _FMHA = re.compile(r"\bfmha_\w*?_(f16|bf16|fp16|fp8|e4m3)(?:_|$)")
 _FLASH = re.compile(r"flash_\w+kernel<.*?(half_t|bfloat16_t|float_e4m3_t|__half|__nv_bfloat16)")
 _FLASH_TYPES = {"half_t": "fp16", "__half": "fp16", "float_e4m3_t": "fp8"}

@@ -135,6 +135,11 @@ def test_a_phase_in_parts_is_not_charged_for_what_runs_between_them(
     assert sum(ours) == pytest.approx(values["step"]["launch"].median, rel=0.02)
 
 
+def test_autocast_in_bf16_is_said_to_multiply_in_that_alone(sides: dict[str, Side]) -> None:
+    """cuDNN's attention has f16 in its kernels' names, here too."""
+    assert set(sides["step"].precision_run) == {"bf16", "unknown"}
+
+
 def test_the_step_adds_up_and_the_page_begins_with_it(
     view: Comparison, sides: dict[str, Side]
 ) -> None:

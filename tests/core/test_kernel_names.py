@@ -26,7 +26,6 @@ from layerline.core.kernel_names import compute_precision
         ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_stages_64x3_tn", "fp16"),
         ("ampere_bf16_s16816gemm_bf16_128x64_tn", "bf16"),
         ("ampere_h16816gemm_128x64_nn", "fp16"),
-        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64", "fp16"),
         ("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>>(P)", "bf16"),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(P)", "fp16"),
     ],
@@ -44,6 +43,8 @@ def test_a_kernel_name_tells_what_it_multiplies_in(name, compute):
         "__myl_bb0_8_GatGatAddCasMeaSubMulMeaAddSqrDivMulCasMulAdd",
         "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::Half>>",
         "fmha_cutlassF_f32_aligned_64x64_rf_sm80(P)",  # float operands: TF32 or not is not told
+        # cuDNN calls its kernel so in fp16 and in bf16.
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64",
         "gemv2T_kernel_val",
         "nvjet_sm90_sss_64x8_64x16_1x4_h_bz_NNT",  # single operands: not told
         "ampere_s1688gemm_128x64_nn",  # neither operands nor tensorop: not told
