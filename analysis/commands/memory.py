@@ -114,9 +114,13 @@ def _of_run(
     problems = Problems()
     found = captures.captures(run, precisions)
     first = {c.name.precision: c for c in reversed(found)}  # of several ranks the first
-    for name in tries:
-        for precision, captured in sorted(first.items()):
-            _try(run, name, precision, read(captured.meta, Memory).device)
+    asked = [
+        _asked(run, name, precision, read(captured.meta, Memory).device)
+        for name in tries
+        for precision, captured in sorted(first.items())
+    ]
+    for name, request, environment in asked:  # only once every one of them can be
+        _try(run, name, request, environment)
     rows, pages = [], []
     for number, captured in enumerate(found):
         with progress(f"explaining the peak of {captured.name.words()}"):
@@ -150,10 +154,10 @@ def _say(done: Any, page: Path) -> None:
     click.echo(page)
 
 
-def _try(run: Run, name: str, precision: str, device: str | None) -> None:
-    """Train again with one change, for a few steps, into a run of its own inside the run."""
+def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str, Any, Any]:
+    """A change by its name, the request of a training with it, and its environment. InputError
+    where it cannot be tried."""
     from ...core.documents import Manifest, read
-    from ..captures.memory import TRIED
 
     path = run.manifest_path(f"profile/train.{precision}")
     asked = (read(path, Manifest).options or {}).get("request")
@@ -172,7 +176,13 @@ def _try(run: Run, name: str, precision: str, device: str | None) -> None:
         why = "the run was trained so already"
     if why is not None:
         raise InputError(f"{name} cannot be tried: {why}", file=run.path, fix="try another remedy")
+    return name, {**asked, **changes}, environment
+
+
+def _try(run: Run, name: str, request: Any, environment: Any) -> None:
+    """Train again with one change, for a few steps, into a run of its own inside the run."""
     from ...profile.train.again import train_again  # torch's side of the project
+    from ..captures.memory import TRIED
 
     log(f"trying {name}")
-    train_again(run.file(TRIED, name), {**asked, **changes}, environment)
+    train_again(run.file(TRIED, name), request, environment)

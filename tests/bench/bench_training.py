@@ -1,6 +1,8 @@
 """The training loop without plug-ins beside a plain loop written by hand: time of a step.
 
-Both sides in one process, in turns, so that the machine's load is the same for both::
+Both sides in one process, in turns, so that the machine's load is the same for both. Of the median
+of the ratios of neighbours the 95 % interval (of order statistics) says whether it is within
+`MOST`: "holds", "FAILS" (exit status 1) where all of it is beyond, else it cannot be told::
 
     python tests/bench/bench_training.py [MODEL] [BATCH] [SEQ] [PRECISION] [STEPS]
 """
@@ -16,9 +18,12 @@ from itertools import count
 
 import torch
 
+from layerline.core.stats import interval_rank
 from layerline.workloads.loop import step
 from layerline.workloads.request import Request
 from layerline.workloads.training import LOW, Training
+
+MOST = 1.01
 
 
 def by_hand(training: Training) -> None:
@@ -46,7 +51,7 @@ def timed(work: Callable[[], object], training: Training) -> float:
     return time.perf_counter() - began
 
 
-def main(model: str, batch: int, seq: int, precision: str, steps: int) -> None:
+def main(model: str, batch: int, seq: int, precision: str, steps: int) -> int:
     """Print the median of each side and the median of the ratios of neighbours."""
     cache = tempfile.mkdtemp(prefix="layerline-bench-")
     asked = {"model": model, "batch": batch, "seq": seq, "precision": precision}
@@ -61,13 +66,18 @@ def main(model: str, batch: int, seq: int, precision: str, steps: int) -> None:
     ours, plain = (statistics.median(times) for times in zip(*pairs, strict=True))
     ratios = sorted(a / b for a, b in pairs)
     low, high = ratios[len(ratios) // 4], ratios[3 * len(ratios) // 4]
-    ratio = f"{statistics.median(ratios):.4f} ({low:.4f}-{high:.4f})"
+    ratio = f"{statistics.median(ratios):.4f} (n {len(ratios)}, middle half {low:.4f}-{high:.4f}"
+    rank = interval_rank(len(ratios)) or 1
+    least, most = ratios[rank - 1], ratios[-rank]
+    told = "holds" if most <= MOST else "FAILS" if least > MOST else "? cannot be told"
+    ratio += f", 95 % {least:.4f}-{most:.4f}): at most {MOST - 1:.0%} {told}"
     print(f"{model} {batch}x{seq} {precision} on {training.device}", end=": ")
     print(f"loop {ours * 1e3:.3f} ms, by hand {plain * 1e3:.3f} ms, ratio {ratio}")
+    return int(least > MOST)
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
     defaults = ["tiny", "4", "64", "fp32", "200"]
     name, b, s, p, n = [*given, *defaults[len(given) :]]
-    main(name, int(b), int(s), p, int(n))
+    sys.exit(main(name, int(b), int(s), p, int(n)))

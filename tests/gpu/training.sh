@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # What is said of training on a GPU, held against itself: phases and the step, modules and the total,
 # nsys and torch.profiler, the peak of memory, a loop written by hand, what counting parameters
-# costs. About 10 minutes on one GPU; needs PyTorch, transformers and nsys.
+# costs. About 12 minutes on one GPU; needs PyTorch, transformers and nsys.
 #
 # usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK [PART…]
-#     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 loop counting (all by default)
+#     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop counting (all by default)
 #
 # Prints "holds" or "FAILS" for each; exit status 1 where one fails. SIZE=tiny: a try without a GPU.
 set -uo pipefail
@@ -37,21 +37,32 @@ trained() {
   "$python" "$here/training_holds.py" "$work/$name" || failed=1
 }
 
-for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 loop counting}; do
+for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop counting}; do
   case $part in
     medium_fp32)
       remedies=checkpoint,checkpoint-half,batch,fused
       trained $part gpt2 "${medium[@]}" --precision fp32 --profile "$profiles"
       remedies= ;;
     medium_bf16) trained $part gpt2 "${medium[@]}" --precision bf16 --profile "$profiles" ;;
-    long_fp32) trained $part gpt2 "${long[@]}" --precision fp32 --profile "$profiles" ;;
+    long_fp32)
+      remedies=checkpoint,checkpoint-half
+      trained $part gpt2 "${long[@]}" --precision fp32 --profile "$profiles"
+      remedies= ;;
     checkpointed) trained $part gpt2 "${long[@]}" --precision bf16 --profile torch --checkpoint --accumulate 2 --fused ;;
     compiled) trained $part gpt2 "${long[@]}" --precision bf16 --profile torch --compile ;;
     bert_fp16) trained $part bert "${bert[@]}" --precision fp16 --profile torch ;;
+    seed)
+      for again in "" .again; do
+        "${layerline[@]}" -q train gpt2 "${medium[@]}" --precision bf16 --deterministic --profile torch \
+          --run "$work/seed$again" --steps 10 >"$work/seed$again.log" 2>&1 || tail -n 2 "$work/seed$again.log"
+      done
+      echo "== a seed gives the same losses again"
+      "$python" "$here/training_holds.py" "$work/seed" "$work/seed.again" || failed=1 ;;
     loop)
       for of in "${benches[@]}"; do
         # shellcheck disable=SC2086 # words of their own
-        echo "== loop against one by hand: $("$python" -P "$here/../bench/bench_training.py" $of 2>&1 | tail -n 1)"
+        said=$("$python" -P "$here/../bench/bench_training.py" $of 2>&1) || failed=1
+        echo "== loop against one by hand: ${said##*$'\n'}"
       done ;;
     counting)
       for of in "${counted[@]}"; do

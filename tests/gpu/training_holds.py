@@ -1,8 +1,9 @@
 """What must hold of a training that `layerline train` measured: "holds" or "FAILS", a line each.
 
-    python tests/gpu/training_holds.py RUN
+    python tests/gpu/training_holds.py RUN [SAME]
 
 Reads captures/train.*.latency.json, report/summary.json, and report/memory.json where there is one.
+SAME: another run of the same training, whose losses must be the same numbers.
 Exit status 1 where one fails. Standard library only.
 """
 
@@ -50,12 +51,17 @@ def of_report(summary: dict[str, Any]) -> Iterator[tuple[bool, str]]:
             yield share <= limit, f"{name}: check {check} leaves {share:.3%} ({terms})"
 
 
-def of_memory(peak: dict[str, Any]) -> Iterator[tuple[bool, str]]:
-    """The peak is its categories and rounding to the byte, and what torch itself counts."""
+def of_memory(peak: dict[str, Any], elements: int) -> Iterator[tuple[bool, str]]:
+    """The peak is its categories and rounding to the byte, and what torch itself counts; weights in
+    float32, so many `elements`, and AdamW's two moments of each are what the model says."""
     parts = {**peak["categories"], "rounding": peak["rounding_bytes"]}
     allocated = peak["allocated_bytes"]
     told = ", ".join(f"{k} {v:,}" for k, v in parts.items())
     yield sum(parts.values()) == allocated, f"the peak of {allocated:,} B is {told}"
+    held, state = (peak["categories"].get(k, 0) for k in ("parameters", "optimizer state"))
+    yield held == 4 * elements, f"parameters of {elements:,} elements are {held:,} B"
+    # A count of steps for each tensor may lie beside the moments.
+    yield 0 <= state - 8 * elements <= 0.001 * state, f"their moments are {state:,} B"
     if peak["reserved_bytes"] is not None:
         left = peak["reserved_bytes"] - allocated
         yield (
@@ -78,17 +84,36 @@ def noted(run: Path) -> Iterator[str]:
                 yield f"{of['what']}: estimated {of['after']:,} B, tried {tried[key]:,} B"
 
 
-def main(run: Path) -> int:
-    said: list[tuple[bool, str]] = []
+def losses(run: Path) -> list[float]:
+    """Of all steps of a run."""
+    (path,) = run.glob("captures/train.*[0-9].meta.json")
+    found: list[float] = json.loads(path.read_text())["losses"]
+    return found
+
+
+def main(run: Path, same: Path | None = None) -> int:
+    if same is not None:
+        a, b = losses(run), losses(same)
+        said = [(a == b, f"{len(a)} losses, {a[0]:.6f} to {a[-1]:.6f}, are the same again")]
+        return tell(said)
+    said, elements = [], 0
     for path in sorted(run.glob("captures/train.*.latency.json")):
-        said += of_latency(json.loads(path.read_text()))
+        found = json.loads(path.read_text())
+        elements = found["parameters"]
+        said += of_latency(found)
     said += of_report(json.loads((run / "report/summary.json").read_text()))
     if (path := run / "report/memory.json").exists():
-        said += of_memory(json.loads(path.read_text()))
-    sys.stdout.writelines(f"{'holds' if ok else 'FAILS'}: {text}\n" for ok, text in said)
+        said += of_memory(json.loads(path.read_text()), elements)
+    code = tell(said)
     sys.stdout.writelines(f"  {text}\n" for text in noted(run))
+    return code
+
+
+def tell(said: list[tuple[bool, str]]) -> int:
+    """Print each; 1 where one fails, or nothing was looked at."""
+    sys.stdout.writelines(f"{'holds' if ok else 'FAILS'}: {text}\n" for ok, text in said)
     return 0 if said and all(ok for ok, _ in said) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(*map(Path, sys.argv[1:])))

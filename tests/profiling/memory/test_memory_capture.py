@@ -48,13 +48,15 @@ class Model(torch.nn.Module):
         return self.head(x)
 
 
-def training(accumulate: int = 1) -> Training:
+def training(
+    accumulate: int = 1, batch: int = BATCH, optimizer: Any = torch.optim.AdamW
+) -> Training:
     torch.manual_seed(0)
     model = Model()
-    batches = ({"x": torch.randn(BATCH, WIDTH)} for _ in itertools.count())
+    batches = ({"x": torch.randn(batch, WIDTH)} for _ in itertools.count())
     return Training(
         model,
-        torch.optim.AdamW(model.parameters()),
+        optimizer(model.parameters()),
         batches,
         lambda output, batch: output.square().mean(),
         torch.device("cpu"),
@@ -151,6 +153,59 @@ def test_checkpointing_does_what_was_estimated(recorded, tmp_path):
     assert estimate.after == pytest.approx(tried.peak.allocated, rel=0.1)
     assert tried.told.in_phase("recompute").any()
     assert "checkpoint" not in {r.name for r in tried.remedies}
+
+
+class InBytes(torch.optim.Optimizer):
+    """Adam whose two moments have a byte an element and a scale for 256 of them, as bitsandbytes
+    keeps them; those of fewer than 4096 elements are float32."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 1e-3})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            for name, decay, new in (("one", 0.9, p.grad), ("two", 0.999, p.grad * p.grad)):
+                if p.numel() < 4096:
+                    held = state.setdefault(name, torch.zeros_like(p))
+                    held.lerp_(new, 1 - decay)
+                    continue
+                if name not in state:
+                    state[name] = torch.zeros(p.numel(), dtype=torch.uint8)
+                    state[f"{name} scale"] = torch.zeros(-(-p.numel() // 256))
+                padded = torch.nn.functional.pad(new.flatten(), (0, -p.numel() % 256)).view(-1, 256)
+                state[f"{name} scale"].copy_(padded.abs().amax(1))
+                state[name].copy_(padded.flatten()[: p.numel()].sign() + 1)
+            p.sub_(p.grad, alpha=1e-3)
+
+
+def test_moments_in_bytes_take_what_was_estimated(tmp_path):
+    done = explained(record(tmp_path, training(batch=256)))
+    estimate = next(r for r in done.remedies if r.name == "8bit")
+    tried = explained(record(tmp_path, training(batch=256, optimizer=InBytes)))
+    assert tried.peak.checks[0].ok is True
+    assert tried.peak.allocated < 0.85 * done.peak.allocated
+    assert estimate.after == pytest.approx(tried.peak.allocated, rel=0.01)
+
+
+def test_gradients_that_stay_take_what_was_estimated(tmp_path, monkeypatch):
+    done = explained(record(tmp_path, training(batch=256)))
+    estimate = next(r for r in done.remedies if r.name == "set_to_none")
+    of = training(batch=256)
+    clear = of.optimizer.zero_grad
+    monkeypatch.setattr(of.optimizer, "zero_grad", lambda set_to_none: clear(set_to_none=False))
+    tried = explained(record(tmp_path, of))
+    assert estimate.already and tried.peak.allocated > 1.05 * done.peak.allocated
+    assert estimate.after == tried.peak.allocated
+
+
+def test_half_of_the_batch_takes_what_was_estimated(recorded, tmp_path):
+    _, done = recorded
+    estimate = next(r for r in done.remedies if r.name == "batch")
+    tried = explained(record(tmp_path, training(batch=BATCH // 2)))
+    assert tried.peak.allocated < 0.7 * done.peak.allocated
+    assert estimate.after == pytest.approx(tried.peak.allocated, rel=0.01)
 
 
 def test_micro_batches_add_to_the_same_gradients(tmp_path):
