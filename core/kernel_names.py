@@ -10,8 +10,9 @@ it does not know is None, never a guess.
 - cuBLAS before that: ``ampere_fp16_s16816gemm_fp16_…``, ``ampere_sgemm_…``;
 - CUTLASS: ``cutlass_80_tensorop_s1688gemm_…`` (single data in the tensor cores of sm80: TF32),
   ``…_tensorop_f16_s16816gemm_…``, ``cutlass_80_simt_sgemm_…``;
-- attention: ``…_flash_fprop_wgmma_e4m3_…`` (cuDNN; its ``f16`` is of bfloat16, too), ``flash_fwd_kernel<…cutlass::half_t…>``,
-  ``fmha_cutlassF_f16_…``, ``fmha_v2_flash_attention_fp16_…``.
+- attention: ``…_flash_fprop_wgmma_e4m3_…`` (cuDNN; its ``f16`` is of bfloat16, too),
+  ``flash_fwd_kernel<…cutlass::half_t…>``, ``fmha_cutlassF_f16_…``,
+  ``fmha_v2_flash_attention_fp16_…``.
 
 Sources: CUTLASS functionality documentation (operation names: ``s``, ``h``, ``d`` before the
 instruction shape are the accumulator's type; ``tf32``, ``f16``, ``bf16`` the operands'), kernels
