@@ -4,7 +4,7 @@
 # costs. About 12 minutes on one GPU; needs PyTorch, transformers and nsys.
 #
 # usage: LAYERLINE=layerline PYTHON=python3 tests/gpu/training.sh WORK [PART…]
-#     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop counting (all by default)
+#     PART: medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop bits counting (all by default)
 #
 # Prints "holds" or "FAILS" for each; exit status 1 where one fails. SIZE=tiny: a try without a GPU.
 set -uo pipefail
@@ -16,9 +16,10 @@ profiles=torch,operators,memory,parameters,waits,graph
 medium=(--model gpt2-medium --batch 2 --seq 180); long=(--model gpt2 --seq 1024)
 bert=(--model bert --batch 4 --seq 128); steps=30; benches=("gpt2-medium 2 180 fp32 80" "gpt2-medium 2 180 bf16 80" "gpt2 1 1024 bf16 150")
 counted=("gpt2-medium 2 180 fp32 100" "gpt2-medium 2 180 bf16 100" "gpt2-medium 2 180 fp32 100 --fused")
+copied=("gpt2-medium 2 180 fp32 5" "gpt2-medium 2 180 bf16 5 --fused")
 if [ "${SIZE:-}" = tiny ]; then
   medium=(--model tiny --batch 2); long=(--model tiny --seq 64); bert=(--model tiny); steps=3; benches=("tiny 2 32 fp32 3")
-  counted=("tiny 2 32 fp32 2")
+  counted=("tiny 2 32 fp32 2"); copied=("tiny 2 32 fp32 5 --fused")
 else
   profiles=$profiles,nsys
 fi
@@ -37,7 +38,7 @@ trained() {
   "$python" "$here/training_holds.py" "$work/$name" || failed=1
 }
 
-for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop counting}; do
+for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp16 seed loop bits counting}; do
   case $part in
     medium_fp32)
       remedies=checkpoint,checkpoint-half,batch,fused
@@ -63,6 +64,12 @@ for part in ${*:-medium_fp32 medium_bf16 long_fp32 checkpointed compiled bert_fp
         # shellcheck disable=SC2086 # words of their own
         said=$("$python" -P "$here/../bench/bench_training.py" $of 2>&1) || failed=1
         echo "== loop against one by hand: ${said##*$'\n'}"
+      done ;;
+    bits)
+      for of in "${copied[@]}"; do
+        echo "== counted changes against copies: $of"
+        # shellcheck disable=SC2086 # words of their own
+        "$python" -P "$here/counted_bits.py" $of || failed=1
       done ;;
     counting)
       for of in "${counted[@]}"; do
