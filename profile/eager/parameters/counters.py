@@ -32,7 +32,7 @@ class Counter(Protocol):
     """`figures` are those of the step, one row per parameter of the model."""
 
     def begin(self, slot: int) -> None:
-        """Before a step: what the parameters and gradients are now."""
+        """Before a step."""
 
     def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
         """Keep these parameters."""
@@ -135,6 +135,8 @@ class Cuda:
         tiles: list[list[int]] = []
         self._rows = 0
         self._chunks: dict[int, tuple[int, int]] = {}  # by first member: first tile, tiles
+        # By first member, too: rows of `live`, and the least slice that has them.
+        self._places: dict[int, tuple[torch.Tensor, slice]] = {}
         self._kept_bytes = 0
         for chunk in chunks:
             first, at = len(tiles), 0
@@ -150,9 +152,11 @@ class Cuda:
                 at += -(-member.local.nbytes // 16) * 16
                 self._rows += rows or 0
             self._chunks[chunk[0].about.index] = first, len(tiles) - first
+            places = [member.about.index for member in chunk]
+            within = slice(min(places), max(places) + 1)
+            self._places[places[0]] = torch.tensor(places), within
             self._kept_bytes = max(self._kept_bytes, at)
         self._tiles = len(tiles)
-        self._kinds = about[:, 1].tolist()
         self._about = about.to(device)
         self._tile_table = torch.tensor(tiles, dtype=torch.int32).to(device)
         self._live = torch.empty((len(members), cuda_kernels.LIVE), dtype=torch.int64).to(device)
@@ -161,37 +165,46 @@ class Cuda:
         self._live_host = torch.empty(shape, dtype=torch.int64, pin_memory=pinned)
         self._partial = torch.zeros((4, self._tiles), dtype=torch.float64, device=device)
         self._flags = torch.zeros((2, self._rows), dtype=torch.uint8, device=device)
+        self._slot = 0
         self._kept: torch.Tensor | None = None
         self._odd: list[tuple[int, torch.Tensor, torch.Tensor | None]] = []
 
     def begin(self, slot: int) -> None:
-        """Addresses of parameters and gradients; odd gradients are summed with operators."""
-        self._odd = []
+        """Take the memory for what is kept."""
+        self._odd, self._slot = [], slot
+        self._kept = torch.empty(self._kept_bytes, dtype=torch.uint8, device=self._device)
+
+    def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
+        """See `Counter`."""
+        self._look(members)
+        first, tiles = self._chunks[members[0].about.index]
+        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
+        self._kernels.keep(tiles, [*tables, first, self._tiles, self._rows])
+
+    def _look(self, members: Sequence[Parameter]) -> None:
+        """Addresses of a chunk's parameters and gradients; odd gradients are summed with operators.
+
+        Only the first chunk's are looked for while the device waits: with the others it is busy."""
         table: list[int] = []
-        kinds = self.KINDS
-        for at, (member, own) in enumerate(zip(self._members, self._kinds, strict=True)):
-            gradient = member.tensor.grad if own >= 0 else None
+        for member in members:
+            gradient = member.tensor.grad
             if gradient is None:
                 table += (0, 0, -1)
                 continue
             tensor, gradient = local(member.tensor), local(gradient)
-            kind = kinds.get(gradient.dtype, -1)
+            kind = self.KINDS.get(gradient.dtype, -1)
             regular = gradient.layout is torch.strided and kind >= 0
             if regular and (gradient.is_contiguous() or gradient.stride() == tensor.stride()):
                 table += (tensor.data_ptr(), gradient.data_ptr(), kind)
             else:
                 table += (tensor.data_ptr(), 0, cuda_kernels.NOT_SUMMED)
-                self._odd.append((at, *of_gradient(gradient, member.about.rows)))
-        host = self._live_host[slot]
-        host.view(-1).copy_(torch.tensor(table))
-        self._live.copy_(host, non_blocking=True)
-        self._kept = torch.empty(self._kept_bytes, dtype=torch.uint8, device=self._device)
-
-    def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
-        """See `Counter`."""
-        first, tiles = self._chunks[members[0].about.index]
-        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
-        self._kernels.keep(tiles, [*tables, first, self._tiles, self._rows])
+                sums = of_gradient(gradient, member.about.rows)
+                self._odd.append((member.about.index, *sums))
+        places, within = self._places[members[0].about.index]
+        host = self._live_host[self._slot]
+        host[places] = torch.tensor(table).view(-1, cuda_kernels.LIVE)
+        # Rows of other chunks may lie between these: theirs are copied again before they are used.
+        self._live[within].copy_(host[within], non_blocking=True)
 
     def after(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
         """See `Counter`."""

@@ -163,12 +163,19 @@ def test_muon_is_stepped_in_chunks_too(tmp_path: Path) -> None:
     assert all((a == b).all() for a, b in zip(bits(plain.model), bits(seen.model), strict=True))
 
 
+def interleaved(parameters: Any) -> torch.optim.Optimizer:
+    """Weights decay and biases do not: groups whose parameters take turns in the model."""
+    every = list(parameters)
+    groups = [[p for p in every if (p.dim() < 2) is flat] for flat in (True, False)]
+    return O.AdamW([{"params": groups[0][::-1], "weight_decay": 0.0}, {"params": groups[1]}])
+
+
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+@pytest.mark.parametrize("make", [two_groups(O.AdamW), interleaved], ids=["apart", "interleaved"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_kernels_count_what_operators_count(
-    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = two_groups(O.AdamW)
     by_operators = watched(training(make, dtype=dtype), tmp_path / "a")
     monkeypatch.setattr(ParameterChanges, "_kernels", lambda self, how: KernelsOnCpu())
     by_kernels = watched(training(make, dtype=dtype), tmp_path / "b", chunk=1000)
