@@ -95,7 +95,8 @@ def _step(run: Run, limits: Asked, baseline: Path | None) -> Step:
     options = limits.as_json()
     if baseline is not None:
         options = {**options, "baseline": sha256(baseline)}
-    return Step(run, age.STEP, options, age.inputs(run), _outputs(run))
+    inputs = [*age.inputs(run), *age.beside(run)]
+    return Step(run, age.STEP, options, inputs, _outputs(run))
 
 
 def _outputs(run: Run) -> list[Path]:

@@ -11,6 +11,8 @@ from ...core.run import Run, unchanged
 STEP = "analysis/report"
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
 _READ = ("export/*.json", "engines/*.json", "captures/*", "manifests/*/*.json")
+# Tables of other commands (`layerline memory`, `layerline parameters`) of which it has columns.
+_BESIDE = ("memory", "parameters")
 _NAMED = 3
 
 
@@ -25,6 +27,13 @@ def inputs(run: Run) -> list[Path]:
         and path.parent.name != "analysis"
         and is_text(path)  # `provenance` says so
     )
+
+
+def beside(run: Run) -> list[Path]:
+    """Tables of other commands that a report shows where they are there. One without them is of the
+    same captures, so `check` does not look at them."""
+    tables = (run.file("tables", f"{name}.parquet") for name in _BESIDE)
+    return [path for path in tables if path.is_file()]
 
 
 def check(run: Run) -> None:

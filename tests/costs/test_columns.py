@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import rendering
-from run_by_hand import write_run
+from run_by_hand import outcome, write_run
 
 from layerline.analysis import pipeline
 from layerline.analysis.costs import columns
 from layerline.analysis.report import summary_json
+from layerline.analysis.rundir import age
 from layerline.core.run import Run
 from layerline.core.tables import table, write_parquet
 
@@ -103,6 +104,19 @@ def test_columns_stand_in_page_and_text(run: Run) -> None:
     row = next(line for line in text.splitlines() if line.startswith("| · `a` "))
     assert row.rstrip("| ").endswith("25.0 %")
     assert "25.0 %" in rendering.html(comparison)
+
+
+def test_a_report_is_made_again_when_memory_was_explained_since(run: Run) -> None:
+    assert outcome("report", run.path) == 0
+    page = run.file("report", "report.md")
+    assert "memory at the peak" not in page.read_text()
+    made = memory((0, "alloc", 4, "a"), source="train.fp32.memory.pickle")
+    write_parquet(run.file("tables", "memory.parquet"), made)
+    age.check(run)  # others may still read the report: it is of the same captures
+    assert outcome("report", run.path) == 0
+    assert "memory at the peak" in page.read_text()
+    before = page.stat().st_mtime_ns
+    assert outcome("report", run.path) == 0 and page.stat().st_mtime_ns == before
 
 
 def test_a_table_that_cannot_be_used_is_listed_and_leaves_the_rest(run: Run) -> None:
