@@ -39,6 +39,8 @@ RANGE = "ncu-range"
 
 # The table, which parameter is which number, the log of changes.
 PARAMETERS = (".parameters.parquet", ".parameters.index.json", ".parameter_changes.log")
+# A folder of a run: of each remedy for memory that was tried a run of its own.
+TRIED = "tried"
 
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "latency": (".latency.json",),

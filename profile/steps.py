@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from ..core.capture_names import TORCH_TASKS, CaptureName
+from ..core.capture_names import TORCH_TASKS, TRIED, CaptureName
 from ..core.cli.options import SECONDS, Finite
 from ..core.cli.progress import log
-from ..core.files import machine_lock
+from ..core.files import listing, machine_lock
 from ..core.run import Run, Step
 from ..engines import backend as backends
 from .engine import measure
@@ -176,11 +176,16 @@ def drop_training(run: Run, precision: str) -> None:
 
 
 def remove_training(run: Run, precision: str, but: Collection[Path] = ()) -> None:
-    """Remove the files of training captures of one process in a precision, `but` these."""
+    """Remove the files of training captures of one process in a precision, `but` these; what was
+    tried of that training; and tables that commands made of such captures: they may be of these."""
+    for made in ("memory", "parameters"):
+        run.file("tables", f"{made}.parquet").unlink(missing_ok=True)
     for path in sorted(run.file("captures").glob(f"train.{precision}.*")):
         name = CaptureName.parse(path)
         if name is not None and name.rank is None and path not in but and path.is_file():
             path.unlink()
+    for folder in listing(run.file(TRIED)):
+        drop_training(Run(folder), precision)
 
 
 def skip(run: Run, name: str, what: str, why: str, fix: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.capture_names import CaptureName, named
+from ...core.capture_names import TRIED, CaptureName, named
 from ...core.documents import Measured, Memory
 from ...core.errors import InputError
 from ...core.files import listing
@@ -22,7 +22,6 @@ from ..rundir import files
 from ..rundir.problems import Problems
 
 SUFFIX = ".memory.pickle"
-TRIED = "tried"  # a folder of the run: of each remedy that was tried a run of its own
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,8 @@ def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str
 
 def _try(run: Run, name: str, request: Any, environment: Any) -> None:
     """Train again with one change, for a few steps, into a run of its own inside the run."""
+    from ...core.capture_names import TRIED
     from ...profile.train.again import train_again  # torch's side of the project
-    from ..captures.memory import TRIED
 
     log(f"trying {name}")
     train_again(run.file(TRIED, name), request, environment)

@@ -220,10 +220,16 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_watched_an_earlier_training_does_not_stay_beside_a_later_one(tmp_path: Path) -> None:
     run, waits = tmp_path / "run", tmp_path / "run" / "captures" / "train.fp32.waits.json"
     assert invoke("gpt2", "--run", run, *SMALL, "--profile", "torch,waits").exit_code == 0
+    table = run / "tables" / "memory.parquet"  # as `layerline memory` makes it of a capture
+    table.parent.mkdir()
+    table.touch()
     assert invoke("gpt2", "--run", run, *SMALL, "--profile", "torch").exit_code == 0
-    assert waits.exists()  # of the same training
+    tried = run / "tried" / "batch"
+    assert invoke("gpt2", "--run", tried, *SMALL).exit_code == 0
+    latency = tried / "captures" / "train.fp32.latency.json"
+    assert waits.exists() and table.exists() and latency.exists()  # of the same training
     assert invoke("gpt2", "--run", run, *SMALL, "--seed", "1", "--profile", "torch").exit_code == 0
-    assert not waits.exists()
+    assert not waits.exists() and not table.exists() and not latency.exists()
     assert (run / "captures" / "train.fp32.meta.json").exists()
 
 
