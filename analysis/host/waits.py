@@ -2,9 +2,12 @@
 
 A call waits that synchronises by its name, copies without "Async", or allocates (which may wait
 for all that was launched); and a copy that was asynchronous by name and returned only after the
-device had done it, as copies from and to memory that is not pinned do. Its cause is the outermost
-operator around it, and the function of Python around that which is neither PyTorch's nor the
-standard library's. PyTorch's profiler names a function by the line where it begins.
+device had done it, as copies from and to memory that is not pinned do. One from or to pinned
+memory, or within the device, waits for nothing: a host that came late saw it done.
+
+The cause is the outermost operator around a call, and the function of Python around that which is
+neither PyTorch's nor the standard library's. PyTorch's profiler names a function by the line where
+it begins.
 
 Without a device nothing waits. Then operators are listed that would wait on one: they hand a
 value, or a size that depends on values, to the host.
@@ -36,6 +39,8 @@ _COPIES = re.compile(_RUNTIME + r"Memcpy\w*", re.I)
 _ALLOCATES = re.compile(
     _RUNTIME + r"(Malloc|MallocHost|HostAlloc|Free|FreeHost|MemAlloc|MemFree)(_v\d+)?", re.I
 )
+# What the device says of a copy that the host does not wait for: "Memcpy HtoD (Pinned -> Device)".
+_ASYNCHRONOUS = re.compile(r"Pinned|Device -> Device|DtoD")
 _FRAME = re.compile(r"(?P<file>.*\.py)\((?P<line>\d+)\): (?P<function>.*)", re.S)
 
 
@@ -119,7 +124,11 @@ def waiting(events: Events, launch: Ints) -> Iterator[int]:
     device = np.flatnonzero(launch != UNKNOWN)
     done[launch[device]] = np.iinfo(np.int64).min
     np.maximum.at(done, launch[device], events.end[device])
-    waits = (kinds == "waits") | ((kinds == "copies") & (done <= events.end))
+    free = np.array([bool(_ASYNCHRONOUS.search(name)) for name in events.names], dtype=bool)
+    asynchronous = np.zeros(len(events), dtype=bool)
+    asynchronous[launch[device]] = free[events.name[device]]
+    late = (kinds == "copies") & (done <= events.end) & ~asynchronous
+    waits = (kinds == "waits") | late
     yield from np.flatnonzero(calls & waits).tolist()
 
 

@@ -147,6 +147,27 @@ def test_a_copy_that_returns_when_it_is_done_has_waited(
     )
 
 
+@pytest.mark.parametrize(
+    ("operation", "waits"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", True),
+        ("Memcpy DtoH (Device -> Pageable)", True),
+        ("Memcpy HtoD (Pinned -> Device)", False),
+        ("Memcpy DtoH (Device -> Pinned)", False),
+        ("Memcpy DtoD (Device -> Device)", False),
+    ],
+)
+def test_a_host_that_comes_late_has_not_waited_for_an_asynchronous_copy(
+    operation: str, waits: bool, tmp_path: Path
+) -> None:
+    """A small copy may be done before the call returns, on a host that is slow or busy."""
+    trace = Trace()
+    trace.range("layerline/iteration/0", 0, 100)
+    trace.launch((10, 20), (12, 18), "cudaMemcpyAsync", "gpu_memcpy", operation)
+    found = of(trace.write(tmp_path / "t.json"))
+    assert [w.call for w in found.waits] == (["cudaMemcpyAsync"] if waits else [])
+
+
 def test_without_a_device_operators_are_listed_that_would_wait_and_nothing_idles(
     tmp_path: Path,
 ) -> None:

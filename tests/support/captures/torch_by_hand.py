@@ -40,11 +40,13 @@ class Trace:
         device: tuple[float, float],
         name: str = "cudaLaunchKernel",
         kind: str = "kernel",
+        operation: str | None = None,
     ) -> None:
-        """A call and the operation that it launched."""
+        """A call and the operation that it launched, by its name."""
         number = self._number()
         self._add("cuda_runtime", name, *host, correlation=number)
-        self._add(kind, f"device of {name}", *device, correlation=number, stream=7, device=0)
+        operation = operation or f"device of {name}"
+        self._add(kind, operation, *device, correlation=number, stream=7, device=0)
 
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": self.events}))
