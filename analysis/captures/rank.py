@@ -86,7 +86,7 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
     steps = _steps(events, activity)
     low, high = int(activity.start.min()), int(activity.end.max())
     if not steps:
-        steps = [(None, low, high, None, None)]
+        steps = [(None, low, high, *_asked(activity, low))]
         notes = [*notes, "no range marks an iteration: the whole capture counts as one step"]
     low, high = min(low, steps[0][1]), max(high, *(end for _, _, end, _, _ in steps))
     shift = _shift(events, high)
@@ -226,6 +226,14 @@ def _steps(events: Events, activity: Activity) -> list[Step]:
             host = (start, end) if ahead else (None, None)
             steps.append((number, begins[k], until, *host))
     return steps
+
+
+def _asked(activity: Activity, low: int) -> tuple[int, int] | tuple[None, None]:
+    """From when to when the host asked for what ran; None where it computes itself, or nobody knows
+    when it asked."""
+    if activity.launched is None or not (known := activity.launched != NEVER).any():
+        return None, None
+    return low, int(activity.launched[known].max())
 
 
 def _done_before(activity: Activity) -> Callable[[int], int]:

@@ -49,7 +49,7 @@ COLLECTIVES = pa.schema(
 # Disjoint, in order, without holes: what each moment of the capture is.
 SEGMENTS = pa.schema([("start", _int), ("end", _int), ("kind", pa.int8())])
 # `host_start` and `host_end`: when the step's range began and ended on the host, which may be ahead
-# of its device; null where the host computes itself, and without a range.
+# of its device, or without a range what it asked for; null where the host computes itself.
 STEPS = pa.schema([(n, _int) for n in ("iteration", "start", "end", "host_start", "host_end")])
 # Ranges that say what the host did: "data", an action of a pipeline, or "sync": it waited for its
 # device, or for a library that communicates on the host.

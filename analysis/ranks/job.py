@@ -167,7 +167,9 @@ def _of_steps(capture: RankCapture, common: Steps) -> RankCapture:
     """The capture with the common steps only."""
     if common == (None,):
         low, high = _window(capture.steps)
-        steps = pa.table([[None], [low], [high], [None], [None]], schema=STEPS)
+        host = (pc.min(capture.steps["host_start"]), pc.max(capture.steps["host_end"]))
+        whole = [None, low, high, *(moment.as_py() for moment in host)]
+        steps = pa.table([[value] for value in whole], schema=STEPS)
     else:
         steps = capture.steps.filter(pc.is_in(capture.steps["iteration"], pa.array(common)))
     return replace(capture, steps=steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -184,6 +185,19 @@ def test_a_wait_that_hides_the_own_host_is_not_the_late_ranks_fault() -> None:
     )
 
 
+def test_without_steps_a_wait_that_hides_the_own_host_is_no_fault_either(tmp_path: Path) -> None:
+    paths, _ = write(tmp_path, slow_hosts(lag=60, collectives=5))
+    for path in paths:
+        trace = json.loads(path.read_text())
+        events = trace["traceEvents"]
+        trace["traceEvents"] = [e for e in events if "iteration" not in e["name"]]
+        path.write_text(json.dumps(trace))
+    worst = of_files(paths).straggler
+    assert worst is not None
+    assert worst.rank == 1
+    assert 3 * 60_000 <= worst.wait_ns <= 3 * (60_000 + 2 * 1000 * LAUNCH)
+
+
 def test_where_hosts_hold_up_their_devices_no_rank_is_blamed() -> None:
     job, _ = joined(slow_hosts(lag=30, collectives=20))
     assert ranks_answer.named(job) is None
@@ -245,8 +259,6 @@ def test_idle_time_of_queued_work_is_dependency_and_not_the_hosts() -> None:
     plan.work[0][0][0].compute = 160
     with TemporaryDirectory() as folder:
         paths, _ = write(Path(folder), plan)
-        import json
-
         trace = json.loads(paths[1].read_text())
         # The collective of rank 1 was launched before its kernel ended, and begins 10 us late.
         for event in trace["traceEvents"]:
