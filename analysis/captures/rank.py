@@ -218,12 +218,12 @@ def _steps(events: Events, activity: Activity) -> list[Step]:
     done = _done_before(activity)
     begins = [max(start, done(start)) for _, (start, _) in ordered]
     steps: list[Step] = []
-    ahead = activity.launched is not None
+    calls_known = _asked(activity, 0) != (None, None)
     for k, (number, (start, end)) in enumerate(ordered):
         follows = k + 1 < len(ordered) and ordered[k + 1][0] == number + 1
         until = begins[k + 1] if follows else max(end, done(end))
         if until > begins[k]:
-            host = (start, end) if ahead else (None, None)
+            host = (start, end) if calls_known else (None, None)
             steps.append((number, begins[k], until, *host))
     return steps
 

@@ -134,7 +134,7 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
             if exposed_wait[i] and int(rank[i]) != answers:
                 waited[int(rank[i]), answers] += int(exposed_wait[i])
                 costs[answers, step] += int(exposed_wait[i] - in_vain[i])
-                lost[int(rank[i]), step] += int(in_vain[i])
+                lost[int(rank[i]), steps[i]] += int(in_vain[i])
     of_cause = {k: dict(c) for k, c in excess.items()}
     return Blame(dict(waited), dict(costs), of_cause, dict(lost))
 

@@ -94,7 +94,8 @@ def reduce(
         bubble = pipeline.bubble(capture, *_messages(waited, moved, clocks[r]))
         bubbles += [bubble] if bubble else []
     counted = _counted(rows, common)
-    blamed = imbalance.blame(rows, _only(matched, counted), waited, ledgers)
+    of_steps = rows if common != (None,) else _as_one_step(rows)
+    blamed = imbalance.blame(of_steps, _only(matched, counted), waited, ledgers)
     step_ns = _mean_step(ledgers)
     worst = imbalance.straggler(blamed, ranks, common, step_ns)
     if worst is not None and worst.cause == "compute":
@@ -182,6 +183,12 @@ def _counted(rows: pa.Table, common: Steps) -> np.ndarray[tuple[int], np.dtype[n
     mine = pc.is_in(rows["iteration"], pa.array(common, pa.int64()))
     result: np.ndarray[tuple[int], np.dtype[np.bool_]] = mine.to_numpy(zero_copy_only=False)
     return result
+
+
+def _as_one_step(rows: pa.Table) -> pa.Table:
+    """The rows where each capture counts as one step, also of ranks that mark steps."""
+    at = rows.schema.get_field_index("iteration")
+    return rows.set_column(at, rows.schema.field(at), pa.nulls(len(rows), pa.int64()))
 
 
 def _only(matched: Matched, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Matched:

@@ -168,8 +168,20 @@ def what_if(recorded: Recording, straggler: Straggler | None) -> list[WhatIf]:
 def _averaged(
     name: str, by_step: Sequence[int], as_it_was: Sequence[int], average: Average = median
 ) -> WhatIf:
-    now, unchanged = (round(average(x)) if x else 0 for x in (by_step, as_it_was))
-    return WhatIf(name, now, unchanged, by_step)
+    kept = _kept(by_step, as_it_was)
+    now, unchanged = (round(average(x)) if x else 0 for x in (kept, as_it_was))
+    return WhatIf(name, now, unchanged, kept)
+
+
+def _kept(by_step: Sequence[int], as_it_was: Sequence[int]) -> list[int]:
+    """The steps, none longer than it was. A step that begins earlier than its hosts can follow is
+    longer: what it loses, the steps before it had saved in vain, the latest first."""
+    result, lost = [], 0
+    for now, was in reversed(list(zip(by_step, as_it_was, strict=True))):
+        saved = was - now - lost
+        lost = max(-saved, 0)
+        result.append(was - max(saved, 0))
+    return result[::-1]
 
 
 def _overlapped(recorded: Recording, ledgers: Sequence[Ledger], as_it_was: Sequence[int]) -> WhatIf:

@@ -28,7 +28,8 @@ class Unready:
 
 
 def unready(ledger: Ledger) -> Unready:
-    """Of the rows of a rank, each step by itself; nothing where the rank computes on its host."""
+    """Of the rows of a rank, each step by itself, and nothing beside the steps; nothing where the
+    rank computes on its host."""
     n = len(ledger.rows)
     in_vain, late = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     host = ledger.host
@@ -42,6 +43,7 @@ def unready(ledger: Ledger) -> Unready:
     moments += [(int(t), _SYNC, k) for k, t in enumerate(host.sync_end)]
     moments.sort()
     earlier = host_earlier = 0
+    inside = False
     of_call = np.zeros(n, dtype=np.int64)
     gains: list[tuple[int, int]] = []  # row, what its wait is worth
 
@@ -60,6 +62,7 @@ def unready(ledger: Ledger) -> Unready:
         if kind == _STEP:
             earlier = host_earlier = 0
             gains.clear()
+            inside = True
         elif kind == _CALL:
             of_call[k] = host_earlier
         elif kind == _SYNC:
@@ -70,10 +73,13 @@ def unready(ledger: Ledger) -> Unready:
             late[k] = max(earlier - queued, 0)
             lose(int(late[k]))
         elif kind == _MET:
-            if (worth := int(ledger.exposed_wait[k])) > 0:
+            if inside and (worth := int(ledger.exposed_wait[k])) > 0:
                 earlier += worth
                 gains.append((k, worth))
         else:
             spare = max(time - int(host.step_end[k]), 0) + host_earlier
             lose(max(earlier - spare, 0))
+            earlier = host_earlier = 0
+            gains.clear()
+            inside = False
     return Unready(in_vain, late)

@@ -126,6 +126,8 @@ def test_with_slow_hosts_a_replay_with_nothing_changed_still_takes_what_the_step
         average = (statistics.mean if rare else statistics.median)(lengths)
         assert abs(assumed.unchanged_ns - average) <= 1
         assert assumed.step_ns <= assumed.unchanged_ns + 1
+        for now, was in zip(assumed.by_step, lengths, strict=True):
+            assert now <= was + 1
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,52 @@ def test_without_steps_a_wait_that_hides_the_own_host_is_no_fault_either(tmp_pat
     assert worst is not None
     assert worst.rank == 1
     assert 3 * 60_000 <= worst.wait_ns <= 3 * (60_000 + 2 * 1000 * LAUNCH)
+
+
+def test_what_a_step_saves_and_the_next_ones_lose_is_not_saved_and_no_step_is_longer() -> None:
+    """Kind: a rank is late in one step; while the others wait, their hosts get ahead. Without it
+    they do not, and the steps after it take as long as the hosts do."""
+    plan = slow_hosts(lag=0, collectives=2)
+    plan.synchronised = False
+    plan.work[0][0][1].compute = 600
+    job, _ = joined(plan)
+    by_step: dict[int, list[int]] = {}
+    for row in job.ranks.to_pylist():
+        by_step.setdefault(row["iteration"], []).append(row["duration_ns"])
+    was = [statistics.mean(v) for v in by_step.values()]
+    without = next(w for w in job.what_if if w.name == "no straggler")
+    assert without.step_ns < without.unchanged_ns
+    assert all(a <= b + 1 for a, b in zip(without.by_step, was, strict=True))
+    # The hosts take as long for all steps together as they did, from 60 before the first begins.
+    hosts = 3 * 2 * (2 * 100 + 3 + 8)
+    assert sum(without.by_step) >= 1000 * (hosts - 60)
+
+
+def test_where_no_call_is_recorded_what_a_wait_hides_of_the_host_is_unknown(tmp_path: Path) -> None:
+    paths, _ = write(tmp_path, slow_hosts(lag=60, collectives=5))
+    for path in paths:
+        trace = json.loads(path.read_text())
+        trace["traceEvents"] = [e for e in trace["traceEvents"] if e["cat"] != "cuda_runtime"]
+        path.write_text(json.dumps(trace))
+    assert set(of_files(paths).ranks["unready_ns"].to_pylist()) == {None}
+
+
+def test_where_a_rank_marks_no_steps_no_wait_before_the_others_first_step_is_in_vain(
+    tmp_path: Path,
+) -> None:
+    """All of a capture is then compared; the rank that marks steps is told for its steps alone."""
+    paths, _ = write(tmp_path, slow_hosts(lag=60, collectives=5))
+    for path, gone in zip(paths, (("iteration/5", "iteration/6"), ("iteration",)), strict=True):
+        trace = json.loads(path.read_text())
+        events = trace["traceEvents"]
+        trace["traceEvents"] = [e for e in events if not any(g in e["name"] for g in gone)]
+        path.write_text(json.dumps(trace))
+    job = of_files(paths)
+    marked = job.ranks.to_pylist()[0]
+    assert 0 < marked["unready_ns"] <= marked["wait_ns"] == 300_000
+    # What rank 1 costs is told of the whole capture: all that rank 0 waits and not in vain.
+    assert job.straggler is not None
+    assert job.straggler.wait_ns == 3 * 300_000 - marked["unready_ns"]
 
 
 def test_where_hosts_hold_up_their_devices_no_rank_is_blamed() -> None:
