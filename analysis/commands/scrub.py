@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ...core.cli.options import FilePath, examples, once_each
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, LayerlineError, one_line
+
+if TYPE_CHECKING:
+    from ..scrub.learned import Numbers
 
 
 @click.command(
@@ -56,12 +60,13 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
                 fix="scrub them into two folders",
             )
     worst = 0
+    numbers: Numbers = defaultdict(dict)
     for path in captures:
         try:
             if check:
                 worst = max(worst, _check(path))
             else:
-                _scrub(path, output, in_place, len(captures) > 1)
+                _scrub(path, output, in_place, None if len(captures) == 1 else numbers)
         except OSError as e:
             error: LayerlineError = InputError(f"cannot be read ({e.strerror or e})", file=path)
         except LayerlineError as e:
@@ -73,14 +78,17 @@ def scrub(captures: tuple[Path, ...], output: Path | None, in_place: bool, check
     return worst
 
 
-def _scrub(path: Path, output: Path | None, in_place: bool, several: bool) -> None:
+def _scrub(path: Path, output: Path | None, in_place: bool, numbers: Numbers | None) -> None:
+    """`numbers`: of several captures, whose hosts stay apart."""
     from ..scrub import pipeline
 
     into = None
-    if output is not None and (several or (output.is_dir() and path.is_file())):
+    if output is not None and (numbers is not None or (output.is_dir() and path.is_file())):
         output, into = None, output
     with progress(f"scrubbing {path.name}"):
-        written, counts = pipeline.scrub(path, output, in_place=in_place, into=into)
+        written, counts = pipeline.scrub(
+            path, output, in_place=in_place, into=into, numbers=numbers
+        )
     _show(path, counts, "removed")
     if any(place in _NAMES and kind not in _NO_NAME for place, kind in counts):
         click.echo("  names of operations or ranges held such values: results are equal up to them")

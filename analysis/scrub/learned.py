@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from ...core.capture_names import HOSTED
 from . import fields, patterns
 
+# What stands for each value, by kind: `Numbers["host"]["frosty"]` is `host1`.
+Numbers = defaultdict[str, dict[str, str]]
+
 LONG = 4096  # longer texts are not remembered
 MEMO = 500_000  # texts that are remembered
 
@@ -22,14 +25,15 @@ class Learned:
 
     `names`: text to find, its kind and what replaces it. `secrets` and `directories`: what replaces
     each. `literals` holds (kind, value) of everything that the output must no longer contain.
+    `numbers`: those of the captures that are scrubbed together with this one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Numbers | None = None) -> None:
         self.names: dict[str, tuple[str, str]] = {}
         self.secrets: dict[str, str] = {}
         self.directories: dict[str, str] = {}
         self.literals: set[tuple[str, str]] = set()
-        self._numbers: dict[str, dict[str, str]] = defaultdict(dict)
+        self._numbers: Numbers = defaultdict(dict) if numbers is None else numbers
         self.seen: set[str] = set()  # texts that were learned from
 
     def from_value(self, value: str, kind: str | None) -> None:

@@ -13,27 +13,34 @@ from pathlib import Path
 from ...core.errors import CheckFailed, InputError
 from ...core.files import folder, replacing, written
 from . import kinds, rescan
+from .learned import Numbers
 from .scrubber import Scrubber
 
 Found = Counter[tuple[str, str]]
 
 
 def scrub(
-    path: Path, output: Path | None, *, in_place: bool = False, into: Path | None = None
+    path: Path,
+    output: Path | None,
+    *,
+    in_place: bool = False,
+    into: Path | None = None,
+    numbers: Numbers | None = None,
 ) -> tuple[Path, Found]:
     """Write the scrubbed copy of `path`; gives where it is and what was found, by place and kind.
 
     `output` None: `into` that folder, under its name; without one beside the input, as
-    NAME.scrubbed.EXT. A user or host in the name is replaced. CheckFailed, and no output, where
-    something is still found in what was written; InputError for what cannot be scrubbed. Unless all
-    of it succeeded a capture that was to be replaced (`in_place`) is what it was.
+    NAME.scrubbed.EXT. A user or host in the name is replaced. `numbers`: of the captures that are
+    scrubbed together, whose hosts stay apart. CheckFailed, and no output, where something is still
+    found in what was written; InputError for what cannot be scrubbed. Unless all of it succeeded a
+    capture that was to be replaced (`in_place`) is what it was.
     """
     rewrite = kinds.rewriter(path)
     if in_place or path.name in ("", ".."):
         path = path.resolve()  # the capture itself, not a link to it; the folder one is in by name
     # Before a long capture is read.
     _may_be_written(path if in_place else output or (into or path.parent) / path.name)
-    scrubber = _learned(rewrite, path)
+    scrubber = _learned(rewrite, path, numbers)
     if in_place and path.is_file() and scrubber.cell(path.name, "file names") != path.name:
         raise InputError(
             "has a host or user in its name, which would stay",
@@ -70,8 +77,8 @@ def check(path: Path) -> tuple[Found, int]:
     return counts, len(scrubber.left_out)
 
 
-def _learned(rewrite: kinds.Rewrite, path: Path) -> Scrubber:
-    scrubber = Scrubber()
+def _learned(rewrite: kinds.Rewrite, path: Path, numbers: Numbers | None = None) -> Scrubber:
+    scrubber = Scrubber(numbers)
     kinds.learn_from_name(path, scrubber)
     rewrite(path, None, scrubber)
     scrubber.start_replacing()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...core.capture_names import HOSTED
 from . import fields, patterns
-from .learned import LONG, MEMO, Learned, is_local
+from .learned import LONG, MEMO, Learned, Numbers, is_local
 
 REMOVED = "removed"
 
@@ -26,13 +26,14 @@ class Scrubber:
     """What was learned about one capture, what its values become, and what was found where.
 
     `found` counts by (place, kind). `left_out`: files of a run that no copy holds. `remembered`:
-    values that only a file's structure shows to be private, with their kind.
+    values that only a file's structure shows to be private, with their kind. `numbers`: of the
+    captures that are scrubbed together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Numbers | None = None) -> None:
         self.learning = True
         self.found: Counter[tuple[str, str]] = Counter()
-        self.learned = Learned()
+        self.learned = Learned(numbers)
         self.left_out: set[Path] = set()
         self.remembered: set[tuple[str, str]] = set()
         self._finder: re.Pattern[str] | None = None

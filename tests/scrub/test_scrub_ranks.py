@@ -9,9 +9,11 @@ from pathlib import Path
 
 import nsys_build
 import pytest
+from click.testing import CliRunner
 
 from layerline.analysis.readers.nsys import nccl, sqlite
 from layerline.analysis.scrub import pipeline
+from layerline.core.cli.command import cli
 from layerline.core.errors import InputError
 
 HOST = "frosty-ridge17"
@@ -97,6 +99,21 @@ def test_copies_of_two_hosts_do_not_replace_each_other(tmp_path: Path) -> None:
     assert out == to / "train.bf16@host1.sqlite"
     with pytest.raises(InputError, match="may be of another host"):
         pipeline.scrub(paths[1], None, into=to)
+
+
+def test_ranks_of_two_hosts_that_are_scrubbed_together_stay_of_two_hosts(tmp_path: Path) -> None:
+    paths = []
+    for rank, host in enumerate(("frosty-ridge17", "frosty-ridge18", "frosty-ridge17")):
+        paths.append(tmp_path / f"train.bf16.rank000{rank}@{host}.trace.json")
+        paths[-1].write_text(json.dumps({"host_name": host, "traceEvents": []}))
+    given = ["-q", "scrub", *map(str, paths), "-o", str(tmp_path / "copies")]
+    assert CliRunner().invoke(cli, given).exit_code == 0
+    made = {p.name: json.loads(p.read_text()) for p in (tmp_path / "copies").iterdir()}
+    assert {name: trace["host_name"] for name, trace in made.items()} == {
+        "train.bf16.rank0000@host1.trace.json": "host1",
+        "train.bf16.rank0001@host2.trace.json": "host2",
+        "train.bf16.rank0002@host1.trace.json": "host1",
+    }
 
 
 def test_a_capture_with_a_host_in_its_name_is_not_scrubbed_in_place(tmp_path: Path) -> None:
