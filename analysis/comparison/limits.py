@@ -118,7 +118,7 @@ class Limits:
             slower={**self.slower, **{n: share(text) for n, text in said}},
             floors={**self.floors, **{n: amount(text) for n, text in other.floor.items()}},
             memory=self.memory if other.memory is None else share(other.memory),
-            accuracy=self.accuracy if other.accuracy is None else other.accuracy,
+            accuracy=self.accuracy if other.accuracy is None else _below(other.accuracy),
             coverage=self.coverage if other.coverage is None else share(other.coverage),
             require=[*self.require, *(r for r in other.require if r not in self.require)],
             sides=other.sides or self.sides,
@@ -164,7 +164,10 @@ def read(path: Path) -> LimitsFile:
 def form(document: Mapping[str, Any], path: Path | None = None) -> LimitsFile:
     """Limits as they are written. InputError where they are of another form."""
     found = check(document, LimitsFile, path, "see docs/ci.md")
-    Limits().over(found)
+    try:
+        Limits().over(found)
+    except InputError as e:
+        raise InputError(e.what, file=path, fix=e.fix) from None
     return found
 
 
@@ -199,6 +202,13 @@ def amount(text: str) -> float:
     if found is None or number is None:
         raise InputError(f"{text!r} is no floor", fix='write it as "2us", or "1MB" of memory')
     return number * _UNITS[found[2]]
+
+
+def _below(cosine: float) -> float:
+    """By how much a cosine may fall: of no number, and of none below 0, anything would be told."""
+    if not 0 <= cosine <= 2:
+        raise InputError(f"accuracy {cosine:g} is no limit", fix="write a number from 0 to 2")
+    return cosine
 
 
 def _by_device(text: str) -> bool:

@@ -53,9 +53,13 @@ def _words(error: str, document: Any) -> str:
     if not (expected := _EXPECTED.fullmatch(text)):
         return f"{place}{'.' if text[:1].islower() else ': '}{text}" if place else text
     wanted = _TYPES.get(expected[1], expected[1]) + expected[2]
-    if "[...]" in place:  # msgspec does not say which key
-        return f"{place} is not {wanted}"
+    outer, any_key, rest = place.partition("[...]")
     value = document
-    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", place):
+    for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", outer):
         value = value[int(index)] if index else value[key]
+    if any_key:  # msgspec does not say which key
+        wrong = [k for k, v in value.items() if not isinstance(v, str)]
+        if rest or expected[1] != "str" or not wrong:
+            return f"{place} is not {wanted}"
+        place, value = f"{outer}.{wrong[0]}", value[wrong[0]]
     return f"{place or 'it'} is {reprlib.repr(value)}, not {wanted}"

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from run_by_hand import ENGINE, outcome, write_run
 
+from layerline.analysis.comparison import limits
+from layerline.core.errors import InputError
 from layerline.core.files import read_json, write_json
 
 NAME = "fp16.onnxruntime"
@@ -126,6 +128,27 @@ def test_a_tiny_module_may_grow_by_half(tmp_path: Path, capsys: Any) -> None:
     # Where that is more than the share that was asked for, it says what it is.
     (row,) = [x for x in capsys.readouterr().out.splitlines() if "module a: " in x]
     assert row.endswith(": slower, limit 1.1 % (0.5 % of all operations)")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # With nan nothing would ever be less accurate.
+        ("accuracy = nan", "accuracy nan is no limit; write a number from 0 to 2"),
+        ("accuracy = -0.1", "accuracy -0.1 is no limit; write a number from 0 to 2"),
+        ('by = "gpu"', "by 'gpu' is unknown; write latency or device"),
+        ("[slower]\nlatency = 0.03", "slower.latency is 0.03, not text; see docs/ci.md"),
+        ('[slower]\nlatency = "nan%"', "'nan%' is no limit; write it as \"3%\""),
+    ],
+)
+def test_a_file_whose_limit_limits_nothing_is_refused_and_named(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "limits.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        limits.read(path)
+    assert error.value.line() == f"{path}: {said}"
 
 
 def test_a_side_that_is_left_out_is_not_judged(tmp_path: Path) -> None:
