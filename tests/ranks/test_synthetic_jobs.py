@@ -225,7 +225,15 @@ def test_where_no_call_is_recorded_what_a_wait_hides_of_the_host_is_unknown(tmp_
         trace = json.loads(path.read_text())
         trace["traceEvents"] = [e for e in trace["traceEvents"] if e["cat"] != "cuda_runtime"]
         path.write_text(json.dumps(trace))
-    assert set(of_files(paths).ranks["unready_ns"].to_pylist()) == {None}
+    job = of_files(paths)
+    assert set(job.ranks["unready_ns"].to_pylist()) == {None}
+    # Nor is the step of a communication known, so nobody can be blamed, nor cleared.
+    said = ranks_answer.answer(job)
+    share = 100 * 3 * 300_000 / sum(job.ranks["duration_ns"].to_pylist())
+    assert (said.heading, said.stress) == (
+        "Who makes the others wait is not known:",
+        f"they wait {share:.1f} % of a step, and no call tells in which",
+    )
 
 
 def test_where_a_rank_marks_no_steps_no_wait_before_the_others_first_step_is_in_vain(

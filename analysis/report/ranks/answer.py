@@ -81,6 +81,9 @@ def _heading(job: Job) -> tuple[str, str]:
         share = _share(job, "communication_ns")
         stress = f"{formatting.percent(share)} of a step is communication without a known partner"
         return "Who waits for whom is not known:", stress
+    if job.iterations != (None,) and not pc.count(job.collectives["iteration"]).as_py():
+        stress = f"they wait {formatting.percent(waits)} of a step, and no call tells in which"
+        return "Who makes the others wait is not known:", stress
     if (worst := named(job)) is not None:
         by = formatting.percent(worst.share)
         if worst.usual:
