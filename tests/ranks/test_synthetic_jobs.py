@@ -254,6 +254,23 @@ def test_where_a_rank_marks_no_steps_no_wait_before_the_others_first_step_is_in_
     assert job.straggler.wait_ns == 3 * 300_000 - marked["unready_ns"]
 
 
+def test_a_wait_in_vain_is_told_of_the_step_in_which_the_rank_waited(tmp_path: Path) -> None:
+    """Kind: one communication is of different steps on its ranks, as a send that is received in the
+    next step. Here all that rank 1 does is one step further than what rank 0 does."""
+    plan = slow_hosts(lag=0, collectives=5)
+    plan.work[1][0][0].issue += 30
+    paths, _ = write(tmp_path, plan)
+    trace = paths[1].read_text()
+    for step in (7, 6, 5):
+        trace = trace.replace(f"iteration/{step}", f"iteration/{step + 1}")
+    paths[1].write_text(trace)
+    found = {(r["rank"], r["iteration"]): r for r in of_files(paths).ranks.to_pylist()}
+    waited = {at: (r["wait_ns"], r["unready_ns"] > 0) for at, r in found.items()}
+    assert waited == {
+        (0, 6): (0, False), (0, 7): (0, False), (1, 6): (0, False), (1, 7): (300_000, True)
+    }  # fmt: skip
+
+
 def test_where_hosts_hold_up_their_devices_no_rank_is_blamed() -> None:
     job, _ = joined(slow_hosts(lag=30, collectives=20))
     assert ranks_answer.named(job) is None
