@@ -171,7 +171,7 @@ def test_missing_onnx_file_names_the_command(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", ("fp32",))
     result = invoke(path, "--precision", "fp16", "--backend", "onnxruntime")
     assert isinstance(result.exception, InputError)
-    assert result.exception.fix == f"layerline export {path} --precision fp16"
+    assert result.exception.fix == f"layerline export {path} --precision fp16 --backend onnxruntime"
 
 
 def test_missing_library_is_exit_3_with_the_remedy(
