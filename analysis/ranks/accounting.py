@@ -35,15 +35,12 @@ Table = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Host:
-    """The host of a rank, on the clock of all. `begun`, `met`: when each of the rank's rows began
-    on the device, and when all of its ranks had; `issued`: when the host asked for it.
+    """The host of a rank, on the clock of all. `issued`: when it asked for each of the rank's rows.
     `at_issue`, `at_step_start`, `at_step_end`: for how long it had worked until then, without what
     it waited.
     `sync_start`, `sync_end`: when it waited; `at_sync_end`: a table as of `Ledger`.
     `step_start`, `step_end`: the steps' ranges on it."""
 
-    begun: Ints
-    met: Ints
     issued: Ints
     at_issue: Ints
     at_step_start: Ints
@@ -135,21 +132,20 @@ def ledger(
         _blocked(waits.end[rows], waits.known[rows], blocked),
         of_rank.exposed,
         of_rank.exposed_wait,
-        _host(capture, clock, waits, rows, issued, until),
+        _host(capture, shift, waits.start[rows], issued, until),
     )
     return own, measures
 
 
 def _host(
     capture: RankCapture,
-    clock: Clock,
-    waits: Waits,
-    rows: Ints,
+    shift: int,
+    begun: Ints,
     issued: pa.ChunkedArray | None,
     until: Callable[[Ints], Table],
 ) -> Host | None:
-    """A row of which nobody knows when it was asked for was asked for when it began."""
-    steps, shift, begun = capture.steps, clock.offset, waits.start[rows]
+    """`begun`: when each row did; one of which nobody knows when it was asked for was then."""
+    steps = capture.steps
     if steps["host_start"].null_count:
         return None
     low, high = _spans(capture.spans, shift, "sync")
@@ -160,8 +156,6 @@ def _host(
         asked = np.where(known, np.minimum(issued.fill_null(0).to_numpy() - shift, begun), begun)
     start, end = (steps[c].to_numpy() - shift for c in ("host_start", "host_end"))
     return Host(
-        begun,
-        np.minimum(waits.latest[rows], waits.end[rows]),
         asked,
         asked - waiting.until(asked),
         start - waiting.until(start),

@@ -108,7 +108,7 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
     for one in ledgers:
         if len(one.rows):
             numbers = matched.instance[one.rows]
-            own = unready(one)
+            own = unready(one, waits)
             done[one.rows] = since_previous(one, group[one.rows], numbers)
             done[one.rows, _HOST] += own.late
             in_vain[one.rows] = own.in_vain

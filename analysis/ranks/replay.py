@@ -122,10 +122,9 @@ def replay(
         elif kind == _SYNC:
             hosts[rank] = max(time + ahead[rank], row + hosts[rank]) - time
         elif kind == _BEGIN:
-            began[row] = time + ahead[rank]
             if not paced and row in called:
-                ahead[rank] = max(began[row], called[row]) - time
-                began[row] = time + ahead[rank]
+                ahead[rank] = max(ahead[rank], called[row] - time)
+            began[row] = time + ahead[rank]
         else:
             took = time - int(latest_of[row])
             if took < 0:  # it ended before a peer began: a send that did not wait

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...core.intervals import Ints
 from .accounting import Ledger
+from .waits import Waits
 
 _MET, _SYNC, _END, _STEP, _CALL, _BEGIN = range(6)
 
@@ -27,7 +28,7 @@ class Unready:
     late: Ints
 
 
-def unready(ledger: Ledger) -> Unready:
+def unready(ledger: Ledger, waits: Waits) -> Unready:
     """Of the rows of a rank, each step by itself, and nothing beside the steps; nothing where the
     rank computes on its host."""
     n = len(ledger.rows)
@@ -37,9 +38,10 @@ def unready(ledger: Ledger) -> Unready:
         return Unready(in_vain, late)
     moments = [(int(t), _STEP, 0) for t in ledger.step_start]
     moments += [(int(t), _END, k) for k, t in enumerate(ledger.step_end)]
-    for k in range(n):
-        moments += [(int(host.issued[k]), _CALL, k), (int(host.begun[k]), _BEGIN, k)]
-        moments.append((int(host.met[k]), _MET, k))
+    begun = waits.start[ledger.rows]
+    met = np.minimum(waits.latest[ledger.rows], waits.end[ledger.rows])  # all of its ranks had
+    for kind, times in ((_CALL, host.issued), (_BEGIN, begun), (_MET, met)):
+        moments += [(int(t), kind, k) for k, t in enumerate(times)]
     moments += [(int(t), _SYNC, k) for k, t in enumerate(host.sync_end)]
     moments.sort()
     earlier = host_earlier = 0
