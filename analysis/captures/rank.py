@@ -86,7 +86,8 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
     steps = _steps(events, activity)
     low, high = int(activity.start.min()), int(activity.end.max())
     if not steps:
-        steps = [(None, low, high, *_asked(activity, low))]
+        last = _last_call(activity)
+        steps = [(None, low, high, None if last is None else low, last)]
         notes = [*notes, "no range marks an iteration: the whole capture counts as one step"]
     low, high = min(low, steps[0][1]), max(high, *(end for _, _, end, _, _ in steps))
     shift = _shift(events, high)
@@ -198,8 +199,8 @@ Step = tuple[int | None, int, int, int | None, int | None]
 
 
 def _steps(events: Events, activity: Activity) -> list[Step]:
-    """The rows of `STEPS`. One begins when its range does and what was launched
-    before has ended, and lasts until the next begins; the last, until all of it has ended."""
+    """The rows of `STEPS`. One begins when its range does and what was launched before has ended,
+    and lasts until the next begins; the last, until all of it has ended."""
     numbers = [iteration_number(str(name)) for name in events.names]
     own = [n is not None and str(name).startswith(ITERATION)
            for n, name in zip(numbers, events.names, strict=True)]  # fmt: skip
@@ -218,7 +219,7 @@ def _steps(events: Events, activity: Activity) -> list[Step]:
     done = _done_before(activity)
     begins = [max(start, done(start)) for _, (start, _) in ordered]
     steps: list[Step] = []
-    calls_known = _asked(activity, 0) != (None, None)
+    calls_known = _last_call(activity) is not None
     for k, (number, (start, end)) in enumerate(ordered):
         follows = k + 1 < len(ordered) and ordered[k + 1][0] == number + 1
         until = begins[k + 1] if follows else max(end, done(end))
@@ -228,12 +229,12 @@ def _steps(events: Events, activity: Activity) -> list[Step]:
     return steps
 
 
-def _asked(activity: Activity, low: int) -> tuple[int, int] | tuple[None, None]:
-    """From when to when the host asked for what ran; None where it computes itself, or nobody knows
-    when it asked."""
+def _last_call(activity: Activity) -> int | None:
+    """When the host last asked for something that ran; None where it computes itself, or nobody
+    knows when it asked."""
     if activity.launched is None or not (known := activity.launched != NEVER).any():
-        return None, None
-    return low, int(activity.launched[known].max())
+        return None
+    return int(activity.launched[known].max())
 
 
 def _done_before(activity: Activity) -> Callable[[int], int]:

@@ -9,6 +9,7 @@ the communicator, the message's size, the peer. Its place and form are told by t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def read(path: Path) -> list[RankCapture]:
     with sqlite.source(path) as opened:
         capture = load(opened)
         calls = eager_nsys.launch_calls(capture)
-        told, waiting = nccl.read(opened), host.syncs(opened)
+        told = nccl.read(opened)
+        made = host.load(opened, (host.CUDA,)).calls.get(host.CUDA)
         events = _with_grids(eager_nsys.events(capture, calls, path), capture)
     ranges = np.array([_RANGES.match(str(n)) is not None for n in events.names] or [False])
     events.kind = np.where(ranges[events.name] & (events.kind == OP), RANGE, events.kind)
@@ -58,7 +60,7 @@ def read(path: Path) -> list[RankCapture]:
         devices = np.unique(mine.device[np.isin(mine.kind, DEVICE)]).tolist()
         process = int(events.places[code])
         whose = _whose(path, told, process, order, len(processes), devices)
-        mine = _with_syncs(_with_calls(mine, told, process, code), waiting, process, code)
+        mine = _with_syncs(_with_calls(mine, told, process, code), made, process, code)
         result.append(rank.of_events(mine, path, whose))
     return result
 
@@ -148,38 +150,42 @@ def _with_calls(events: Events, told: nccl.Told, process: int, code: int) -> Eve
     ]
     names = [*events.names, *dict.fromkeys(f"nccl:{c.operation}" for c in calls)]
     codes = {n: k for k, n in enumerate(names)}
-    threads = {t: k for k, t in enumerate(events.places) if isinstance(t, int)}
-    places = [*events.places]
-    for c in calls:
-        if c.thread not in threads:
-            threads[c.thread] = len(places)
-            places.append(c.thread)
+    thread, places = _threads(events, [c.thread for c in calls])
     columns = {
         "kind": [RANGE] * len(calls),
         "name": [codes[f"nccl:{c.operation}"] for c in calls],
         "start": [c.start for c in calls],
         "duration": [c.end - c.start for c in calls],
         "process": [code] * len(calls),
-        "thread": [threads[c.thread] for c in calls],
+        "thread": thread,
         "communication": range(len(calls)),
     }
     return events.with_rows(columns, names=names, places=places, communications=arguments)
 
 
-def _with_syncs(events: Events, waiting: host.HostCalls | None, process: int, code: int) -> Events:
-    """The events, and the calls in which the process waits for its device."""
-    if waiting is None:
+def _with_syncs(events: Events, made: host.HostCalls | None, process: int, code: int) -> Events:
+    """The events, and of the calls that the process `made` into CUDA those that synchronise."""
+    if made is None:
         return events
-    kept = np.flatnonzero(waiting.thread >> schema.PROCESS_SHIFT == process)
-    used, name = np.unique(waiting.name[kept], return_inverse=True)
-    threads, thread = np.unique(waiting.thread[kept], return_inverse=True)
+    named = np.array(["ynchronize" in name for name in made.names] or [False])
+    kept = np.flatnonzero(named[made.name] & (made.thread >> schema.PROCESS_SHIFT == process))
+    used, name = np.unique(made.name[kept], return_inverse=True)
+    thread, places = _threads(events, made.thread[kept].tolist())
     columns: dict[str, Any] = {
         "kind": [RUNTIME] * len(kept),
         "name": name + len(events.names),
-        "start": waiting.start[kept],
-        "duration": waiting.end[kept] - waiting.start[kept],
+        "start": made.start[kept],
+        "duration": made.end[kept] - made.start[kept],
         "process": [code] * len(kept),
-        "thread": thread + len(events.places),
+        "thread": thread,
     }
-    names = [*events.names, *(waiting.names[n] for n in used.tolist())]
-    return events.with_rows(columns, names=names, places=[*events.places, *threads.tolist()])
+    names = [*events.names, *(made.names[n] for n in used.tolist())]
+    return events.with_rows(columns, names=names, places=places)
+
+
+def _threads(events: Events, numbers: Sequence[int]) -> tuple[list[int], list[Any]]:
+    """The code of each thread, by its number, and the places with those that were not there."""
+    codes = {t: k for k, t in enumerate(events.places) if isinstance(t, int)}
+    new = [t for t in dict.fromkeys(numbers) if t not in codes]
+    codes |= {t: k for k, t in enumerate(new, len(events.places))}
+    return [codes[t] for t in numbers], [*events.places, *new]

@@ -10,6 +10,7 @@ system's calls only those of at least 1 us are recorded (``--osrt-threshold``, d
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,28 +64,11 @@ def read(path: Path) -> Host:
         return load(opened)
 
 
-def syncs(source: Source) -> HostCalls | None:
-    """The calls into CUDA that synchronise by their name; None where none were traced."""
-    table = schema.pick(source.tables, schema.RUNTIME)
-    if table is None or not {"start", "end", "globalTid", "nameId"} <= set(source.tables[table]):
-        return None
-    calls = _calls(source, table, None)
-    known = np.array(["ynchronize" in name for name in calls.names] or [False])
-    kept = np.flatnonzero(known[calls.name])
-    return HostCalls(
-        calls.start[kept],
-        calls.end[kept],
-        calls.thread[kept],
-        calls.correlation[kept],
-        calls.name[kept],
-        calls.names,
-    )
-
-
-def load(source: Source) -> Host:
-    """The host's calls of an opened export."""
+def load(source: Source, kinds: Collection[str] = TABLES) -> Host:
+    """The host's calls of an opened export, of these kinds."""
     calls, missing = {}, {}
-    for kind, (name, event_class) in TABLES.items():
+    for kind in kinds:
+        name, event_class = TABLES[kind]
         table = schema.pick(source.tables, name)
         columns = () if table is None else source.tables[table]
         lacking = [c for c in ("start", "end", "globalTid", "nameId") if c not in columns]
