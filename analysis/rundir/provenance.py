@@ -405,12 +405,10 @@ def nothing(run: Run) -> InputError:
         if row["what"] == IN_PART:
             return InputError(row["why"], file=run.path, fix=row["fix"])
     held = listing(run.file("captures"))
-    for part, command in (
-        (".rank", "ranks"),
-        (".memory.", "memory"),
-        (".parameters.", "parameters"),
-    ):
-        if any(p.name.startswith("train.") and part in p.name for p in held):
+    trained = [n for p in held if (n := CaptureName.parse(p)) is not None and n.task == "train"]
+    of = {"ranks" if n.rank is not None else n.kind for n in trained}
+    for command in ("ranks", "memory", "parameters"):
+        if command in of:
             what = f"holds a training for `layerline {command}` alone"
             return InputError(what, file=run.path, fix=f"layerline {command} {run.path}")
     if held:
