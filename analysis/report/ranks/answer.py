@@ -52,7 +52,8 @@ class Answer:
 def answer(job: Job) -> Answer:
     """What is said first."""
     heading, stress = _heading(job)
-    return Answer(heading, stress, " ".join((_line(job), *_pipeline(job))), list(_chips(job)))
+    line = " ".join((_line(job), *_hidden(job), *_pipeline(job)))
+    return Answer(heading, stress, line, list(_chips(job)))
 
 
 def named(job: Job) -> Straggler | None:
@@ -109,13 +110,12 @@ def _unready(job: Job) -> float:
     return _share(job, "unready_ns")
 
 
-def _hidden(job: Job) -> str:
+def _hidden(job: Job) -> Iterator[str]:
     """How much of the waiting is nobody's fault, where that is worth a sentence."""
-    unready = _unready(job)
-    if unready < LEAST_SHARE:
-        return ""
-    part = formatting.percent(unready / _waiting(job))
-    return f"In {part} of the time in which ranks wait, their own hosts have nothing more for them."
+    if (unready := _unready(job)) >= LEAST_SHARE:
+        part = formatting.percent(unready / _waiting(job))
+        vain = "of the time in which ranks wait, their own hosts have nothing more for them."
+        yield f"In {part} {vain}"
 
 
 def _line(job: Job) -> str:
@@ -129,14 +129,14 @@ def _line(job: Job) -> str:
                 f" {formatting.time(found.unchanged_ns)}"
                 f"{_spread(found, 'median' if worst.usual else 'mean')}."
             )
-        return " ".join([*parts, _hidden(job)]).strip()
+        return " ".join(parts)
     free = _assumed(job, "free communication")
     step_ns = job.step_ns if free is None else free.unchanged_ns
     which = "mean" if free is None else "median"
     parts.append(f"A step takes {formatting.time(step_ns)} ({which}).")
     if free is not None and step_ns > free.step_ns:
         parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
-    return " ".join([*parts, _hidden(job)]).strip()
+    return " ".join(parts)
 
 
 def _pipeline(job: Job) -> Iterator[str]:
