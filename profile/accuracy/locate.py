@@ -102,7 +102,7 @@ def _engine(
     got = source.same_engine(references)
     how = dict.fromkeys(got, "the engine's own tensor")
     missing = [t for t in references if t not in got]
-    for second in _second_engines(source, missing, references, remarks):
+    for second in _second_engines(source, missing, remarks):
         if hidden := _hidden(of, second, source.ends, references):
             remarks.append(hidden)
             continue
@@ -113,7 +113,7 @@ def _engine(
 
 
 def _second_engines(
-    source: Source, names: Sequence[str], references: Mapping[str, Any], remarks: list[str]
+    source: Source, names: Sequence[str], remarks: list[str]
 ) -> Iterator[Mapping[str, Any]]:
     """The tensors of engines in which they are outputs: of one, or of each half where there is no
     implementation of the whole. What cannot be built is remarked."""
@@ -125,7 +125,7 @@ def _second_engines(
         except LayerlineError as e:
             failures += 1
             middle = len(part) // 2
-            if failures == 1 or failures == MOST_FAILURES or not middle:
+            if failures in (1, MOST_FAILURES) or not middle:
                 of = f"{part[0]} as an output" if not middle else f"{len(part)} tensors as outputs"
                 remarks.append(f"an engine with {of} cannot be built: {e.what}")
             if failures == MOST_FAILURES:
