@@ -22,7 +22,7 @@ from ..export.source import builtin_names, resolve
 from .checkpointing import checkpoint_blocks
 from .request import Request, choose_device, set_up
 from .text import FEWEST, Ids, Sequences, Tokens, tokens
-from .training import Batch, Training
+from .training import Batch, Training, adamw
 
 IGNORED = -100  # of torch.nn.functional.cross_entropy
 MASKED_SHARE = 0.15
@@ -148,9 +148,7 @@ def _training(
     model = spec.build(training=True, pristine=True).to(device)
     training = Training(
         model,
-        torch.optim.AdamW(
-            model.parameters(), lr=request.learning_rate, fused=request.fused or None
-        ),
+        adamw(model, request),
         Batches(sequences, prepare, device),
         cross_entropy,
         device,

@@ -16,7 +16,7 @@ from ..export.source import Request as Wanted
 from ..export.source import resolve
 from .checkpointing import checkpoint_blocks
 from .request import Request, choose_device, set_up
-from .training import Batch, Training
+from .training import Batch, Training, adamw
 
 
 def training(request: Request) -> Training:
@@ -61,9 +61,7 @@ def training(request: Request) -> Training:
 
     training = Training(
         model,
-        torch.optim.AdamW(
-            model.parameters(), lr=request.learning_rate, fused=request.fused or None
-        ),
+        adamw(model, request),
         batches(),
         explained_loss,
         device,

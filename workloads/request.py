@@ -46,7 +46,8 @@ class Request:
 
     `batch` and `seq`: of a micro-batch, of which `accumulate` make a step. `cache`: a folder for
     tokens. `checkpoint`: recompute blocks in backward, each or every so many (`checkpoint_every`).
-    `fused`: the optimizer's implementation. `threads`: of the CPU. `rank` of `ranks`, `local` of
+    `fused`: the optimizer's implementation; `eight_bit`: bitsandbytes' AdamW, whose moments have 8
+    bits. `threads`: of the CPU. `rank` of `ranks`, `local` of
     those on this machine.
     """
 
@@ -65,6 +66,7 @@ class Request:
     compile: bool = False
     deterministic: bool = False
     fused: bool = False
+    eight_bit: bool = False
     text: str | None = None
     tokenizer: str | None = None
     device: str | None = None

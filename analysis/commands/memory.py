@@ -22,6 +22,7 @@ TRIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "checkpoint-half": ({"checkpoint": True, "checkpoint_every": 2}, {}),
     "batch": ({}, {}),
     "fused": ({"fused": True}, {}),
+    "8bit": ({"eight_bit": True}, {}),
     "expandable": ({}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
 }
 
@@ -158,6 +159,7 @@ def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str
     """A change by its name, the request of a training with it, and its environment. InputError
     where it cannot be tried."""
     from ...core.documents import Manifest, read
+    from ...workloads.request import WORKLOADS
 
     path = run.manifest_path(f"profile/train.{precision}")
     asked = (read(path, Manifest).options or {}).get("request")
@@ -172,7 +174,9 @@ def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str
         why = "the batch is 1, and has no half"
     elif environment and device == "cpu":
         why = "there are no segments on the CPU"
-    elif any(changes.get(k) is True and asked.get(k) for k in ("fused", "checkpoint")):
+    elif name == "8bit" and ".parallel." in WORKLOADS.get(asked["workload"], ""):
+        why = f"{asked['workload']} has an optimizer of its own"
+    elif any(changes.get(k) is True and asked.get(k) for k in ("fused", "checkpoint", "eight_bit")):
         why = "the run was trained so already"
     if why is not None:
         raise InputError(f"{name} cannot be tried: {why}", file=run.path, fix="try another remedy")

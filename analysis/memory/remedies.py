@@ -174,27 +174,26 @@ def _optimizer(told: Told, peak: Peak, meta: Memory) -> Iterator[Remedy]:
     history, state = told.history, told.is_("optimizer state")
     elements = history.requested // 4
     packed = elements + -(-elements // _BLOCK_8BIT) * 4
-    large = state & (elements >= _LEAST_8BIT)
+    made = told.is_("temporaries") & told.born_in("optimizer")
+    alone = np.where(made, 0, history.size)
     yield Remedy(
         "8bit",
         f"{meta.optimizer.class_ or 'optimizer'} state in 8 bits",
         "allocated",
         peak.allocated,
-        _highest(told, peak, np.where(large, packed, history.size)),
-        "one byte an element and four for 256 elements (bitsandbytes' block-wise states)",
+        _highest(told, peak, np.where(state & (elements >= _LEAST_8BIT), packed, alone)),
+        "one byte an element and four for 256 elements (bitsandbytes' block-wise states); what the "
+        "step allocates for itself goes",
         "another optimizer: check that the loss goes down as before",
         why_not="needs bitsandbytes",
     )
-    made = told.is_("temporaries") & told.born_in("optimizer")
-    fused = bool(meta.optimizer.fused)
-    after = _highest(told, peak, np.where(made, 0, history.size))
-    if not fused:
+    if not meta.optimizer.fused:
         yield Remedy(
             "fused",
             "the fused optimizer",
             "allocated",
             peak.allocated,
-            after,
+            _highest(told, peak, alone),
             "what the optimizer's step allocates for itself goes",
             "none; it is faster on a GPU",
         )
