@@ -21,6 +21,8 @@ from ...core.stats import Stat
 MOST_TRIES = 24
 # Of what a module adds, one of its parts adds so much that the fault is in the part.
 EXPLAINED = 0.5
+# What modules add is equal within this factor.
+EQUAL = 1.25
 
 Modules = tuple[str, ...]
 
@@ -78,8 +80,9 @@ def added(row: ModuleError) -> float | None:
 
 
 def candidates(rows: Iterable[ModuleError]) -> list[Candidate]:
-    """Those that add most first; a module whose part adds what it adds comes after all that have no
-    such part. The root is none: the whole model in fp32 is another precision."""
+    """Those that add most first, of equal ones the last: the least lies between it and the outputs,
+    and a large residual hides what those before it add. A module whose part adds what it adds comes
+    after all that have no such part. The root is none: all of it in fp32 is another precision."""
     known = [(r, a) for r in rows if r.module and (a := added(r)) is not None and a > 0]
 
     def explained(row: ModuleError, amount: float) -> bool:
@@ -90,11 +93,16 @@ def candidates(rows: Iterable[ModuleError]) -> list[Candidate]:
             for other, part in known
         )
 
-    ranked = sorted(known, key=lambda k: (explained(*k), -k[1]))
+    ranked = sorted(reversed(known), key=lambda k: (explained(*k), -_size(k[1])))
     return [
         Candidate(row.module, _reason(row), amount == math.inf and not explained(row, amount))
         for row, amount in ranked
     ]
+
+
+def _size(amount: float) -> float:
+    """Equal for amounts that are."""
+    return amount if amount == math.inf else round(math.log(amount, EQUAL))
 
 
 def _reason(row: ModuleError) -> str:

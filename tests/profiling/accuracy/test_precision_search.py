@@ -84,6 +84,23 @@ def test_many_alike_take_few_engines() -> None:
     assert model.measured == 1
 
 
+def test_of_modules_alike_the_last_is_tried_first() -> None:
+    """Norms that give nothing at all, beside a residual that hides all of them but the last."""
+    errors = [1.0, 0.999, 1.0, 1.001, 1.0, 0.998]
+    rows = [
+        ModuleError(module=n, error_in=0.001 * i, error_out=e)
+        for i, (n, e) in enumerate(zip(NORMS, errors, strict=True))
+    ]
+    tried = []
+
+    def attempt(modules: Modules) -> Trial:
+        tried.append(modules)
+        return Trial(modules, {}, None, "" if NORMS[-1] in modules else "wrong")
+
+    search(lambda modules: rows, attempt)
+    assert tried == [(), (NORMS[-1],)]
+
+
 def test_the_bound_ends_it_with_the_best_that_is_right() -> None:
     model = Model(dict.fromkeys(NORMS, 1.0))
     found = search(model.errors, model.attempt, 6)
