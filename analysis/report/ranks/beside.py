@@ -25,7 +25,7 @@ class Slowed:
 
     def words(self) -> str:
         """``1.28× over 1,230 kernels``."""
-        return f"{formatting.ratio(self.ratio)} over {_count(self.compared)} kernels"
+        return f"{formatting.ratio(self.ratio)} over {_kernels(self.compared)}"
 
     def uncompared(self) -> str | None:
         """How many of them did not run often enough alone; None for none."""
@@ -34,6 +34,10 @@ class Slowed:
 
 def _count(mean: float) -> str:
     return formatting.number(round(mean) if mean >= 10 else round(mean, 1))
+
+
+def _kernels(mean: float) -> str:
+    return f"{_count(mean)} kernel{'' if mean == 1 else 's'}"
 
 
 def of_ranks(job: Job) -> dict[int, Slowed]:
@@ -66,6 +70,6 @@ def line(ranks: Mapping[int, Slowed]) -> str | None:
     if not kernels:
         return None
     return (
-        f"{_count(kernels)} kernels ran beside communication, "
+        f"{_kernels(kernels)} ran beside communication, "
         "none of them also alone: what that costs is not known"
     )
