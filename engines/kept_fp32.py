@@ -1,8 +1,8 @@
 """An ONNX file of half precision in which some nodes compute in fp32: casts around them.
 
-For libraries that take precisions from the types in the file. Inside, weights are those of the fp32
-file where it has them; the tensors between kept nodes are fp32 too. A tensor ``t`` in fp32 is
-called ``t/fp32``; what other nodes read keeps its name and type.
+For libraries that take precisions from the types in the file. Inside, weights and constants are
+those of the fp32 file where it has them; the tensors between kept nodes are fp32 too. A tensor
+``t`` in fp32 is called ``t/fp32``; what other nodes read keeps its name and type.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ from .onnxruntime_graph import FP32, all_nodes, read_model
 
 # Protobuf ends at 2 GiB.
 _EXTERNAL_ABOVE = 900_000_000
+# What is computed in half when the file is made may be off by more than a rounding.
+_ROUNDED = 0.02
+# What is beyond fp16 is infinite there, or was made its own largest number (finfo.min of a mask).
+_LARGEST = 65504.0
+# A node and the place among its inputs, as nodes have one name in both files; an initializer; or
+# a Constant node.
+Key = str | tuple[str, int]
 
 
 def kept(nodes_file: Path, modules: Collection[str]) -> list[str]:
@@ -44,10 +51,10 @@ def write(source: Path, names: Collection[str], to: Path) -> None:
 
 
 def rewrite(
-    model: Any, names: Collection[str], types: Mapping[str, int], constants: Mapping[str, Any]
+    model: Any, names: Collection[str], types: Mapping[str, int], constants: Mapping[Key, Any]
 ) -> None:
-    """Change a ModelProto in place. `types`: element type by tensor; `constants`: arrays in fp32 by
-    initializer, or by the name of a Constant node. Nodes with a graph inside stay as they are."""
+    """Change a ModelProto in place. `types`: element type by tensor; `constants`: TensorProtos in
+    fp32 by `Key`. Nodes with a graph inside stay as they are."""
     from onnx import TensorProto, helper
 
     graph = model.graph
@@ -60,6 +67,17 @@ def rewrite(
     stored = {i.name: i for i in graph.initializer}
     done: set[str] = set(written)
     nodes_: list[Any] = []
+    made: dict[str, dict[str, str]] = {}
+
+    def constant(node: Any, i: int) -> str:
+        """An initializer's name in fp32: one in half may stand for several in fp32."""
+        tensor = node.input[i]
+        full = _full(stored[tensor], constants, (node.name, i), tensor)
+        copies, of = made.setdefault(tensor, {}), full.name if full is not None else ""
+        if of not in copies:
+            copies[of] = f"{tensor}/{of}{FP32}" if copies else tensor + FP32
+            graph.initializer.append(_in_fp32(stored[tensor], full, copies[of]))
+        return copies[of]
 
     def cast(from_: str, to: str, kind: int) -> Any:
         name = f"{to}/Cast" if to.endswith(FP32) else f"{from_}/Cast"
@@ -72,14 +90,14 @@ def rewrite(
         for i, tensor in enumerate(node.input):
             if tensor not in halves:
                 continue
+            if tensor in stored:
+                node.input[i] = constant(node, i)
+                continue
             if tensor not in done:
                 done.add(tensor)
-                if tensor in stored:
-                    graph.initializer.append(_in_fp32(stored[tensor], constants.get(tensor)))
-                else:
-                    nodes_.append(cast(tensor, tensor + FP32, TensorProto.FLOAT))
+                nodes_.append(cast(tensor, tensor + FP32, TensorProto.FLOAT))
             node.input[i] = tensor + FP32
-        _retype(node, constants.get(node.name))
+        _retype(node, constants)
         nodes_.append(node)
         for i, tensor in enumerate(node.output):
             if tensor in written:
@@ -109,7 +127,7 @@ def _captured(node: Any) -> list[str]:
     return found
 
 
-def _retype(node: Any, constant: Any) -> None:
+def _retype(node: Any, constants: Mapping[Key, Any]) -> None:
     """Half types that the node's attributes name become fp32."""
     from onnx import TensorProto
 
@@ -123,30 +141,47 @@ def _retype(node: Any, constant: Any) -> None:
             TensorProto.FLOAT16,
             TensorProto.BFLOAT16,
         ):
-            attribute.t.CopyFrom(_in_fp32(attribute.t, constant))
+            full = _full(attribute.t, constants, node.name)
+            attribute.t.CopyFrom(_in_fp32(attribute.t, full, attribute.t.name))
 
 
-def _in_fp32(stored: Any, constant: Any) -> Any:
-    """A TensorProto as fp32, of `constant` where that is of the same shape."""
+def _full(stored: Any, constants: Mapping[Key, Any], *keys: Key) -> Any:
+    """The fp32 file's TensorProto that is this one in half; None where there is none. Each file
+    numbers its constants for itself: what has the name may be another one."""
     import numpy as np
     from onnx import numpy_helper
 
-    if constant is None or list(constant.shape) != list(stored.dims):
-        constant = numpy_helper.to_array(stored)
-    name = stored.name + FP32 if stored.name else ""
-    return numpy_helper.from_array(np.ascontiguousarray(constant, dtype=np.float32), name)
+    def values(of: Any) -> Any:
+        return np.clip(numpy_helper.to_array(of).astype(np.float32), -_LARGEST, _LARGEST)
+
+    for full in filter(None, map(constants.get, keys)):
+        if list(full.dims) == list(stored.dims) and np.allclose(
+            values(full), values(stored), rtol=_ROUNDED, atol=1e-7, equal_nan=True
+        ):
+            return full
+    return None
 
 
-def _constants(graph: Any) -> dict[str, Any]:
-    from onnx import TensorProto, numpy_helper
+def _in_fp32(stored: Any, full: Any, name: str) -> Any:
+    """A TensorProto in fp32, of `full` where that is known."""
+    import numpy as np
+    from onnx import numpy_helper
 
-    values = {i.name: i for i in graph.initializer}
+    values = numpy_helper.to_array(stored if full is None else full)
+    return numpy_helper.from_array(np.ascontiguousarray(values, dtype=np.float32), name)
+
+
+def _constants(graph: Any) -> dict[Key, Any]:
+    from onnx import TensorProto
+
+    stored = {i.name: i for i in graph.initializer}
+    found: dict[Key, Any] = dict(stored)
     for node in graph.node:
+        found |= {(node.name, i): stored[t] for i, t in enumerate(node.input) if t in stored}
         for attribute in node.attribute:
             if attribute.name == "value" and attribute.t.data_type:
-                values[node.name] = attribute.t
-    found = {k: v for k, v in values.items() if v.data_type == TensorProto.FLOAT}
-    return {k: numpy_helper.to_array(v) for k, v in found.items()}
+                found[node.name] = attribute.t
+    return {k: v for k, v in found.items() if v.data_type == TensorProto.FLOAT}
 
 
 def _types(source: Path) -> dict[str, int]:

@@ -131,6 +131,99 @@ def test_casts_stand_around_the_modules_and_weights_are_those_of_the_float_file(
     assert weights["head.weight"].dtype == np.float16
 
 
+def renumbered(path: Path, names: dict[str, str]) -> None:
+    """A file whose initializers have other names."""
+    import onnx
+
+    model = onnx.load(str(path))
+    for stored in model.graph.initializer:
+        stored.name = names.get(stored.name, stored.name)
+    for node in model.graph.node:
+        node.input[:] = [names.get(t, t) for t in node.input]
+    onnx.save(model, str(path))
+
+
+def kept_constants(export: Path, *modules: str) -> dict[tuple[str, int], Any]:
+    """What kept nodes read of initializers, by node and place."""
+    import onnx
+    from onnx import numpy_helper
+
+    kept = kept_fp32.kept(export / "fp16.nodes.json", modules)
+    kept_fp32.write(export / "fp16.onnx", kept, export / "planned.onnx")
+    graph = onnx.load(str(export / "planned.onnx")).graph
+    stored = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+    read = ((n, i, t) for n in graph.node if n.name in kept for i, t in enumerate(n.input))
+    return {(n.name, i): stored[t] for n, i, t in read if t in stored}
+
+
+def test_a_constant_of_the_float_file_is_taken_by_its_node_and_not_by_its_number(
+    tmp_path: Path,
+) -> None:
+    """Kind: each export numbers its constants, so 1e-6 in one has the name of 1 in the other."""
+    export = planted_models.write_run(tmp_path / "run") / "export"
+    before = kept_constants(export, "layer.norm")
+    renumbered(export / "fp32.onnx", {"epsilon": "nought", "nought": "epsilon"})
+    after = kept_constants(export, "layer.norm")
+    assert after[("layer.norm/Add", 1)] == np.float32(1e-6)
+    assert after[("layer.norm/Max", 1)] == 0
+    assert {k: v.tobytes() for k, v in after.items()} == {
+        k: v.tobytes() for k, v in before.items()
+    }
+
+
+def test_what_only_has_the_name_of_a_constant_is_not_taken(tmp_path: Path) -> None:
+    """Where the node has another name in the float file, its half value stays."""
+    import onnx
+
+    export = planted_models.write_run(tmp_path / "run") / "export"
+    file = export / "fp32.onnx"
+    renumbered(file, {"epsilon": "layer.norm.weight", "layer.norm.weight": "epsilon"})
+    model = onnx.load(str(file))
+    for node in model.graph.node:
+        node.name += "_1"
+    onnx.save(model, str(file))
+    found = kept_constants(export, "layer.norm")
+    assert found[("layer.norm/Add", 1)] == np.float32(np.float16(1e-6))
+    weight = found[("layer.norm/Mul", 1)]
+    assert weight.dtype == np.float32
+    assert np.array_equal(weight, weight.astype(np.float16).astype(np.float32))
+
+
+def test_constants_that_are_one_in_half_are_two_again_in_fp32(tmp_path: Path) -> None:
+    """Kind: an epsilon of 1e-12 and a zero are both 0 in half, and the exporter stores one."""
+    import onnx
+    from onnx import numpy_helper
+
+    export = planted_models.write_run(tmp_path / "run") / "export"
+    full = onnx.load(str(export / "fp32.onnx"))
+    (epsilon,) = [i for i in full.graph.initializer if i.name == "epsilon"]
+    epsilon.CopyFrom(numpy_helper.from_array(np.array(1e-12, np.float32), "epsilon"))
+    onnx.save(full, str(export / "fp32.onnx"))
+    renumbered(export / "fp16.onnx", {"epsilon": "nought"})
+    half = onnx.load(str(export / "fp16.onnx"))
+    (first, *_) = [i for i in half.graph.initializer if i.name == "nought"]
+    half.graph.initializer.remove(first)  # epsilon's; the other is 0
+    onnx.save(half, str(export / "fp16.onnx"))
+    found = kept_constants(export, "layer.norm")
+    assert found[("layer.norm/Add", 1)] == np.float32(1e-12)
+    assert found[("layer.norm/Max", 1)] == 0
+
+
+@pytest.mark.parametrize("half", [-65504.0, -np.inf])
+def test_the_least_number_of_half_is_that_of_fp32_again(tmp_path: Path, half: float) -> None:
+    """Kind: a mask of finfo.min, which is another number in each precision, or infinite."""
+    import onnx
+    from onnx import numpy_helper
+
+    export = planted_models.write_run(tmp_path / "run") / "export"
+    for file, value in (("fp16", np.float16(half)), ("fp32", np.float32(-3.4e38))):
+        model = onnx.load(str(export / f"{file}.onnx"))
+        (stored,) = [i for i in model.graph.initializer if i.name == "nought"]
+        stored.CopyFrom(numpy_helper.from_array(np.array(value), "nought"))
+        onnx.save(model, str(export / f"{file}.onnx"))
+    assert kept_constants(export, "layer.norm")[("layer.norm/Max", 1)] == np.float32(-3.4e38)
+
+
 def test_what_makes_the_mask_of_a_kept_module_is_kept_and_no_activation_is(tmp_path: Path) -> None:
     """The embedding feeds the norm, the norm the attention: neither is made of constants alone."""
     export = planted_models.write_run(tmp_path / "run") / "export"
