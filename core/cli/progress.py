@@ -28,7 +28,7 @@ from ..errors import one_line
 
 AFTER_S = 2.0  # a step that ends before is not worth a line in a log
 
-_console = Console(stderr=True, highlight=False)
+_console = Console(stderr=True, highlight=False, emoji=False)
 _quiet = False
 _inside = False
 

@@ -140,6 +140,12 @@ def test_a_slow_step_is_a_line_in_a_pipe_and_inside_another_nothing(monkeypatch,
     assert capsys.readouterr().err == "reading [1] …\n"
 
 
+def test_a_name_between_colons_is_written_as_it_is(capsys):
+    """Kind: a function called as an emoji is."""
+    progress.log("own.py:mask: this is your code")
+    assert capsys.readouterr().err == "own.py:mask: this is your code\n"
+
+
 def test_doctor_names_a_remedy_for_everything_missing():
     environment = {**os.environ, "NSYS": "/nowhere/nsys", "TRT_PYTHON": "/nowhere/python"}
     done = layerline("doctor", "--json", env=environment)
