@@ -36,11 +36,12 @@ def located(
 
 
 def known(of: measure.Subject, limits: Limits) -> Sequence[ModuleError]:
-    """The errors by module that are there and valid. A file that is not is removed: the report
-    would believe it."""
-    file = of.capture(locate.SUFFIX)
-    if file.exists() and _step(of, limits).valid():
+    """The errors by module that are there and valid. A step that is not is removed: the report
+    would believe the file, or miss it where only the manifest is there."""
+    step, file = _step(of, limits), of.capture(locate.SUFFIX)
+    if file.exists() and step.valid():
         return documents.read(file, ModuleErrors).modules
+    of.run.manifest_path(step.name).unlink(missing_ok=True)
     file.unlink(missing_ok=True)
     return []
 
