@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ...core import documents
 from ...core.accuracy.limits import Asked, Limits
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
@@ -127,10 +128,16 @@ def _plan(of: measure.Subject, limits: Limits, tries: int, output: Path | None) 
         click.echo(f"  {one_line(line)}")
     if found.after is found.before:
         click.echo("  its outputs are right without a plan: none is written")
-        return
-    file = output or of.run.file(f"{of.precision}.{of.backend.name}.plan.json")
-    planning.write(found, of, limits, file)
-    click.echo(f"  {file}")
+    else:
+        file = output or of.run.file(f"{of.precision}.{of.backend.name}.plan.json")
+        planning.write(found, of, limits, file)
+        click.echo(f"  {file}")
+    layers = documents.read(of.backend.layers(of.run, of.precision), documents.Layers).layers
+    if of.precision not in {la.compute_precision for la in layers}:
+        click.echo(
+            f"  no layer of this engine is known to compute in {of.precision}; where one does, "
+            "more may overflow"
+        )
 
 
 def sentence(found: ModuleErrors, backend: Backend) -> str:

@@ -104,9 +104,14 @@ def plan(of: Subject, limits: Limits, repeat: measure.Plan, most: int) -> Found:
 def write(found: Found, of: Subject, limits: Limits, file: Path) -> None:
     """Write the plan. CheckFailed where nothing that was tried is right."""
     if found.after is None:
+        fix = "layerline accuracy shows the errors by module"
+        if not of.run.file("export", "fp32.onnx").exists():
+            fix = (
+                f"export with --precision fp32,{of.precision}: modules then have the constants of "
+                "fp32.onnx"
+            )
         raise CheckFailed(
-            f"no precision plan for {of.precision} {of.backend.name}: {found.why}",
-            fix="layerline accuracy shows the errors by module",
+            f"no precision plan for {of.precision} {of.backend.name}: {found.why}", fix=fix
         )
     kept = [{"module": m, "why": found.reasons.get(m, "")} for m in found.after.modules]
     write_json(
