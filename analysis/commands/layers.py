@@ -122,7 +122,7 @@ def layers(
         progress.log(f"note: {note}")
     if output is not None:
         _WRITERS[output.suffix](output, table)
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     resolved = graph is not None or listed is not None
     if by is not None and not any(table["modules" if by == "module" else "kind"].to_pylist()):
         raise InputError(f"does not tell the {by} of any layer", file=capture, fix=_TELLS[by])
