@@ -19,6 +19,10 @@ _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 TOLERANCE = 1e-4  # of max_abs, fp32 only
 # What a lower precision explains, of max_rel and cosine; beyond it a file computes something else.
 LARGEST_SHARE, LEAST_COSINE = 0.5, 0.9
+_TRACED = (
+    "look for writes into views, random numbers and code that asks whether it is traced; "
+    "see docs/models.md"
+)
 
 
 def compare(reference: Array, got: Array) -> dict[str, Any]:
@@ -116,32 +120,29 @@ def _another(figures: Mapping[str, Any]) -> bool:
     )
 
 
-def require(parity: Mapping[str, Any], name: str) -> None:
-    """Raises CheckFailed when a file's entry is not ok."""
-    if parity["ok"] is not False:
-        return
+def fault(parity: Mapping[str, Any], name: str) -> CheckFailed:
+    """What is wrong with a file whose entry is not ok, and what to do about one in fp32."""
     bad = parity["outputs"]
     for output, figures in bad.items():
         if figures["non_finite"]:
-            raise CheckFailed(
+            return CheckFailed(
                 f"{name}: {figures['non_finite']} of {figures['n']} values of {output} are NaN or "
                 "infinite in ONNX Runtime",
-                fix="the model does not hold in this precision; choose another --precision",
+                fix=_TRACED,
             )
     if any(o["max_abs"] is None for o in bad.values()):
-        raise CheckFailed(
+        return CheckFailed(
             f"{name}: the eager fp32 model itself gives NaN or infinity", fix="check its weights"
         )
     worst = max(o["max_abs"] for o in bad.values())
     if any(_another(o) for o in bad.values()):
         share = max(o["max_rel"] or 0.0 for o in bad.values())
-        raise CheckFailed(
+        return CheckFailed(
             f"{name}: computes something else than eager fp32: it differs by {worst:.3g}, "
             f"{share:.2g} times the largest value",
-            fix="look for writes into views, random numbers and code that asks whether it is "
-            "traced; see docs/models.md",
+            fix=_TRACED,
         )
-    raise CheckFailed(
+    return CheckFailed(
         f"{name}: differs from eager fp32 by {worst:.3g}, more than {parity['tolerance']:.3g}",
         fix="raise --tolerance if that is acceptable for this model",
     )

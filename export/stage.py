@@ -261,10 +261,23 @@ class Stage:
         )
         if judged["ok"] is False:
             _require_same_again(spec)
-        parity.require(judged, f"{precision}.onnx of {spec.model}")
+            judged["reason"] = self._doubt(judged, f"{precision}.onnx of {spec.model}", precision)
         if precision == "fp32" and "batch" in spec.dynamic and spec.batch not in (None, 1):
             self._judge_one(spec, path)
         return judged
+
+    def _doubt(self, judged: dict[str, Any], name: str, precision: str) -> str:
+        """Say what is wrong with a file of half precision, which other commands find the cause of.
+        CheckFailed for one in fp32, and where eager's own outputs are not finite."""
+        fault = parity.fault(judged, name)
+        if precision == "fp32" or any(
+            o["max_abs"] is None and not o["non_finite"] for o in judged["outputs"].values()
+        ):
+            raise fault
+        command = f"layerline accuracy {self.run.path} --precision {precision}"
+        text = f"{fault.what}; `{command}` says where, with --plan what must stay in fp32"
+        log(f"warning: {text}")
+        return text
 
     def _judge_one(self, spec: models.ModelSpec, path: Path) -> None:
         """CheckFailed where code goes another way for a batch of 1: torch traces with two at least

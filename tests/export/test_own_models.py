@@ -461,6 +461,66 @@ def test_a_precision_that_fails_leaves_the_others_whole(
     assert (tmp_path / "run/export/nodes.json").is_file()
 
 
+@pytest.mark.parametrize(
+    ("x", "result", "said"),
+    [
+        ([0, 1, 1, 1], "(-y).exp()", "1 of 4 values of output are NaN or infinite in ONNX Runtime"),
+        ([1, 1, 1, 1], "1 / y", "computes something else than eager fp32: it differs by 1e-06"),
+    ],
+    ids=["not finite", "another function"],
+)
+def test_a_half_file_that_is_wrong_is_written_with_a_word_of_what_finds_the_cause(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    x: list[int],
+    result: str,
+    said: str,
+) -> None:
+    """Kind: 1e6 is infinite in half; nought times it is NaN, its reciprocal 0."""
+    text = (
+        "class Net(nn.Module):\n    def forward(self, x):\n        y = x * 1e6\n"
+        f"        return {result}\n"
+        f"def build():\n    return Net(), torch.tensor([{x}], dtype=torch.float32)\n"
+    )
+    asked = stage(tmp_path, monkeypatch, code(tmp_path, text))
+    assert asked.export(["fp32", "fp16"]) == ["fp32", "fp16"]
+    out = capsys.readouterr().err
+    (line,) = [w for w in out.splitlines() if w.startswith("warning: ")]
+    assert said in line
+    assert f"`layerline accuracy {tmp_path / 'run'} --precision fp16` says where" in line
+    assert "with --plan what must stay in fp32" in line
+    export_ = tmp_path / "run/export"
+    judged = json.loads((export_ / "parity.json").read_text())
+    assert (judged["fp16"]["ok"], judged["fp32"]["ok"]) == (False, True)
+    assert f"warning: {judged['fp16']['reason']}" == line
+    assert (export_ / "fp16.onnx").is_file() and (export_ / "fp32.onnx").is_file()
+    assert asked.export(["fp32", "fp16"]) == []  # and it is valid
+
+
+def test_an_fp32_file_that_is_not_finite_where_eager_is_stays_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = stage(tmp_path, monkeypatch, code(tmp_path, LINEAR.format("torch.ones(1, 3)")))
+    monkeypatch.setattr(
+        "layerline.export.parity.run_file",
+        lambda *_: {"output": np.full((1, 2), np.nan, np.float32)},
+    )
+    with pytest.raises(CheckFailed, match="2 of 2 values of output are NaN") as caught:
+        asked.export(["fp32", "fp16"])
+    assert "--precision" not in (caught.value.fix or "")
+    assert not list((tmp_path / "run").rglob("*.onnx"))
+
+
+def test_a_model_whose_own_outputs_are_not_finite_is_refused_in_half_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No engine of it can be held against anything."""
+    text = "def build():\n    return nn.ReLU(), torch.full((1, 2), float('nan'))\n"
+    with pytest.raises(CheckFailed, match="eager fp32 model itself gives NaN or infinity"):
+        stage(tmp_path, monkeypatch, code(tmp_path, text)).export(["fp16"])
+
+
 def test_a_mask_of_large_numbers_is_exported_in_fp16_without_a_warning(tmp_path: Path) -> None:
     text = (
         "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
