@@ -18,18 +18,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from ...core import documents
 from ...core.capture_names import PRECISIONS, CaptureName
 from ...core.cli.progress import log
-from ...core.errors import InputError, LayerlineError
-from ...core.files import sha256, write_json
+from ...core.errors import CheckFailed, InputError, LayerlineError
+from ...core.files import read_json, sha256, write_json
 from ...core.run import Run, Step, open_run
 from ...core.series import of_processes, sizes
 from ...core.sweep import remark
 from ...engines import backend as backends
-from ...engines.backend import Backend, BuildOptions
+from ...engines.backend import Backend, BuildOptions, planned_modules
 from ...engines.command import build
 from ...export import inference
 from ...export.source import Request
@@ -41,7 +42,7 @@ SCHEMA_VERSION = 1
 FOLDER = "sweep"
 MEMORY = ("device_bytes", "context_bytes", "peak_host_bytes")
 _BATCH = re.compile(r"^batch-([1-9]\d*)$")
-_BUILDER = ("workspace_mib", "timing_cache")
+_BUILDER = ("workspace_mib", "timing_cache", "precision_plan")
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def sweep(
     failure: LayerlineError | None = None
     measured = 0
     needed = [e.backend.source(run, e.precision).stem for e in engines]
+    needed += ["fp32"] * any(planned_modules(e.asked.build) for e in engines)
     for batch in sorted(set(batches)):
         for wanted in engines:
             precision, backend = wanted.precision, wanted.backend.name
@@ -164,9 +166,23 @@ def point(
     backends.require(of.backend)
     sub = open_run(run.file(FOLDER, f"batch-{batch}"), create=True)
     export.at(sub, batch).export([p for p in FILES if p in needed])
+    if not planned_modules(of.asked.build):
+        _require_right(run, of.backend.source(sub, of.precision))
     build(sub, of.precision, of.backend, of.asked)
     plan = steps.unprofiled(limits, of.backend)
     steps.latency(measure.subject(sub, of.precision, of.backend), plan)
+
+
+def _require_right(run: Run, file: Path) -> None:
+    """CheckFailed where the export said that an engine of this file is wrong: a sweep compares no
+    outputs."""
+    judged = file.with_suffix(".parity.json")
+    if judged.exists() and read_json(judged).get("ok") is False:
+        raise CheckFailed(
+            "does not compute what eager fp32 does",
+            file=file,
+            fix=f"layerline accuracy {run.path} --plan; a sweep keeps the plan of {run.path}",
+        )
 
 
 def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> None:
@@ -175,7 +191,7 @@ def write(run: Run, export: Export, skipped: Sequence[Mapping[str, Any]]) -> Non
     have = {_of(p) for p in measured}
     document = {
         "schema_version": SCHEMA_VERSION,
-        "model": export.request.model,
+        "model": measure.model(run).model or export.request.model,
         "sequence": export.request.seq,
         "points": measured,
         "skipped": [dict(s) for s in skipped if _of(s) not in have],

@@ -296,6 +296,52 @@ def test_the_runs_build_options_are_taken_over(tmp_path: Path) -> None:
     assert measure.asked(Run(tmp_path), "fp16", OnnxRuntimeBackend()).asked.threads is None
 
 
+def test_the_plan_of_the_runs_engine_is_kept_at_other_batches(tmp_path: Path) -> None:
+    plan = {"file": "plan.json", "modules_fp32": ["h.0.attn"]}
+    files.write_json(
+        tmp_path / "manifests" / "engines" / "fp16.onnxruntime.json",
+        {"options": {"optimization_level": "all", "precision_plan": plan}},
+    )
+    found = measure.asked(Run(tmp_path), "fp16", OnnxRuntimeBackend())
+    assert found.asked.build == {"precision_plan": plan}
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        return (x * -1e6).exp()  # 1e6 is infinite in half, and nought times it NaN
+
+def build(batch=1):
+    return nn.Sequential(Net()), torch.zeros(batch, 4)
+"""
+
+
+@pytest.mark.slow
+def test_an_engine_of_a_half_file_that_is_wrong_is_no_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a model that is named by a relative path has the same name in run and sweep."""
+    for library in ("torch", "transformers", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(library)
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "run"
+    made = CliRunner().invoke(
+        export, ["--run", str(path), "--model", "own.py:build", "--precision", "fp32,fp16"]
+    )
+    assert made.exit_code == 0, made.exception
+    assert invoke(path, "2", "--precision", "fp16").exit_code == 0
+    found = document(path)
+    assert [(p["batch"], p["precision"]) for p in found["points"]] == [(2, "fp32")]
+    (skipped,) = found["skipped"]
+    assert (skipped["batch"], skipped["precision"]) == (2, "fp16")
+    assert "does not compute what eager fp32 does" in skipped["why"]
+    assert found["model"] == "own.py:build"
+
+
 def test_the_first_screen_of_a_sweep_tells_which_batch_does_most_and_how_long_it_takes() -> None:
     growing = a_document(*(a_point(n, 600_000 + 400_000 * n) for n in (1, 2, 4)))
     shown = replace(rendering.comparison(report_views.empty()), sweep=sweep_.view(growing, LABELS))
