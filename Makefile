@@ -63,9 +63,13 @@ engines: export ## inference engines, with their layers resolved to nodes and mo
 	$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
 	$(if $(BACKEND),,$(BIN)/layerline engines --run '$(RUN)' --precision '$(precisions)' $(COMPILED))
 
+measure = $(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)'
+measure_chosen = $(measure) $(if $(BACKEND),--backend '$(BACKEND)')
+measure_compiled = $(measure) $(COMPILED) --what engine
+
 profile: engines ## measure the engines, eager inference and eager training
-	$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(if $(BACKEND),--backend '$(BACKEND)')
-	$(if $(BACKEND),,$(BIN)/layerline profile --run '$(RUN)' --precision '$(precisions)' $(COMPILED) --what engine)
+	$(measure_chosen)
+	$(if $(BACKEND),,$(measure_compiled))
 
 train: $(STAMP) ## train WORKLOAD on text and explain a step: RUN/report/index.html (MODEL=tiny)
 	$(BIN)/layerline train '$(WORKLOAD)' --run '$(TRAIN_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --batch $(call of_train,BATCH,4) --seq $(call of_train,SEQ,64)
@@ -79,8 +83,10 @@ ranks: $(STAMP) ## NPROC ranks train a Llama, and who waits for whom: RUN/report
 	$(BIN)/layerline train llama --run '$(RANKS_RUN)' --model '$(TRAINED)' --precision '$(call of_train,PRECISION,fp32)' --nproc $(NPROC) --profile torch
 	$(BIN)/layerline ranks --run '$(RANKS_RUN)'
 
-report: profile ## the comparison: RUN/report/index.html (everything this machine can do)
-	$(BIN)/layerline report --run '$(RUN)'
+# A wrong engine ends the measuring with 1: the report leads with it, and has what was measured of the others.
+report: engines ## the comparison: RUN/report/index.html (everything this machine can do)
+	code=0; $(measure_chosen) || code=$$?; test $$code -le 1 || exit $$code; \
+	$(if $(BACKEND),,$(measure_compiled) && )$(BIN)/layerline report --run '$(RUN)' && exit $$code
 
 doctor: $(STAMP) ## what this machine can and cannot do, and how to get the rest
 	$(BIN)/layerline doctor
