@@ -166,9 +166,7 @@ def test_a_constant_of_the_float_file_is_taken_by_its_node_and_not_by_its_number
     after = kept_constants(export, "layer.norm")
     assert after[("layer.norm/Add", 1)] == np.float32(1e-6)
     assert after[("layer.norm/Max", 1)] == 0
-    assert {k: v.tobytes() for k, v in after.items()} == {
-        k: v.tobytes() for k, v in before.items()
-    }
+    assert {k: v.tobytes() for k, v in after.items()} == {k: v.tobytes() for k, v in before.items()}
 
 
 def test_what_only_has_the_name_of_a_constant_is_not_taken(tmp_path: Path) -> None:
