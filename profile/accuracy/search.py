@@ -93,10 +93,12 @@ def candidates(rows: Iterable[ModuleError]) -> list[Candidate]:
             for other, part in known
         )
 
-    ranked = sorted(reversed(known), key=lambda k: (explained(*k), -_size(k[1])))
+    def rank(at: int) -> tuple[bool, float, int]:
+        return explained(*known[at]), -_size(known[at][1]), -at
+
     return [
         Candidate(row.module, _reason(row), amount == math.inf and not explained(row, amount))
-        for row, amount in ranked
+        for row, amount in (known[at] for at in sorted(range(len(known)), key=rank))
     ]
 
 
