@@ -23,6 +23,7 @@ from ..readers.torch.communication import (
 from ..readers.torch.events import DEVICE, KERNEL, UNKNOWN, Events, Ints
 from ..readers.torch.nesting import Nesting
 from . import gloo
+from .autograd import backward_nodes, forward_of
 from .communication import Found, arguments_of
 
 Flags = npt.NDArray[np.bool_]
@@ -46,7 +47,7 @@ def rows(
     every: list[Found], events: Events, nesting: Nesting, phase: Ints, iteration: Ints
 ) -> list[dict[str, object]]:
     """The rows of `model.ranks.COLLECTIVES`."""
-    modules = module_of_path(events, nesting)
+    module, names = modules(events, nesting)
     result: list[dict[str, object]] = []
     for f in every:
         a, at = f.arguments, f.event
@@ -56,7 +57,7 @@ def rows(
                 "group": f.group.key if f.group else None,
                 "operation": f.operation,
                 "phase": PHASES[phase[at]] if placed and phase[at] != UNKNOWN else None,
-                "module": modules[nesting.path[at]] if placed else None,
+                "module": names[module[at]] if placed and module[at] != UNKNOWN else None,
                 "dtype": a.dtype,
                 "known_by": f.known_by,
                 "sequence": None if f.number == UNKNOWN else f.number,
@@ -252,16 +253,23 @@ def _peer(f: Found) -> int | None:
     return ranks[peer] if 0 <= peer < len(ranks) else None
 
 
-def module_of_path(events: Events, nesting: Nesting) -> list[str | None]:
-    """The module that a path of ranges names, the innermost: by our own ranges or FSDP's. The last
-    entry is that of no path."""
-    result: list[str | None] = []
+def modules(events: Events, nesting: Nesting) -> tuple[Ints, list[str]]:
+    """The module of each event as a code, `UNKNOWN` for none, and the modules by their codes: the
+    innermost that a range around the event names, ours or FSDP's; where there is none, in backward,
+    that of the forward operator whose node it is in."""
+    codes: dict[str, int] = {}
+    of_path: list[int] = []
     for outer, name in nesting.paths:
         text = str(events.names[name])
-        around = result[outer] if outer >= 0 else None
-        if text.startswith(MODULE):
-            around = text.removeprefix(MODULE)
-        elif match := _FSDP.match(text):
-            around = match[1] if match[1] is not None else match[2]
-        result.append(around)
-    return [*result, None]
+        code = of_path[outer] if outer >= 0 else UNKNOWN
+        module = text.removeprefix(MODULE) if text.startswith(MODULE) else None
+        if module is None and (match := _FSDP.match(text)):
+            module = match[1] if match[1] is not None else match[2]
+        of_path.append(code if module is None else codes.setdefault(module, len(codes)))
+    result = np.array([*of_path, UNKNOWN], dtype=np.int64)[nesting.path]
+    nodes = backward_nodes(events)
+    node = nesting.innermost(nodes)
+    forward = np.where(node >= 0, forward_of(events, nodes)[node], UNKNOWN)
+    untold = (result == UNKNOWN) & (forward >= 0)
+    result[untold] = result[forward[untold]]
+    return result, list(codes)

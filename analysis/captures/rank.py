@@ -61,7 +61,7 @@ _LATEST = 9 * 10**18  # a time beyond is no time: sums of two would overflow
 
 def read(path: Path) -> RankCapture:
     """The capture of one rank in a profiler trace. InputError where it cannot be used."""
-    return of_events(read_events(path, lean=True), path)
+    return of_events(read_events(path), path)
 
 
 def of_events(events: Events, path: Path, whose: Identity | None = None) -> RankCapture:
@@ -333,11 +333,11 @@ def _work(
         host, time = rows, nesting.self_ns[rows]
     linked = host != UNKNOWN
     at = np.maximum(host, 0)
-    module = _modules(events, nesting)
+    module, modules = communications.modules(events, nesting)
     keys = {
         "name": events.name[rows].astype(np.int64),
         "phase": np.where(linked, phase[at], UNKNOWN),
-        "module": np.where(linked, module[0][nesting.path[at]], UNKNOWN),
+        "module": np.where(linked, module[at], UNKNOWN),
         "grid": events.geometry[rows].astype(np.int64),
         "iteration": np.where(linked, iteration[at], UNKNOWN),
     }
@@ -350,7 +350,7 @@ def _work(
                     ("alone", "sum"), ("alone", "list")])
     )  # fmt: skip
     texts = {
-        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": module[1],
+        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": modules,
         "grid": ["x".join(map(str, g.grid)) for g in events.geometries],
     }  # fmt: skip
     columns: dict[str, Any] = {
@@ -406,13 +406,3 @@ def _operations(events: Events, computes: Flags, launch: Ints | None, iteration:
         pa.array(number, mask=number == UNKNOWN),
     ]
     return pa.table(columns, schema=OPERATIONS)
-
-
-def _modules(events: Events, nesting: Nesting) -> tuple[Ints, list[str]]:
-    """The module of each path of ranges, as code; its last entry is that of no path."""
-    names: dict[str, int] = {}
-    codes = [
-        UNKNOWN if module is None else names.setdefault(module, len(names))
-        for module in communications.module_of_path(events, nesting)
-    ]
-    return np.array(codes, dtype=np.int64), list(names)

@@ -230,6 +230,28 @@ def test_a_row_says_when_where_and_of_which_module_it_is() -> None:
     )
 
 
+def test_in_backward_a_communication_is_of_the_module_whose_forward_it_undoes() -> None:
+    """Its node has the number of the forward operator; sums of a weight's gradient have none."""
+    evaluate = "autograd::engine::evaluate_function: "
+    events = events_of(
+        module("h.0", 0, 20), op("Redistribute", 2, 18, 5), op("_c10d::gather", 4, 10),
+        op(f"{evaluate}RedistributeBackward", 30, 60, 5, of=1, thread=BACK),
+        op("RedistributeBackward", 31, 59, 5, of=1, thread=BACK),
+        op("NestedRedistribute", 32, 58, 9, thread=BACK),
+        op("_c10d::scatter", 40, 50, thread=BACK),
+        op(f"{evaluate}torch::autograd::AccumulateGrad", 70, 90, thread=BACK),
+        op("_c10d::reduce", 72, 80, thread=BACK),
+        module("h.1", 100, 150, BACK), op("AgainBackward", 110, 140, 5, of=1, thread=BACK),
+        op("_c10d::within", 112, 130, thread=BACK),
+    )  # fmt: skip
+    told_of, names = communications.modules(events, nest(events))
+    of = [
+        None if (code := told_of[named(events, f"_c10d::{name}")]) < 0 else names[code]
+        for name in ("gather", "scatter", "reduce", "within")
+    ]
+    assert of == ["h.0", "h.0", None, "h.1"]
+
+
 BYTES = [
     ("all-reduce", {"elements_in": 6, "elements_out": 9, "dtype": "Float"}, 24),
     ("reduce-scatter", {"elements_in": 6, "elements_out": 3, "dtype": "BFloat16"}, 6),

@@ -68,6 +68,20 @@ def test_collectives_are_those_that_torch_counts(
         for (operation, size), number in sent.items():
             if size > 4:  # of a number by itself the trace has no shape
                 assert sizes[operation, size] == number
+        if settings == ["layout=DP_TP_SP"]:
+            undone = {"all-gather": "reduce-scatter", "reduce-scatter": "all-gather"}
+            phases: dict[str, Counter[tuple[str, str]]] = {
+                "forward": Counter(),
+                "backward": Counter(),
+            }
+            for row in rows:
+                if row["operation"] in undone and (row["module"] or "").startswith(
+                    "transformer.h."
+                ):
+                    phases[row["phase"]][row["operation"], row["module"]] += 1
+            ahead, back = phases.values()
+            assert back == Counter({(undone[o], m): n for (o, m), n in ahead.items()})
+            assert sum(back.values()) > 8  # of each of four blocks two of each operation
     if workload == "llama":
         # 4 bytes of each of 250,432 parameters, halved: values, gradients, two moments.
         assert truth["held"] == 4 * 4 * 250_432 // RANKS

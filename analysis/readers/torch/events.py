@@ -56,7 +56,6 @@ _CATEGORIES = {
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
 _SIZES = msgspec.json.Decoder(tuple[int, ...])
 _UNKNOWN = np.array([UNKNOWN], dtype=np.int64)
-_OF_AUTOGRAD = ("sequence", "forward_thread", "device")
 _COUNT = msgspec.json.Decoder(int | None)
 
 
@@ -230,14 +229,13 @@ def integer(value: Number) -> int:
 class _Builder:
     """Takes events chunk by chunk and keeps arrays of what is needed."""
 
-    def __init__(self, flows: bool, lean: bool) -> None:
+    def __init__(self, flows: bool) -> None:
         self.names, self.places, self.kinds = _Codes(), _Codes(), _Codes()
         self.kind_table: list[int] = []
         self.counts: Counter[tuple[str, str | None]] = Counter()
         self.parts: list[dict[str, npt.NDArray[Any]]] = []
         self.flow_rows: list[tuple[Any, ...]] = []
         self.flows = flows
-        self.lean = lean
         self.undated = 0
         self.geometry_codes: dict[tuple[bytes, ...], int] = {}
         self.geometries: list[Geometry] = []
@@ -276,15 +274,12 @@ class _Builder:
             "correlation": _integers([a and a.correlation for a in args]),
             "index": _integers([a and a.index for a in args]),
             "stream": _integers([a and a.stream for a in args]),
+            "device": _integers([a and a.device for a in args]),
+            "sequence": _integers([a and a.sequence for a in args]),
+            "forward_thread": _integers([a and a.forward_thread for a in args]),
             "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
             "communication": self._communications(kept, args),
         }
-        if self.lean:
-            part |= {name: _UNKNOWN.repeat(len(kept)) for name in _OF_AUTOGRAD}
-        else:
-            part["sequence"] = _integers([a and a.sequence for a in args])
-            part["forward_thread"] = _integers([a and a.forward_thread for a in args])
-            part["device"] = _integers([a and a.device for a in args])
         part["number"] = _UNKNOWN.repeat(len(kept))
         for i in np.flatnonzero(part["communication"] != UNKNOWN).tolist():
             about = args[i]
@@ -349,16 +344,15 @@ def _integers(values: list[Any]) -> Ints:
     return np.array([integer(v) for v in filled], dtype=np.int64)
 
 
-def read_events(path: Path, *, flows: bool = False, lean: bool = False) -> Events:
+def read_events(path: Path, *, flows: bool = False) -> Events:
     """Read a trace (.json, also compressed) in bounded memory.
 
     With `flows`, the arrows from forward to backward operators are kept: ``phase`` (s, f), ``id``,
-    ``thread`` and ``start`` (ns), one row for each end. `lean`: without sequence numbers, forward
-    threads and devices, which are then unknown. InputError for what is no profiler trace,
+    ``thread`` and ``start`` (ns), one row for each end. InputError for what is no profiler trace,
     is cut short, or holds no operator, range or kernel.
     """
     chunks = Chunks(path)
-    builder = _Builder(flows, lean)
+    builder = _Builder(flows)
     for events in chunks:
         builder.add(events)
     if not builder.parts:
