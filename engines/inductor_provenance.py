@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.nodes import Node, NodeGraph
@@ -41,6 +41,7 @@ PASSIVE = frozenset(
 _PRODUCT = re.compile(
     r"addmm|addbmm|baddbmm|bmm|mm|matmul|linear\w*|(mkldnn_)?convolution\w*|scaled_dot_product\w*"
 )
+_ATTENTION = "scaled_dot_product"
 _GENERATED = ("cpp_", "triton_", "cuda_fused_")
 _NUMBERED = re.compile(r"(_default)?(_\d+)?$")
 _EXTERN = re.compile(
@@ -94,6 +95,7 @@ def listed(
     before: Mapping[str, Sequence[str]] = mappings.get("postToPre") or {}
     own = {k: _own(k, posts[k]) for k in kernels if is_extern(_name(k))}
     elsewhere = {node for nodes in own.values() for node in nodes}
+    graph = replace(graph, dtypes=_written(elsewhere, before, graph))
     layers, resolutions = [], []
     done: set[str] = set()
     for kernel in kernels:
@@ -169,6 +171,16 @@ def _captured(
     for post in posts:
         found |= {graph.names[n] for n in _working(before.get(post) or ()) if n in graph.names}
     return tuple(sorted(found, key=graph.nodes.position.__getitem__))
+
+
+def _written(
+    extern: Iterable[str], before: Mapping[str, Sequence[str]], graph: Graph
+) -> dict[str, str]:
+    """`graph.dtypes` without attention that no call computes as a whole. PyTorch's own way for it
+    takes several kernels, whose tensors are not in the captured graph: of fp16 they are fp32."""
+    whole = _captured((node for node in extern if _ATTENTION in node), before, graph)
+    torn = {n.name for n in graph.nodes.nodes if _ATTENTION in n.op} - set(whole)
+    return {name: dtype for name, dtype in graph.dtypes.items() if name not in torn}
 
 
 def _ancestors(names: Iterable[str], graph: NodeGraph) -> set[str]:

@@ -17,7 +17,7 @@ from ..checks import latency as latency_
 from ..checks import precision as precision_
 from ..checks.closure import counted, lost
 from ..costs.iterations import labels
-from ..costs.layers import of_ops
+from ..costs.layers import by_label, of_ops
 from ..costs.measured import MeasuredSide
 from ..host import capture as capture_
 from ..model.comparison import Side
@@ -42,7 +42,12 @@ def engine(files: EngineFiles) -> Captured:
         *capture.checks,
     ]
     label = f"{BACKENDS.get(backend, backend)} {precision}"
-    ran = precision_.kernel_time(ops)
+    listed = {
+        label: layer["compute_precision"]
+        for label, layer in by_label(capture.described).items()
+        if isinstance(layer.get("compute_precision"), str)
+    }
+    ran = precision_.kernel_time(ops, listed)
     claims = backend in precision_.CLAIMING
     checks += filter(None, [precision_.check(precision, ran, claims=claims, label=label)])
     table = of_ops(ops, name, capture.described)

@@ -1,7 +1,7 @@
 """The precision asked for against the precision that ran, by share of kernel time.
 
-Kernels tell it by their names (`kernel_precision`); those that multiply nothing, or whose names do
-not tell, are "unknown" and prove neither. What follows from the shares:
+Kernels tell it by their names (`compute_precisions`); those that multiply nothing, or whose names
+do not tell, are "unknown" and prove neither. What follows from the shares:
 
 | asked for | an error | a warning |
 | --- | --- | --- |
@@ -49,14 +49,16 @@ class KernelTime:
         return {p: s for p, s in self.share.items() if p != UNKNOWN}
 
 
-def kernel_time(ops: pa.Table) -> KernelTime | None:
+def kernel_time(ops: pa.Table, listed: Mapping[str, str] | None = None) -> KernelTime | None:
     """How kernel time is shared among compute precisions; null where there are no kernels.
 
-    `ops`: rows of one source, precision and phase.
+    `ops`: rows of one source, precision and phase. `listed`: what layers compute in by the engine's
+    layers list, where that tells what a name leaves open.
     """
-    ops = ops.select(["kind", "name", "iteration", "duration_ns"])
+    ops = ops.select(["kind", "name", "layer", "iteration", "duration_ns"])
     kernels, iteration = iterations_of(tables.of_kinds(ops, ["kernel"], "duration_ns"))
-    code, names = tables.codes(pc.fill_null(compute_precisions(kernels["name"]), UNKNOWN))
+    precisions = compute_precisions(kernels, listed or {})
+    code, names = tables.codes(pc.fill_null(precisions, UNKNOWN))
     _, matrix = by_iteration(code, len(names), iteration, kernels["duration_ns"].to_numpy())
     everything = int(matrix.sum())
     if not everything:

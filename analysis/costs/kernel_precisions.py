@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
-from ...core.kernel_names import compute_precision
+from ...core.kernel_names import compute_precision, is_sixteen_bit
 
 
 def by_tactic(description: Mapping[str, Any]) -> str | None:
@@ -18,11 +18,21 @@ def by_tactic(description: Mapping[str, Any]) -> str | None:
     return compute_precision(tactic) if isinstance(tactic, str) else None
 
 
-def compute_precisions(names: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The compute precision of each kernel name, null where it does not tell."""
-    code, distinct = tables.codes(names)
-    precisions = pa.array([compute_precision(name) for name in distinct], type=pa.string())
-    return precisions.take(pa.array(code, mask=code < 0))
+def compute_precisions(kernels: pa.Table, listed: Mapping[str, str]) -> pa.Array:
+    """The compute precision of each kernel (columns name and layer), null where its name does not
+    tell. Where it tells no more than fp16 or bf16: what `listed`, the engine's layers list, says
+    of the layer."""
+    names, layers = kernels["name"], kernels["layer"]
+    by_layer = _of_each(layers, {x: p for x, p in listed.items() if p in ("fp16", "bf16")}.get)
+    either = _of_each(names, lambda name: "either" if is_sixteen_bit(name) else None)
+    return pc.if_else(pc.is_valid(either), by_layer, _of_each(names, compute_precision))
+
+
+def _of_each(texts: pa.ChunkedArray, told: Callable[[str], str | None]) -> pa.Array:
+    """`told` of each text, called once for texts that are equal; null of null."""
+    code, distinct = tables.codes(texts)
+    values = pa.array([told(text) for text in distinct], type=pa.string())
+    return values.take(pa.array(code, mask=code < 0))
 
 
 def by_layer(ops: pa.Table) -> dict[str, str]:
@@ -35,7 +45,7 @@ def by_layer(ops: pa.Table) -> dict[str, str]:
     table = pa.table(
         {
             "layer": kernels["layer"],
-            "precision": compute_precisions(kernels["name"]),
+            "precision": compute_precisions(kernels, {}),
             "ns": kernels["duration_ns"],
         }
     )

@@ -100,6 +100,20 @@ def test_all_time_of_a_package_is_in_modules_and_adds_up(run: Run, side: Side) -
     assert dict(checks["i"].terms)["memset in the raw capture"] == raw[1]
 
 
+def test_products_and_attention_of_a_package_ran_in_fp16(run: Run, side: Side) -> None:
+    """cuDNN's attention, too, of which the captured graph tells the type. What is left are
+    generated kernels, which multiply no matrices, by their names."""
+    with sqlite3.connect(run.file("captures", f"{NAME}.sqlite")) as database:
+        ((generated, every),) = database.execute(
+            "SELECT sum((end - start) * (value LIKE 'triton%')), sum(end - start) "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName"
+        )
+    database.close()
+    assert side.precision_run == pytest.approx(
+        {"fp16": 1 - generated / every, "unknown": generated / every}
+    )
+
+
 def test_latency_of_a_package_is_that_of_its_operations_and_gaps(side: Side) -> None:
     checks = {c.name: c for c in side.checks}
     assert checks["ii"].ok and checks["iii"].ok

@@ -85,6 +85,24 @@ def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
     assert kernel_precisions.by_layer(tables.table("ops", rows)) == {"a": "fp16"}
 
 
+CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64"
+
+
+def test_where_a_name_means_fp16_or_bf16_the_layer_list_tells_which() -> None:
+    rows = [
+        {"source": "x", "kind": "kernel", "name": n, "duration_ns": ns, "layer": layer}
+        for n, ns, layer in (
+            (CUDNN, 8, "half"), (CUDNN, 4, "brain"), (CUDNN, 2, "single"), (CUDNN, 1, None),
+            (PLAIN, 16, "half"), (TF32, 32, "half"),
+        )
+    ]  # fmt: skip
+    listed = {"half": "fp16", "brain": "bf16", "single": "fp32"}
+    found = precision.kernel_time(tables.table("ops", rows), listed)
+    assert found is not None
+    # What a name tells stands; a name that means neither float is not made one by the list.
+    assert dict(found.ns) == {"fp16": 8, "bf16": 4, "tf32": 32, "unknown": 19}
+
+
 QUEUED = Measured(latency_ns=[200] * 9, queued_ns=[100] * 9)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layerline.core.kernel_names import compute_precision
+from layerline.core.kernel_names import compute_precision, is_sixteen_bit
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,9 @@ def test_a_kernel_name_tells_what_it_multiplies_in(name, compute):
 )
 def test_what_a_name_does_not_tell_is_unknown(name):
     assert compute_precision(name) is None
+
+
+def test_cudnn_spells_both_types_of_sixteen_bits_alike():
+    cudnn = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_{}_knob_7_64x128x64"
+    assert is_sixteen_bit(cudnn.format("f16"))
+    assert not is_sixteen_bit(cudnn.format("e4m3")) and not is_sixteen_bit("ampere_sgemm_64x64")

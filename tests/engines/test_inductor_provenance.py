@@ -7,6 +7,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import inductor_models
@@ -255,6 +256,33 @@ def test_a_node_without_a_module_leaves_its_kernel_unresolved() -> None:
         ["triton_poi_fused_add_0:1"],
     )
     assert (found.rule, found.modules) == ("unresolved", ())
+
+
+def test_attention_in_products_of_its_own_has_no_type_and_one_in_a_call_has() -> None:
+    """PyTorch's own way is a product, a softmax and a product in fp32 where tensors are fp16."""
+    sdpa = "scaled_dot_product_attention"
+    made = _graph(("linear", "a"), (sdpa, "a"), ("linear_1", "b"), (f"{sdpa}_1", "b"))
+    graph = replace(made, dtypes={n.name: "fp16" for n in made.nodes.nodes})
+    posts = {
+        "aoti_torch_cuda_addmm_out:1": ["addmm"],
+        "aoti_torch_cuda_bmm_out:2": ["bmm"],
+        "triton_per_fused__safe_softmax_0:3": ["div"],
+        "aoti_torch_cuda_addmm_out:4": ["addmm_1"],
+        "aoti_torch_cuda__scaled_dot_product_cudnn_attention:5": [
+            "_scaled_dot_product_cudnn_attention"
+        ],
+    }
+    before = {
+        "addmm": ["linear"], "bmm": [sdpa], "div": [sdpa], "addmm_1": ["linear_1"],
+        "_scaled_dot_product_cudnn_attention": [f"{sdpa}_1"],
+    }  # fmt: skip
+    layers, found = inductor_provenance.listed(
+        {"cppCodeToPost": posts, "postToPre": before}, graph, list(posts)
+    )
+    assert [r.modules for r in found] == [("a",), ("a",), ("a",), ("b",), ("b",)]
+    told = [(x.precision_in, x.precision_out, x.compute_precision) for x in layers]
+    half = ("fp16", "fp16", "fp16")
+    assert told == [half, (None,) * 3, (None,) * 3, half, half]
 
 
 @pytest.mark.parametrize(
