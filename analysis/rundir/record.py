@@ -36,8 +36,9 @@ def title(model: Model | None, trained: Iterable[Eager], run: Run) -> str:
 
 def _titled(name: str | None, batch: int | None, seq: int | None) -> str:
     name = str(name)
-    if name.rpartition(":")[0].endswith(".py"):  # code of the user's: where it lies is no name
-        name = name.rpartition("/")[2]
+    code = name.rpartition(":")[0].endswith(".py")
+    if code or name.startswith(("/", "./", "../")):  # of the user's: where it lies is no name
+        name = name.rstrip("/").rpartition("/")[2]
     both = None not in (batch, seq)
     known = [(label, n) for label, n in (("batch", batch), ("seq", seq)) if n is not None]
     shapes = [f"{n}" if both else f"{label} {n}" for label, n in known]

@@ -57,3 +57,4 @@ def test_own_code_is_called_alike_wherever_it_lies_exported_or_trained(tmp_path:
         assert title(None, [trained], run) == "net.py:build, 2×64"
         assert title(Model(model=name, batch=2), [], run) == "net.py:build, batch 2"
     assert title(Model(model="org/name", batch=1, seq=8), [], run) == "org/name, 1×8"
+    assert title(Model(model="/far/away/bert/", batch=1, seq=8), [], run) == "bert, 1×8"
