@@ -19,6 +19,8 @@ from ...core import documents
 from ...core import nodes as nodes_
 from ...core.nodes import Node, NodeGraph
 from ...core.own_ranges import MODULE
+from ...engines.inductor_provenance import RULE as PROVENANCE
+from ...engines.inductor_provenance import is_extern
 from ..model.layer import MOVEMENT, Floor
 from .devices import Device, of_attributes, of_name
 from .flop import DATALESS, PARTS, PRODUCTS, VIEWS, Shapes, added, flop, product
@@ -55,14 +57,37 @@ def of_layers(
     layers: pa.Table, graph: nodes_.NodeGraph, shapes: Shapes, device: Device | None
 ) -> dict[str, Floor]:
     """Floors of the rows of a `layers` table by label, of those with nodes that compute."""
+    rows = [r for r in layers.to_pylist() if r["kind"] != MOVEMENT and r["nodes"]]
+    calls = _calls_of_products(rows, graph)
     found = {}
-    for row in layers.to_pylist():
-        if row["kind"] == MOVEMENT or not row["nodes"]:
-            continue
-        least = floor(row["nodes"], graph, shapes)
+    for row in rows:
+        least = _least(row, calls, graph, shapes)
         if least is not None and (least.flop is not None or least.bytes is not None):
             found[row["layer"]] = _against(least, row, device)
     return found
+
+
+def _calls_of_products(rows: Iterable[Mapping[str, Any]], graph: NodeGraph) -> dict[str, str]:
+    """Products (attention, too) that several of inductor's kernels list -> the one call into a
+    library that computes it, the others prepare it; "" where it is computed in parts."""
+    listing: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for name in row["nodes"] if row["rule"] == PROVENANCE else ():
+            if name in graph.by_name and graph.by_name[name].op in PRODUCTS:
+                listing[name].append(row["layer"])
+    calls = {n: [x for x in of if is_extern(x)] for n, of in listing.items() if len(of) > 1}
+    return {name: of[0] if len(of) == 1 else "" for name, of in calls.items()}
+
+
+def _least(
+    row: Mapping[str, Any], calls: Mapping[str, str], graph: NodeGraph, shapes: Shapes
+) -> Floor | None:
+    """The least work of a layer, without products that another layer computes: a weight that is
+    padded for one need not be. None where it computes a part of one: which is not known."""
+    own = [n for n in row["nodes"] if calls.get(n, row["layer"]) in ("", row["layer"])]
+    if any(calls.get(n) == "" for n in own):
+        return None
+    return floor(own, graph, shapes) if own else Floor(0.0, 0.0, 0.0)
 
 
 def in_precision(shapes: Shapes, precision: str) -> Shapes:

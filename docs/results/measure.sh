@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Makes every figure and capture in this folder, on a machine with an NVIDIA GPU, TensorRT and nsys.
 #
-#   docs/results/measure.sh OUT [PART…]      PART: gpt2 counters tiny onnxruntime-cuda gpt2-large (the
-#                                            default), and gpt2-large-batch
+#   docs/results/measure.sh OUT [PART…]      PART: gpt2 counters tiny onnxruntime-cuda inductor
+#                                            gpt2-large (the default), and gpt2-large-batch
 #
 # tiny: every way of collecting counters, and batch sizes, on a model of 2 blocks.
 # counters and onnxruntime-cuda go on with the run of gpt2: counters of the eager model and of
 # training, one capture in 1, 3 and 7 pieces, what ncu counts by; ONNX Runtime's engines beside
 # TensorRT's (onnxruntime-gpu).
+# inductor: packages of torch.compile in fp16 beside the other engines and eager, of gpt2, of
+# gpt2-large without the reference's options, and of BERT, Llama and Qwen3 of 4 blocks (packages
+# alone); counters of gpt2's; a compiled training step beside an eager one. Needs a C++ compiler.
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; TRT_PYTHON=… for another interpreter's TensorRT.
 # PRECISIONS=fp16,… only these. COUNTERS=0 without ncu, REBUILD=0 without building engines twice,
@@ -23,7 +26,7 @@ mkdir -p "$out"; out=$(cd "$out" && pwd)
 here=$(cd "$(dirname "$0")/../.." && pwd)
 runs=${RUNS:-$out/runs}
 layerline=(${LAYERLINE:-layerline})
-parts=(${@:-gpt2 counters tiny onnxruntime-cuda gpt2-large})
+parts=(${@:-gpt2 counters tiny onnxruntime-cuda inductor gpt2-large})
 reference=(--set scale_attn_by_inverse_layer_idx=true --set reorder_and_upcast_attn=true --set vocab_size=32768)
 limit=(${LIMIT:+--seconds "$LIMIT"})
 gpt2=$runs/gpt2-1x512
@@ -41,7 +44,7 @@ keep() { # keep NAME: the report and what the captures hold, without models and 
   mkdir -p "$to"
   cp "$run"/report/{report.md,layers.csv,summary.json,index.html} "$to/" 2>/dev/null
   tar -C "$run" -czf "$out/$1.tar.gz" --exclude='*.onnx' --exclude='*.data' --exclude='*.engine' \
-    --exclude='*.npz' --exclude='*.nsys-rep' --exclude='*.partial*' --exclude='tables' --exclude='report' .
+    --exclude='*.pt2' --exclude='*.npz' --exclude='*.nsys-rep' --exclude='*.partial*' --exclude='tables' --exclude='report' .
 }
 
 measure() { # measure NAME PRECISIONS EXPORT-ARGUMENTS…
@@ -123,12 +126,66 @@ onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
   keep gpt2-1x512
 }
 
+compiled() { # compiled NAME "BACKEND…" WHAT EXPORT-ARGUMENTS…: engines in fp16, each loaded three times
+  local name=$1 backends=$2 what=$3 run=$runs/$1 backend; shift 3
+  local of=(--run "$run" --precision fp16)
+  step 600 "${layerline[@]}" export --run "$run" --precision fp32,fp16 "$@"
+  [ -z "$what" ] || step 600 "${layerline[@]}" profile "${of[@]}" --what "$what" "${limit[@]}"
+  for backend in $backends; do
+    step 1200 "${layerline[@]}" engines "${of[@]}" --backend "$backend"
+    step 600 "${layerline[@]}" profile "${of[@]}" --backend "$backend" --what engine --processes 3 \
+      --trace-iterations 10 "${limit[@]}"
+  done
+  step 300 "${layerline[@]}" report --run "$run"
+  keep "$name"
+}
+
+inductor() {
+  local every="inductor onnxruntime-cuda tensorrt" family how run
+  compiled gpt2-1x512 "$every" eager "${gpt2_model[@]}"
+  step 600 "${layerline[@]}" ncu --run "$gpt2" --precision fp16 --backend inductor --clock-control none --roofline
+  step 300 "${layerline[@]}" report --run "$gpt2"
+  keep gpt2-1x512
+  compiled gpt2-large-1x1024-plain "$every" eager --model gpt2-large --batch 1 --seq 1024
+  for family in bert llama qwen3; do
+    mkdir -p "$runs/models/$family"
+    config $family >"$runs/models/$family/config.json"
+    compiled $family-1x128 inductor "" --model "$runs/models/$family" --batch 1 --seq 128
+  done
+  # What max-autotune takes to build, and whether its two compilations choose the same kernels.
+  run=$runs/gpt2-autotuned
+  step 600 "${layerline[@]}" export --run "$run" --precision fp32 "${gpt2_model[@]}"
+  step 1200 "${layerline[@]}" engines --run "$run" --precision fp16 --backend inductor --optimization-level max-autotune
+  cp "$run/engines/fp16.inductor.build.json" "$out/gpt2-autotuned.build.json"
+  for how in eager compiled; do
+    run=$runs/train-$how
+    step 600 "${layerline[@]}" train gpt2 --run "$run" --precision bf16 --batch 1 --seq 512 --steps 20 \
+      --profile torch $([ $how = eager ] || echo --compile)
+    step 300 "${layerline[@]}" report --run "$run"
+    keep train-$how
+  done
+  step 300 "${layerline[@]}" compare "$runs/train-eager" "$runs/train-compiled"
+  cp "$out/last.log" "$out/train-compiled.txt"
+}
+
+config() { # config FAMILY: a model of 4 blocks, 1024 wide, 16 heads; 4 of keys and values
+  local own
+  case $1 in
+    bert) own='"architectures": ["BertModel"], "vocab_size": 30522' ;;
+    llama) own='"architectures": ["LlamaForCausalLM"], "vocab_size": 32000, "num_key_value_heads": 4' ;;
+    qwen3) own='"architectures": ["Qwen3ForCausalLM"], "vocab_size": 32000, "num_key_value_heads": 4, "head_dim": 64' ;;
+  esac
+  echo "{\"model_type\": \"$1\", \"hidden_size\": 1024, \"intermediate_size\": 4096, \"num_hidden_layers\": 4,"
+  echo " \"num_attention_heads\": 16, \"tie_word_embeddings\": false, $own}"
+}
+
 for part in "${parts[@]}"; do
   case $part in
     gpt2) measure gpt2-1x512 fp16,tf32,fp32 "${gpt2_model[@]}" ;;
     counters) counters ;;
     tiny) tiny ;;
     onnxruntime-cuda) onnxruntime_cuda ;;
+    inductor) inductor ;;
     gpt2-large) COUNTERS=0 measure gpt2-large-1x1024 fp16,tf32 --model gpt2-large --batch 1 --seq 1024 "${reference[@]}" ;;
     gpt2-large-batch) COUNTERS=0 measure gpt2-large-4x1024 tf32 --model gpt2-large --batch 4 --seq 1024 "${reference[@]}" ;;
     *) echo "error: no part $part" >&2; exit 2 ;;

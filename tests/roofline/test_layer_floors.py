@@ -104,3 +104,55 @@ def test_a_module_of_the_eager_model_has_the_floor_of_its_own_nodes(tmp_path: Pa
         "layerline/module/m.act": 2 * 2 * 512 * 3072,
     }
     assert found["layerline/module/m"].flop == 2_415_919_104
+
+
+# As inductor's captured graph has it: a product whose padded weight a kernel makes, attention that
+# one call computes beside a mask, and attention in two products with a kernel between.
+PACKAGE = NodeGraph(
+    (
+        Node("a/linear", "MatMul", "a", ("x", "w"), ("y",)),
+        Node("b/mask", "Add", "b", ("m", "m"), ("mask",)),
+        Node("b/attention", "Attention", "b", ("q", "q", "q"), ("z",)),
+        Node("c/attention", "Attention", "c", ("q", "q", "q"), ("c",)),
+    ),
+    outputs=("y", "mask", "z", "c"),
+)
+PACKED = {
+    **SHAPES,
+    **dict.fromkeys(("q", "z", "c"), ("float32", (1, 12, 512, 64))),
+    **dict.fromkeys(("m", "mask"), ("float32", (512, 512))),
+}
+
+
+def of_package(*rows: tuple[str, list[str]]) -> dict[str, Any]:
+    made = [row(layer=k, nodes=n, rule="provenance", precision="fp32") for k, n in rows]
+    return floor.of_layers(layers(*made), PACKAGE, PACKED, floor.device_of(H100))
+
+
+def test_what_prepares_a_product_owes_none_of_its_work() -> None:
+    alone = of_package(("aoti_torch_cuda_mm_out:2", ["a/linear"]))["aoti_torch_cuda_mm_out:2"]
+    found = of_package(
+        ("triton_poi_fused_mm_t_0:1", ["a/linear"]),
+        ("aoti_torch_cuda_mm_out:2", ["a/linear"]),
+        ("triton_poi_fused_where_1:3", ["b/mask", "b/attention"]),
+        ("aoti_torch_cuda__scaled_dot_product_cudnn_attention:4", ["b/attention"]),
+    )
+    pad, product, mask, attention = found.values()
+    assert product == alone and product.flop == 2 * 512 * 768 * 3072
+    assert (pad.flop, pad.bytes, pad.times) == (0, 0, None)
+    assert mask.flop == 512 * 512  # its own addition
+    assert attention.flop is not None and attention.flop > 2 * 2 * 12 * 512 * 512 * 64
+
+
+def test_a_part_of_attention_has_no_floor_that_is_known() -> None:
+    parts = (
+        "aoti_torch_cuda_bmm_out:1",
+        "triton_per_fused_softmax_0:2",
+        "aoti_torch_cuda_bmm_out:3",
+    )
+    assert of_package(*((part, ["c/attention"]) for part in parts)) == {}
+
+
+def test_what_is_computed_again_is_work_each_time() -> None:
+    found = of_package(("triton_a_0:1", ["b/mask"]), ("triton_b_1:2", ["b/mask"]))
+    assert [x.flop for x in found.values()] == [512 * 512] * 2
