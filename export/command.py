@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import click
 from ..core.cli.options import Finite, examples, given, listed, run_argument
 from ..core.cli.progress import log
 from ..core.errors import InputError
-from ..core.run import open_run
+from ..core.run import Run, open_run
 from . import inference, opsets, overrides, own
 from .models import onnx_precision
 from .source import Request, builtin_names
-from .stage import FILES, Options, Stage
+from .stage import FILES, Options, Stage, earlier
 
 DEFAULT = "fp32,fp16"
 PAST = 512
@@ -31,10 +32,9 @@ PAST = 512
 @click.option(
     "--model",
     default="gpt2",
-    show_default=True,
     help=f"{', '.join(builtin_names())}; a Hugging Face folder; an id of its hub; or your own "
     "code, own.py:build or package.module:function, which is executed (`layerline init own.py` "
-    "writes one).",
+    "writes one).  [default: the run's, else gpt2]",
 )
 @click.option(
     "--precision",
@@ -140,27 +140,36 @@ def export(
 
     RUN/export then holds an ONNX file for each precision, nodes.json, model.json, inputs.npz and
     parity.json (how far ONNX Runtime is from eager fp32 on the same tokens). What is still valid
-    is not made again.
+    is not made again. A RUN that has an export keeps its model and sizes where none are named.
     """
     if opset is not None:
         opsets.check_offered(opset)
     library = _library(backend)
     if past is not None and phase != "decode":
         raise click.UsageError("--past is of --phase decode")
-    code = own.target(asked["model"])
-    usual = {"batch": Request.batch, "seq": Request.seq, **(own.usual(code) if code else {})}
-    asked |= {k: v for k, v in usual.items() if asked[k] is None}
-    past = (past or PAST) if phase == "decode" else None
-    if past is not None:
-        if given("seq"):
-            raise click.UsageError("--seq is of no use for --phase decode: a step is one token")
-        asked["seq"] = 1
-    axes = _axes(dynamic)
-    request = Request(settings=overrides.split(settings), dynamic=axes, past=past, **asked)
+    named = {k: v for k, v in asked.items() if given(k)}
+    named |= {"settings": overrides.split(settings)} if settings else {}
+    named |= {"dynamic": _axes(dynamic)} if dynamic else {}
+    if given("phase"):
+        named |= {"past": past or PAST, "seq": 1} if phase == "decode" else {"past": None}
+    before = None if given("model") else earlier(Run(run_path))
+    if before is None:
+        code = own.target(asked["model"])
+        request = Request(**{**(own.usual(code) if code else {}), **named})
+    else:
+        request, made = before
+        request = replace(
+            request, **{**named, "settings": request.settings | named.get("settings", {})}
+        )
+        tolerance = tolerance if given("tolerance") else made.tolerance
+        external_above = external_above if given("external_above") else made.external_above
+        log(f"{run_path}: {request.model}, as it was exported before")
+    if request.past is not None and given("seq"):
+        raise click.UsageError("--seq is of no use for --phase decode: a step is one token")
+    run = open_run(run_path, create=True)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
     if not opsets.typed_by_file(*library):
         wanted.add("fp32")
-    run = open_run(run_path, create=True)
     choices = (opset,) if opset is not None else opsets.computed_by(*library)
     stages = [Stage(run, request, Options(n, tolerance, external_above, verbose)) for n in choices]
     # An export that is there already is kept where the backend computes its opset.

@@ -14,7 +14,7 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,21 @@ class Options:
     tolerance: float = parity.TOLERANCE
     external_above: int = onnx_export.EXTERNAL_ABOVE
     verbose: bool = False
+
+
+def earlier(run: Run) -> tuple[Request, Options] | None:
+    """How the run was exported; None where it was not. InputError where that is not said."""
+    step = run.manifest("export/model")
+    if step is None:
+        return None
+    options = step.get("options") or {}
+    try:
+        asked = {f.name: options[f.name] for f in fields(Request)}
+        request = Request(**{**asked, "dynamic": tuple(asked["dynamic"])})
+        return request, Options(*(options[n] for n in ("opset", "tolerance", "external_above")))
+    except (KeyError, TypeError):
+        what = "its export does not say how it was made"
+        raise InputError(what, file=run.path, fix="export it again, with --model") from None
 
 
 @dataclass

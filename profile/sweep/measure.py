@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from ...engines.backend import Backend, BuildOptions, planned_modules
 from ...engines.command import build
 from ...export import inference
 from ...export.source import Request
-from ...export.stage import FILES, Options, Stage
+from ...export.stage import FILES, Options, Stage, earlier
 from .. import steps
 from ..engine import measure
 
@@ -69,19 +69,10 @@ class Engine:
 
 def exported(run: Run) -> Export:
     """The run's own export. InputError where it has none."""
-    step = run.manifest("export/model")
-    if step is None:
+    made = earlier(run)
+    if made is None:
         raise InputError("was not exported", file=run.path, fix=f"layerline export {run.path}")
-    options = step.get("options") or {}
-    try:
-        asked = {field.name: options[field.name] for field in fields(Request)}
-        request = Request(**{**asked, "dynamic": tuple(asked["dynamic"])})
-        how = (options[name] for name in ("opset", "tolerance", "external_above"))
-        return Export(request, Options(*how))
-    except (KeyError, TypeError):
-        raise InputError(
-            "its export does not say how it was made", file=run.path, fix="export it again"
-        ) from None
+    return Export(*made)
 
 
 def built(run: Run) -> list[tuple[str, str]]:

@@ -66,6 +66,28 @@ def check_names(graph: NodeGraph, file: Any, modules: dict[str, str]) -> None:
     assert {t for n in graph.nodes for t in n.inputs if t} <= known
 
 
+def test_a_run_that_has_an_export_keeps_its_model_where_none_is_named(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import torch\ndef build(batch=2):\n"
+        "    return torch.nn.Sequential(torch.nn.Linear(4, 3)), torch.ones(batch, 4)\n"
+    )
+    path = tmp_path / "run"
+    export(path, "--model", f"{own}:build", "--precision", "fp32", "--batch", "3", "--seed", "5")
+    before = contents(path / "export")
+    export(path, "--precision", "fp16")
+    after = contents(path / "export")
+    kept = ("model.json", "inputs.npz", "fp32.onnx")
+    assert [after[name] for name in kept] == [before[name] for name in kept]
+    assert "fp16.onnx" in after
+    export(path, "--precision", "fp32", "--batch", "1")
+    of = load_spec(path / "export/model.json")
+    assert (of.location, of.batch, of.seed) == (f"{own}:build", 1, 5)
+    export(path, "--model", "tiny", "--precision", "fp32", "--seq", "4")
+    of = load_spec(path / "export/model.json")
+    assert (of.model, of.batch, of.seed) == ("tiny", 1, 0)
+
+
 def test_every_node_is_named_after_a_module_of_the_built_model(run: Path) -> None:
     model = load_spec(run / "export/model.json").build()
     modules = {path: type(m).__name__ for path, m in model.named_modules()}
