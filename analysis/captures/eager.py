@@ -91,12 +91,6 @@ def eager(files: EagerFiles, problems: Problems) -> Captured:
     return Captured(files, [_side(read, p, latency) for p in phases], read.ops, read.drawn)
 
 
-def _kernels_alone(ops: pa.Table, latency: Measured) -> Check | None:
-    counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
-    counts = {row["values"]: row["counts"] for row in counted}
-    return latency_.kernels_alone(closure.spans(ops), counts, latency)
-
-
 def _read(files: EagerFiles, problems: Problems) -> _Eager:
     from ..attribution.autograd import credit
     from ..attribution.eager import of_events
@@ -260,7 +254,7 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
     waited = _waited(read, part) if phase != "inference" else None
     cost = latency_.cost([traced[i] for i in sorted(traced)], samples, waited=waited)
     timed = latency_.host_slowed(cost, _sources(read, ops, part))
-    if phase == "inference" and read.on_device and (alone := _kernels_alone(ops, latency)):
+    if phase == "inference" and read.on_device and (alone := latency_.alone(ops, latency)):
         timed = [alone if c.name == "iii" else c for c in timed]
     side = Side(
         task="eager",

@@ -38,7 +38,7 @@ def engine(files: EngineFiles) -> Captured:
     checks = [
         closure.counted_once(counted(ops), capture.raw_ns, lost([ops])),
         closure.span_against_latency(closure.spans(ops), traced, capture.floor_ns),
-        latency_.profiler_cost(traced.values(), latency, queued=capture.queued),
+        latency_.profiler_cost(traced.values(), latency, ops, queued=capture.queued),
         *capture.checks,
     ]
     label = f"{BACKENDS.get(backend, backend)} {precision}"

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ...core.documents import Measured
 from ...core.stats import summarise
 from ..formatting import filled, percent
@@ -23,10 +26,13 @@ from . import closure, steadiness
 BETWEEN_NS = 1_500
 
 
-def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> Check:
-    """Check (iii) between like and like: a queued trace against queued inferences without nsys.
+def profiler_cost(
+    traced: Iterable[int], latency: Measured, ops: pa.Table, *, queued: bool
+) -> Check:
+    """Check (iii) between like and like: a queued trace against queued inferences without nsys; of
+    a trace that was not, the kernels against these, as tracing makes the host late.
 
-    `queued`: how the trace was taken; `latency`: a latency.json.
+    `queued`: how the trace was taken; `latency`: a latency.json; `ops`: what was traced.
     """
     under = list(traced)
     if latency.facts.cuda_graph:
@@ -34,6 +40,8 @@ def profiler_cost(traced: Iterable[int], latency: Measured, *, queued: bool) -> 
             "iii",
             "the unprofiled inferences were replays of a CUDA graph, the traced ones were not",
         )
+    if not queued and (found := alone(ops, latency)):
+        return found
     if not queued:
         return cost(under, latency.latency_ns, latency.sizes())
     if not latency.queued_ns:
@@ -62,6 +70,13 @@ def cost(
         ),
         waited,
     )
+
+
+def alone(ops: pa.Table, latency: Measured) -> Check | None:
+    """`kernels_alone` of operations."""
+    counted = pc.value_counts(ops["iteration"].drop_null()).to_pylist()
+    counts = {row["values"]: row["counts"] for row in counted}
+    return kernels_alone(closure.spans(ops), counts, latency)
 
 
 def kernels_alone(

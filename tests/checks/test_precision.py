@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec import convert
 
@@ -104,17 +105,26 @@ def test_where_a_name_means_fp16_or_bf16_the_layer_list_tells_which() -> None:
 
 
 QUEUED = Measured(latency_ns=[200] * 9, queued_ns=[100] * 9)
+NOTHING = tables.table("ops", [])
+
+
+def kernels(number: int, each: int, gap: int) -> pa.Table:
+    """So many of one iteration, on one stream, with the same gap between two."""
+    return tables.table("ops", [
+        {"kind": "kernel", "iteration": 0, "start_ns": i * (each + gap), "duration_ns": each}
+        for i in range(number)
+    ])  # fmt: skip
 
 
 def test_a_queued_trace_is_held_against_queued_inferences() -> None:
-    found = latency_.profiler_cost([104] * 9, QUEUED, queued=True)
+    found = latency_.profiler_cost([104] * 9, QUEUED, NOTHING, queued=True)
     assert (found.ok, found.residual_ns) == (True, 4)
     # From idle, the same trace would seem to take half as long as the unprofiled run.
-    assert latency_.profiler_cost([104] * 9, QUEUED, queued=False).ok is False
+    assert latency_.profiler_cost([104] * 9, QUEUED, NOTHING, queued=False).ok is False
 
 
 def test_unlike_modes_are_not_compared() -> None:
-    found = latency_.profiler_cost([104] * 9, Measured(latency_ns=[200] * 9), queued=True)
+    found = latency_.profiler_cost([104] * 9, Measured(latency_ns=[200] * 9), NOTHING, queued=True)
     assert found.ok is None and "unprofiled ones were not" in found.text
 
 
@@ -152,13 +162,26 @@ def test_kernels_of_a_host_bound_trace_are_held_against_the_same_work_queued() -
         assert sum(ns for _, ns in found.terms) == residual
 
 
+def test_an_engine_that_launches_as_it_goes_is_no_slower_for_a_late_host() -> None:
+    """Its kernels while traced are held against queued inferences, not its traced latency."""
+    latency = Measured(latency_ns=[5_600_000] * 9, queued_ns=[5_560_000] * 9)
+    late = kernels(340, 15_300, 8_000)
+    found = latency_.profiler_cost([8_300_000] * 9, latency, late, queued=False)
+    # 340 kernels of 15.3 us and up to 1.5 us between two are 5.202 to 5.712 ms.
+    assert (found.name, found.ok, found.residual_ns) == ("iii", True, 0)
+    slow = kernels(340, 18_500, 8_000)
+    assert latency_.profiler_cost([8_300_000] * 9, latency, slow, queued=False).ok is False
+
+
 def test_without_queued_work_the_traced_latency_is_what_is_checked() -> None:
     assert latency_.kernels_alone([span(0, 5)], {0: 1}, Measured(latency_ns=[5] * 9)) is None
     assert latency_.kernels_alone([], {}, Measured(queued_ns=[5] * 9)) is None
 
 
 def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
-    slower = latency_.profiler_cost([300] * 9, Measured(latency_ns=[100] * 9), queued=False)
+    slower = latency_.profiler_cost(
+        [300] * 9, Measured(latency_ns=[100] * 9), NOTHING, queued=False
+    )
     agree = closure.judged("sources", [], 1, 1000, 0.02, good="the same", bad="not")
     differ = closure.judged("sources", [], 100, 1000, 0.02, good="the same", bad="not")
     (told, _) = latency_.host_slowed(slower, [agree])
@@ -166,5 +189,5 @@ def test_tracers_that_agree_slowed_the_host_and_not_the_kernels() -> None:
     assert told.residual_ns == 200  # still shown
     for sources in ([differ], [], [closure.unchecked("sources", "no nsys")]):
         assert latency_.host_slowed(slower, sources)[0] == slower
-    fits = latency_.profiler_cost([100] * 9, Measured(latency_ns=[100] * 9), queued=False)
+    fits = latency_.profiler_cost([100] * 9, Measured(latency_ns=[100] * 9), NOTHING, queued=False)
     assert latency_.host_slowed(fits, [agree])[0].ok is True
