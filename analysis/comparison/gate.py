@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 
 from msgspec import structs
 
 from ...core.stats import quantile
-from .. import formatting
 from ..model.baseline import (
     KIND,
     LATENCY,
@@ -30,54 +29,22 @@ from ..model.baseline import (
     SideSamples,
 )
 from ..model.verdict import Finding, Judged, Status, Verdict
-from .beside import SEVERAL, changed, elsewhere, judged_sides, remarks
-from .limits import Limit, Limits, fits, meant
+from .beside import changed, elsewhere, judged_sides, remarks
+from .limits import Limits, fits, meant
 from .spread import Change, change, discoveries
+from .untold import SURE, Compared, beside_device, by_host, of_host, reason
 
 # False answers "worse" among all that are given, of sides and of their kinds and modules.
 RATE = 0.01
-# One-sided: how sure "not worse" is, and how often a change as large as `visible` is called worse.
-SURE = POWER = 0.95
+# How often a change as large as `visible` is called worse.
+POWER = 0.95
 _ELSEWHERE = "measure both on one machine, or add --other-machine"
-_IN_TURN = "measure in turn (--measure)"
-_QUIETER = "measure on a quieter machine"
-_MOST_PROCESSES, _MOST_ROUNDS = 20, 100
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """A quantity of both sides, with its limit in its unit."""
-
-    side: str
-    a: Quantity
-    b: Quantity
-    change: Change
-    limit: Limit
-    in_turn: bool
-
-    @property
-    def units(self) -> tuple[int, int]:
-        """How many values each side has."""
-        return len(self.a.values), len(self.b.values)
-
-    @property
-    def apart(self) -> float | None:
-        """The standard deviation of processes, as a share; None where runs are what lies apart."""
-        error, before = self.change.error, self.change.before
-        if error is None or not before or len(self.a.runs) > 1 or len(self.b.runs) > 1:
-            return None
-        return error / math.sqrt(sum(1 / n for n in self.units)) / before
-
-    @property
-    def most(self) -> float:
-        """By how much it may grow."""
-        return self.limit.of(self.change.before)
 
 
 def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, str]) -> Verdict:
     """The verdict; `names`: what both are called."""
     found = list(_wholes(before, after, limits))
-    compared: list[_Compared] = []
+    compared: list[Compared] = []
     apart = elsewhere(before, after)
     for key, side in judged_sides(before, limits).items():
         other = after.sides.get(key)
@@ -169,7 +136,7 @@ def _compared(
     before: Baseline,
     after: Baseline,
     limits: Limits,
-) -> Iterator[_Compared]:
+) -> Iterator[Compared]:
     in_turn = before.in_turn is not None and before.in_turn == after.in_turn
     several = len(set(a.builds)) > 1 or len(set(b.builds)) > 1
     again = bool(a.builds and b.builds) and set(a.builds) != set(b.builds)
@@ -188,10 +155,10 @@ def _compared(
             limit = replace(limit, asked=True)  # there is nothing else to tell by
         if by_device and quantity.what in (LATENCY, QUEUED):
             limit = replace(limit, asked=quantity.what == QUEUED)
-        yield _Compared(key, quantity, other, differs, limit, in_turn)
+        yield Compared(key, quantity, other, differs, limit, in_turn)
 
 
-def _judged(compared: Sequence[_Compared]) -> list[Judged]:
+def _judged(compared: Sequence[Compared]) -> list[Judged]:
     """Judgements of all: false discoveries are bounded in two families."""
     families = (
         [c for c in compared if c.a.what not in (KIND, MODULE)],
@@ -209,25 +176,25 @@ def _judged(compared: Sequence[_Compared]) -> list[Judged]:
     return [_beside_device(j, judged, compared) for j in judged]
 
 
-def _beside_device(of: Judged, judged: Sequence[Judged], compared: Sequence[_Compared]) -> Judged:
-    """A latency that cannot be told, where the time on the device alone can: the host is what
-    scatters, and one can judge without it."""
-    if of.what != LATENCY or not of.decides or of.status is not Status.UNTOLD:
-        return of
-    if device_alone(of, judged) is None:
+def _beside_device(of: Judged, judged: Sequence[Judged], compared: Sequence[Compared]) -> Judged:
+    """A latency beside the time on the device alone, where that is not slower: what grew, or
+    scatters, may be the host's."""
+    if of.what != LATENCY or device_alone(of, judged) is None:
         return of
     whole, alone = (
-        next((c.apart for c in compared if c.side == of.side and c.a.what == what), None)
+        next(c for c in compared if c.side == of.side and c.a.what == what)
         for what in (LATENCY, QUEUED)
     )
-    why = of.why
-    if whole and alone is not None and alone < whole / 2:
-        told = (formatting.percent(share) for share in (whole, alone))
-        why += ": {}, on the device alone {}: it is the host".format(*told)
-    return replace(of, why=why, fix=f"judge by the device alone (--by device); or {of.fix}")
+    if of.status is Status.WORSE and of_host(whole):
+        why, fix = by_host(whole)
+    elif of.status is Status.UNTOLD and of.decides:
+        why, fix = beside_device(whole, alone, (of.why, of.fix))
+    else:
+        return of
+    return replace(of, status=Status.UNTOLD, why=why, fix=fix)
 
 
-def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
+def _one(c: Compared, grown: bool, shrunk: bool, among: int) -> Judged:
     by, most = c.change.by, c.most
     upper = by + c.change.reach(SURE)
     why = fix = ""
@@ -237,7 +204,7 @@ def _one(c: _Compared, grown: bool, shrunk: bool, among: int) -> Judged:
         status = Status.FASTER if shrunk and -by > most else Status.SAME
     else:
         status = Status.UNTOLD
-        why, fix = _reason(c, among)
+        why, fix = reason(c)
     scale = c.change.before
 
     def over(value: float) -> float | None:
@@ -293,57 +260,6 @@ def visible(of: Change, most: float, among: int) -> float:
     size = max(most + normal * error, by_chance * error + of.allowance)
     larger = 1 + size / of.before if of.before else 1.0
     return size * math.sqrt((1 + larger**2) / 2)
-
-
-def _reason(c: _Compared, among: int) -> tuple[str, str]:
-    """Why it cannot be told, and what would tell."""
-    n = max(2, *c.units)
-    if c.change.error is None:
-        return "one process each: how far processes lie apart is not known", _more(c, 5)
-    if c.change.by - c.change.reach(SURE) > 0:
-        return "it grew; by more than the limit or not is not sure", _enough(c, n)
-    allowed, scale = c.change.allowance, c.change.before
-    if scale and 0 < allowed < c.most and c.change.by + c.change.reach(SURE) - allowed <= c.most:
-        much = formatting.percent(allowed / scale)
-        return f"processes drift, or builds lie apart: {much} is allowed for that", _enough(c, n)
-    return "processes lie further apart than the limit", _enough(c, n)
-
-
-def _enough(c: _Compared, n: int) -> str:
-    """How many processes would tell a change of nothing from one of the limit."""
-    error, allowance, most = c.change.error or 0, c.change.allowance, c.most
-    ways = [_QUIETER] if c.in_turn else [SEVERAL]
-    if not c.in_turn and c.side.startswith("engine/"):
-        ways.append(_IN_TURN)
-    if allowance >= most:
-        if c.in_turn:  # what drifts has cancelled
-            return f"{_passing(c)}: builds lie further apart than the limit"
-        return f"{', or '.join(ways)}: they drift, or builds lie apart, by more than the limit"
-    needed = math.ceil(n * (3 * error / (most - allowance)) ** 2)
-    if needed > (_MOST_ROUNDS if c.in_turn else _MOST_PROCESSES):
-        return ", or ".join([*ways, _passing(c)])
-    return _more(c, max(needed, n + 1))
-
-
-def _passing(c: _Compared) -> str:
-    """The limit by which a change of nothing is not worse; which change is seen is another one."""
-    wider = 3 * (c.change.error or 0) + c.change.allowance
-    if not c.change.before:
-        return "allow more"
-    name = "" if c.a.what == LATENCY else f"{c.a.name or c.a.what}="
-    option = "--memory " if c.a.what == MEMORY else f"--slower {name}"
-    return f"allow more: with {option}{wider / c.change.before:.1%} the same again passes"
-
-
-def _more(c: _Compared, n: int) -> str:
-    """How to have `n` values: only of an engine's latency a run has several."""
-    if c.in_turn:
-        return f"measure more rounds (--rounds {n})"
-    if not c.side.startswith("engine/") or c.a.what not in (LATENCY, QUEUED):
-        return SEVERAL
-    precision, _, backend = c.side.split("/")[1].partition(".")
-    command = f"layerline profile RUN --what engine --processes {n}"
-    return f"{command} --precision {precision} --backend {backend}, of both, or {SEVERAL}"
 
 
 def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:

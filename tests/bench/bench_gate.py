@@ -22,6 +22,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support/tables"))
 import simulated
 
 from layerline.analysis.captures.samples import joined, of_run
+from layerline.analysis.comparison import gate
 from layerline.analysis.comparison.gate import deepest, judge
 from layerline.analysis.comparison.limits import Limits
 from layerline.analysis.model.baseline import (
@@ -132,6 +134,14 @@ def samples(run: Run) -> Baseline:
 Turns = Sequence[Baseline]
 SIZES = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.10)
 SIMULATED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.10)
+# By how much the host's part and the device grow, and which share of processes is slow at most.
+BUSY = (
+    ("the same", 1.0, 1.0, 0.75),
+    ("the same, any share", 1.0, 1.0, 1.0),
+    ("host +5 %", 1.05, 1.0, 0.75),
+    ("host +10 %", 1.1, 1.0, 0.75),
+    ("device +10 %", 1.0, 1.1, 0.75),
+)
 
 
 def judged(a: Baseline, b: Baseline) -> Verdict:
@@ -207,6 +217,8 @@ def figures(given: argparse.Namespace) -> None:
     wolf(sides)
     print()
     table(["processes of each", *head(SIMULATED)], simulated_power())
+    print()
+    table(["processes of each", "judged by", *(name for name, *_ in BUSY)], busy_host())
 
 
 def real(sides: Sequence[Sequence[Turns]]) -> None:
@@ -280,6 +292,19 @@ def simulated_power() -> Iterator[list[str]]:
 
     for n in (3, 5, 8, 12, 20):
         yield [str(n), *(rates(pair(n, by) for _ in range(300)) for by in SIMULATED)]
+
+
+def busy_host() -> Iterator[list[str]]:
+    """A host whose load differs between sessions: by the mean alone, and by the fastest, too."""
+    rng = np.random.default_rng(21)
+    for n in (5, 8, 20):
+        cases = [[[simulated.on_busy_host(rng, n, most=most),
+                   simulated.on_busy_host(rng, n, host, device, most)] for _ in range(1000)]
+                 for _, host, device, most in BUSY]  # fmt: skip
+        with patch.object(gate, "of_host", return_value=False):
+            yield [str(n), "the mean", *(rates(judged(*of) for of in pairs) for pairs in cases)]
+        both = "the fastest, too"
+        yield [str(n), both, *(rates(judged(*of) for of in pairs) for pairs in cases)]
 
 
 def head(sizes: Sequence[float]) -> list[str]:

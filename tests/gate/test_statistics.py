@@ -9,7 +9,7 @@ import pytest
 import simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import SIDE, baseline
+from simulated import SIDE, baseline, on_busy_host
 
 from layerline.analysis.comparison import spread
 from layerline.analysis.comparison.gate import RATE, deepest, judge, visible
@@ -51,6 +51,19 @@ def test_equal_sides_are_hardly_ever_called_slower(noise: str) -> None:
         sides = (baseline(rng, noise, n, width) for _ in NAMES)
         answers[judged(*sides).answer] += 1
     assert answers["slower"] <= 0.02 * answers.total(), answers
+
+
+def test_a_host_that_is_busier_in_one_session_is_not_called_a_slower_engine() -> None:
+    rng = np.random.default_rng(9)
+
+    def answers(**slower: float) -> Counter[str]:
+        pairs = [(on_busy_host(rng, 8), on_busy_host(rng, 8, **slower)) for _ in range(200)]
+        return Counter(judged(*pair).answer for pair in pairs)
+
+    assert answers()["slower"] <= 2  # by the mean alone 3 % are
+    assert answers(host=1.1)["slower"] >= 180
+    device = answers(device=1.1)
+    assert device["slower"] >= 190 and not device["not slower"]
 
 
 def test_sides_in_turn_are_equal_though_both_drift_far() -> None:

@@ -51,5 +51,21 @@ def baseline(
     return Baseline(baseline_version=1, sides={SIDE: side}, in_turn=turn)
 
 
+def on_busy_host(
+    rng: np.random.Generator, n: int, host: float = 1.0, device: float = 1.0, most: float = 0.75
+) -> Baseline:
+    """One side of an engine on a GPU, in a session of a host that has two levels, 5 % apart: of the
+    processes a share that the session draws, from nothing to `most`, lies at the higher one. The
+    device is quiet. `host`: all of the latency by this factor; `device`: both times."""
+    queued = TOTAL_NS * device * (1 + 0.005 * rng.standard_normal(n))
+    added = 0.007 * np.abs(rng.standard_normal(n)) + 0.05 * (rng.random(n) < most * rng.random())
+    latency = 1.02 * TOTAL_NS * device * host * (1 + added)
+    quantities = [
+        Quantity(what=what, runs=[_whole(values)], within=TOTAL_NS // 500)
+        for what, values in (("latency", latency), ("queued", queued))
+    ]
+    return Baseline(baseline_version=1, sides={SIDE: SideSamples(quantities=quantities)})
+
+
 def _whole(values: np.ndarray) -> list[int]:
     return [round(float(v)) for v in values]
