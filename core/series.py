@@ -138,8 +138,8 @@ def of_processes(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | No
     """Summary of samples that several processes took one after the other; `sizes`: how many each.
 
     Samples of one process say nothing of the next, so the median is the median of the processes'
-    medians, and the interval covers the interval of each and `between` all (None where one has
-    none). ValueError where the sizes are not those of the samples.
+    medians, and the interval covers the interval of each and `between` all (None where one of these
+    is None). ValueError where the sizes are not those of the samples.
     """
     parts = split(samples, sizes)
     if len(parts) == 1:
@@ -147,24 +147,27 @@ def of_processes(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | No
     whole = summarise(samples)
     each = [stat for part in parts if (stat := in_order(part)) is not None]
     medians = [stat.median for stat in each]
-    low, high = between(medians)
-    lows, highs = [s.low for s in each], [s.high for s in each]
+    ends = [between(medians), *((s.low, s.high) for s in each)]
+    lows = [None if e is None else e[0] for e in ends]
+    highs = [None if e is None else e[1] for e in ends]
     return whole and replace(
         whole,
         median=median(sorted(medians)),
-        low=None if None in lows else min(low, *(x for x in lows if x is not None)),
-        high=None if None in highs else max(high, *(x for x in highs if x is not None)),
+        low=None if None in lows else min(x for x in lows if x is not None),
+        high=None if None in highs else max(x for x in highs if x is not None),
     )
 
 
-def between(medians: Sequence[int]) -> tuple[int, int]:
+def between(medians: Sequence[int]) -> tuple[int, int] | None:
     """The 95 % interval of the latency that processes have on average, by the medians of two or
-    more: mean -+ t * s / sqrt(k), outwards to whole nanoseconds, from 1 ns.
+    more: mean -+ t * s / sqrt(k), outwards to whole nanoseconds. None where that reaches zero: no
+    latency is, so Student's t does not hold for so few that lie so far apart.
     """
     k = len(medians)
     middle, student = fmean(medians), STUDENT[min(k - 1, len(STUDENT)) - 1]
     reach = student * stdev(medians) / math.sqrt(k)
-    return max(1, math.floor(middle - reach)), math.ceil(middle + reach)
+    low, high = math.floor(middle - reach), math.ceil(middle + reach)
+    return (low, high) if low > 0 else None
 
 
 def trend(samples: Sequence[int]) -> int:

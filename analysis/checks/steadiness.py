@@ -8,7 +8,7 @@ said where the median is shown:
 - it has two levels: between two neighbours of the sorted samples lies a factor of `GAP`, with a
   fifth of the samples on either side;
 - it is scattered: the middle 80 % spread over more than `SPREAD` of the median;
-- its interval is wider than asked.
+- its interval is wider than asked, or it has none: its processes lie too far apart.
 
 Drift is looked for within each process that measured; the other three in all samples. The first
 and the last rest on a test and an interval; two levels and scatter are plain limits.
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...core.errors import InputError
-from ...core.series import dependence, of_processes, split, trend
+from ...core.series import between, dependence, of_processes, split, trend
 from ...core.stats import Stat, median, percentile
 from ..formatting import percent, times
 from ..formatting import spoken_time as time
@@ -74,7 +74,7 @@ def judge(
     )
     if whole.n < FEWEST:
         return steadiness
-    faults = _faults(steadiness, whole)
+    faults = _faults(steadiness, whole, [median(sorted(part)) for part in parts])
     return replace(steadiness, faults=faults, settled=not faults)
 
 
@@ -110,7 +110,8 @@ def _levels(ordered: Sequence[int]) -> list[Level]:
     return [Level(median(part), len(part) / n) for part in (ordered[:cut], ordered[cut:])]
 
 
-def _faults(series: Steadiness, whole: Stat) -> list[str]:
+def _faults(series: Steadiness, whole: Stat, medians: Sequence[int]) -> list[str]:
+    """`medians`: of each process."""
     faults = []
     if series.drift is not None:
         faults.append(f"drifts: second half {times(series.drift)} the first")
@@ -123,6 +124,10 @@ def _faults(series: Steadiness, whole: Stat) -> list[str]:
     elif whole.n >= FEWEST_SPREAD and series.p90_ns - series.p10_ns > SPREAD * whole.median:
         low_ns, high_ns = time(series.p10_ns), time(series.p90_ns)
         faults.append(f"is scattered: the middle 80 % lie between {low_ns} and {high_ns}")
+    if len(medians) > 1 and between(medians) is None:
+        low_ns, high_ns = time(min(medians)), time(max(medians))
+        far = f"its {len(medians)} processes lie too far apart ({low_ns} to {high_ns})"
+        faults.append(f"has no interval: {far}")
     width, target = series.width, series.target
     if width is not None and target is not None and width > target:
         asked = f"has an interval wider than asked: ±{percent(width)}, asked ±{percent(target)}"

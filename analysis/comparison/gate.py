@@ -210,6 +210,7 @@ def _one(c: Compared, grown: bool, shrunk: bool, among: int) -> Judged:
     def over(value: float) -> float | None:
         return value / scale if scale and math.isfinite(value) else None
 
+    low = over(by - c.change.reach(SURE))
     return Judged(
         side=c.side,
         what=c.a.what,
@@ -218,7 +219,7 @@ def _one(c: Compared, grown: bool, shrunk: bool, among: int) -> Judged:
         before=scale,
         after=c.change.after,
         change=over(by),
-        low=over(by - c.change.reach(SURE)),
+        low=None if low is not None and low <= -1 else low,  # no time is nothing, or below
         high=over(upper),
         limit=over(most),
         limit_of=c.limit.by_floor(scale),

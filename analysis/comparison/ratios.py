@@ -58,8 +58,9 @@ def _pairs(sides: Sequence[Side]) -> list[tuple[str, str]]:
 
 def widened(latency: Estimate, noise: float | None) -> Estimate:
     """The latency with its interval made wider by the noise of building: another build's median
-    may lie that much off, so no comparison may rest on less."""
+    may lie that much off, so no comparison may rest on less. None where that reaches zero."""
     if not noise or latency.low is None or latency.high is None:
         return latency
     low, high = round(latency.low * (1 - noise)), round(latency.high * (1 + noise))
-    return replace(latency, low=max(low, 0), high=high)
+    ends = (low, high) if low > 0 else (None, None)
+    return replace(latency, low=ends[0], high=ends[1])

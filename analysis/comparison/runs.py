@@ -21,9 +21,10 @@ from ...core.documents.forms import Amount
 from ...core.errors import InputError
 from ...core.files import read_json
 from ...core.run import Run
-from ...core.stats import median
+from ...core.stats import Estimate, median
 from ..model.comparison import SCHEMA_VERSION
 from ..rundir import age
+from .ratios import widened
 
 SLOWER, FASTER = "slower", "faster"
 HIGHER, LOWER = "higher here", "lower here"
@@ -156,8 +157,8 @@ def compare(
 def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]) -> list[Measure]:
     """Baseline measures made as wide as repeated runs of the baseline were apart.
 
-    The median becomes the median of the runs' medians, the interval the hull of theirs. A repeat
-    that lacks an interval counts with its median.
+    The median becomes the median of the runs' medians, the interval the hull of theirs; there is
+    none where one of them has none.
     """
     others: dict[tuple[str, str], list[Measure]] = {}
     for run in again:
@@ -167,10 +168,15 @@ def with_repeats(measures: Sequence[Measure], again: Sequence[Sequence[Measure]]
     for m in measures:
         same = [m, *others.get(m.key, ())]
         if len(same) > 1:
-            lows = [x.median if x.low is None else x.low for x in same]
-            highs = [x.median if x.high is None else x.high for x in same]
-            middle = median(sorted(x.median for x in same))
-            m = replace(m, median=middle, low=min(lows), high=max(highs), repeated=True)
+            lows = [x.low for x in same if x.low is not None]
+            highs = [x.high for x in same if x.high is not None]
+            m = replace(
+                m,
+                median=median(sorted(x.median for x in same)),
+                low=min(lows) if len(lows) == len(same) else None,
+                high=max(highs) if len(highs) == len(same) else None,
+                repeated=True,
+            )
         widened.append(m)
     return widened
 
@@ -185,13 +191,11 @@ def from_summary(summary: Mapping[str, Any]) -> list[Measure]:
         if figures is not None and figures["key"] in wrong:
             continue
         if figures is not None and figures.get("latency_median_ns") is not None:
-            low, high = figures.get("latency_low_ns"), figures.get("latency_high_ns")
-            noise = figures.get("rebuild_noise") or 0.0
-            low = None if low is None else max(0, round(low * (1 - noise)))
-            high = None if high is None else round(high * (1 + noise))
             name, middle = figures["key"], figures["latency_median_ns"]
+            told = Estimate(middle, figures.get("latency_low_ns"), figures.get("latency_high_ns"))
+            of = widened(told, figures.get("rebuild_noise"))
             left = name in unchecked
-            measures.append(Measure("latency", name, middle, low, high, unchecked=left))
+            measures.append(Measure("latency", name, middle, of.low, of.high, unchecked=left))
     for key, modules in (summary.get("modules") or {}).items():
         if key in wrong:
             continue

@@ -27,7 +27,8 @@ NOT_SLOWER, SLOWER, CANNOT_TELL = 0, 1, 4
 class Judged:
     """One quantity. `before` and `after`: the means, in `unit`; shares over `before`: `change` with
     its 95 % bounds `low` and `high` (one-sided each), `limit`, and `visible`: the growth that this
-    comparison would have called worse 19 times in 20; None where unknown.
+    comparison would have called worse 19 times in 20; None where unknown, `low` also where nothing
+    would be left of `before`.
 
     `limit_of`: what the limit is where it is more than its share. `decides`: where it cannot be
     told, neither can the whole. `fix`: what to do then.

@@ -153,8 +153,8 @@ def speed(ratio: Ratio, over: Side, under: Side) -> Sentence:
     but = "".join(f", but {x}" for x in (lack, *unknown, unchecked) if x)
     if low is None or high is None:
         text = (
-            f"{under.label}: {faster} in the median ({times}), with too few samples to say how "
-            f"sure that is{doubt}{but}."
+            f"{under.label}: {faster} in the median ({times}), with no interval to say how sure "
+            f"that is{doubt}{but}."
         )
         return Sentence(text, UNSURE if doubt or unchecked else NEUTRAL)
     tone = NEUTRAL

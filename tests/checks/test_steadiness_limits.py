@@ -104,6 +104,14 @@ def test_samples_that_depend_on_one_another_are_said_to_be_worth_fewer() -> None
     assert found.faults[-1].endswith(", its 32 samples worth 16 independent ones")
 
 
+def test_processes_too_far_apart_for_an_interval_have_not_settled() -> None:
+    # 100 and 117: 108.5 - 12.706 * 17 / 2 = 0.5, which is no time; 100 and 116: 6.4.
+    found = judged([100] * 6 + [117] * 6, None, [6, 6])
+    assert (found.width, found.settled) == (None, False)
+    assert found.faults == ["has no interval: its 2 processes lie too far apart (100 ns to 117 ns)"]
+    assert judged([100] * 6 + [116] * 6, None, [6, 6]).faults == []
+
+
 def test_sizes_that_are_not_those_of_the_samples_say_what_to_do() -> None:
     with pytest.raises(InputError, match="contradicts itself") as caught:
         judge([1, 2, 3], of=[1, 1])

@@ -49,7 +49,9 @@ def test_an_engine_without_eager_of_its_precision_is_held_against_fp32() -> None
 def test_the_noise_of_building_widens_an_interval_on_both_sides() -> None:
     latency = Estimate(1000, 900, 1100, 9)
     assert widened(latency, 0.1) == Estimate(1000, 810, 1210, 9)
-    assert widened(latency, 2.0) == Estimate(1000, 0, 3300, 9)  # no time is below nothing
+    assert widened(latency, 0.99) == Estimate(1000, 9, 2189, 9)
+    for far in (1.0, 2.0):  # no time is nothing, or below
+        assert widened(latency, far) == Estimate(1000, None, None, 9)
     assert widened(latency, 0.0) == widened(latency, None) == latency
     for few in (Estimate(1000, None, 1100, 3), Estimate(1000, 900, None, 3)):
         assert widened(few, 0.1) == few

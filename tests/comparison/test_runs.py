@@ -91,9 +91,17 @@ def test_a_claim_holds_for_every_pair_of_values_in_the_intervals(first, second) 
 
 def test_repeats_of_the_baseline_widen_it() -> None:
     base = [Measure("latency", "x", 100, 99, 101)]
-    again = [[Measure("latency", "x", 110, 108, 112)], [Measure("latency", "x", 104, None, None)]]
+    again = [[Measure("latency", "x", 110, 108, 112)], [Measure("latency", "x", 104, 103, 105)]]
     (wide,) = with_repeats(base, again)
     assert (wide.median, wide.low, wide.high) == (104, 99, 112)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_a_run_without_an_interval_leaves_repeats_none(of: int) -> None:
+    both = [Measure("latency", "x", 100, 99, 101), Measure("latency", "x", 104, None, None)]
+    (found,) = with_repeats([both[of]], [[both[1 - of]]])
+    assert (found.median, found.low, found.high) == (102, None, None)
+    assert difference(found, Measure("latency", "x", 200, 199, 201)).verdict == runs.UNSURE
 
 
 def test_rebuild_noise_widens_a_latency() -> None:
@@ -101,6 +109,9 @@ def test_rebuild_noise_widens_a_latency() -> None:
     document["engines"]["fp32.ort"]["rebuild_noise"] = 0.1
     (m,) = runs.from_summary(document)
     assert (m.low, m.high) == (89, 111)
+    document["engines"]["fp32.ort"]["rebuild_noise"] = 1.2
+    (m,) = runs.from_summary(document)
+    assert (m.low, m.high) == (None, None)
 
 
 def test_a_modules_bounds_include_its_shared_time() -> None:

@@ -108,8 +108,15 @@ def test_processes_without_samples_have_no_part() -> None:
 def test_the_median_of_processes_is_that_of_their_medians() -> None:
     found = series.of_processes([1, 1, 1, 1, 1, 5, 9], [5, 1, 1])
     assert found is not None and found.median == 5
-    low, _ = series.between([1, 2, 3])  # 2 - 4.303 / sqrt(3) is below 0
-    assert low == 1
+
+
+def test_no_interval_of_processes_reaches_zero() -> None:
+    # Two, 200 apart: 12.706 * 200 / 2 = 1270.6 on both sides of the mean.
+    assert series.between([1172, 1372]) == (1, 2543)
+    assert series.between([1171, 1371]) is None
+    # Three: s = 200, 4.303 * s / sqrt(3) = 496.9; s = 300: 745.3.
+    assert series.between([400, 600, 800]) == (103, 1097)
+    assert series.between([300, 600, 900]) is None
 
 
 def score_of(samples: Sequence[int]) -> int:

@@ -260,6 +260,17 @@ def test_noise_wider_than_the_limit_cannot_be_told(a: Path, tmp_path: Path, caps
     assert "processes lie further apart than the limit" in capsys.readouterr().out
 
 
+def test_a_change_has_no_lower_end_where_no_time_would_be_left(tmp_path: Path, capsys: Any) -> None:
+    a, b = run(tmp_path / "a", (950_000, 950_100)), run(tmp_path / "b", (330_000, 920_000))
+    # t of one degree of freedom 6.314, error 295 us: 1.86 ms on both sides of -325 us, of 950 us.
+    assert gate(a, b, "-o", tmp_path / "x.json") == 4
+    out = capsys.readouterr().out
+    assert "latency: 950 µs → 625 µs, −34.2 % (below +162 %): cannot tell" in out
+    (latency,) = [j for j in json.loads((tmp_path / "x.json").read_text())["judged"]
+                  if j["what"] == "latency"]  # fmt: skip
+    assert latency["low"] is None and latency["high"] == pytest.approx(1.618, abs=1e-3)
+
+
 def test_what_builds_lie_apart_is_allowed(a: Path, tmp_path: Path) -> None:
     b = run(tmp_path / "b", scaled(1.06))
     assert gate(a, b) == 1

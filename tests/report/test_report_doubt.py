@@ -15,6 +15,7 @@ import report_views as views
 from analysis_examples import node, ops
 from captured import eager_of
 from measured_sides import measured_side
+from run_by_hand import outcome, write_run
 
 from layerline.analysis import formatting
 from layerline.analysis.comparison import lead
@@ -104,6 +105,20 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
     assert "eager fp32 forward has an interval wider than asked" in said.text
     head = next(x for x in text.split("## Modules")[1].splitlines() if x.startswith("| module"))
     assert "? eager fp32 forward" in head and "? eager fp32 backward" not in head
+
+
+def test_loads_too_far_apart_for_an_interval_are_said_and_have_none(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    loads = {"latency_ns": [ns for ns in (330_000, 595_000, 920_000) for _ in range(8)]}
+    path = tmp_path / "captures/fp16.onnxruntime.latency.json"
+    write_json(path, {**loads, "processes": [{"n": 8}] * 3})
+    assert outcome("report", tmp_path) == 0
+    figures = json.loads((tmp_path / "report/summary.json").read_text())["engines"]
+    (found,) = [f for f in figures.values() if f["latency_median_ns"] == 595_000]
+    assert (found["latency_low_ns"], found["latency_high_ns"]) == (None, None)
+    text = (tmp_path / "report/report.md").read_text()
+    assert "595 µs for 2.90 ms (no interval)." in text and "? 595 µs (no interval, n 24)" in text
+    assert "it has no interval: its 3 processes lie too far apart (330 µs to 920 µs)" in text
 
 
 def test_a_profiled_series_that_has_not_settled_is_marked_too() -> None:

@@ -70,8 +70,8 @@ def change(of: Judged) -> str:
     if of.change is None:
         return "new" if of.after else "unchanged"
     text = signed(of.change)
-    if of.low is not None and of.high is not None and of.low != of.high:
-        text += f" ({signed(of.low)} to {signed(of.high)})"
+    if of.high is not None and of.low != of.high:
+        text += f" ({'below' if of.low is None else f'{signed(of.low)} to'} {signed(of.high)})"
     return text
 
 

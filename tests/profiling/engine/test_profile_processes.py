@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerline.core.series import between, of_processes, sizes
-from layerline.core.stats import summarise
+from layerline.core.stats import median, summarise
 from layerline.profile.engine.processes import combine
 
 
@@ -49,9 +49,16 @@ def test_the_interval_of_processes_holds_as_often_as_it_says(k: int) -> None:
     draw = random.Random(20 + k).gauss
     held = 0
     for _ in range(4000):
-        low, high = between([round(draw(1e6, 6e3)) for _ in range(k)])
-        held += low <= 1_000_000 <= high
+        ends = between([round(draw(1e6, 6e3)) for _ in range(k)])
+        held += ends is not None and ends[0] <= 1_000_000 <= ends[1]
     assert 0.94 < held / 4000 < 0.965
+
+
+def test_processes_too_far_apart_for_an_interval_leave_none() -> None:
+    # Medians 330, 595 and 920: mean 615, s = 295.5, and 4.303 * s / sqrt(3) = 734.
+    found = of_processes([330] * 6 + [595] * 6 + [920] * 6, [6] * 3)
+    assert found is not None
+    assert (found.median, found.low, found.high, found.relative_width) == (595, None, None, None)
 
 
 def test_a_process_too_short_for_an_interval_leaves_none() -> None:
@@ -73,7 +80,11 @@ def test_sizes_that_are_not_those_of_the_samples_are_refused() -> None:
 @given(st.lists(st.lists(st.integers(1, 10**9), min_size=6, max_size=30), min_size=2, max_size=5))
 def test_no_process_lies_outside(groups: list[list[int]]) -> None:
     found = of_processes([x for g in groups for x in g], [len(g) for g in groups])
-    assert found is not None and found.low is not None and found.high is not None
+    assert found is not None
+    if found.low is None or found.high is None:
+        assert between([median(sorted(g)) for g in groups]) is None
+        assert (found.low, found.high) == (None, None)
+        return
     for g in groups:
         own = summarise(g)
         assert own is not None and own.low is not None and own.high is not None
