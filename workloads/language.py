@@ -20,9 +20,10 @@ from ..export.models import ModelSpec
 from ..export.source import Request as Wanted
 from ..export.source import builtin_names, resolve
 from .checkpointing import checkpoint_blocks
+from .optimizer import adamw
 from .request import Request, choose_device, set_up
 from .text import FEWEST, Ids, Sequences, Tokens, tokens
-from .training import Batch, Training, adamw
+from .training import Batch, Training
 
 IGNORED = -100  # of torch.nn.functional.cross_entropy
 MASKED_SHARE = 0.15

@@ -15,8 +15,9 @@ from ..export.models import tensors
 from ..export.source import Request as Wanted
 from ..export.source import resolve
 from .checkpointing import checkpoint_blocks
+from .optimizer import adamw
 from .request import Request, choose_device, set_up
-from .training import Batch, Training, adamw
+from .training import Batch, Training
 
 
 def training(request: Request) -> Training:

@@ -11,14 +11,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-from ..core.errors import ToolMissing
-
-if TYPE_CHECKING:
-    from .request import Request
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -31,21 +26,6 @@ Loss = Callable[[Any, Batch], torch.Tensor]
 def unwatched(_name: str) -> AbstractContextManager[None]:
     """The context of a phase that nothing watches."""
     return contextlib.nullcontext()
-
-
-def adamw(model: torch.nn.Module, request: Request) -> torch.optim.Optimizer:
-    """AdamW over all parameters, as asked for. ToolMissing where bitsandbytes is not installed."""
-    if not request.eight_bit:
-        return torch.optim.AdamW(
-            model.parameters(), lr=request.learning_rate, fused=request.fused or None
-        )
-    try:
-        from bitsandbytes.optim import AdamW8bit
-    except ImportError as error:
-        what = f"an optimizer of 8 bits needs bitsandbytes ({error})"
-        raise ToolMissing(what, fix="pip install bitsandbytes") from error
-    made: torch.optim.Optimizer = AdamW8bit(model.parameters(), lr=request.learning_rate)
-    return made
 
 
 @dataclass
