@@ -40,7 +40,7 @@ def profiler_cost(
             "iii",
             "the unprofiled inferences were replays of a CUDA graph, the traced ones were not",
         )
-    if not queued and (found := alone(ops, latency)):
+    if not queued and under and (found := alone(ops, latency)):
         return found
     if not queued:
         return cost(under, latency.latency_ns, latency.sizes())
