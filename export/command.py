@@ -145,27 +145,20 @@ def export(
     if opset is not None:
         opsets.check_offered(opset)
     library = _library(backend)
-    if past is not None and phase != "decode":
-        raise click.UsageError("--past is of --phase decode")
     named = {k: v for k, v in asked.items() if given(k)}
-    named |= {"settings": overrides.split(settings)} if settings else {}
     named |= {"dynamic": _axes(dynamic)} if dynamic else {}
-    if given("phase"):
-        named |= {"past": past or PAST, "seq": 1} if phase == "decode" else {"past": None}
     before = None if given("model") else earlier(Run(run_path))
     if before is None:
         code = own.target(asked["model"])
-        request = Request(**{**(own.usual(code) if code else {}), **named})
+        was = Request(**(own.usual(code) if code else {}))
     else:
-        request, made = before
-        request = replace(
-            request, **{**named, "settings": request.settings | named.get("settings", {})}
-        )
+        was, made = before
         tolerance = tolerance if given("tolerance") else made.tolerance
         external_above = external_above if given("external_above") else made.external_above
-        log(f"{run_path}: {request.model}, as it was exported before")
-    if request.past is not None and given("seq"):
-        raise click.UsageError("--seq is of no use for --phase decode: a step is one token")
+        log(f"{run_path}: {was.model}, as it was exported before")
+    decodes = phase == "decode" if given("phase") else was.past is not None
+    settings_ = {**was.settings, **overrides.split(settings)}
+    request = replace(was, settings=settings_, **_phased(named, was, past, decodes=decodes))
     run = open_run(run_path, create=True)
     wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
     if not opsets.typed_by_file(*library):
@@ -177,6 +170,20 @@ def export(
     ran = stage.export([p for p in FILES if p in wanted])
     if not ran:
         log(f"{run_path}: the export is up to date")
+
+
+def _phased(
+    named: dict[str, Any], was: Request, past: int | None, *, decodes: bool
+) -> dict[str, Any]:
+    """What is `named`, with seq and past of the phase. UsageError where one is of no use for it."""
+    if decodes and "seq" in named:
+        raise click.UsageError("--seq is of no use for --phase decode: a step is one token")
+    if decodes:
+        return {**named, "past": past or was.past or PAST, "seq": 1}
+    if past is not None:
+        raise click.UsageError("--past is of --phase decode")
+    usual = {} if was.past is None else {"seq": Request.seq}  # a step's one token is no sequence
+    return {**usual, **named, "past": None}
 
 
 def _library(backend: str | None) -> tuple[str, str | None]:

@@ -130,7 +130,8 @@ def _own(request: Request, code: own.Target) -> ModelSpec:
         if name not in made.own.takes and (shapes[name] != usual or name in request.dynamic):
             raise InputError(
                 f"{code}: takes no {name}, so --{name} {shapes[name]} would change nothing",
-                fix=f"give the function a parameter {name}, or leave the option out",
+                fix=f"give the function a parameter {name}, or leave the option out (a run that "
+                "has an export keeps it until --model is named)",
             )
     return ModelSpec(
         model=request.model,

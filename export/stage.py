@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.cli.progress import log, progress
+from ..core.documents import forms
 from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ..core.files import machine_lock, read_json, replacing, workspace, write_json
 from ..core.machine import versions
@@ -44,17 +45,17 @@ class Options:
 
 def earlier(run: Run) -> tuple[Request, Options] | None:
     """How the run was exported; None where it was not. InputError where that is not said."""
-    step = run.manifest("export/model")
-    if step is None:
+    file = run.manifest_path("export/model")
+    if not file.exists() and not run.file("export", "model.json").exists():
         return None
-    options = step.get("options") or {}
+    what, fix = "its export does not say how it was made", "export it again, with --model"
+    options = (run.manifest("export/model") or {}).get("options") or {}
     try:
         asked = {f.name: options[f.name] for f in fields(Request)}
-        request = Request(**{**asked, "dynamic": tuple(asked["dynamic"])})
-        return request, Options(*(options[n] for n in ("opset", "tolerance", "external_above")))
+        how = {n: options[n] for n in ("opset", "tolerance", "external_above")}
     except (KeyError, TypeError):
-        what = "its export does not say how it was made"
-        raise InputError(what, file=run.path, fix="export it again, with --model") from None
+        raise InputError(what, file=run.path, fix=fix) from None
+    return forms.check(asked, Request, file, fix, what), forms.check(how, Options, file, fix, what)
 
 
 @dataclass

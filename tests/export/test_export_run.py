@@ -20,9 +20,11 @@ from layerline.core import nodes as node_files
 from layerline.core.cli.command import cli
 from layerline.core.errors import CheckFailed, InputError
 from layerline.core.nodes import NodeGraph, sanitised
+from layerline.core.run import Run
 from layerline.export import models, onnx_export, parity, stage
 from layerline.export.models import load_spec
 from layerline.export.source import Request, resolve
+from layerline.export.stage import earlier
 
 pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
@@ -86,6 +88,46 @@ def test_a_run_that_has_an_export_keeps_its_model_where_none_is_named(tmp_path: 
     export(path, "--model", "tiny", "--precision", "fp32", "--seq", "4")
     of = load_spec(path / "export/model.json")
     assert (of.model, of.batch, of.seed) == ("tiny", 1, 0)
+
+
+def test_a_decode_run_keeps_its_cache_and_prefill_has_a_sequence_again(tmp_path: Path) -> None:
+    path, small = tmp_path / "run", ("--precision", "fp32")
+
+    def sizes(*options: str) -> tuple[int | None, int | None]:
+        export(path, *options, *small)
+        of = load_spec(path / "export/model.json")
+        return of.seq, of.past
+
+    assert sizes("--model", "tiny", "--phase", "decode", "--past", "16") == (1, 16)
+    assert sizes("--phase", "decode") == (1, 16)
+    assert sizes("--past", "8") == (1, 8)
+    assert sizes("--phase", "prefill") == (128, None)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: None,
+        lambda d: {**d, "options": []},
+        lambda d: {**d, "options": {**d["options"], "settings": 5}},
+        lambda d: {**d, "options": {**d["options"], "batch": "two"}},
+        lambda d: {**d, "options": {**d["options"], "model": 7}},
+    ],
+)
+def test_an_export_that_does_not_say_its_model_is_not_taken_for_the_usual_one(
+    tmp_path: Path, damage: Any
+) -> None:
+    path = tmp_path / "run"
+    export(path, "--model", "tiny", "--precision", "fp32", "--seq", "4")
+    file = path / "manifests/export/model.json"
+    changed = damage(json.loads(file.read_text()))
+    file.write_text("{bad" if changed is None else json.dumps(changed))
+    with pytest.raises(InputError, match="does not say how it was made") as caught:
+        earlier(Run(path))
+    assert caught.value.fix == "export it again, with --model"
+    file.unlink()
+    with pytest.raises(InputError, match="does not say how it was made"):
+        earlier(Run(path))
 
 
 def test_every_node_is_named_after_a_module_of_the_built_model(run: Path) -> None:
