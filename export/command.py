@@ -150,7 +150,8 @@ def export(
     before = None if given("model") else earlier(Run(run_path))
     if before is None:
         code = own.target(asked["model"])
-        was = Request(**(own.usual(code) if code else {}))
+        usual: dict[str, Any] = own.usual(code) if code else {}
+        was = Request(**usual)
     else:
         was, made = before
         tolerance = tolerance if given("tolerance") else made.tolerance
