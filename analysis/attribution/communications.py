@@ -44,10 +44,14 @@ def found(
 
 
 def rows(
-    every: list[Found], events: Events, nesting: Nesting, phase: Ints, iteration: Ints
+    every: list[Found],
+    events: Events,
+    of_modules: tuple[Ints, list[str]],
+    phase: Ints,
+    iteration: Ints,
 ) -> list[dict[str, object]]:
-    """The rows of `model.ranks.COLLECTIVES`."""
-    module, names = modules(events, nesting)
+    """The rows of `model.ranks.COLLECTIVES`; `of_modules`: what `modules` says."""
+    module, names = of_modules
     result: list[dict[str, object]] = []
     for f in every:
         a, at = f.arguments, f.event

@@ -94,7 +94,8 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
     if shift is None:
         notes = [*notes, "its base time is no time: moments are counted from another start"]
         shift = 0
-    rows = communications.rows(found, events, nesting, phase, iteration)
+    modules = communications.modules(events, nesting)
+    rows = communications.rows(found, events, modules, phase, iteration)
     lacking = sum(row["start"] is None for row in rows)
     unknown = {g.name for g in whose.groups}
     more = {f.group.name: f.group for f in found if f.group and f.group.name not in unknown}
@@ -113,7 +114,14 @@ def of_events(events: Events, path: Path, whose: Identity | None = None) -> Rank
             segments(activity, low, high),
             pa.table(list(zip(*steps, strict=True)), schema=STEPS),
             _spans(events, iteration, computes, launch if on_device else None, found),
-            _work(events, nesting, computes, launch if on_device else None, (phase, iteration)),
+            _work(
+                events,
+                nesting,
+                computes,
+                launch if on_device else None,
+                modules,
+                (phase, iteration),
+            ),
             _operations(events, computes, launch if on_device else None, iteration),
         ),
         shift,
@@ -323,9 +331,11 @@ def _work(
     nesting: Nesting,
     computes: Flags,
     launch: Ints | None,
+    modules: tuple[Ints, list[str]],
     placed: tuple[Ints, Ints],
 ) -> pa.Table:
-    """Sums of compute by name, phase, module, grid and iteration; `placed`: phase and iteration."""
+    """Sums of compute by name, phase, module, grid and iteration; `modules`: what
+    `communications.modules` says; `placed`: phase and iteration."""
     rows, (phase, iteration) = np.flatnonzero(computes), placed
     if launch is not None:
         host, time = launch[rows], np.maximum(events.duration[rows], 0)
@@ -333,7 +343,7 @@ def _work(
         host, time = rows, nesting.self_ns[rows]
     linked = host != UNKNOWN
     at = np.maximum(host, 0)
-    module, modules = communications.modules(events, nesting)
+    module, names = modules
     keys = {
         "name": events.name[rows].astype(np.int64),
         "phase": np.where(linked, phase[at], UNKNOWN),
@@ -350,7 +360,7 @@ def _work(
                     ("alone", "sum"), ("alone", "list")])
     )  # fmt: skip
     texts = {
-        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": modules,
+        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": names,
         "grid": ["x".join(map(str, g.grid)) for g in events.geometries],
     }  # fmt: skip
     columns: dict[str, Any] = {

@@ -44,7 +44,8 @@ def found(events: Events, *groups: Group) -> list[Found]:
 def rows(events: Events, *every: Found) -> list[dict[str, Any]]:
     nesting = nest(events)
     phases, iterations = windows(events, nesting)
-    return communications.rows(list(every), events, nesting, phases, iterations)
+    modules = communications.modules(events, nesting)
+    return communications.rows(list(every), events, modules, phases, iterations)
 
 
 def named(events: Events, name: str) -> int:
