@@ -47,8 +47,7 @@ class Request:
     `batch` and `seq`: of a micro-batch, of which `accumulate` make a step. `cache`: a folder for
     tokens. `checkpoint`: recompute blocks in backward, each or every so many (`checkpoint_every`).
     `fused`: the optimizer's implementation; `eight_bit`: bitsandbytes' AdamW, whose moments have 8
-    bits. `threads`: of the CPU. `rank` of `ranks`, `local` of
-    those on this machine.
+    bits. `threads`: of the CPU. `rank` of `ranks`, `local` of those on this machine.
     """
 
     workload: str

@@ -176,7 +176,7 @@ def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str
         why = "there are no segments on the CPU"
     elif name == "8bit" and ".parallel." in WORKLOADS.get(asked["workload"], ""):
         why = f"{asked['workload']} has an optimizer of its own"
-    elif any(changes.get(k) is True and asked.get(k) for k in ("fused", "checkpoint", "eight_bit")):
+    elif any(value is True and asked.get(key) for key, value in changes.items()):
         why = "the run was trained so already"
     if why is not None:
         raise InputError(f"{name} cannot be tried: {why}", file=run.path, fix="try another remedy")
