@@ -145,6 +145,10 @@ def export(
     if opset is not None:
         opsets.check_offered(opset)
     library = _library(backend)
+    wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
+    if not opsets.typed_by_file(*library):
+        wanted.add("fp32")
+    changed = overrides.split(settings)
     named = {k: v for k, v in asked.items() if given(k)}
     named |= {"dynamic": _axes(dynamic)} if dynamic else {}
     before = None if given("model") else earlier(Run(run_path))
@@ -158,12 +162,9 @@ def export(
         external_above = external_above if given("external_above") else made.external_above
         log(f"{run_path}: {was.model}, as it was exported before")
     decodes = phase == "decode" if given("phase") else was.past is not None
-    settings_ = {**was.settings, **overrides.split(settings)}
-    request = replace(was, settings=settings_, **_phased(named, was, past, decodes=decodes))
+    all_settings = {**was.settings, **changed}
+    request = replace(was, settings=all_settings, **_phased(named, was, past, decodes=decodes))
     run = open_run(run_path, create=True)
-    wanted = {onnx_precision(p) for p in listed(precisions) or listed([DEFAULT])}
-    if not opsets.typed_by_file(*library):
-        wanted.add("fp32")
     choices = (opset,) if opset is not None else opsets.computed_by(*library)
     stages = [Stage(run, request, Options(n, tolerance, external_above, verbose)) for n in choices]
     # An export that is there already is kept where the backend computes its opset.
