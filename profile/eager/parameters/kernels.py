@@ -16,8 +16,9 @@ Kinds of numbers: 0 float32, 1 float16, 2 bfloat16, 3 float64. Tables on the dev
 * ``result``, `FIGURES` per parameter: the four sums, rows that changed, rows with a gradient
 """
 
-TILE = 16384
+TILE = 8192
 THREADS = 256
+AHEAD = 4
 FIGURES = 6
 ABOUT = 8
 LIVE = 3
@@ -31,6 +32,9 @@ SOURCE = (
     + r"""
 #define THREADS """
     + str(THREADS)
+    + r"""
+#define AHEAD """
+    + str(AHEAD)
     + r"""
 }
 typedef long long i64;
@@ -72,104 +76,102 @@ template <> struct Number<3> {
     static __device__ double value(u64 b) { double f; memcpy(&f, &b, 8); return f; }
 };
 
-// Marks the rows of elements, seldom more than once for each row.
+// Marks rows of elements.
 struct Rows {
-    u8* flags; i64 first; u32 offset, length; i64 last;
-    __device__ Rows(const i64* a, u8* all, i64 start) : flags(0), last(-1) {
+    u8* flags; u32 offset, length, last;
+    __device__ Rows(const i64* a, u8* all, i64 start) : flags(0), last(~0u) {
         if (a[5] < 0) return;
-        flags = all + a[5]; first = start / a[6]; offset = start % a[6]; length = a[6];
+        flags = all + a[5] + start / a[6]; offset = start % a[6]; length = a[6];
     }
-    __device__ void mark(u32 i) {
-        if (!flags) return;
-        i64 row = first + (offset + i) / length;
-        if (row != last) { flags[row] = 1; last = row; }
+    // Bit j of `which`: element first + j, of `count`. They mostly lie in one row.
+    __device__ void mark(u32 first, u32 which, u32 count) {
+        if (!flags || !which) return;
+        u32 row = (offset + first) / length, at = (offset + first) % length;
+        if (at + count <= length) { if (row != last) flags[row] = 1; last = row; return; }
+        for (; which; which >>= 1, at++) if (which & 1) flags[row + at / length] = 1;
     }
 };
 
+// The sum of all threads, for the first of them.
 __device__ double block_sum(double x) {
-    __shared__ double all[THREADS];
-    all[threadIdx.x] = x;
+    __shared__ double warps[THREADS / 32];
+    for (int far = 16; far; far /= 2) x += __shfl_down_sync(~0u, x, far);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();
-    for (int half = blockDim.x / 2; half; half /= 2) {
-        if (threadIdx.x < half) all[threadIdx.x] += all[threadIdx.x + half];
-        __syncthreads();
-    }
-    double sum = all[0];
+    double sum = 0;
+    for (int w = 0; w * 32 < blockDim.x; w++) sum += warps[w];
     __syncthreads();
     return sum;
 }
 
 __device__ bool aligned(const void* a, const void* b) { return !(((u64)a | (u64)b) & 15); }
 
-template <int KIND> __device__ double copy(const void* from, void* to, int n) {
+// Calls f(first, x, y, count) for `count` elements of a and, if BOTH, of b. A thread asks for
+// `AHEAD` packs before it looks at one: memory is slow to answer.
+template <int KIND, bool BOTH, class F>
+__device__ void walk(const void* a, const void* b, int n, F f) {
     typedef typename Number<KIND>::bits B;
     const int each = 16 / sizeof(B);
-    const int packs = aligned(from, to) ? n / each : 0;
-    const Pack* __restrict__ source = (const Pack*)from;
-    Pack* __restrict__ target = (Pack*)to;
+    const int packs = aligned(a, b) ? n / each : 0;
+    for (int i = threadIdx.x; i < packs; i += AHEAD * blockDim.x) {
+        Pack p[AHEAD], q[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            int at = i + k * blockDim.x;
+            if (at < packs) { p[k] = ((const Pack*)a)[at]; if (BOTH) q[k] = ((const Pack*)b)[at]; }
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            int at = i + k * blockDim.x;
+            if (at >= packs) break;
+            B x[each], y[each]; memcpy(x, &p[k], 16); if (BOTH) memcpy(y, &q[k], 16);
+            f(at * each, x, y, each);
+        }
+    }
+    for (int i = packs * each + threadIdx.x; i < n; i += blockDim.x)
+        f(i, (const B*)a + i, (const B*)b + i, 1);
+}
+
+template <int KIND> __device__ double copy(const void* from, void* to, int n) {
+    typedef typename Number<KIND>::bits B;
     double sum = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        Pack pack = source[i];
-        target[i] = pack;
-        B b[each]; memcpy(b, &pack, 16);
-        for (int j = 0; j < each; j++) { double x = Number<KIND>::value(b[j]); sum += x * x; }
-    }
-    for (int i = packs * each + threadIdx.x; i < n; i += blockDim.x) {
-        B b = ((const B*)from)[i];
-        ((B*)to)[i] = b;
-        double x = Number<KIND>::value(b); sum += x * x;
-    }
+    walk<KIND, false>(from, to, n, [&](int first, const B* x, const B*, int count) {
+        if (count == 1) ((B*)to)[first] = *x;
+        else { Pack pack; memcpy(&pack, x, 16); *(Pack*)((B*)to + first) = pack; }
+        for (int j = 0; j < count; j++) { double v = Number<KIND>::value(x[j]); sum += v * v; }
+    });
     return sum;
 }
 
 template <int KIND> __device__ double squares(const void* from, int n, Rows rows) {
     typedef typename Number<KIND>::bits B;
-    const int each = 16 / sizeof(B);
-    const int packs = aligned(from, from) ? n / each : 0;
-    const Pack* __restrict__ source = (const Pack*)from;
     double sum = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        Pack pack = source[i];
-        B b[each]; memcpy(b, &pack, 16);
-        for (int j = 0; j < each; j++) {
-            double x = Number<KIND>::value(b[j]); sum += x * x;
-            if (x != 0) rows.mark(i * each + j);
+    walk<KIND, false>(from, from, n, [&](int first, const B* x, const B*, int count) {
+        u32 which = 0;
+        for (int j = 0; j < count; j++) {
+            double v = Number<KIND>::value(x[j]); sum += v * v;
+            which |= (v != 0) << j;
         }
-    }
-    for (int i = packs * each + threadIdx.x; i < n; i += blockDim.x) {
-        double x = Number<KIND>::value(((const B*)from)[i]); sum += x * x;
-        if (x != 0) rows.mark(i);
-    }
+        rows.mark(first, which, count);
+    });
     return sum;
 }
 
 template <int KIND> __device__ void difference(
     const void* now, const void* before, int n, Rows rows, double& changed, double& sum) {
     typedef typename Number<KIND>::bits B;
-    const int each = 16 / sizeof(B);
-    const int packs = aligned(now, before) ? n / each : 0;
-    const Pack* __restrict__ a = (const Pack*)now;
-    const Pack* __restrict__ b = (const Pack*)before;
-    int count = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        Pack pa = a[i], pb = b[i];
-        B x[each], y[each]; memcpy(x, &pa, 16); memcpy(y, &pb, 16);
-        for (int j = 0; j < each; j++) if (x[j] != y[j]) {
+    int differ = 0; double squared = 0;
+    walk<KIND, true>(now, before, n, [&](int first, const B* x, const B* y, int count) {
+        u32 which = 0;
+        for (int j = 0; j < count; j++) {
             double d = Number<KIND>::value(x[j]) - Number<KIND>::value(y[j]);
-            sum += d * d; count++; rows.mark(i * each + j);
+            // What is NaN, or infinite, and stays the same has not changed.
+            bool differs = x[j] != y[j];
+            squared += differs ? d * d : 0; differ += differs; which |= differs << j;
         }
-    }
-    for (int i = packs * each + threadIdx.x; i < n; i += blockDim.x) {
-        B x = ((const B*)now)[i], y = ((const B*)before)[i];
-        if (x != y) {
-            double d = Number<KIND>::value(x) - Number<KIND>::value(y);
-            sum += d * d; count++; rows.mark(i);
-        }
-    }
-    changed = count;
+        rows.mark(first, which, count);
+    });
+    changed = differ; sum = squared;
 }
 
 // What one block works on. `bytes` and `start` are of its first element.

@@ -39,7 +39,7 @@ from ....workloads.training import Training
 from . import log
 from .counters import Counter, Cuda, Kernels, Torch, defaults
 from .index import Parameter, parameters
-from .kernels import FIGURES
+from .kernels import FIGURES, TILE
 from .table import Step, rows
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ class ParameterChanges(Plugin):
     def _limit(self, tensors: int, kernels: bool) -> int:
         """Bytes of a chunk: what is left of the memory."""
         elements = sum(m.about.elements or 0 for m in self._members)
-        tiles = tensors + elements // 16384
+        tiles = tensors + elements // TILE
         tables_ = int(self._figures.nbytes) + 56 * len(self._members) + 40 * tiles
         flags = 2 * sum(m.about.rows or 0 for m in self._members)
         return self._memory - tables_ - flags - (0 if kernels else _FOR_PIECES)
