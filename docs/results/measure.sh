@@ -10,7 +10,8 @@
 # TensorRT's (onnxruntime-gpu).
 # inductor: packages of torch.compile in fp16 beside the other engines and eager, of gpt2, of
 # gpt2-large without the reference's options, and of BERT, Llama and Qwen3 of 4 blocks (packages
-# alone); counters of gpt2's; a compiled training step beside an eager one. Needs a C++ compiler.
+# alone); both GPT-2 in torch.compile's other modes; counters of gpt2's; a compiled training step
+# beside an eager one. Needs a C++ compiler.
 #
 # Uses `layerline` from the PATH, or LAYERLINE=…; TRT_PYTHON=… for another interpreter's TensorRT.
 # PRECISIONS=fp16,… only these. COUNTERS=0 without ncu, REBUILD=0 without building engines twice,
@@ -126,13 +127,13 @@ onnxruntime_cuda() { # ONNX Runtime's engines of the run of gpt2
   keep gpt2-1x512
 }
 
-compiled() { # compiled NAME "BACKEND…" WHAT EXPORT-ARGUMENTS…: engines in fp16, each loaded three times
+compiled() { # compiled NAME "BACKEND…" WHAT EXPORT-ARGUMENTS…: engines in fp16, each loaded three times; MODE of torch.compile
   local name=$1 backends=$2 what=$3 run=$runs/$1 backend; shift 3
   local of=(--run "$run" --precision fp16)
   step 600 "${layerline[@]}" export --run "$run" --precision fp32,fp16 "$@"
   [ -z "$what" ] || step 600 "${layerline[@]}" profile "${of[@]}" --what "$what" "${limit[@]}"
   for backend in $backends; do
-    step 1200 "${layerline[@]}" engines "${of[@]}" --backend "$backend"
+    step 1200 "${layerline[@]}" engines "${of[@]}" --backend "$backend" ${MODE:+--optimization-level "$MODE"}
     step 600 "${layerline[@]}" profile "${of[@]}" --backend "$backend" --what engine --processes 3 \
       --trace-iterations 10 "${limit[@]}"
   done
@@ -152,11 +153,11 @@ inductor() {
     config $family >"$runs/models/$family/config.json"
     compiled $family-1x128 inductor "" --model "$runs/models/$family" --batch 1 --seq 128
   done
-  # What max-autotune takes to build, and whether its two compilations choose the same kernels.
-  run=$runs/gpt2-autotuned
-  step 600 "${layerline[@]}" export --run "$run" --precision fp32 "${gpt2_model[@]}"
-  step 1200 "${layerline[@]}" engines --run "$run" --precision fp16 --backend inductor --optimization-level max-autotune
-  cp "$run/engines/fp16.inductor.build.json" "$out/gpt2-autotuned.build.json"
+  # What the other modes take to build and to run.
+  for how in reduce-overhead max-autotune; do
+    MODE=$how compiled gpt2-$how inductor "" "${gpt2_model[@]}"
+    MODE=$how compiled gpt2-large-$how inductor "" --model gpt2-large --batch 1 --seq 1024
+  done
   for how in eager compiled; do
     run=$runs/train-$how
     step 600 "${layerline[@]}" train gpt2 --run "$run" --precision bf16 --batch 1 --seq 512 --steps 20 \
