@@ -16,7 +16,7 @@ from .. import formatting
 from ..model.comparison import Column, Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
-PHASES = ("inference", "forward", "recompute", "loss", "backward", "optimizer", "step")
+PHASES = ("inference", "data", "forward", "recompute", "loss", "backward", "optimizer", "step")
 
 
 class Panel(TypedDict):
@@ -88,12 +88,12 @@ def _rank(precision: str) -> tuple[int, str]:
 
 def _place(side: Side, precision: str) -> tuple[bool, bool, int]:
     """Engines, eager inference, then training in the order in which it runs."""
-    return side.task != "engine", side.precision != precision, runs_at(side)
+    return side.task != "engine", side.precision != precision, runs_at(side.phase)
 
 
-def runs_at(side: Side) -> int:
-    """The place of a side's phase in the order in which phases run; behind all where unknown."""
-    return PHASES.index(side.phase) if side.phase in PHASES else len(PHASES)
+def runs_at(phase: str) -> int:
+    """The place of a phase in the order in which phases run; behind all where unknown."""
+    return PHASES.index(phase) if phase in PHASES else len(PHASES)
 
 
 def _reference(

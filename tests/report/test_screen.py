@@ -198,21 +198,19 @@ def test_bars_stay_in_the_drawing(steps: list[tuple[int, int]], start: int) -> N
 def test_a_training_step_alone_is_its_phases_in_their_order() -> None:
     found = view()
     some = next(s for s in found.sides if s.phase == "forward")
-    took = {"step": 9_000, "backward": 5_000, "optimizer": 1_500, "forward": 2_000}
-    sides = [
-        replace(some, phase=phase, latency=Estimate(ns, 900, 9_900, 20))
-        for phase, ns in took.items()
-    ]
-    parts = Partition("latency", False, 9_000, None, None, [Part("mlp", model.MODULES, 9_000)], [])
-    made = replace(found, ratios=[], sides=sides, partitions={sides[0].key: parts})
+    shares = {"backward": 0.5, "forward": 0.25, "optimizer": 0.15, "data": 0.06, "other": 0.04}
+    step = replace(some, phase="step", latency=Estimate(9_001, 900, 9_900, 20), time_shares=shares)
+    parts = Partition("latency", False, 9_001, None, None, [Part("mlp", model.MODULES, 9_001)], [])
+    made = replace(found, ratios=[], sides=[step], partitions={step.key: parts})
     screen = first(made)
     assert [(b.name, b.text) for b in screen.bars] == [
-        ("forward", "2.00 µs"), ("backward", "5.00 µs"), ("optimizer", "1.50 µs"),
-        ("between phases", "500 ns"), (some.label, "9.00 µs"),
+        ("data", "540 ns"), ("forward", "2.25 µs"), ("backward", "4.50 µs"),
+        ("optimizer", "1.35 µs"), ("no phase", "360 ns"), (some.label, "9.00 µs"),
     ]  # fmt: skip
-    assert screen.bars[0].interval == "900 ns to 9.90 µs"
-    profiled = [replace(s, latency=Estimate()) if s.phase == "forward" else s for s in sides]
-    assert [b.name for b in first(replace(made, sides=profiled)).bars] == ["mlp", some.label]
+    ends = [b.left + b.width for b in screen.bars]
+    assert ends[-2] == pytest.approx(ends[-1], abs=0.01) and ends[-1] == 100
+    profiled = replace(step, time_shares=None)
+    assert [b.name for b in first(replace(made, sides=[profiled])).bars] == ["mlp", some.label]
 
 
 def test_one_check_adds_up_and_several_add_up() -> None:

@@ -9,7 +9,7 @@ from ...comparison import partition
 from ...model.comparison import Comparison, Ratio, Side, Sweep, SweepBest
 from ...model.partition import GAPS, ROW, Step, Waterfall
 from .. import answer
-from ..headline import WHOLE
+from ..headline import NO_PHASE, WHOLE
 from ..panels import runs_at
 from . import batches, chips, drawing, words
 
@@ -98,7 +98,7 @@ def _pair(
 
 def _alone(comparison: Comparison, side: Side, kinds: Mapping[str, int]) -> Screen:
     found = comparison.partitions[side.key]
-    fall = _by_phase(comparison, side) or partition.waterfall(None, found)
+    fall = _by_phase(side) or partition.waterfall(None, found)
     return Screen(
         option=side.label,
         answer=words.alone(comparison, side),
@@ -112,27 +112,21 @@ def _alone(comparison: Comparison, side: Side, kinds: Mapping[str, int]) -> Scre
     )
 
 
-def _by_phase(comparison: Comparison, step: Side) -> Waterfall | None:
-    """A training step as its phases, unprofiled, in the order in which they run; what their medians
-    leave of the step's lies between them. None where one was measured only while profiled."""
+def _by_phase(step: Side) -> Waterfall | None:
+    """A training step as its phases, unprofiled, in the order in which they run, and what lies in
+    none: each its mean share of the steps, as medians of phases do not add up to the step's. None
+    where it was measured only while profiled."""
     whole = step.latency.median
-    phases = [
-        s for s in comparison.sides
-        if (s.task, s.precision, s.run) == (step.task, step.precision, step.run)
-        and s.phase not in WHOLE
-    ]  # fmt: skip
-    if step.phase != "step" or whole is None or len(phases) < 2:
+    if whole is None or not step.time_shares:
         return None
-    steps = []
-    for side in sorted(phases, key=runs_at):
-        if side.latency.median is None:
-            return None
-        of = side.latency
-        steps.append(Step(side.phase, ROW, side.latency.median, of.low, of.high))
-    left = whole - sum(s.ns for s in steps)
-    return Waterfall(
-        0, whole, [*steps, *([Step("between phases", GAPS, left, None, None)] if left else [])]
-    )
+    level, share, steps = 0, 0.0, []
+    for name in sorted(step.time_shares, key=runs_at):
+        share += step.time_shares[name]
+        here = NO_PHASE.get(name, name)
+        kind = GAPS if name in NO_PHASE else ROW
+        steps.append(Step(here, kind, round(share * whole) - level, None, None))
+        level += steps[-1].ns
+    return Waterfall(0, whole, [s for s in steps if s.ns])
 
 
 def _wrong(comparison: Comparison, side: Side, kinds: Mapping[str, int]) -> Screen:
