@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.documents import Memory
-from .history import History
+from .history import CPU, History
 
 _SECOND = 1_000_000_000  # clocks of the allocator and of the marks differ by far less
 
@@ -13,8 +13,10 @@ _SECOND = 1_000_000_000  # clocks of the allocator and of the marks differ by fa
 def of_another(history: History, meta: Memory) -> str | None:
     """Why it is of another recording; None where nothing speaks against it."""
     kind, _, number = (meta.device or "").partition(":")
-    if kind == "cuda" and number and number != str(history.device):
-        return f"it is of {meta.device}, and this is device {history.device}"
+    here = "cpu" if history.device == CPU else "cuda"
+    if (kind or here) != here or (number and number != str(history.device)):
+        this = "the CPU" if here == "cpu" else f"device {history.device}"
+        return f"it is of {meta.device}, and this is {this}"
     times = history.time_ns[history.time_ns >= 0]
     marks = meta.marks.time_ns
     if len(times) and marks:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...core.documents import Memory, MemoryStep, MemoryTensor
 from ...core.tables import Ints
-from .history import History
+from .history import CPU, History
 
 CATEGORIES = (
     "parameters", "buffers", "gradients", "optimizer state", "data", "activations",
@@ -151,7 +151,7 @@ def _seen(told: Told, meta: Memory) -> None:
         at[int(history.address[i])].append(i)
     for lives in at.values():
         lives.sort(key=lambda i: history.born[i])
-    here = (None, "cpu") if meta.device == "cpu" else (None, "cuda", f"cuda:{history.device}")
+    here = (None, "cpu") if history.device == CPU else (None, "cuda", f"cuda:{history.device}")
     rank = {kind: i for i, kind in enumerate(_KINDS)}
     for tensor in sorted(meta.tensors, key=lambda t: rank.get(t.kind, 9)):
         if tensor.device not in here:

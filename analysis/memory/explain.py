@@ -27,7 +27,7 @@ class OutOfMemory:
 class Explained:
     """One device of one snapshot. `with_history`: whether it has events; without, the peak is not
     known, and `peak` is what was allocated when the snapshot was made. `alone`: why nothing of what
-    lies beside it is used. `others`: more devices."""
+    lies beside it is used."""
 
     source: str
     rank: int | None
@@ -39,7 +39,6 @@ class Explained:
     settings: dict[str, Any]
     notes: list[str]
     with_history: bool
-    others: list[int]
     oom: OutOfMemory | None
     alone: str | None = None
 
@@ -111,9 +110,8 @@ def explain(
         alone=None
         if other is None
         else f"the JSON file beside it is of another recording: {other}",
-        notes=_notes(artefact, lives, meta),
+        notes=_notes(artefact, lives, meta, chosen, there),
         with_history=bool(lives.events),
-        others=[d for d in there if d != chosen],
         oom=_oom(lives),
     )
 
@@ -126,8 +124,14 @@ def _recorded(meta: Memory | None, there: list[int]) -> int:
     return there[0]
 
 
-def _notes(artefact: Artefact, lives: history.History, meta: Memory | None) -> list[str]:
+def _notes(
+    artefact: Artefact, lives: history.History, meta: Memory | None, chosen: int, there: list[int]
+) -> list[str]:
     notes = list(artefact.notes)
+    if others := [str(d) for d in sorted(there) if d != chosen]:
+        notes.append(
+            f"This is device {chosen}; the snapshot is also of {', '.join(others)} (--device)."
+        )
     if meta is not None and meta.most_events and lives.events >= meta.most_events:
         notes.append(
             f"The history is full ({lives.events:,} events): the oldest are lost, and part of the "

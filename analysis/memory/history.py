@@ -102,12 +102,12 @@ def build(artefact: Artefact, device: int, meta: Memory | None = None) -> Histor
     stacks = [str(s) for s in stacks]
     lives = _lives(action, names, address, size, stack)
     lives = _with_blocks(lives, blocks, len(events), stacks)
-    on_cpu = meta is not None and meta.device == "cpu"
+    settings = artefact.facts.get("settings") or {}
+    on_cpu = settings.get("device") == "cpu"
     if on_cpu and meta is not None:
         lives = _with_tensors(lives, meta, len(events))
     taken, estimated = lives["requested"], 0
     if not on_cpu:
-        settings = artefact.facts.get("settings") or {}
         work = layout.Work(names, action, address, size, lives, blocks, settings)
         taken, estimated = layout.sizes(work, None if meta is None else meta.start)
     return History(

@@ -161,6 +161,18 @@ def test_what_is_of_another_device_is_not_used(tmp_path):
     assert done.alone is not None and "of cuda:1, and this is device 0" in done.alone
 
 
+def test_what_is_of_a_cpu_is_not_used_for_a_gpu_nor_the_other_way_round(tmp_path):
+    value, meta, _ = recorded()
+    path, artefact = read(tmp_path, value)
+    meta.device = "cpu"
+    done = explain(artefact, path, meta)
+    assert done.alone is not None and "of cpu, and this is device 0" in done.alone
+    meta.device = "cuda:0"
+    path, artefact = read(tmp_path, {**value, "allocator_settings": {"device": "cpu"}})
+    done = explain(artefact, path, meta)
+    assert done.alone is not None and "of cuda:0, and this is the CPU" in done.alone
+
+
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_a_device_without_its_number_is_the_one_of_the_snapshot(tmp_path, device):
     """Early captures name it so; their tensors have the number."""

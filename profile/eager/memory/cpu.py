@@ -18,6 +18,8 @@ from ....core.errors import InputError
 from ....core.files import replacing
 from .marks import Marks
 
+CPU = {"device": "cpu"}  # says in the snapshot itself that there are no segments and no rounding
+
 
 class Cpu:
     """Allocations of PyTorch's CPU allocator, by torch.profiler."""
@@ -66,7 +68,7 @@ class Cpu:
         numbers = [bisect.bisect_right(marks.time_ns, e.start_time_ns) - 1 for e in events]
         trace, held = _trace(events, numbers)
         segments = [_segment(block) for block in held]
-        snapshot = {"segments": segments, "device_traces": [trace], "allocator_settings": {}}
+        snapshot = {"segments": segments, "device_traces": [trace], "allocator_settings": CPU}
         with replacing(path) as temporary, temporary.open("wb") as f:
             pickle.dump(snapshot, f, protocol=4)
         return _peaks(events, numbers, marks)

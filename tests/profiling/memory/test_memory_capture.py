@@ -76,9 +76,22 @@ def explained(files: tuple[Path, Path]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> tuple[Training, Any]:
+def files(tmp_path_factory) -> tuple[Training, tuple[Path, Path]]:
     of = training()
-    return of, explained(record(tmp_path_factory.mktemp("memory"), of))
+    return of, record(tmp_path_factory.mktemp("memory"), of)
+
+
+@pytest.fixture(scope="module")
+def recorded(files) -> tuple[Training, Any]:
+    return files[0], explained(files[1])
+
+
+def test_a_cpu_snapshot_that_comes_alone_has_no_segments_and_no_rounding(files, recorded):
+    """Its peak is the count of what was allocated since recording began."""
+    alone = explain.explain(snapshot.read(files[1][0]), files[1][0])
+    peak = alone.peak
+    assert (peak.reserved, peak.fragmentation, peak.rounding) == (None, None, 0)
+    assert peak.allocated == recorded[1].peak.checks[0].theirs
 
 
 def held(done: Any, state: int) -> dict[str, int]:
