@@ -107,7 +107,8 @@ def lines_of(told: Told) -> tuple[Ints, list[str]]:
     history = told.history
     lines = [_line(stack) for stack in history.stacks]
     unknown = [NO_FRAMES, OLDER, AUTOGRAD]
-    code = np.where(history.born < 0, len(lines) + 1, len(lines))
+    older = (history.born < 0) & (history.events > 0)
+    code = np.where(older, len(lines) + 1, len(lines))
     if lines and history.device != CPU:
         code[told.born_in("backward")] = len(lines) + 2
     code = np.where(history.stack >= 0, history.stack, code)
@@ -139,7 +140,10 @@ def _sorted(found: dict[str, dict[str, int]]) -> list[tuple[str, dict[str, int]]
 
 
 def _checks(told: Told, step: Span, top: int) -> list[Check]:
+    """None where nothing was recorded: then there is no peak."""
     history, recorded = told.history, step.recorded
+    if not history.events:
+        return []
     if history.reserved is None:
         return [_counted(told, step)]
     allocated = None if recorded is None else recorded.allocated_peak_bytes

@@ -14,6 +14,7 @@ from layerline.analysis.memory import explain as explain_
 from layerline.analysis.memory import history, peak, remedies
 from layerline.analysis.memory.categories import CATEGORIES, tell
 from layerline.analysis.readers.memory import snapshot
+from layerline.analysis.report.memory import text
 from layerline.core.errors import InputError
 
 KIB = 1024
@@ -218,6 +219,8 @@ def test_without_history_what_is_allocated_is_told_and_no_peak(tmp_path):
     assert not found.with_history
     assert (found.peak.allocated, found.peak.reserved) == (3 * MIB, 20 * MIB)
     assert len(found.timeline.time_ns) == 1
+    said = "\n".join(text.lines(found))
+    assert "in the snapshot" in said and "peak" not in said and "older than" not in said
 
 
 def test_out_of_memory_is_told(tmp_path):

@@ -36,6 +36,7 @@ def render(done: Explained, title: str) -> str:
             title=title,
             heading=sentences.heading(done),
             lead=sentences.lead(done),
+            when=sentences.when(done),
             done=done,
             peak=peak,
             bar=_bar(done),

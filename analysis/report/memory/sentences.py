@@ -47,6 +47,11 @@ def heading(done: Explained) -> str:
     return f"{start}, {part} of it {name}{f', most of {these} in {where}' if where else ''}"
 
 
+def when(done: Explained) -> str:
+    """Of which moment the parts are."""
+    return "at the peak" if done.with_history else "in the snapshot"
+
+
 def _free(oom: OutOfMemory) -> str:
     if oom.free is None:
         return ""

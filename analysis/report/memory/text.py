@@ -27,7 +27,7 @@ def lines(done: Explained) -> Iterator[str]:
     ]
     if peak.fragmentation is not None:
         shares.append(["fragmentation, beside it", formatting.size(peak.fragmentation), ""])
-    yield from aligned(["at the peak", "bytes", "share"], shares, right={1, 2})
+    yield from aligned([sentences.when(done), "bytes", "share"], shares, right={1, 2})
     for title, held in (("module", by_pattern(peak.modules)), ("line", peak.lines)):
         largest = sorted(held, key=lambda item: -sum(item[1].values()))[:SHOWN]
         table = [
@@ -41,10 +41,9 @@ def lines(done: Explained) -> Iterator[str]:
         yield from aligned(
             ["saves", "then", "to lower it"], [_row(r) for r in done.remedies], right={0, 1}
         )
-    yield ""
-    for one in peak.checks:
-        yield sentences.check(one)
-    yield from done.notes
+    if said := [*map(sentences.check, peak.checks), *done.notes]:
+        yield ""
+    yield from said
 
 
 def _row(remedy: Remedy) -> list[str]:
