@@ -16,7 +16,7 @@ from .. import formatting
 from ..model.comparison import Column, Comparison, Kind, ModuleRow, Side
 
 SIDE_BY_SIDE = 6
-PHASES = ("inference", "data", "forward", "recompute", "loss", "backward", "optimizer", "step")
+PHASES = ("inference", "data", "forward", "loss", "recompute", "backward", "optimizer", "step")
 
 
 class Panel(TypedDict):
