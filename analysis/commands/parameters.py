@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,19 @@ def _histories(inputs: Sequence[Path], index: Path | None, resumed: bool) -> lis
         with progress(f"reading {path}"):
             if path.is_dir():
                 run = open_run(path)
-                found += captured.of_run(run)
+                here = captured.of_run(run)
                 captured.write_table(run)
             else:
-                found += load.of_files([path], index, resumed=resumed)
+                here = load.of_files([path], index, resumed=resumed)
+        if len(inputs) > 1:  # captures of two runs have the same name
+            here = [replace(h, source=_where(path, h.source)) for h in here]
+        found += here
     history.one_model(found)
     return found
+
+
+def _where(path: Path, source: str) -> str:
+    return str(path) if source == path.name else f"{path}, {source}"
 
 
 def _write(

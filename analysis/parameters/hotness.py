@@ -65,6 +65,13 @@ class Hotness:
         return self.state in ("cold", "never touched")
 
     @property
+    def rows_touched(self) -> float | None:
+        """Rows of an embedding that have a gradient and change: the fewer of both. An optimizer
+        with momentum changes rows that this step did not use."""
+        return min((r for r in (self.rows_changed, self.rows_with_gradient) if r is not None),
+                   default=None)  # fmt: skip
+
+    @property
     def heat(self) -> float:
         """What parameters are ranked by: the share of a step, or of steps."""
         return self.steps_changed if self.share is None else self.share
@@ -138,9 +145,8 @@ def _state(of: Hotness, limit: float) -> tuple[str, str]:
         if of.gradient == 0:
             return "never touched", "its gradient is 0"
         return "never touched", "every update rounds away"
-    rows = [r for r in (of.rows_changed, of.rows_with_gradient) if r is not None]
-    if of.about.rows and rows and min(rows) < of.about.rows / 2:
-        return "sparse", f"{min(rows):g} of {of.about.rows} rows are touched in a step"
+    if of.rows_touched is not None and of.rows_touched < (of.about.rows or 0) / 2:
+        return "sparse", f"{of.rows_touched:g} of {of.about.rows} rows are touched in a step"
     return ("cold", "") if of.heat < limit else ("hot", "")
 
 

@@ -78,8 +78,21 @@ def test_logs_of_different_models_are_an_error(
     other = log(tmp_path / "b.parameter_changes.log", [c[:4] for c in COUNTS])
     code, _, err = run(capfd, one, other)
     assert code == 2
-    assert err.startswith("error: b.parameter_changes.log: is not of the model of a.parameter_")
+    assert err.startswith(f"error: {other}: is not of the model of {one}: it has 4 parameters")
     assert "Traceback" not in err
+
+
+def test_captures_of_one_name_are_told_apart_by_their_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs, name = [tmp_path / "slow", tmp_path / "fast"], "train.fp32.parameters.parquet"
+    for folder in runs:
+        table(folder / "captures" / name, COUNTS)
+    ranking = tmp_path / "ranking.csv"
+    code, out, _ = run(capfd, *runs, runs[1] / "captures" / name, "-o", ranking)
+    labels = [*(f"{folder}, {name}" for folder in runs), str(runs[1] / "captures" / name)]
+    assert code == 0 and [line[:-1] for line in out.splitlines() if line.endswith(":")] == labels
+    assert pd.read_csv(ranking)["source"].unique().tolist() == labels
 
 
 def test_a_resumed_log_is_an_error_until_its_reader_says_so(

@@ -9,6 +9,7 @@ import pytest
 from parameter_runs import MODEL, index, log, table
 
 from layerline.analysis.parameters import answer, history, hotness, ranks
+from layerline.analysis.report.parameters import text
 from layerline.core import documents, tables
 from layerline.core.errors import InputError
 
@@ -28,6 +29,7 @@ def test_each_parameter_has_the_state_that_its_counts_say(tmp_path: Path) -> Non
     assert [p.steps_changed for p in found] == [1.0, 0.0, 1.0, 0.5, 1.0, 0.0]
     assert found[1].why == "every update rounds away"
     assert found[0].why == "3 of 10 rows are touched in a step"
+    assert "sparse (3 of 10 rows)" in text.cells(found[0])
     assert found[2].update == 0.25
 
 

@@ -54,14 +54,14 @@ def table(runs: Sequence[tuple[History, Sequence[Hotness]]]) -> pa.Table:
 
 def head() -> list[str]:
     """Headings of `cells`."""
-    return ["changed", "steps", "moved", "gradient", "elements", "state", "kind", "parameter"]
+    return ["changed", "steps", "moved", "gradient norm", "elements", "state", "kind", "parameter"]
 
 
 def cells(one: Hotness) -> list[str]:
     """A parameter's line."""
     rows = ""
-    if one.about.rows and one.rows_changed is not None:
-        rows = f" ({one.rows_changed:g} of {one.about.rows} rows)"
+    if one.about.rows and one.rows_touched is not None:
+        rows = f" ({one.rows_touched:g} of {one.about.rows} rows)"
     return [
         formatting.percent(one.share),
         formatting.percent(one.steps_changed),
