@@ -143,8 +143,11 @@ def choose_device(asked: str | None, local: int = 0) -> torch.device:
         return device
     if not torch.cuda.is_available():
         raise ToolMissing("no CUDA device is usable from PyTorch", fix="use device cpu")
+    there = torch.cuda.device_count()
     if device.index is None:
-        device = torch.device("cuda", local % torch.cuda.device_count())
+        device = torch.device("cuda", local % there)
+    elif device.index >= there:
+        raise ToolMissing(f"there is no {device}: PyTorch sees {there} GPUs", fix="use cuda:0")
     torch.cuda.set_device(device)
     return device
 

@@ -53,10 +53,9 @@ _PAGE = "index.html"
     "--from",
     "origin",
     type=click.Choice(["export", "autograd"]),
-    default="export",
-    show_default=True,
     help="Whose dataflow to draw: that of the exported nodes, or what autograd recorded of a "
-    "forward pass in training (in a capture; without one the model is run once, with PyTorch).",
+    "forward pass in training (in a capture; without one the model is run once, with PyTorch).  "
+    "[default: export, or autograd where only training recorded one]",
 )
 @click.option(
     "-o",
@@ -101,7 +100,7 @@ _PAGE = "index.html"
 def graph(
     run_path: Path | None,
     nodes_path: Path | None,
-    origin: str,
+    origin: str | None,
     output: Path | None,
     depth: int | None,
     opened: tuple[str, ...],
@@ -128,6 +127,7 @@ def graph(
     apart(path, nodes_path)
     if run is not None:
         spare(run, path)
+        origin = origin or _recorded(run)
     with progress("drawing the graph"):
         nodes = _nodes(run, nodes_path, origin)
         _check_opened(nodes, opened)
@@ -143,15 +143,25 @@ def graph(
         click.echo(tensorboard)
 
 
-def _nodes(run: Run | None, nodes_path: Path | None, origin: str) -> NodeGraph:
+def _recorded(run: Run) -> str:
+    """Where the run has a graph: of its export, where there is none of training alone."""
+    alone = not run.file("export", "nodes.json").exists() and _of_training(run)
+    return "autograd" if alone else "export"
+
+
+def _of_training(run: Run) -> list[Path]:
+    return list(named(run.file("captures"), ".graph.json"))
+
+
+def _nodes(run: Run | None, nodes_path: Path | None, origin: str | None) -> NodeGraph:
     """The graph of nodes that was asked for."""
     if run is None:
         assert nodes_path is not None
         return nodes_file.load(nodes_path)
     if origin == "export":
         return nodes_file.load(run.file("export", "nodes.json"))
-    if captured := named(run.file("captures"), ".graph.json"):
-        return nodes_file.load(next(iter(captured)))
+    if captured := _of_training(run):
+        return nodes_file.load(captured[0])
     from ...profile.eager.autograd_graph import of_model
 
     return nodes_file.parse(of_model(_model(run)))
@@ -161,9 +171,9 @@ def _model(run: Run) -> Path:
     path = run.file("export", "model.json")
     if not path.exists():
         raise InputError(
-            "the run has no model to run",
+            "no such file, so there is no model to run",
             file=path,
-            fix="export it (layerline export), or use nodes",
+            fix="layerline export RUN writes it; layerline train … --profile graph records a graph",
         )
     return path
 
@@ -190,7 +200,7 @@ def _check_opened(nodes: NodeGraph, opened: tuple[str, ...]) -> None:
             )
 
 
-def _title(run: Run | None, nodes_path: Path | None, origin: str, found: ModuleGraph) -> str:
+def _title(run: Run | None, nodes_path: Path | None, origin: str | None, found: ModuleGraph) -> str:
     deep = f"modules {found.depth} names deep"
     if run is None:
         return f"{nodes_path and nodes_path.name}: {deep}"
@@ -214,7 +224,7 @@ def _links(run: Run | None, path: Path) -> Link:
 
 
 def _shading(
-    run: Run, graph: ModuleGraph, colour: str | None, side_key: str | None, origin: str
+    run: Run, graph: ModuleGraph, colour: str | None, side_key: str | None, origin: str | None
 ) -> Shading | None:
     """The colours that were asked for; of cost, where nothing was and the run has tables."""
     if colour is None and not run.file("tables", "ops.parquet").exists():
@@ -227,7 +237,7 @@ def _shading(
     return _cost(run, graph, side_key, origin)
 
 
-def _cost(run: Run, graph: ModuleGraph, side_key: str | None, origin: str) -> Shading:
+def _cost(run: Run, graph: ModuleGraph, side_key: str | None, origin: str | None) -> Shading:
     import pyarrow.compute as pc
 
     from ..graph import shading

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 
 from ...core.cli.options import FilePath, examples, listed, run_argument
 from ...core.cli.progress import log, progress
-from ...core.errors import InputError
+from ...core.errors import InputError, ToolMissing
 from ...core.files import write_json, write_text
 from ...core.run import Run, open_run
 from ..rundir.problems import Problems, failed
@@ -157,7 +158,7 @@ def _say(done: Any, page: Path) -> None:
 
 def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str, Any, Any]:
     """A change by its name, the request of a training with it, and its environment. InputError
-    where it cannot be tried."""
+    where it cannot be tried, ToolMissing where it needs what is not installed."""
     from ...core.documents import Manifest, read
     from ...workloads.request import WORKLOADS
 
@@ -180,6 +181,8 @@ def _asked(run: Run, name: str, precision: str, device: str | None) -> tuple[str
         why = "the run was trained so already"
     if why is not None:
         raise InputError(f"{name} cannot be tried: {why}", file=run.path, fix="try another remedy")
+    if name == "8bit" and find_spec("bitsandbytes") is None:
+        raise ToolMissing("8bit needs bitsandbytes", fix="pip install bitsandbytes")
     return name, {**asked, **changes}, environment
 
 

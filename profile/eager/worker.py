@@ -44,6 +44,11 @@ def _do(path: Path, run: Run) -> None:
     except LayerlineError as e:
         error = {"exit_code": e.exit_code, "what": e.what, "file": e.file, "fix": e.fix}
         result = {"protocol": 1, "ok": False, "error": error}
+    except OSError as e:  # a folder that nobody may write into, say
+        if e.filename is None:
+            raise
+        error = {"exit_code": 2, "what": e.strerror or str(e), "file": str(e.filename), "fix": None}
+        result = {"protocol": 1, "ok": False, "error": error}
     _release()  # before the answer: the next job, or another process, may want the GPU's memory
     write_json(Path(job["result"]), result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -24,6 +25,12 @@ from ..ranks.options import Asked, WithProgram, program, rank_options
 from .process import Plan, capture, outputs
 
 _KINDS = ", ".join(plugins.PLUGINS)
+
+
+def _device(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"cpu|cuda(:\d{1,4})?", value):
+        raise click.BadParameter(f"{value} is not cpu, cuda or cuda:1, say.")
+    return value
 
 
 @click.command(
@@ -112,7 +119,11 @@ _KINDS = ", ".join(plugins.PLUGINS)
     type=FilePath(exists=True),
     help="A folder with a tokenizer.json.  [default: a byte-level one is trained]",
 )
-@click.option("--device", help="cpu, cuda or cuda:1, say.  [default: a GPU where there is one]")
+@click.option(
+    "--device",
+    callback=_device,
+    help="cpu, cuda or cuda:1, say.  [default: a GPU where there is one]",
+)
 @click.option(
     "--profile",
     "profile",
@@ -135,7 +146,7 @@ _KINDS = ", ".join(plugins.PLUGINS)
 )
 @click.option(
     "--tensorboard",
-    type=FilePath(),
+    type=FilePath(file_okay=False),
     metavar="DIR",
     help="Also write traces for TensorBoard into this folder.",
 )
@@ -159,7 +170,7 @@ def train(
     loss, and is executed (`layerline init own.py` writes one).
 
     Steps are timed alone first, then captured. `layerline report RUN` shows what a step costs, and
-    `layerline memory`, `parameters` and `ranks` what --profile recorded.
+    `layerline memory`, `parameters`, `graph` and `ranks` what --profile recorded.
 
     With --nproc, or where srun or mpiexec started it, it trains on many ranks, and each leaves
     captures of its own. With `-- PROGRAM` it runs a program of yours instead of a workload.
@@ -204,7 +215,7 @@ def train(
 
 def _told(run_path: Path, of: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:
     """Which commands tell what was recorded; `of`: those for captures of these names."""
-    of = {**of, "memory": ("memory",), "parameters": ("parameters",)}
+    of = {**of, **{name: (name,) for name in ("memory", "parameters", "graph")}}
     commands = [command for command, kinds in of.items() if set(kinds) & set(names)]
     if commands:
         log("next: " + "; ".join(f"layerline {command} {run_path}" for command in commands))

@@ -108,3 +108,22 @@ def test_a_graph_of_nodes_that_are_not_there_says_what_writes_them(
 ) -> None:
     assert outcome("graph", "--nodes", tmp_path / "own.nodes.json") == 2
     assert "no such file; layerline export RUN writes a run's" in capsys.readouterr().err
+
+
+def test_a_run_that_was_trained_alone_is_drawn_from_what_training_recorded(
+    reported: Path, tmp_path: Path
+) -> None:
+    own, both = tmp_path / "trained", reported / "report" / "both.dot"
+    write_json(own / "captures/train.fp32.graph.json", NODES)
+    assert outcome("graph", "--run", own, "-o", own / "g.dot") == 0
+    assert "recorded by autograd" in text(own / "g.dot")
+    assert outcome("graph", "--run", reported, "-o", both) == 0
+    assert "of the exported model" in text(both)
+
+
+def test_a_run_without_a_graph_says_how_to_record_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "captures").mkdir()
+    assert outcome("graph", "--run", tmp_path, "--from", "autograd") == 2
+    assert "layerline train … --profile graph" in capsys.readouterr().err

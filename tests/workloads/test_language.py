@@ -138,3 +138,10 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     with pytest.raises(ToolMissing, match="no CUDA device"):
         choose_device("cuda")
     assert choose_device(None).type == "cpu"
+
+
+def test_a_number_of_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ToolMissing, match="there is no cuda:2: PyTorch sees 2 GPUs"):
+        choose_device("cuda:2")

@@ -67,8 +67,9 @@ def test_moments_of_8_bits_are_tried_where_bitsandbytes_is(tmp_path: Path) -> No
     train = ("train", "gpt2", "--run", run, "--model", "tiny", "--steps", "3", "--seq", "16")
     done = layerline(*train, "--profile", "memory")
     assert done.returncode == 0, done.stderr
-    without = layerline("memory", "--run", run, "--try", "8bit")
+    without = layerline("memory", "--run", run, "--try", "checkpoint,8bit")
     assert without.returncode == 3 and "pip install bitsandbytes" in without.stderr
+    assert not (run / "tried").exists()
     packages = tmp_path / "packages"
     (packages / "bitsandbytes").mkdir(parents=True)
     (packages / "bitsandbytes/__init__.py").touch()

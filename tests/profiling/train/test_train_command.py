@@ -21,9 +21,9 @@ from layerline.analysis.commands.report import report  # noqa: E402
 from layerline.analysis.readers.torch.events import read_events  # noqa: E402
 from layerline.core import documents  # noqa: E402
 from layerline.core.errors import InputError  # noqa: E402
-from layerline.core.files import read_json  # noqa: E402
+from layerline.core.files import read_json, write_json  # noqa: E402
 from layerline.core.run import Run, Step, open_run  # noqa: E402
-from layerline.profile.eager import latency  # noqa: E402
+from layerline.profile.eager import latency, worker  # noqa: E402
 from layerline.profile.eager.plugins import Schedule  # noqa: E402
 from layerline.profile.eager.torch_profile import TorchProfile  # noqa: E402
 from layerline.profile.train import command as command_  # noqa: E402
@@ -185,6 +185,27 @@ def test_misuse_is_told_before_anything_runs(
     result = invoke(*given, "--run", tmp_path / "run", *SMALL)
     assert isinstance(result.exception, InputError)
     assert message in result.exception.line()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "mps", ""])
+def test_a_device_of_another_name_is_told_before_anything_runs(tmp_path: Path, device: str) -> None:
+    result = invoke("gpt2", "--run", tmp_path / "run", *SMALL, "--device", device)
+    assert result.exit_code == 2 and f"'--device': {device} is not cpu, cuda" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    job = tmp_path / "job.json"
+    write_json(job, {"result": str(tmp_path / "result.json")})
+
+    def run(_job: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "job.json" / "board").mkdir(parents=True)
+        return {}
+
+    assert worker.answer(job, run) == 0
+    said = read_json(tmp_path / "result.json")["error"]
+    assert (said["exit_code"], said["what"]) == (2, "Not a directory")
+    assert said["file"] == str(job / "board")
 
 
 def test_only_commands_that_show_what_was_recorded_are_named(tmp_path: Path) -> None:
