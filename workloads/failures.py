@@ -70,7 +70,10 @@ def _release() -> None:
 def not_finite(request: Request, failed: NotFinite) -> InputError:
     """Which module made it, by running up to the step again."""
     what = f"the loss of step {failed.number} is {failed.loss}"
-    fix = "lower --learning-rate" + ("" if request.precision != "fp16" else ", or use bf16")
+    fix = "lower --learning-rate"
+    if failed.number == 0:
+        fix = "look at the weights and the data, as no step was taken yet"
+    fix += "" if request.precision != "fp16" else ", or use bf16"
     if request.ranks > 1:
         return InputError(f"{what} (rank {request.rank})", fix=fix)
     training = replace(request, compile=False).build()
@@ -148,7 +151,9 @@ def origin(training: Training, batches: Sequence[Batch]) -> str:
 
 def _words(path: str, module: torch.nn.Module) -> str:
     bad = [n for n, p in module.named_parameters(recurse=False) if _bad(p)]
-    because = f", its {' and '.join(bad)} being no longer finite" if bad else ""
+    because = (
+        f": its {' and '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite" if bad else ""
+    )
     return f"{path or 'the model'} ({type(module).__name__}) made it first{because}"
 
 

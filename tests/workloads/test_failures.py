@@ -52,7 +52,7 @@ def test_an_operation_of_a_modules_own_is_that_modules() -> None:
 def test_weights_that_are_no_longer_finite_are_named() -> None:
     assert failures.replayed(training_of(Broken(1, inside=False)), 5) == (
         1,
-        "second (Linear) made it first, its weight being no longer finite",
+        "second (Linear) made it first: its weight is not finite",
     )
 
 
@@ -78,6 +78,12 @@ def test_a_rate_that_is_far_too_high_is_explained(tmp_path: Any) -> None:
     assert line.startswith("the loss of step 1 is ")
     assert "transformer." in line
     assert line.endswith("lower --learning-rate")
+
+
+def test_before_the_first_update_no_learning_rate_is_blamed(tmp_path: Any) -> None:
+    request = Request("gpt2", str(tmp_path), model="tiny", batch=2, seq=16, threads=1)
+    line = failures.not_finite(request, failures.NotFinite(0, float("nan"))).line()
+    assert "learning-rate" not in line and line.endswith("as no step was taken yet")
 
 
 def test_other_errors_stay_what_they_are() -> None:
