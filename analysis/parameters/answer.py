@@ -26,6 +26,9 @@ def sentences(
     if not steps:
         yield "The optimizer took no step: nothing is known of how hot parameters are."
         return
+    if not parameters:
+        yield f"No parameter is named: none changed in {steps} step{'s' * (steps != 1)}."
+        return
     if cold:
         yield (
             f"{len(cold)} of {len(trained)} trained parameters {_are(cold)} cold ({what}, over "

@@ -119,6 +119,7 @@ def _grid(column: pa.ChunkedArray, parameters: int) -> Reals:
 
 
 INDEX = ".parameters.index.json"
+MOST_PARAMETERS = 1_000_000  # that are known by number alone
 _LOG = ".parameter_changes.log"
 
 
@@ -135,10 +136,15 @@ def index_beside(path: Path) -> Path | None:
 def of_log(
     path: Path, index: documents.Parameters | None = None, *, resumed: bool = False
 ) -> History:
-    """A log's run. InputError where its index is of another model."""
+    """A log's run. InputError where its index is of another model, and where a number is no
+    parameter's: each up to the highest takes a place in every step."""
     lines, notes = log.lines(path, resumed=resumed)
     highest = max((i for line in lines for i, _ in line.counts), default=-1)
     if index is None:
+        if highest >= MOST_PARAMETERS or highest * len(lines) > log.MAX_COUNTS:
+            what = f"names parameter {highest:,} in {len(lines):,} iterations"
+            fix = "is the number right? name the index of this run with --index, or split the log"
+            raise InputError(what, file=path, fix=fix)
         about = tuple(
             documents.Parameter(index=i, module="", parameter=f"#{i}") for i in range(highest + 1)
         )

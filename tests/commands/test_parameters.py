@@ -123,3 +123,21 @@ def test_a_run_without_such_captures_says_how_to_make_one(
     code, _, err = run(capfd, tmp_path)
     assert code == 2
     assert "--profile parameters" in err
+
+
+def test_a_log_with_a_number_that_is_no_parameters_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("1700000000.5, 1: 0:3 99999999999:5\n")
+    code, _, err = run(capfd, path)
+    assert code == 2 and "names parameter 99,999,999,999 in 1 iterations" in err
+
+
+def test_a_log_in_which_nothing_changes_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("1700000000.5, 1:\n1700000001.5, 2:\n")
+    code, out, _ = run(capfd, path)
+    assert code == 0 and "No parameter is named: none changed in 2 steps." in out
