@@ -65,16 +65,18 @@ def assemble(
         installed |= manifest.get("versions") or {}
         files |= {p: f.get("sha256") for p, f in (manifest.get("outputs") or {}).items()}
     steps.sort(key=lambda s: (s["started"] or "", s["step"]))
+    known = facts(model, sides, installed)
+    trained = [(s["options"] or {}).get("request") or {} for s in steps]
     return {
         "schema_version": SCHEMA_VERSION,
         "title": title,
         "model": {k: model.get(k) for k in _MODEL} if model else None,
-        "shapes": {"batch": model.get("batch"), "sequence": model.get("seq")},
-        "seed": model.get("seed"),
+        "shapes": {"batch": known["batch"], "sequence": known["sequence"]},
+        "seed": model.get("seed") if model else _common(t.get("seed") for t in trained),
         "steps": steps,
         "versions": installed,
         "machine": _machine(run, problems),
-        "facts": facts(model, sides, installed),
+        "facts": known,
         "files": dict(sorted(files.items())),
     }
 

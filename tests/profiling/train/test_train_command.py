@@ -64,6 +64,8 @@ def test_a_page_is_made_of_training_alone(run: Path) -> None:
     summary = read_json(run / "report" / "summary.json")
     assert "optimizer" in json.dumps(summary["eager"])
     assert not summary.get("unusable")
+    record = read_json(run / "run.json")
+    assert record["shapes"] == {"batch": 2, "sequence": 16} and record["seed"] == 0
 
 
 @pytest.mark.slow
