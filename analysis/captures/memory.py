@@ -107,8 +107,12 @@ def explained(
 
 
 def _tried(run: Run, base: Explained, other: Run, there: Captured, device: int | None) -> Tried:
+    """InputError without the file beside its snapshot: it counts what is older than recording."""
     meta = files.needed(there.meta, Memory)
     done = explain(registry.read(there.path), there.path, meta, device, there.name.rank)
+    if done.meta is None:
+        why = done.alone or "no such file"
+        raise InputError(why, file=there.meta, fix=f"--try {other.path.name} again")
     return Tried(
         peak_bytes=done.peak.allocated,
         reserved_bytes=most_reserved(done),

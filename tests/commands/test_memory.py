@@ -157,6 +157,25 @@ def test_a_try_that_cannot_be_read_is_named(tmp_path):
     assert (folder / "report/memory.html").is_file()
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_a_try_without_the_json_of_its_recording_is_not_compared(tmp_path, other):
+    """Alone a snapshot lacks what is older than the recording: its peak would seem low."""
+    folder = made(tmp_path / "run", "train.fp32")
+    value, meta, _ = recorded()
+    write(folder / "tried/checkpoint/captures/train.fp32", value, meta)
+    beside = folder / "tried/checkpoint/captures/train.fp32.memory.json"
+    why = "no such file"
+    if other:
+        why = "it is of cuda:1"
+        beside.write_text(beside.read_text().replace('"device":"cuda:0"', '"device":"cuda:1"'))
+    else:
+        beside.unlink()
+    with pytest.raises(CheckFailed, match=f"what checkpoint gave .*{why}.*--try checkpoint again"):
+        run("--run", folder)
+    document = json.loads((folder / "report/memory.json").read_text())
+    assert all(r["tried"] is None for r in document["remedies"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
