@@ -133,11 +133,27 @@ def _of_run(
             page = page.with_name(f"{page.stem}.{captured.name.side}{page.suffix}")
         _write(done, page, f"{run.path.resolve().name}, {captured.name.words()}")
         pages.append((done, page))
-    write_parquet(run.file("tables", "memory.parquet"), pa.concat_tables(rows))
+    table = run.file("tables", "memory.parquet")
+    write_parquet(table, pa.concat_tables([*_others(run, table, found), *rows]))
     for done, page in pages:  # whoever reads the answer may close the pipe
         _say(done, page)
     if error := failed(problems.listed(run), run.file("report", PAGE)):
         raise error
+
+
+def _others(run: Run, table: Path, found: Sequence[Any]) -> list[Any]:
+    """The rows of the run's captures that are not explained this time (`--precision`)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ...core.tables import read_parquet
+    from ..captures import memory as captures
+
+    others = {c.path.name for c in captures.captures(run)} - {c.path.name for c in found}
+    if not others or not table.exists():
+        return []
+    rows = read_parquet(table, "memory")
+    return [rows.filter(pc.is_in(rows["source"], pa.array(sorted(others))))]
 
 
 def _write(done: Any, page: Path, title: str) -> None:

@@ -120,6 +120,7 @@ def test_a_run_of_two_precisions(tmp_path):
     assert {r["source"] for r in table} == sources
     assert {r["module"] for r in table} > {"h.0", "h.1"}
     assert run("--run", folder, "--precision", "bf16").count("to the byte") == 1
+    assert pq.read_table(folder / "tables/memory.parquet").sort_by("source").to_pylist() == table
 
 
 def test_ranks_are_told_apart(tmp_path):
