@@ -37,7 +37,7 @@ def panels(comparison: Comparison) -> list[Panel]:
         return [{"key": "all", "title": "", "sides": list(sides), "note": ""}]
     result: list[Panel] = []
     keys: set[str] = set()
-    for precision in sorted(found, key=_rank):
+    for precision in sorted(found, key=rank):
         here = [s for s in sides if s.precision == precision]
         reference, note = _reference(sides, here, precision)
         key = re.sub(r"[^a-z0-9]+", "-", precision.lower()).strip("-") or "other"
@@ -81,7 +81,8 @@ def first(comparison: Comparison, among: Sequence[Panel]) -> int:
     return next((i for i, p in enumerate(among) if any(s.key == lead for s in p["sides"])), 0)
 
 
-def _rank(precision: str) -> tuple[int, str]:
+def rank(precision: str) -> tuple[int, str]:
+    """The place of a precision in the order of panels; of no known one behind all, by name."""
     known = precision in PRECISIONS
     return (PRECISIONS.index(precision) if known else len(PRECISIONS), precision)
 

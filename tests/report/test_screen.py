@@ -213,6 +213,15 @@ def test_a_training_step_alone_is_its_phases_in_their_order() -> None:
     assert [b.name for b in first(replace(made, sides=[profiled])).bars] == ["mlp", some.label]
 
 
+def test_of_several_precisions_the_first_panels_is_the_first_screen() -> None:
+    found = view()
+    some = next(s for s in found.sides if s.phase == "forward")
+    steps = [replace(some, phase="step", precision=p) for p in ("bf16", "fp32")]
+    parts = Partition("latency", False, 9_001, None, None, [Part("mlp", model.MODULES, 9_001)], [])
+    made = replace(found, ratios=[], sides=steps, partitions={s.key: parts for s in steps})
+    assert [s.under for s in screens.of(made)] == ["eager/fp32/step", "eager/bf16/step"]
+
+
 def test_one_check_adds_up_and_several_add_up() -> None:
     for sides, said in ((1, "1 of 1 adds up"), (2, "2 of 2 add up")):
         view = rendering.comparison(views.gpt2(1))

@@ -10,7 +10,7 @@ from ...model.comparison import Comparison, Ratio, Side, Sweep, SweepBest
 from ...model.partition import GAPS, ROW, Step, Waterfall
 from .. import answer
 from ..headline import NO_PHASE, WHOLE
-from ..panels import runs_at
+from ..panels import rank, runs_at
 from . import batches, chips, drawing, words
 
 
@@ -70,7 +70,9 @@ def _swept(sweep: Sweep, best: SweepBest) -> Screen:
 
 
 def _standing(comparison: Comparison) -> Iterator[Side]:
+    """In the order of the panels below, of which the first is open."""
     known = [s for s in comparison.sides if s.key in comparison.partitions]
+    known.sort(key=lambda s: rank(s.precision))
     yield from [s for s in known if s.phase in WHOLE] or known
 
 
