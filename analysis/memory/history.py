@@ -104,6 +104,8 @@ def build(artefact: Artefact, device: int, meta: Memory | None = None) -> Histor
     lives = _with_blocks(lives, blocks, len(events), stacks)
     settings = artefact.facts.get("settings") or {}
     on_cpu = settings.get("device") == "cpu"
+    if meta is not None and not settings:  # an early recording on a CPU does not say so itself
+        on_cpu = meta.device == "cpu"
     if on_cpu and meta is not None:
         lives = _with_tensors(lives, meta, len(events))
     taken, estimated = lives["requested"], 0

@@ -167,6 +167,8 @@ def test_what_is_of_a_cpu_is_not_used_for_a_gpu_nor_the_other_way_round(tmp_path
     meta.device = "cpu"
     done = explain(artefact, path, meta)
     assert done.alone is not None and "of cpu, and this is device 0" in done.alone
+    path, artefact = read(tmp_path, {**value, "allocator_settings": {}})  # an early one of a CPU
+    assert explain(artefact, path, meta).alone is None
     meta.device = "cuda:0"
     path, artefact = read(tmp_path, {**value, "allocator_settings": {"device": "cpu"}})
     done = explain(artefact, path, meta)
