@@ -407,10 +407,15 @@ def nothing(run: Run) -> InputError:
     held = listing(run.file("captures"))
     trained = [n for p in held if (n := CaptureName.parse(p)) is not None and n.task == "train"]
     of = {"ranks" if n.rank is not None else n.kind for n in trained}
-    for command in ("ranks", "memory", "parameters"):
-        if command in of:
-            what = f"holds a training for `layerline {command}` alone"
-            return InputError(what, file=run.path, fix=f"layerline {command} {run.path}")
+    profiled = of & {"trace", "nsys"}
+    commands = [c for c in ("ranks", "memory", "parameters", "graph") if c in of]
+    if commands and not profiled:
+        what = f"holds a training for {' and '.join(f'`layerline {c}`' for c in commands)} alone"
+        fix = " or ".join(f"layerline {c} {run.path}" for c in commands)
+        return InputError(what, file=run.path, fix=fix)
+    if trained and not profiled:
+        what = "holds a training whose steps were timed and not profiled"
+        return InputError(what, file=run.path, fix="layerline train … --profile torch adds it")
     if held:
         gone = [p for p in _SAYING if not next(run.path.glob(p), None)]
         what = (

@@ -210,7 +210,7 @@ def train(
     run = open_run(run_path, create=True)
     for precision in listed(precisions):
         perform(run, _request(precision, asked), plan, force)
-    _told(run_path, {"report": ("torch", "operators", "nsys")}, names)
+    _told(run_path, {"report": ("torch", "nsys")}, names)
 
 
 def _told(run_path: Path, of: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:

@@ -210,6 +210,18 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert said["file"] == str(job / "board")
 
 
+@pytest.mark.parametrize("watched", ["waits", "operators"])
+def test_a_training_without_a_trace_has_no_report_and_says_why(
+    tmp_path: Path, watched: str
+) -> None:
+    folder = tmp_path / "run"
+    for name in ("latency", "meta", watched):
+        write_json(folder / f"captures/train.fp32.{name}.json", {"schema_version": 1})
+    told = CliRunner().invoke(report, ["--run", str(folder)]).exception
+    assert isinstance(told, InputError)
+    assert "timed and not profiled; layerline train … --profile torch" in told.line()
+
+
 def test_only_commands_that_show_what_was_recorded_are_named(tmp_path: Path) -> None:
     path = tmp_path / "run"
     done = invoke("gpt2", "--run", path, *SMALL, "--steps", "2", "--profile", "memory")
