@@ -57,7 +57,7 @@ def checkpoint_blocks(training: Training, every: int = 1) -> list[str]:
     if not found:
         raise InputError(
             f"{type(training.model).__name__} has no list of blocks to checkpoint",
-            fix="leave out --checkpoint",
+            fix="train it without checkpointing",
         )
     # A compiled graph takes no contexts: its recomputation is inside of it.
     marked = {} if training.compiled is not None else {"context_fn": recomputing(training)}
