@@ -111,7 +111,6 @@ class Event(msgspec.Struct, gc=False):
     dur: Number = None
     pid: Number = None
     tid: Number = None
-    id: Number = None
     args: Args | None = None
 
 
@@ -419,7 +418,7 @@ def _loose(value: dict[str, Any]) -> Event:
         name=_scalar(value.get("name")) or "",
         cat=cat if isinstance(cat, str) else None,
         ts=msgspec.Raw(ts.text.encode()) if isinstance(ts, _Real) else ts,
-        **{key: _scalar(value.get(key)) for key in ("dur", "pid", "tid", "id")},
+        **{key: _scalar(value.get(key)) for key in ("dur", "pid", "tid")},
         args=Args(**used),
     )
 

@@ -1,7 +1,6 @@
 """The events of a profiler trace as columns.
 
-`read_events` keeps what has a duration on a thread or a device (and, on demand, the arrows from
-forward to backward); names are stored once.
+`read_events` keeps what has a duration on a thread or a device; names are stored once.
 """
 
 from __future__ import annotations
@@ -123,7 +122,6 @@ class Events:
     head: dict[str, Any]
     counts: dict[str, int]  # "phase category" -> events in the file
     notes: list[str]
-    flows: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     geometries: list[Geometry] = field(default_factory=list)
     communications: list[Arguments] = field(default_factory=list)
 
@@ -229,13 +227,11 @@ def integer(value: Number) -> int:
 class _Builder:
     """Takes events chunk by chunk and keeps arrays of what is needed."""
 
-    def __init__(self, flows: bool) -> None:
+    def __init__(self) -> None:
         self.names, self.places, self.kinds = _Codes(), _Codes(), _Codes()
         self.kind_table: list[int] = []
         self.counts: Counter[tuple[str, str | None]] = Counter()
         self.parts: list[dict[str, npt.NDArray[Any]]] = []
-        self.flow_rows: list[tuple[Any, ...]] = []
-        self.flows = flows
         self.undated = 0
         self.geometry_codes: dict[tuple[bytes, ...], int] = {}
         self.geometries: list[Geometry] = []
@@ -245,12 +241,6 @@ class _Builder:
 
     def add(self, events: list[Event]) -> None:
         self.counts.update(zip([e.ph for e in events], [e.cat for e in events], strict=True))
-        if self.flows:
-            self.flow_rows += [
-                (e.ph, str(e.id), self.places[e.tid], e.ts)
-                for e in events
-                if e.ph in ("s", "f") and e.cat == "fwdbwd"
-            ]
         # One lookup decides for a category; only events without one need their name.
         table = {
             cat: UNKNOWN if not cat else kind_of(cat, "", None) for cat in {e.cat for e in events}
@@ -344,15 +334,11 @@ def _integers(values: list[Any]) -> Ints:
     return np.array([integer(v) for v in filled], dtype=np.int64)
 
 
-def read_events(path: Path, *, flows: bool = False) -> Events:
-    """Read a trace (.json, also compressed) in bounded memory.
-
-    With `flows`, the arrows from forward to backward operators are kept: ``phase`` (s, f), ``id``,
-    ``thread`` and ``start`` (ns), one row for each end. InputError for what is no profiler trace,
-    is cut short, or holds no operator, range or kernel.
-    """
+def read_events(path: Path) -> Events:
+    """Read a trace (.json, also compressed) in bounded memory. InputError for what is no profiler
+    trace, is cut short, or holds no operator, range or kernel."""
     chunks = Chunks(path)
-    builder = _Builder(flows)
+    builder = _Builder()
     for events in chunks:
         builder.add(events)
     if not builder.parts:
@@ -376,7 +362,7 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
     endless = int((columns["duration"] == UNKNOWN).sum())
     if endless:
         notes.append(f"{endless} events have no usable duration; it is unknown")
-    trace = Events(
+    return Events(
         path=path,
         # A lone surrogate (an escape in JSON) is no text that can be written.
         names=[str(n).encode(errors="replace").decode() for n in builder.names],
@@ -391,12 +377,3 @@ def read_events(path: Path, *, flows: bool = False) -> Events:
         communications=builder.communications,
         **columns,
     )
-    if flows:
-        rows = builder.flow_rows
-        trace.flows = {
-            "phase": np.array([r[0] for r in rows], dtype="U1"),
-            "id": np.array([r[1] for r in rows], dtype=object),
-            "thread": np.array([r[2] for r in rows], dtype=np.int32),
-            "start": nanoseconds([r[3] for r in rows])[0],
-        }
-    return trace
