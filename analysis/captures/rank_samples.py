@@ -71,7 +71,7 @@ def _facts(path: Path) -> dict[str, Any]:
     document = files.document(path, Eager, Problems())
     meta = files.optional(path, Eager, Problems()) or Eager()
     machine = settings.machine(meta.machine)
-    gpu = "none" if meta.device == "cpu" else meta.gpu or meta.device_name
+    gpu = "none" if meta.device == "cpu" else meta.gpu
     facts = {
         **{name: document.get(name) for name in _SAID},
         "cpu": machine["cpu"],

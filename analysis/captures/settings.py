@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import convert
-
 from ...core.documents import Build, Eager, Machine, MachineState, Measured, Model
 from ..formatting import percent
 from ..model.comparison import Side
@@ -30,9 +28,6 @@ def collect(
     for side, files in ((s.side, c.files) for c in captures for s in c.sides):
         step = manifests.get(_step(files), {})
         facts = engine(side, files) if isinstance(files, EngineFiles) else eager(side, files)
-        if facts["cpu"] is None:
-            recorded = (step.get("facts") or {}).get("machine")
-            facts |= machine(None if recorded is None else convert(recorded, Machine))
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
         facts["inputs"] = _inputs_hash(step)
         facts["model"] = facts["inputs"] or _inputs_hash(manifests.get("export/model", {}))
@@ -98,7 +93,7 @@ def eager(side: Side, files: EagerFiles) -> dict[str, Any]:
         "precision": side.precision,
         "compute": _compute(side.precision_run),
         "device": meta.device,
-        "gpu": _gpu(meta.device, meta.gpu or meta.device_name),
+        "gpu": _gpu(meta.device, meta.gpu),
         "weights": None if weights is None else "+".join(weights),
         "random_weights": None if files.model is None else files.model.random_weights,
         **machine(meta.machine or latency.machine),
@@ -109,8 +104,7 @@ def eager(side: Side, files: EagerFiles) -> dict[str, Any]:
 
 def machine(recorded: Machine | None) -> dict[str, Any]:
     """The machine when it was measured."""
-    whole = recorded or Machine()
-    state = whole.before or whole
+    state = (recorded or Machine()).before or MachineState()
     return {
         "cpu": state.cpu,
         "cpus": state.cpus_usable,

@@ -99,8 +99,8 @@ def _machine(run: Run, problems: Problems) -> dict[str, Any]:
         return {"before": None, "after": None, "report": machine.state()}
     first, last = states[0][1], states[-1][1]
     return {
-        "before": first.get("before", first),
-        "after": last.get("after", last),
+        "before": first.get("before"),
+        "after": last.get("after"),
         "report": machine.state(),
     }
 

@@ -30,7 +30,6 @@ class Eager(Document, kw_only=True):
     command: list[str] = []
     device: str | None = None
     gpu: str | None = None
-    device_name: str | None = None
     cuda_driver: str | None = None
     attention: str | None = None
     sm_mhz: Amount | None = None

@@ -23,8 +23,8 @@ class MachineState(Struct, kw_only=True):
     kernel: str | None = None
 
 
-class Machine(MachineState, kw_only=True):
-    """The machine before and after a measurement; older files have one state."""
+class Machine(Struct, kw_only=True):
+    """The machine before and after a measurement."""
 
     before: MachineState | None = None
     after: MachineState | None = None

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from .document import Document
 from .forms import Amount, Count
-from .machine import Machine
 
 
 class RecordedFile(Struct, kw_only=True):
@@ -26,7 +25,6 @@ class StepFacts(Struct, kw_only=True):
     """What a step says of its work."""
 
     skipped: Skipped | list[Skipped] | None = None
-    machine: Machine | None = None
 
 
 class Version(Document, kw_only=True):

@@ -28,18 +28,20 @@ STATE = {
     ("state", "said"),
     [
         (STATE, "Example CPU, 16 CPUs, 128 GiB, Linux 6.8.0"),
-        ({"before": STATE, "after": {}}, "Example CPU, 16 CPUs, 128 GiB, Linux 6.8.0"),
         ({"cpu": "X"}, "X"),
         ({**STATE, "machine": "as recorded"}, "as recorded"),
         ({}, None),
-        (None, None),
     ],
 )
-def test_the_machine_is_told_by_what_was_recorded(
-    state: dict[str, Any] | None, said: str | None
+def test_the_machine_is_told_by_its_state_before_the_measurement(
+    state: dict[str, Any], said: str | None
 ) -> None:
-    recorded = None if state is None else convert(state, Machine)
+    recorded = convert({"before": state, "after": {"cpu": "Y"}}, Machine)
     assert machine(recorded)["machine"] == said
+
+
+def test_a_machine_that_was_not_recorded_is_unknown() -> None:
+    assert set(machine(None).values()) == {None}
 
 
 def test_inputs_are_known_by_the_hash_of_the_tokens_that_the_step_was_given() -> None:

@@ -307,7 +307,7 @@ def test_another_machine_cannot_be_told_unless_asked(a: Path, tmp_path: Path) ->
     b = run(tmp_path / "b", scaled(1.1))
     for path, cpu in ((a, "one"), (b, "other")):
         at = path / f"captures/{NAME}.latency.json"
-        write_json(at, {**read_json(at), "machine": {"cpu": cpu}})
+        write_json(at, {**read_json(at), "machine": {"before": {"cpu": cpu}}})
     assert gate(a, b) == 4
     assert gate(a, b, "--other-machine") == 1
 
