@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 SCHEMA_VERSION = 1
 
-_text, _int, _real, _bool = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-_list = pa.list_(pa.string())
-
 PHASES = ("inference", "forward", "loss", "backward", "recompute", "optimizer", "data", "other")
 DEVICE_KINDS = ("kernel", "memcpy", "memset")
-KINDS = (*DEVICE_KINDS, "graph", "node", "op")  # graph: a whole CUDA graph
 # Rows that are no module's: time of operations without a known module, and in no operation.
 UNRESOLVED = "unresolved"
 OUTSIDE_OPERATORS = "outside operators"
@@ -49,236 +45,103 @@ RULES = (
     UNRESOLVED,
 )
 
+_TYPES = {
+    "text": pa.string(),
+    "int": pa.int64(),
+    "real": pa.float64(),
+    "bool": pa.bool_(),
+    "byte": pa.int8(),
+    "texts": pa.list_(pa.string()),
+    "ints": pa.list_(pa.int64()),
+    "coded": pa.dictionary(pa.int32(), pa.string()),  # texts that repeat
+}
+
+
+def schema(columns: str) -> pa.Schema:
+    """The schema of a table: ``name type, name type, ...``."""
+    return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(","))])
+
+
 SCHEMAS: dict[str, pa.Schema] = {
     # One row per GPU operation, engine node execution or CPU operator. `self_ns` is the duration
     # less that of nested operators of the same thread; sums over CPU operators use it. A list
     # that is empty says "none"; null says "not known" (an unresolved row has null modules).
-    "ops": pa.schema(
-        [
-            ("source", _text),
-            ("precision", _text),
-            ("phase", _text),
-            ("iteration", _int),
-            ("kind", _text),
-            ("name", _text),
-            ("start_ns", _int),
-            ("duration_ns", _int),
-            ("self_ns", _int),
-            ("device", _int),
-            ("stream", _int),
-            ("process", _int),
-            ("rank", _int),
-            ("correlation", _int),
-            ("range", _text),
-            ("range_path", _list),
-            ("layer", _text),
-            ("nodes", _list),
-            ("modules", _list),
-            ("rule", _text),
-        ]
+    "ops": schema(
+        "source text, precision text, phase text, iteration int, kind text, name text, "
+        "start_ns int, duration_ns int, self_ns int, device int, stream int, process int, "
+        "rank int, correlation int, range text, range_path texts, layer text, nodes texts, "
+        "modules texts, rule text"
     ),
     # One row per engine layer (a fused operation of the engine). Statistics are over
     # per-iteration sums; total_ns is the sum over all iterations, `calls` the executions.
-    "layers": pa.schema(
-        [
-            ("source", _text),
-            ("precision", _text),
-            ("engine", _text),
-            ("layer", _text),
-            ("kind", _text),
-            ("nodes", _list),
-            ("modules", _list),
-            ("rule", _text),
-            ("calls", _int),
-            ("kernels", _int),
-            ("total_ns", _int),
-            ("median_ns", _int),
-            ("p90_ns", _int),
-            ("p99_ns", _int),
-            ("ci_low_ns", _int),
-            ("ci_high_ns", _int),
-            ("precision_in", _text),
-            ("precision_out", _text),
-            ("compute_precision", _text),
-            ("tactic", _text),
-        ]
+    "layers": schema(
+        "source text, precision text, engine text, layer text, kind text, nodes texts, "
+        "modules texts, rule text, calls int, kernels int, total_ns int, median_ns int, "
+        "p90_ns int, p99_ns int, ci_low_ns int, ci_high_ns int, precision_in text, "
+        "precision_out text, compute_precision text, tactic text"
     ),
-    "counters": pa.schema(
-        [
-            ("source", _text),
-            ("precision", _text),
-            ("engine", _text),
-            ("layer", _text),
-            ("kernel", _text),
-            ("launch", _int),
-            ("representative_of", _int),
-            ("metric", _text),
-            ("unit", _text),
-            ("value", _real),
-            ("text", _text),
-            ("section", _text),
-            ("pass", _int),
-            ("clock_control", _text),
-            ("nodes", _list),
-            ("modules", _list),
-            ("rule", _text),
-        ]
+    "counters": schema(
+        "source text, precision text, engine text, layer text, kernel text, launch int, "
+        "representative_of int, metric text, unit text, value real, text text, section text, "
+        "pass int, clock_control text, nodes texts, modules texts, rule text"
     ),
     # One row per event of an allocator, in their order, or of PyTorch's CPU allocator; first those
     # for what was there before (action "before"). `bytes`: those asked for. `frames`: a line each,
     # innermost first.
-    "memory": pa.schema(
-        [
-            ("source", _text),
-            ("rank", _int),
-            ("iteration", _int),
-            ("phase", _text),
-            ("time_ns", _int),
-            ("action", _text),
-            ("bytes", _int),
-            ("address", _int),
-            ("category", _text),
-            ("module", _text),
-            ("frames", pa.dictionary(pa.int32(), _text)),
-        ]
+    "memory": schema(
+        "source text, rank int, iteration int, phase text, time_ns int, action text, bytes int, "
+        "address int, category text, module text, frames coded"
     ),
-    "latency": pa.schema(
-        [
-            ("source", _text),
-            ("precision", _text),
-            ("iteration", _int),
-            ("latency_ns", _int),
-        ]
-    ),
+    "latency": schema("source text, precision text, iteration int, latency_ns int"),
     # One row per engine and module. Errors are relative; null is unknown, and where values are not
     # finite (`nonfinite`: how many).
-    "accuracy": pa.schema(
-        [
-            ("source", _text),
-            ("precision", _text),
-            ("module", _text),
-            ("tensor", _text),
-            ("error_in", _real),
-            ("error_out", _real),
-            ("nonfinite", _int),
-            ("first_wrong", _bool),
-            ("how", _text),
-        ]
+    "accuracy": schema(
+        "source text, precision text, module text, tensor text, error_in real, error_out real, "
+        "nonfinite int, first_wrong bool, how text"
     ),
-    # One row per side, phase and module: the cost lies in [own_ns, own_ns + shared_ns].
-    "modules": pa.schema(
-        [
-            ("side", _text),  # "engine" or "eager"
-            ("source", _text),
-            ("precision", _text),
-            ("phase", _text),
-            ("module", _text),
-            ("module_class", _text),
-            ("depth", _int),
-            ("own_ns", _int),
-            ("own_low_ns", _int),
-            ("own_high_ns", _int),
-            ("shared_ns", _int),
-            ("shared_low_ns", _int),
-            ("shared_high_ns", _int),
-            ("iterations", _int),
-        ]
+    # One row per side (engine or eager), phase and module: the cost lies in [own_ns, own_ns +
+    # shared_ns].
+    "modules": schema(
+        "side text, source text, precision text, phase text, module text, module_class text, "
+        "depth int, own_ns int, own_low_ns int, own_high_ns int, shared_ns int, "
+        "shared_low_ns int, shared_high_ns int, iterations int"
     ),
     # One row per parameter and optimizer step. `changed`: elements of which the bits changed, of
     # `elements` (of a sharded one: of the rank's own shard, `shape` is the whole's). Norms are
     # Euclidean, of the change, of the gradient (unscaled) and of the parameter before the step.
     # `stepped`: whether the optimizer's step ran (a gradient scaler skips it). Rows are counted of
     # embeddings. `index`: the parameter's number in its model; `parameter`: its name in `module`.
-    "parameters": pa.schema(
-        [
-            ("source", _text),
-            ("rank", _int),
-            ("step", _int),
-            ("index", _int),
-            ("module", _text),
-            ("module_class", _text),
-            ("parameter", _text),
-            ("dtype", _text),
-            ("shape", pa.list_(_int)),
-            ("elements", _int),
-            ("sharded", pa.bool_()),
-            ("trainable", pa.bool_()),
-            ("stepped", pa.bool_()),
-            ("changed", _int),
-            ("update_norm", _real),
-            ("gradient_norm", _real),
-            ("parameter_norm", _real),
-            ("rows", _int),
-            ("rows_changed", _int),
-            ("rows_with_gradient", _int),
-            ("unix_time", _real),
-        ]
+    "parameters": schema(
+        "source text, rank int, step int, index int, module text, module_class text, "
+        "parameter text, dtype text, shape ints, elements int, sharded bool, trainable bool, "
+        "stepped bool, changed int, update_norm real, gradient_norm real, parameter_norm real, "
+        "rows int, rows_changed int, rows_with_gradient int, unix_time real"
     ),
     # One row per communication of a rank. Times are on the clock of all ranks; `wait_ns` until the
     # last rank of the group began, `transfer_ns` from then on, `exposed_ns` what no compute hides
     # (null for a send or receive of a kernel that a row before has told it of).
     # `instance`: rows with the same one are one collective (null: no partner is known).
     # `bus_bandwidth` in bytes a second.
-    "collectives": pa.schema(
-        [
-            ("source", _text),
-            ("rank", _int),
-            ("group", _text),
-            ("operation", _text),
-            ("sequence", _int),
-            ("iteration", _int),
-            ("phase", _text),
-            ("module", _text),
-            ("start_ns", _int),
-            ("duration_ns", _int),
-            ("bytes", _int),
-            ("wait_ns", _int),
-            ("transfer_ns", _int),
-            ("exposed_ns", _int),
-            ("clock_uncertainty_ns", _int),
-            ("dtype", _text),
-            ("group_size", _int),
-            ("peer", _int),
-            ("stream", _int),
-            ("instance", _int),
-            ("matched_by", _text),
-            ("known_by", _text),
-            ("late_rank", _int),
-            ("bus_bandwidth", _real),
-        ]
+    "collectives": schema(
+        "source text, rank int, group text, operation text, sequence int, iteration int, "
+        "phase text, module text, start_ns int, duration_ns int, bytes int, wait_ns int, "
+        "transfer_ns int, exposed_ns int, clock_uncertainty_ns int, dtype text, group_size int, "
+        "peer int, stream int, instance int, matched_by text, known_by text, late_rank int, "
+        "bus_bandwidth real"
     ),
     # One row per rank and step; the parts add up to `duration_ns`, `data_ns` is a part of
     # `idle_host_ns`. `communication_ns` is exposed and of no known partner. Of compute, in kernel
     # time: `beside_…` ran beside communication, `compared_…` of that has the same work alone to be
     # compared with, and took `slowed_ns` longer (null: nothing to compare).
-    "ranks": pa.schema(
-        [
-            ("source", _text),
-            ("rank", _int),
-            ("iteration", _int),
-            ("start_ns", _int),
-            ("duration_ns", _int),
-            ("compute_ns", _int),
-            ("transfer_ns", _int),
-            ("wait_ns", _int),
-            ("communication_ns", _int),
-            ("copy_ns", _int),
-            ("idle_host_ns", _int),
-            ("idle_dependency_ns", _int),
-            ("idle_launch_ns", _int),
-            ("idle_unknown_ns", _int),
-            ("data_ns", _int),
-            ("beside_kernels", _int),
-            ("beside_ns", _int),
-            ("compared_kernels", _int),
-            ("compared_ns", _int),
-            ("slowed_ns", _int),
-            ("unready_ns", _int),
-            ("clock_offset_ns", _int),
-            ("clock_uncertainty_ns", _int),
-        ]
+    "ranks": schema(
+        "source text, rank int, iteration int, start_ns int, duration_ns int, compute_ns int, "
+        "transfer_ns int, wait_ns int, communication_ns int, copy_ns int, idle_host_ns int, "
+        "idle_dependency_ns int, idle_launch_ns int, idle_unknown_ns int, data_ns int, "
+        "beside_kernels int, beside_ns int, compared_kernels int, compared_ns int, slowed_ns int, "
+        "unready_ns int, clock_offset_ns int, clock_uncertainty_ns int"
     ),
 }
+
 
 # What names a row of a table that is read again: never null.
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -356,8 +219,12 @@ def frame(data: pa.Table) -> pd.DataFrame:
     """The table as pandas: Int64, Float64 and string with NA, lists as Python lists or None."""
     import pandas as pd  # here, because reading a capture does without and it takes a second
 
-    kinds = {_int: pd.Int64Dtype(), _real: pd.Float64Dtype(), _text: pd.StringDtype()}
-    kinds[_bool] = pd.BooleanDtype()
+    kinds = {
+        pa.int64(): pd.Int64Dtype(),
+        pa.float64(): pd.Float64Dtype(),
+        pa.string(): pd.StringDtype(),
+        pa.bool_(): pd.BooleanDtype(),
+    }
     return data.to_pandas(types_mapper=kinds.get)
 
 

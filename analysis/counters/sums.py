@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.module_paths import inside, tree
-from ..readers.base import schema
+from ...core.tables import schema
 from .launches import Launch
 from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from ...core.ranks.identity import spelled
+from ...core.tables import schema
 
 # What a moment of a rank is, the first that applies: of what runs on its device (on a CPU: of its
 # operators), and where nothing runs, why not.
@@ -32,52 +33,35 @@ SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ba
 POINT_TO_POINT = ("send", "recv")
 GROUPED = "coalesced"  # several as one, of which nothing says what they are
 
-_text, _int = pa.string(), pa.int64()
 # One row for each communication of a rank. `issued`: when the host asked for it. `start` and `end`
 # are null where no interval is known. `bytes`: the rank's own part for all-gather and
 # reduce-scatter, else its whole buffer. `peer`: the other rank of a send or recv, its number in the
 # group where this is null. `stream`: of the device, or the thread that a library ran it on.
 # `known_by`: record (the library's own), name (of the kernel), order (the k-th call is the k-th
 # range).
-COLLECTIVES = pa.schema(
-    [
-        *((name, _text) for name in ("group", "operation", "phase", "module", "dtype", "known_by")),
-        *((name, _int) for name in ("sequence", "iteration", "issued", "start", "end", "bytes")),
-        *((name, _int) for name in ("peer", "group_size", "stream")),
-    ]
+COLLECTIVES = schema(
+    "group text, operation text, phase text, module text, dtype text, known_by text, "
+    "sequence int, iteration int, issued int, start int, end int, bytes int, peer int, "
+    "group_size int, stream int"
 )
 # Disjoint, in order, without holes: what each moment of the capture is.
-SEGMENTS = pa.schema([("start", _int), ("end", _int), ("kind", pa.int8())])
+SEGMENTS = schema("start int, end int, kind byte")
 # `host_start` and `host_end`: when the step's range began and ended on the host, which may be ahead
 # of its device, or without a range what it asked for; null where the host computes itself.
-STEPS = pa.schema([(n, _int) for n in ("iteration", "start", "end", "host_start", "host_end")])
+STEPS = schema("iteration int, start int, end int, host_start int, host_end int")
 # Ranges that say what the host did: "data", an action of a pipeline, or "sync": it waited for its
 # device, or for a library that communicates on the host.
-SPANS = pa.schema(
-    [
-        *((name, _text) for name in ("kind", "name")),
-        *((name, _int) for name in ("start", "end", "iteration", "stage", "microbatch")),
-    ]
-)
+SPANS = schema("kind text, name text, start int, end int, iteration int, stage int, microbatch int")
 # Sums of compute by name: operators on a CPU (own time), kernels on a device. Of kernels also
 # `grid`, null where it is not known; `beside_count` and `beside_ns`: of the calls that ran, if only
 # in part, while a kernel of communication ran on their device; `alone`: how long each of the others
 # took, ns. On a CPU these are null.
-WORK = pa.schema(
-    [
-        *((name, _text) for name in ("name", "phase", "module", "grid")),
-        *((name, _int) for name in ("iteration", "count", "total_ns")),
-        *((name, _int) for name in ("beside_count", "beside_ns")),
-        ("alone", pa.list_(_int)),
-    ]
+WORK = schema(
+    "name text, phase text, module text, grid text, iteration int, count int, total_ns int, "
+    "beside_count int, beside_ns int, alone ints"
 )
 # What ran: kernels and copies of a device, operators that compute on a CPU.
-OPERATIONS = pa.schema(
-    [
-        ("name", pa.dictionary(pa.int32(), _text)), ("start", _int), ("end", _int),
-        ("stream", _int), ("iteration", _int),
-    ]
-)  # fmt: skip
+OPERATIONS = schema("name coded, start int, end int, stream int, iteration int")
 PARTIAL = {
     "collectives": COLLECTIVES, "segments": SEGMENTS, "steps": STEPS, "spans": SPANS, "work": WORK,
     "operations": OPERATIONS,

@@ -112,22 +112,6 @@ def read_head(path: Path) -> Head:
     return Head(path, data, size, compression=compression)
 
 
-_TYPES = {
-    "text": pa.string(),
-    "int": pa.int64(),
-    "real": pa.float64(),
-    "bool": pa.bool_(),
-    "texts": pa.list_(pa.string()),
-    "ints": pa.list_(pa.int64()),
-    "coded": pa.dictionary(pa.int32(), pa.string()),  # texts that repeat
-}
-
-
-def schema(columns: str) -> pa.Schema:
-    """The schema of a table that one reader makes: ``name type, name type, ...``."""
-    return pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, columns.split(","))])
-
-
 def int64(value: Any) -> int | None:
     """`value` where it is an integer of at most 64 bits, else None."""
     ok = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63

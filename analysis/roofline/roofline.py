@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.roofline_metrics import BYTES, CLOCK, DURATION, FP16, FP32, METRICS, SASS, TENSOR
+from ...core.tables import schema
 from ..formatting import percent
 from ..model.layer import Floor
-from ..readers.base import schema
 from . import floor as floor_
 from .devices import Device
 from .flop import added

@@ -26,7 +26,8 @@ import pyarrow as pa
 from ....core.errors import InputError
 from ....core.files import open_regular
 from ....core.stats import sum_all
-from ..base import Artefact, Head, int64, schema
+from ....core.tables import schema
+from ..base import Artefact, Head, int64
 from ..bounded import MAX_JSON_BYTES, MIB, compression_of, open_bytes, parse_json, read_bytes, shown
 from .stream import Reader
 from .trace import MAX_EVENTS, UNKNOWN, Shared, Texts, Trace, frame_text, text, too_many

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....core import own_ranges
-from ....core.tables import table
-from ..base import schema
+from ....core.tables import schema, table
 from .numbers import Style
 from .rows import Layout, ranges
 

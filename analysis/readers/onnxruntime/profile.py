@@ -39,8 +39,8 @@ import pyarrow as pa
 
 from ....core.errors import InputError
 from ....core.stats import summarise
-from ....core.tables import table
-from ..base import Artefact, Head, int64, schema
+from ....core.tables import schema, table
+from ..base import Artefact, Head, int64
 from ..bounded import open_text, valid_text
 from .events import Args, Damage, Event, events_of
 

@@ -27,9 +27,9 @@ from typing import Any
 import pyarrow as pa
 
 from ....core.errors import InputError
-from ....core.tables import table
+from ....core.tables import schema, table
 from ....core.tensor_types import joined, precision_of
-from ..base import HEAD_BYTES, Artefact, Head, int64, schema
+from ..base import HEAD_BYTES, Artefact, Head, int64
 from ..bounded import (
     LOG_LINE,
     MAX_JSON_BYTES,

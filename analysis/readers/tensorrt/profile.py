@@ -43,8 +43,8 @@ import pyarrow as pa
 
 from ....core.errors import InputError
 from ....core.stats import sum_all, summarise
-from ....core.tables import table
-from ..base import Artefact, Head, schema
+from ....core.tables import schema, table
+from ..base import Artefact, Head
 from ..bounded import MAX_JSON_BYTES, decode, json_start, parse_json_documents, read_bytes, shown
 from . import trtexec_log
 
