@@ -24,8 +24,8 @@ def innermost(*groups: Iterable[str]) -> str | None:
 
 
 def modules_of_range(layer: str) -> tuple[str, ...]:
-    """The module of an eager launch's range, or of its label (`ncu_spread.label`); none of a
-    phase's."""
+    """The module of an eager launch's range, or of its label (`counters.representatives.label`);
+    none of a phase's."""
     if layer.startswith(MODULE):
         return (layer.removeprefix(MODULE),)
     _, slash, module = layer.removeprefix(PHASE).partition("/")

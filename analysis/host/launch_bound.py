@@ -3,7 +3,7 @@
 - traced: 1 - busy / issue of the capture (`calls`): the share of the issue time in which the
   device has nothing to do, were it never to wait for anything else. Tracing makes launches dearer,
   so this is an upper bound;
-- unprofiled: 1 - queued / latency where inferences were measured queued (`launch.bound`); else
+- unprofiled: 1 - queued / latency where inferences were measured queued (`bound`); else
   1 - busy / latency, the share of the unprofiled latency that the kernels do not fill.
 
 Both are held against the same limit, `LAUNCH_BOUND`. The verdict is that of the unprofiled

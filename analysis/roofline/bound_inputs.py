@@ -153,7 +153,7 @@ def _chosen(table: pa.Table) -> pa.Table:
 
 
 def values_of(table: pa.Table, by: str, column: str) -> dict[str, dict[str, float | None]]:
-    """`column` of a table of `counters_sums`, by layer or module and metric."""
+    """`column` of a table of `counters.sums`, by layer or module and metric."""
     found: dict[str, dict[str, float | None]] = defaultdict(dict)
     for r in table.select([by, "metric", column]).to_pylist():
         found[r[by]][r["metric"]] = r[column]

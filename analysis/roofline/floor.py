@@ -1,7 +1,7 @@
 """Floors of an engine's layers: the least work of their nodes, and how far the measured time is.
 
 The measured time is the layer's median of a capture; the floor's is the slowest of FLOP and DRAM
-traffic at the device's peaks (`roofline_floor.time_ns`). Layers that only move data for others
+traffic at the device's peaks (`time_ns`). Layers that only move data for others
 (rule carrier, copies) do none of their nodes' work and have no floor.
 """
 

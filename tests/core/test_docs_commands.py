@@ -176,6 +176,14 @@ def test_pages_that_code_names_are_there() -> None:
     assert named and all((ROOT / page).exists() for _, page in named), named
 
 
+@pytest.mark.parametrize("page", DOCS, ids=lambda p: p.name)
+def test_files_of_the_source_that_pages_name_are_there(page: Path) -> None:
+    """Whole, or by the end of the path."""
+    for name in re.findall(r"`(\w+(?:/\w+)*/\w+\.(?:py|sh|toml))`", page.read_text()):
+        ends = (found for stage in STAGES for found in (ROOT / stage).rglob(name))
+        assert (ROOT / name).exists() or next(ends, None), name
+
+
 @pytest.mark.parametrize("page", DOCS[1:], ids=lambda p: p.name)
 def test_each_page_begins_with_the_question_that_it_answers(page: Path) -> None:
     question = page.read_text().split("\n\n")[1]
