@@ -70,12 +70,12 @@ def ordered_tree(model: Sequence[str], others: Iterable[str]) -> list[str]:
     return result
 
 
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def kind_of(path: str) -> str:
     """A module's kind: its path with every number replaced, ``transformer.h.*.attn``."""
-    return _NUMBER.sub("*", path)
+    return NUMBER.sub("*", path)
 
 
 def kinds(modules: Iterable[str]) -> dict[str, list[str]]:

@@ -23,10 +23,8 @@ from .checkpointing import checkpoint_blocks
 from .optimizer import adamw
 from .request import Request, choose_device, set_up
 from .text import FEWEST, Ids, Sequences, Tokens, tokens
-from .training import Batch, Training
+from .training import IGNORED, MASKED_SHARE, Batch, Training
 
-IGNORED = -100  # of torch.nn.functional.cross_entropy
-MASKED_SHARE = 0.15
 # Of the masked positions: shown as the mask, as any token; the others as they are (Devlin et al.,
 # BERT, section 3.1).
 AS_MASK, AS_ANY = 0.8, 0.1

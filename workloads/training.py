@@ -17,6 +17,9 @@ import torch
 
 LOW = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
+IGNORED = -100  # a label that does not count, of torch.nn.functional.cross_entropy
+MASKED_SHARE = 0.15  # of the tokens that a masked model is to find
+
 Batch = Mapping[str, torch.Tensor]
 # The context of a phase, by its name.
 Phase = Callable[[str], AbstractContextManager[None]]

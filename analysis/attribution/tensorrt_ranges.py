@@ -18,7 +18,6 @@ and its own layers.
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from ...core.labels import labelled
 from ...core.own_ranges import ITERATION, MODULE, NO_LAYER
-from ...core.resolve.spelling import is_region
+from ...core.resolve.spelling import is_enqueue, is_region
 from ...core.torch_ranges import split
 from ..readers.nsys import schema
 from ..readers.nsys.attribution import Attribution
@@ -39,7 +38,6 @@ from .engines import Engines, engines, one
 from .executions import Nameless, joined, moments, picked
 
 TENSORRT, MYELIN = "TensorRT", "myelin"
-_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class _Kinds:
         owner = attribution.forest.owner
         self._name = ranges.name[owner]
         self._loose = ranges.loose[owner]
-        self._enqueue = self._named(lambda n: _ENQUEUE.match(n) is not None)
+        self._enqueue = self._named(is_enqueue)
         named = self._domain_matrix(ranges, attribution.capture.domain_names)
         place = (ranges.thread[owner], ranges.domain[owner])
         self._trt = (named == TENSORRT)[place]

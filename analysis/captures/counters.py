@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ...core import nodes
 from ...core.capture_names import EVERY, RANGE, CaptureName
 from ...core.documents import Build, Ncu, Refused
+from ...core.documents.ncu import PERMISSION
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
 from ...core.nodes import NodeGraph
 from ...core.run import Run
@@ -34,8 +35,6 @@ from ..rundir.files import describing, optional, plan_of
 from ..rundir.problems import Problems, keep
 from . import floors as floors_
 from .files import INDUCTOR, exported, network, nodes_file
-
-REFUSED = "ERR_NVGPUCTRPERM"
 
 
 def load(
@@ -84,7 +83,7 @@ def _uncounted(run: Run, side: Side, problems: Problems) -> Uncounted:
         of = "" if engine else " --of train" if side.phase == "step" else " --of eager"
         backend = f" --backend {side.backend}" if engine else ""
         fix = f"layerline ncu --run RUN{of} --precision {side.precision}{backend} --roofline"
-    return Uncounted(side.key, side.label, why, fix, refused=REFUSED in why)
+    return Uncounted(side.key, side.label, why, fix, refused=PERMISSION in why)
 
 
 _CAPTURES = (".ncu-rep", ".ncu.csv", pieces_.FOLDER)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -20,13 +20,10 @@ from ...core.cli.progress import log, progress
 from ...core.errors import InputError, LayerlineError, one_line
 from ...core.files import apart, replacing
 from ...core.tables import write_csv, write_parquet
+from ..costs.summed import BY, Summed, of_table
 from ..readers.base import Artefact
+from ..report.listing.sums import SORTS, print_sums
 
-if TYPE_CHECKING:
-    from ..costs.summed import Summed
-
-BY = ("name", "kernel", "operator", "layer", "module")  # as `costs.summed`, which is slow to load
-SORTS = ("total", "calls", "median", "name")
 TOP = 20
 ROWS = 10  # of a table without times
 _CELL = 60  # characters of a cell that are shown
@@ -218,7 +215,6 @@ class _View:
         it cannot be summed as asked."""
         if self.rows is not None:
             return None
-        from ..costs.summed import of_table
         from ..counters.durations import as_operations
 
         table = artefact.tables[name]
@@ -276,8 +272,6 @@ def _show(
     click.echo(f"  {name}: {table.num_rows:,} rows")
     if sums:
         from rich.console import Console
-
-        from ..report.listing.sums import print_sums
 
         console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         for one in sums:

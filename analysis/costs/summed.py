@@ -21,9 +21,9 @@ from ...core.own_ranges import MODULE
 from ...core.stats import UNMEASURED, Estimate
 from ...core.tables import DEVICE_KINDS, Ints
 from ...core.torch_ranges import split
+from ..readers.torch.nesting import MODULE_FRAME
 
 BY = ("name", "kernel", "operator", "layer", "module")
-FRAME = "nn.Module: "  # a module's call in a torch trace with frames
 _BETWEEN = "\x1f"
 _OPERATOR = re.compile(r"[a-z_]\w*::[a-z_]\w*")  # aten::mm, where nothing else follows
 
@@ -122,8 +122,8 @@ def _module(path: Sequence[str]) -> str | None:
     for text in reversed(path):
         if text.startswith(MODULE):
             return text.removeprefix(MODULE) or "(the model)"
-        if text.startswith(FRAME):
-            return text.removeprefix(FRAME)
+        if text.startswith(MODULE_FRAME):
+            return text.removeprefix(MODULE_FRAME)
     return None
 
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
-from .units import DURATION, PRINTED_DURATION, base_unit
+from ...core.roofline_metrics import DURATION
+from .units import PRINTED_DURATION, base_unit
 
 
 def as_operations(counters: pa.Table) -> pa.Table:

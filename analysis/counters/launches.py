@@ -20,7 +20,6 @@ clocks that ncu chose: they are metrics, and never latencies.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,11 +33,9 @@ from ...core.nodes import NodeGraph
 from ...core.own_ranges import NO_LAYER, PHASE, PREFIX, modules_of_range
 from ...core.resolve import Kernel, Network, RawLayer, resolve
 from ...core.resolve.kernel_tokens import MYELIN
-from ...core.resolve.spelling import foreign_range, is_region
+from ...core.resolve.spelling import foreign_range, is_enqueue, is_region
 from ...core.tables import SCHEMAS, UNRESOLVED, with_columns
 from ..attribution.resolution import columns_of
-
-_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ def repeats(sequence: Sequence[Any]) -> int:
 
 
 def _range(name: str | None) -> str:
-    return NO_LAYER if name is None or _ENQUEUE.match(name) else name.strip() or NO_LAYER
+    return NO_LAYER if name is None or is_enqueue(name) else name.strip() or NO_LAYER
 
 
 def _label(

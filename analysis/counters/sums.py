@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.module_paths import inside, tree
+from ...core.roofline_metrics import DURATION
 from ...core.tables import schema
 from .launches import Launch
-from .units import CONSTANT, DURATION, MEAN, PRINTED_DURATION, SUM, base_unit, rule
+from .units import CONSTANT, MEAN, PRINTED_DURATION, SUM, base_unit, rule
 
 UNRESOLVED = "(unresolved)"  # no path of a module has brackets
 

@@ -17,9 +17,7 @@ import pyarrow.compute as pc
 
 from ...core.tables import with_columns
 
-DURATION = "gpu__time_duration.sum"
-
-PRINTED_DURATION = "Duration"  # its label on a details page
+PRINTED_DURATION = "Duration"  # the label of `roofline_metrics.DURATION` on a details page
 
 # What a layer's or module's value is: the sum over launches, their mean weighted by
 # gpu__time_duration, or the one value that all launches share.

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from ...core.errors import InputError, one_line
 from ...core.files import write_json
 from ...core.nodes import NodeGraph
-from ...core.roofline_metrics import METRICS
+from ...core.roofline_metrics import DURATION, METRICS
 from ...core.tables import write_csv, write_parquet
 from ..attribution.resolution import ENOUGH
 from ..counters import sums
 from ..counters.launches import Launch
-from ..counters.units import DURATION, PRINTED_DURATION
+from ..counters.units import PRINTED_DURATION
 from ..formatting import fitted, percent
 from ..roofline import roofline
 from ..roofline.floor import floor, of_ranges

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...core import documents
+from ...core.module_paths import NUMBER
 from ...core.stats import sum_all
 from .history import History, Reals
 
@@ -37,7 +38,6 @@ _KINDS = (
     ("linear", re.compile(r"Linear|Dense|Conv1D")),
     ("convolution", re.compile(r"Conv\d?d", re.I)),
 )
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def layer_kind(module_class: str | None) -> str | None:
 
 def block(about: documents.Parameter) -> int | None:
     """Which of the model's blocks it is in: the first number of its path."""
-    found = _NUMBER.search(about.module)
+    found = NUMBER.search(about.module)
     return None if found is None else int(found[0])
 
 

@@ -26,6 +26,10 @@ class Ncu(Document, kw_only=True):
     planned: Count | None = None
 
 
+# What ncu says where the driver lets it read no counters.
+PERMISSION = "ERR_NVGPUCTRPERM"
+
+
 class Refused(Document, kw_only=True):
     """Why ncu counted nothing."""
 

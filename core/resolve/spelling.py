@@ -17,6 +17,7 @@ from .operator_kinds import CONVOLUTION, words
 # Myelin takes a layer that TensorRT had joined, its " + " has become " _ ".
 _JOIN = re.compile(r"\s*(?:\|\||\+|\x1e|\x1f)\s*| _ ")
 _METADATA = re.compile(r"\[ONNX Layer: (.*?)\](?=$|[\x1e\x1f\s,;\[])")
+_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 _FOREIGN = re.compile(r"ForeignNode\[(.+?)\.\.\.(.+)\]")
 _DLA = re.compile(r"\{([^{}]+)\}")
 _TO_DLA = re.compile(r".+ (?:(?:to|from) nvm|copy finish|finish)")
@@ -28,7 +29,7 @@ _PREFIXES = tuple(
     for p in (
         r"shuffle_(?:input|output)(?:_\d+)?_",  # Myelin: a reshape around a matrix product
         r"fused ",  # ONNX Runtime: activation fused into a Gemm or Conv
-        r"PWN\(",  # TensorRT: pointwise fusion; the bracket is dropped with `_unbalanced`
+        r"PWN\(",  # TensorRT: pointwise fusion; its closing bracket is a suffix
         r"(?:copied_)?(?:un)?squeeze_(?:node_)?after_",  # TensorRT: 1-d convolutions
         r"__myl_",
         r"\{",
@@ -90,6 +91,11 @@ def foreign_range(name: str) -> tuple[str, str] | None:
 def is_region(name: str) -> bool:
     """Whether a layer's name is a ForeignNode's own, and not that of a reformat for one."""
     return foreign_range(name) is not None and reformat_of(name) is None
+
+
+def is_enqueue(name: str) -> bool:
+    """Whether it is TensorRT's own range around an inference, and no layer's."""
+    return _ENQUEUE.match(name) is not None
 
 
 def unnamed_layer(part: str) -> tuple[int, str | None] | None:

@@ -28,7 +28,7 @@ from ...export import own
 from ...export.own import LOSS
 from ...workloads.loop import Step, train
 from ...workloads.plugin import Plugin
-from ...workloads.training import Loss, Training
+from ...workloads.training import IGNORED, MASKED_SHARE, Loss, Training
 from .latency import Latency
 from .plugins import Schedule
 from .setup import (
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 DEFAULTS = Repeats(warmup=2, least=6, most=100, target=0.02, seconds=14.0, settle=1.0)
 WARMED = replace(DEFAULTS, settle=0.5)  # before a trace
 PROFILED = 6
-MASKED_SHARE = 0.15
-IGNORED = -100  # of torch.nn.functional.cross_entropy
 
 
 def loss_kind(model: torch.nn.Module, output: dict[str, torch.Tensor], inputs: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import re
 import shutil
 import sqlite3
 import sys
@@ -17,9 +16,9 @@ from ...core import own_ranges
 from ...core.errors import InputError
 from ...core.replay.match import Seen
 from ...core.replay.plan import Launch
+from ...core.resolve.spelling import is_enqueue
 from . import tool as tool_
 
-_ENQUEUE = re.compile(r"ExecutionContext::(enqueue|execute)")
 PUSH_POP = 59  # NvtxPushPopRange in ENUM_NSYS_EVENT_TYPE
 _KERNELS = """
 SELECT k.start, k.end, r.start, r.globalTid, d.value, s.value, k.gridX, k.gridY, k.gridZ,
@@ -88,7 +87,7 @@ def of_nsys(path: Path) -> list[Launch]:
     `path`: an export of a TensorRT capture to SQLite. InputError where it holds no inference.
     """
     kernels, ranges = kernels_and_ranges(path)
-    inference = next((r for r in ranges if _ENQUEUE.match(r.text)), None)
+    inference = next((r for r in ranges if is_enqueue(r.text)), None)
     if inference is None:
         raise InputError("holds no inference of TensorRT", file=path, fix="profile it with nsys")
     start, end, thread, _ = inference
@@ -96,7 +95,7 @@ def of_nsys(path: Path) -> list[Launch]:
     if not chosen:
         raise InputError("its first inference launched no kernel", file=path)
     inside = [r for r in ranges if r.thread == thread and start <= r.start and r.end <= end]
-    layers = [r for r in inside if not _ENQUEUE.match(r.text)]
+    layers = [r for r in inside if not is_enqueue(r.text)]
     stacks = open_at(layers, [(k[2], thread) for k in chosen])
     return [
         launch_of(i, kernel, layer=stack[-1].text if stack else None)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.documents.ncu import PERMISSION
 from ...core.errors import InputError, ToolMissing, one_line
 from ...core.files import replacing
 from ...core.roofline_metrics import METRICS as ROOFLINE
@@ -29,11 +30,10 @@ from .. import nsys
 
 DEFAULT_SECTION = "ComputeWorkloadAnalysis"
 CLOCKS = "base"
-PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_FIX = (
     "run ncu as root (NCU='sudo env PATH=$PATH ncu'), or let every user read counters: "
     "`options nvidia NVreg_RestrictProfilingToAdminUsers=0` in /etc/modprobe.d/, then reload the "
-    "driver or reboot (developer.nvidia.com/ERR_NVGPUCTRPERM)"
+    f"driver or reboot (developer.nvidia.com/{PERMISSION})"
 )
 # Collective kernels wait for their peers, which a replay never brings (NVIDIA/nccl#466).
 NO_NCCL = "regex:^(?!nccl)"

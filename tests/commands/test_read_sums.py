@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from layerline.analysis.commands import read as read_
-from layerline.analysis.costs import summed
-from layerline.analysis.report.listing import columns, grid, sums
+from layerline.analysis.report.listing import columns, grid
 from layerline.core.stats import Estimate
 
 CAPTURE = paths.DATA / "nsys" / "h100_tensorrt86_fp16.sqlite"
@@ -31,10 +30,6 @@ def rows(*arguments: object) -> list[dict[str, str]]:
     return [
         dict(zip(map(str.strip, first[0]), map(str.strip, line), strict=True)) for line in first[1:]
     ]
-
-
-def test_options_are_those_of_what_sums() -> None:
-    assert read_.BY == summed.BY and read_.SORTS == sums.SORTS
 
 
 def test_kernels_of_a_capture_add_up_to_its_time() -> None:

@@ -15,9 +15,10 @@ pytest.importorskip("transformers")
 
 from layerline.core.errors import InputError, ToolMissing  # noqa: E402
 from layerline.workloads.checkpointing import blocks  # noqa: E402
-from layerline.workloads.language import IGNORED, Masking  # noqa: E402
+from layerline.workloads.language import Masking  # noqa: E402
 from layerline.workloads.loop import train  # noqa: E402
 from layerline.workloads.request import Request, choose_device  # noqa: E402
+from layerline.workloads.training import IGNORED  # noqa: E402
 
 
 @pytest.fixture(scope="module")

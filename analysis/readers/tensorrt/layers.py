@@ -64,7 +64,6 @@ _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=[\x1e\x1f\[]|\Z)", re.DOTALL)
 
 # The engine inspector as text (LayerInformationFormat.ONELINE).
 _BEGIN = re.compile(r"^(?:\[[^\]]*\] *)*Layers:[ \t]*$", re.MULTILINE)
-_DETAILED = re.compile(r"^Name: .*?, LayerType: \w+", re.MULTILINE)
 
 # A key after a comma at bracket depth 0 begins the next value.
 _KEY = re.compile(
@@ -73,7 +72,6 @@ _KEY = re.compile(
     r"|PostPadding|Stride|Dilation|OutMaps|Groups|Weights|Bias|Activation|Mode|NbInputArgs"
     r"|ElementWiseOperation|PoolingType|weights|dimensions|HasBias|HasReLU|HasSparseWeights): ?"
 )
-_MOST_LAYERS = 300_000  # what is behind them is not read: no engine is as large
 # A tensor's name ends before the next tensor, or each would be looked for up to the line's end.
 _TENSOR = re.compile(
     r"\{ Name: ((?:(?!\{ Name: ).)*?)(?:, Location: (\w+))?, Dimensions: \[([-\d, ]*)\]"
@@ -94,7 +92,9 @@ def sniff(head: Head) -> bool:
         return False  # a log that has times, too: see `profile`
     if "\x00" in text[:1024]:
         return False
-    return bool(_DETAILED.search(text) or (_BEGIN.match(text) and "\n" in text.strip()))
+    return bool(
+        trtexec_log.LISTS_LAYERS.search(text) or (_BEGIN.match(text) and "\n" in text.strip())
+    )
 
 
 def _is_json(text: str) -> bool:
@@ -329,10 +329,10 @@ def _block(text: str) -> dict[str, Any]:
     layers: list[Any] = []
     bindings: list[str] = []
     into: list[Any] = layers
-    detailed = _DETAILED.search(text) is not None
+    detailed = trtexec_log.LISTS_LAYERS.search(text) is not None
     for line in lines(text):
         line = line.strip()
-        if len(layers) > _MOST_LAYERS:
+        if len(layers) > MAX_ROWS:
             break
         if line == "Bindings:":
             into = bindings

@@ -22,8 +22,9 @@ from layerline.engines.backend import Worker  # noqa: E402
 from layerline.engines.launch import Serving  # noqa: E402
 from layerline.export.models import ModelSpec, load_spec  # noqa: E402
 from layerline.profile.eager import process, setup  # noqa: E402
-from layerline.profile.eager.measure_training import IGNORED, labels_for, loss_kind, loss_of  # noqa: E402
+from layerline.profile.eager.measure_training import labels_for, loss_kind, loss_of  # noqa: E402
 from layerline.profile.eager.setup import Repeats, float_outputs, repeat  # noqa: E402
+from layerline.workloads.training import IGNORED  # noqa: E402
 
 OPTIONS: dict[str, Any] = {
     "device": "cpu",

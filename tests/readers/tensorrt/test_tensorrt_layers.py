@@ -248,7 +248,6 @@ def test_text_that_was_made_to_be_slow_is_read_once(tmp_path, monkeypatch):
     """Tensors that never end would each be looked for up to the end of the line; and a file of
     layers without end is given up, not read to the end."""
     monkeypatch.setattr(layers, "MAX_ROWS", 5)
-    monkeypatch.setattr(layers, "_MOST_LAYERS", 5)
     line = "Name: a, LayerType: kgen, Inputs: [" + "{ Name: x, " * 30_000 + "]\n"
     assert read(tmp_path, "Layers:\n" + line).main["layer"].to_pylist() == ["a"]
     with pytest.raises(InputError, match="with 6 layers, more than"):
