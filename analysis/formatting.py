@@ -186,6 +186,17 @@ def short(name: Any, limit: int = 160) -> str:
     return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
+def first(names: Sequence[str], most: int) -> str:
+    """The first names, at most so many, and how many more there are: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def counted(n: int, what: str) -> str:
+    """``1 file``, ``1,200 files``."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 def opening(text: str) -> str:
     """As a sentence begins, with a capital; not where it begins with the name torch.compile."""
     return text if text.startswith("torch.compile") else f"{text[:1].upper()}{text[1:]}"

@@ -25,7 +25,7 @@ from .costs import modules
 from .costs.measured import MeasuredSide
 from .model.comparison import Comparison, Skipped, Sweep
 from .model.side import Model, SideFacts
-from .rundir import provenance, record
+from .rundir import incomplete, record
 from .rundir.problems import Problems
 
 
@@ -52,7 +52,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     counted = counters_.load(run, sides, table, problems)
     beside = columns.of_run(run, sides, exported, problems)
     skipped = problems.listed(run)
-    not_as_left, doubtful = provenance.unlike(run, skipped)
+    not_as_left, doubtful = incomplete.unlike(run, skipped)
     context = Context(
         generated=_now(),
         manifest=document,
@@ -108,7 +108,7 @@ class _Read:
         side nor a sweep."""
         if not self.sides and swept is None:
             self.problems.raise_first()
-            raise provenance.nothing(self.run)
+            raise incomplete.nothing(self.run)
         model = inventory.model(self.run, self.exported, self.problems)
         known = settings.collect(self.captures, self.run.manifests())
         document = record.assemble(self.run, model.title, self.exported, known, self.problems)

@@ -18,7 +18,7 @@ from ...core.cli.progress import Doing, log, progress
 from ...core.errors import InputError, one_line
 from ...core.files import listing, read_json, sha256, write_json, write_text
 from ...core.run import Run, Step, open_run
-from ..rundir import age, problems, provenance
+from ..rundir import age, incomplete, problems
 
 TIMELINE = "timeline.perfetto-trace"
 TABLES = ("ops", "layers", "latency", "modules")
@@ -217,7 +217,7 @@ def _judge(run: Run, summary: Mapping[str, Any]) -> None:
     """CheckFailed where an engine computes something else than eager, or did not run in the
     precision that it was built for, or the report is without a file that cannot be used."""
     if doubtful := summary.get("not_as_left"):
-        log(provenance.line(doubtful))
+        log(incomplete.line(doubtful))
     wrong = [
         (f"{name} does not compute what eager does: {of['why']}.", _WHERE)
         for name, e in summary["engines"].items()

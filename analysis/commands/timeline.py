@@ -14,7 +14,7 @@ from ...core.cli.progress import log, progress
 from ...core.errors import InputError
 from ...core.run import Run, open_run
 from ...engines.command import given_precisions
-from ..rundir import age, provenance
+from ..rundir import age, incomplete
 from ..rundir.files import spare
 from ..rundir.problems import Problems, failed
 from .report import TIMELINE as FILE
@@ -87,7 +87,7 @@ def timeline(
         if lacking or not captured:
             _say(missing)
             if not lacking:
-                raise provenance.nothing(run)
+                raise incomplete.nothing(run)
             what = f"no capture in {', '.join(lacking)}"
             raise InputError(what, file=run.path, fix="layerline profile measures it")
         if wanted:
@@ -97,10 +97,10 @@ def timeline(
         of_counters = Problems()
         counted = counters(run, of_counters)
         missing += [one for one in of_counters.listed(run) if one not in missing]
-        unlike, doubtful = provenance.unlike(run, missing)
+        unlike, doubtful = incomplete.unlike(run, missing)
         missing += [one for one in unlike if "file" in one]
         if doubtful:
-            log(provenance.line(doubtful))
+            log(incomplete.line(doubtful))
         _say([one for one in missing if "file" not in one])
         unused = [one for one in missing if "file" in one and _is_wanted(one["file"], wanted)]
         groups = of_run(run, captured, counted, iteration)

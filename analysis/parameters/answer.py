@@ -107,6 +107,5 @@ def _apart(parameters: Sequence[Hotness]) -> Iterator[str]:
         members = [p for p in parameters if p.state == state]
         if members:
             why = Counter(p.why for p in members).most_common(1)[0][0]
-            named = ", ".join(p.about.path for p in members[:4])
-            more = f" and {len(members) - 4} more" if len(members) > 4 else ""
-            yield f"{len(members)} {words} ({why}): {named}{more}."
+            named = formatting.first([p.about.path for p in members], 4)
+            yield f"{len(members)} {words} ({why}): {named}."

@@ -84,10 +84,8 @@ def _of_sides(comparison: Comparison) -> Iterator[Sentence]:
 def _unusable(listed: Sequence[Skipped]) -> Sentence:
     """That the report is without files of the run, which are listed as skipped."""
     files = list(dict.fromkeys(one.file or "" for one in listed))
-    more = f" and {len(files) - SHOWN_FILES} more" if len(files) > SHOWN_FILES else ""
-    what = "1 file" if len(files) == 1 else f"{len(files)} files"
-    named = ", ".join(files[:SHOWN_FILES])
-    return Sentence(f"{what} of this run cannot be used, see Skipped: {named}{more}.", BAD)
+    what, named = formatting.counted(len(files), "file"), formatting.first(files, SHOWN_FILES)
+    return Sentence(f"{what} of this run cannot be used, see Skipped: {named}.", BAD)
 
 
 def _wrong(side: Side) -> Sentence:
@@ -284,7 +282,7 @@ def _kept(side: Side) -> Iterator[Sentence]:
     kept = side.device.get("kept_fp32")
     if kept:
         some = kept if len(kept) <= 3 else [*kept[:2], f"and {len(kept) - 2} more"]
-        count = "1 module" if len(kept) == 1 else f"{len(kept)} modules"
+        count = formatting.counted(len(kept), "module")
         yield Sentence(
             f"{side.label} keeps {count} in fp32 by its precision plan: {', '.join(some)}."
         )
@@ -431,9 +429,8 @@ def _failures(sides: Sequence[Side]) -> str:
     parts = []
     for name, named in failed.items():
         if named:
-            more = f" and {len(named) - 2} more" if len(named) > 2 else ""
             meaning = _MEANINGS.get(name, f"check {name} failed")
-            parts.append(f"{meaning} ({', '.join(named[:2])}{more})")
+            parts.append(f"{meaning} ({formatting.first(named, 2)})")
     return "; ".join(parts)
 
 

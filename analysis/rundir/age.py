@@ -7,6 +7,7 @@ from pathlib import Path
 from ...core.errors import InputError
 from ...core.files import is_text
 from ...core.run import Run, unchanged
+from ..formatting import first
 
 STEP = "analysis/report"
 # What analysis reads of a run: small files whole, captures and nothing that an engine runs from.
@@ -54,9 +55,8 @@ def check(run: Run) -> None:
     names = {path.relative_to(run.path).as_posix(): path for path in inputs(run)}
     newer = [n for n, path in names.items() if not unchanged(path, recorded.get(n) or {})]
     if newer:
-        more = f" and {len(newer) - _NAMED} more" if len(newer) > _NAMED else ""
         raise InputError(
-            f"is older than the run's {', '.join(newer[:_NAMED])}{more}: it is of other captures",
+            f"is older than the run's {first(newer, _NAMED)}: it is of other captures",
             file=summary,
             fix=fix,
         )

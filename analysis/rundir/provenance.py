@@ -2,7 +2,7 @@
 by what the steps recorded of the files that they left.
 
 A capture of another precision or of another model is whole and of the right form, and its numbers
-would be believed. What neither its own words nor the records decide is named by `unlike`.
+would be believed. What neither its own words nor the records decide `incomplete.unlike` names.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ...core.capture_names import TORCH_TASKS, CaptureName
-from ...core.errors import InputError, one_line
-from ...core.files import is_text, listing, read_json, sha256
+from ...core.errors import InputError
+from ...core.files import read_json, sha256
 from ...core.run import Run, unchanged
-from ..model.comparison import IN_PART
 from ..readers.nsys.schema import META
 
 _AGAIN = "copy the file of this name again from where it was made, or measure again"
@@ -54,7 +53,7 @@ class Foreign(InputError):
 
 
 @dataclass(frozen=True)
-class _Records:
+class Records:
     """The manifests of a run's steps, and by file each step that left it with what it recorded."""
 
     steps: Mapping[str, Mapping[str, Any]]
@@ -150,7 +149,7 @@ def _check_name(own: CaptureName, path: Path, document: Mapping[str, Any]) -> No
 def _check_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where a file of the export has another model than the run was exported with. One
     that is as a step left it, or that no step left, is believed."""
-    records = _records(run)
+    records = records_of(run)
     if not records.changed(run, path.relative_to(run.path).as_posix()):
         return
     differs = None
@@ -167,7 +166,7 @@ def _check_export(run: Run, path: Path, document: Mapping[str, Any]) -> None:
         raise Foreign(what, file=path, fix=_EXPORT)
 
 
-def _exported_with(records: _Records, model: Mapping[str, Any]) -> Mapping[str, Any]:
+def _exported_with(records: Records, model: Mapping[str, Any]) -> Mapping[str, Any]:
     """What model.json has to say. The name of a model that is not a built-in one may be a path,
     which is recorded resolved."""
     builtin = ("model",) if model.get("source") == "builtin" else ()
@@ -192,7 +191,7 @@ def _check_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:
         raise Foreign(_says(field, value) + what, file=path, fix=_AGAIN)
     took = document.get("inputs")
     took = took.get("inputs.npz") if isinstance(took, dict) else None
-    given = _records(run).hashes("export/inputs.npz")
+    given = records_of(run).hashes("export/inputs.npz")
     if isinstance(took, str) and given and took not in given:
         what = "was taken with other inputs than export/inputs.npz of this run"
         raise Foreign(what, file=path, fix=_AGAIN)
@@ -201,7 +200,7 @@ def _check_model(run: Run, path: Path, document: Mapping[str, Any]) -> None:
 def _check_records(run: Run, path: Path, document: Mapping[str, Any] | None) -> None:
     """Foreign where the records of the run's steps prove it. A file that is as a step left it needs
     no other proof than that the step took this run's engine."""
-    records, name = _records(run), path.relative_to(run.path).as_posix()
+    records, name = records_of(run), path.relative_to(run.path).as_posix()
     left = records.left.get(name, ())
     if any(unchanged(path, entry) for _, entry in left):
         if not any(_took_this_engine(records, step) for step, _ in left):
@@ -229,7 +228,7 @@ def _figure(field: str, value: Any) -> str:
     return f"{field} {value}"
 
 
-def _check_context(records: _Records, path: Path, document: Mapping[str, Any]) -> None:
+def _check_context(records: Records, path: Path, document: Mapping[str, Any]) -> None:
     """Foreign where an engine of TensorRT needs other memory than the run's own: that is a
     property of the engine on its GPU."""
     own = CaptureName.parse(path)
@@ -256,7 +255,7 @@ def _card(facts: Mapping[str, Any]) -> Any:
     return device.get("name") if isinstance(device, dict) else None
 
 
-def _copied_from(records: _Records, path: Path, name: str) -> str | None:
+def _copied_from(records: Records, path: Path, name: str) -> str | None:
     """The other file of the run whose recorded contents this one has."""
     size, digest = path.stat().st_size, None
     if not size or path.parent.name != "captures" or not name.endswith(_MEASURED):
@@ -277,7 +276,7 @@ def _side(name: str) -> str | None:
     return None if own is None else own.side
 
 
-def _took_this_engine(records: _Records, step: Mapping[str, Any]) -> bool:
+def _took_this_engine(records: Records, step: Mapping[str, Any]) -> bool:
     """Whether what a step took of an engine is what the engine's own step left; true where
     nothing says."""
     for name, entry in (step.get("inputs") or {}).items():
@@ -316,7 +315,7 @@ def _model(run: Run) -> Mapping[str, Any]:
         status = path.stat()
     except OSError:
         return {}
-    model, records = _document(path, status.st_mtime_ns, status.st_size), _records(run)
+    model, records = _document(path, status.st_mtime_ns, status.st_size), records_of(run)
     foreign = records.changed(run, "export/model.json") and _difference(
         model, _exported_with(records, model)
     )
@@ -332,116 +331,18 @@ def _document(path: Path, changed: int, size: int) -> Mapping[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _records(run: Run) -> _Records:
+def records_of(run: Run) -> Records:
+    """What the steps of a run recorded of themselves. InputError where a record cannot be read."""
     files = sorted(run.file("manifests").glob("*/*.json"))
     return _read(run, tuple((f, s.st_mtime_ns, s.st_size) for f in files if (s := f.stat())))
 
 
 @lru_cache(maxsize=4)
-def _read(run: Run, states: tuple[tuple[Path, int, int], ...]) -> _Records:
+def _read(run: Run, states: tuple[tuple[Path, int, int], ...]) -> Records:
     """By what the files were when they were read: there are many questions of one run."""
     steps = run.manifests() if states else {}
     left: dict[str, list[tuple[Mapping[str, Any], dict[str, Any]]]] = defaultdict(list)
     for step in steps.values():
         for name, entry in (step.get("outputs") or {}).items():
             left[name].append((step, entry or {}))
-    return _Records(steps, left)
-
-
-# What analysis reads. Engines, models and raw reports need not be copied with a run.
-_READ = (".json", ".gz", ".sqlite", ".csv")
-
-_FOLDERS = ("export/", "engines/", "captures/")
-
-# How many files a report and a line on stderr name.
-_NAMED, _SAID = 3, 12
-
-
-def unlike(
-    run: Run, already: Sequence[Mapping[str, Any]] = ()
-) -> tuple[list[dict[str, str]], list[str]]:
-    """What reports list of files that are gone or have other contents, without those that
-    `already` lists; and the names of the latter."""
-    listed = " ".join(f"{s.get('what')} {s.get('why')}" for s in already)
-    records, rows = _records(run), []
-    names = [
-        name
-        for name in sorted(records.left)
-        if name.startswith(_FOLDERS) and name.endswith(_READ) and name not in listed
-    ]
-    if gone := [n for n in names if not _there(run, n)]:
-        what = (
-            "1 file that its steps left is"
-            if len(gone) == 1
-            else (f"{len(gone)} files that its steps left are")
-        )
-        why = f"{what} not there ({_names(gone)}): the run was copied in part"
-        fix = "copy the whole run, or run those steps again"
-        rows.append({"what": IN_PART, "why": why, "fix": fix, "file": gone[0]})
-    odd = [p for f in _FOLDERS for p in listing(run.file(f.rstrip("/"))) if not is_text(p)]
-    if odd:
-        named = _names([one_line(f"{p.parent.name}/{p.name}") for p in odd])
-        names_are = "its name is" if len(odd) == 1 else "their names are"
-        why = f"{named}: left out, {names_are} not UTF-8"
-        rows.append({"what": "files of odd names", "why": why, "fix": "rename and report again"})
-    other = [n for n in names if run.file(n).exists() and records.changed(run, n)]
-    if other:
-        why = (
-            f"{_names(other)}: not as a step of this run left it; scrubbed or changed since, or "
-            "of another run"
-        )
-        fix = "unless you changed it, copy it again, or run that step again"
-        rows.append({"what": "whether files are this run's own", "why": why, "fix": fix})
-    return rows, other
-
-
-_SAYING = ("captures/*.latency.json", "captures/*.meta.json", "engines/*.layers.json")
-
-
-def nothing(run: Run) -> InputError:
-    """The error for a run of which no capture can be used: it was copied in part, its captures lack
-    what says what they are of, or there is none."""
-    for row in unlike(run)[0]:
-        if row["what"] == IN_PART:
-            return InputError(row["why"], file=run.path, fix=row["fix"])
-    held = listing(run.file("captures"))
-    trained = [n for p in held if (n := CaptureName.parse(p)) is not None and n.task == "train"]
-    of = {"ranks" if n.rank is not None else n.kind for n in trained}
-    profiled = of & {"trace", "nsys"}
-    commands = [c for c in ("ranks", "memory", "parameters", "graph") if c in of]
-    if commands and not profiled:
-        what = f"holds a training for {' and '.join(f'`layerline {c}`' for c in commands)} alone"
-        fix = " or ".join(f"layerline {c} {run.path}" for c in commands)
-        return InputError(what, file=run.path, fix=fix)
-    if trained and not profiled:
-        what = "holds a training whose steps were timed and not profiled"
-        return InputError(what, file=run.path, fix="layerline train … --profile torch adds it")
-    if held:
-        gone = [p for p in _SAYING if not next(run.path.glob(p), None)]
-        what = (
-            f"nothing says what the {len(held)} files in captures/ are of"
-            f"{f' (no {_names(gone)})' if gone else ''}: the run was copied in part"
-        )
-        return InputError(what, file=run.path, fix="copy the whole run")
-    fix = "layerline profile measures it"
-    return InputError("nothing was captured", file=run.path, fix=fix)
-
-
-def line(names: Sequence[str]) -> str:
-    """What commands say of files with other contents, in one line."""
-    more = len(names) - _SAID
-    listed = ", ".join(names[:_SAID]) + (f" and {more} more" if more > 0 else "")
-    return (
-        f"not as a step of this run left {'it' if len(names) == 1 else 'them'}, and whether of "
-        f"this run is unknown: {listed}; unless you scrubbed or changed the run, copy again"
-    )
-
-
-def _there(run: Run, name: str) -> bool:
-    """Also where it was unpacked."""
-    return run.file(name).exists() or run.file(name.removesuffix(".gz")).exists()
-
-
-def _names(paths: Sequence[str]) -> str:
-    more = len(paths) - _NAMED
-    return ", ".join(paths[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return Records(steps, left)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...costs.summed import Group, Summed
-from ...formatting import percent
+from ...formatting import counted, percent
 from . import columns
 from .grid import Column, show
 
@@ -18,7 +18,7 @@ UNNAMED = "(not known)"
 
 def print_sums(console: Console, sums: Summed, top: int, sort: str) -> None:
     """A table and its sum. `top`: how many names."""
-    console.print(Text(f"  {sums.what}, {_count(len(sums.groups), 'name')}"), soft_wrap=True)
+    console.print(Text(f"  {sums.what}, {counted(len(sums.groups), 'name')}"), soft_wrap=True)
     groups = ordered(sums.groups, sort)
     show(console, _columns(groups[:top], sums, console.width))
     for line in _after(sums, groups[top:]):
@@ -55,20 +55,16 @@ def _after(sums: Summed, rest: list[Group]) -> Iterator[str]:
     if rest:
         ns = sum(g.total_ns or 0 for g in rest)
         share = f", {percent(ns / sums.total_ns)}" if sums.total_ns else ""
-        yield f"… {_count(len(rest), 'more name')}{share}; --top {len(sums.groups)} shows all"
+        yield f"… {counted(len(rest), 'more name')}{share}; --top {len(sums.groups)} shows all"
     text = f"{sums.total_ns / 1e6:,.3f} ms in all"
     if sums.per == "iteration":
         text += f"; medians are of a name's sum in an iteration (n {sums.iterations})"
         if sums.outside:
-            text += f", without {_count(sums.outside, 'row')} in none"
+            text += f", without {counted(sums.outside, 'row')} in none"
     elif sums.per == "call":
         text += "; medians are of one call"
     elif sums.per == "row":
         text += "; medians are those of the file"
     yield text
     if sums.unknown:
-        yield f"{_count(sums.unknown, 'row')} without a time: counted as calls, in no sum"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+        yield f"{counted(sums.unknown, 'row')} without a time: counted as calls, in no sum"

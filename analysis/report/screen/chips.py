@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...comparison import lead
-from ...formatting import known, percent
+from ...formatting import counted, known, percent
 from ...model.comparison import Comparison, Side
 from .. import ledger
 from ..headline import BUSY
@@ -35,8 +35,7 @@ def of(comparison: Comparison, sides: Sequence[Side]) -> list[Chip]:
     found += [_sums(sides), *_precision(sides[-1]), *_covered(sides), *_settled(sides)]
     found.append(_machine(comparison, sides))
     if files := {s.file for s in comparison.skipped if s.file}:
-        count = "1 file" if len(files) == 1 else f"{len(files)} files"
-        found.append(Chip(BAD, f"{count} cannot be used", "skipped"))
+        found.append(Chip(BAD, f"{counted(len(files), 'file')} cannot be used", "skipped"))
     return found
 
 
