@@ -89,7 +89,7 @@ def _components(a: Mapping[str, Row], b: Mapping[str, Row]) -> list[tuple[list[s
         for node in _nodes(row):
             having.setdefault(node, []).append(at)
     pairs = ((first, other) for first, *others in having.values() for other in others)
-    groups = [[rows[at][:2] for at in group] for group in connected(len(rows), pairs)]
+    groups = [[rows[at][:2] for at in group] for group in connected(range(len(rows)), pairs)]
     return [([n for i, n in of if i == 0], [n for i, n in of if i == 1]) for of in groups]
 
 

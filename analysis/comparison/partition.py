@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...core.module_paths import tree
+from ...core.resolve.flow import connected
 from ...core.stats import Estimate, less, sum_all
 from ...core.tables import DEVICE_KINDS
 from ..costs.iterations import Key, stat
@@ -285,12 +286,7 @@ def waterfall(over: Partition | None, under: Partition) -> Waterfall:
 def _joined(sides: Sequence[Partition]) -> dict[str, str]:
     """The name of the step that a part belongs to, by its own name."""
     step = {p.name: p.name for side in sides for p in side.parts}
-
-    def root(name: str) -> str:
-        while step[name] != name:
-            name = step[name]
-        return name
-
+    pairs = []
     for side in sides:
         with_it: dict[str, int] = {}  # all time in which a kind has a part
         for p in side.parts:
@@ -298,14 +294,10 @@ def _joined(sides: Sequence[Partition]) -> dict[str, str]:
                 with_it[name] = with_it.get(name, 0) + p.ns
         for p in side.parts:
             if p.of and all(2 * p.ns >= with_it[name] for name in p.of):
-                for name in p.of:
-                    step.setdefault(name, name)
-                    step[root(name)] = root(p.name)
-    groups: dict[str, list[str]] = {}
-    for name in step:
-        groups.setdefault(root(name), []).append(name)
+                pairs += [(name, p.name) for name in p.of]
+    step |= {name: name for name, _ in pairs}
     single = {k for side in sides for p in side.parts for k in p.of or [p.name]}
-    for names in groups.values():
+    for names in connected(step, pairs):
         if len(names) > 1:
             kinds = sorted((n for n in names if n in single), key=lambda n: (n == BETWEEN, n))
             step |= dict.fromkeys(names, " + ".join(kinds))

@@ -9,11 +9,13 @@ the blocks of one side add up to all its resolved time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ...core.module_paths import ancestors, depth
+from ...core.resolve.flow import connected
 from ...core.stats import less
 from ..model.comparison import Cost
 from .iterations import Key, Sums, stat
@@ -21,23 +23,9 @@ from .iterations import Key, Sums, stat
 
 def blocks(keys: Iterable[Key]) -> list[tuple[str, ...]]:
     """The connected components, each sorted, in the order of their first members."""
-    parent: dict[str, str] = {}
-
-    def root(unit: str) -> str:
-        while parent[unit] != unit:
-            parent[unit] = parent[parent[unit]]
-            unit = parent[unit]
-        return unit
-
-    for key in keys:
-        for module in key.modules or ():
-            parent.setdefault(module, module)
-        for module in (key.modules or ())[1:]:
-            parent[root(module)] = root((key.modules or ())[0])
-    found: dict[str, list[str]] = {}
-    for unit in sorted(parent):
-        found.setdefault(root(unit), []).append(unit)
-    return sorted(tuple(members) for members in found.values())
+    linked = [key.modules for key in keys if key.modules]
+    pairs = ((modules[0], other) for modules in linked for other in modules[1:])
+    return [tuple(block) for block in connected(sorted({*chain(*linked)}), pairs)]
 
 
 def bounds(

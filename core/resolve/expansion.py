@@ -49,7 +49,7 @@ def _linked(layers: Sequence[RawLayer], tensors: Tensors, claims: Claims) -> Ite
         for t in layer.inputs or ()
         if t in writer
     )
-    return (group for group in connected(len(layers), pairs) if len(group) > 1)
+    return (group for group in connected(range(len(layers)), pairs) if len(group) > 1)
 
 
 def _finishing(layers: Sequence[RawLayer], flow: Flow, tensors: Tensors, claims: Claims) -> None:

@@ -6,8 +6,9 @@ data edge, so the nodes that only build shapes are nobody's neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 from ..nodes import NodeGraph
 from .operator_kinds import MOVEMENT, SHAPE_QUERY, data_inputs
@@ -106,21 +107,25 @@ def met(nodes: Iterable[int], edges: _Edges, through: Callable[[int], bool]) -> 
                     pending.append(i)
 
 
-def connected(count: int, pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The numbers below `count` in groups that the pairs connect; groups and members ascend."""
-    root = list(range(count))
+T = TypeVar("T", bound=Hashable)
 
-    def find(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
+
+def connected(members: Iterable[T], pairs: Iterable[tuple[T, T]]) -> list[list[T]]:
+    """The members in groups that the pairs connect; groups by their first members, and those in
+    each, in the order of `members`."""
+    root = {member: member for member in members}
+
+    def find(member: T) -> T:
+        while root[member] != member:
+            root[member] = root[root[member]]
+            member = root[member]
+        return member
 
     for a, b in pairs:
         root[find(a)] = find(b)
-    groups: dict[int, list[int]] = {}
-    for i in range(count):
-        groups.setdefault(find(i), []).append(i)
+    groups: dict[T, list[T]] = {}
+    for member in root:
+        groups.setdefault(find(member), []).append(member)
     return list(groups.values())
 
 

@@ -136,7 +136,7 @@ def _regions(flow: Flow, claims: Claims, after: list[int]) -> list[list[int]]:
         for p in producers
         if part[i] and part[p]
     )
-    groups = connected(len(flow.nodes), pairs)
+    groups = connected(range(len(flow.nodes)), pairs)
     regions = ([i for i in group if eligible[i] and works(i)] for group in groups)
     return sorted(region for region in regions if region)
 
