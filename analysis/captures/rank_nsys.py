@@ -86,9 +86,9 @@ def _whose(
     notes: list[str] = []
     if not told.calls:
         notes.append("holds no call of NCCL with its arguments: export with --include-blobs=true")
-    number, by = named, "name" if named is not None else ""
+    number = named
     if own is not None:
-        number, by = own.rank, "capture"
+        number = own.rank
         if named is not None and named != number:
             raise Contradiction(
                 f"is named rank {named}, but is rank {number} of {own.size} in its communicator",
@@ -96,7 +96,7 @@ def _whose(
                 fix="give it its own name back, or take the rank out of it",
             )
     elif processes > 1:
-        number, by = (devices[0] if len(devices) == 1 and devices[0] >= 0 else order), "GPU"
+        number = devices[0] if len(devices) == 1 and devices[0] >= 0 else order
         notes.append(
             f"no communicator was made within the capture: rank {number} is the process on GPU "
             f"{number}"
@@ -109,7 +109,6 @@ def _whose(
         backend="nccl" if told.calls else None,
         device=True,
         groups=tuple(_groups(told, process)),
-        rank_from=by,
         notes=tuple(notes),
         report=path.name if processes > 1 else None,
     )

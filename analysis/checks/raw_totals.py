@@ -104,12 +104,11 @@ class TorchSums:
     steps: dict[int, int]
 
 
-def torch_trace(path: Path, window: str = ITERATION) -> TorchSums:
+def torch_trace(path: Path) -> TorchSums:
     """Sums of a torch.profiler trace and the length of its iterations.
 
     Operators of one thread nest, so the sum of their self times is the length of the union of
-    their intervals. Where the trace has ranges whose name begins with `window`, only operators
-    that start in one count.
+    their intervals. Where the trace has iterations, only operators that start in one count.
     """
     device: dict[str, int] = {}
     steps: dict[int, int] = {}
@@ -124,10 +123,10 @@ def torch_trace(path: Path, window: str = ITERATION) -> TorchSums:
         elif category in _DEVICE:
             kind = _DEVICE[category]
             device[kind] = device.get(kind, 0) + _ns(event.dur)
-        elif category == "user_annotation" and str(event.name).startswith(window):
+        elif category == "user_annotation" and str(event.name).startswith(ITERATION):
             start, length = _ns(event.ts), _ns(event.dur)
             windows.append((start, start + length))
-            number = event.name.removeprefix(window)
+            number = event.name.removeprefix(ITERATION)
             if number.isdecimal():
                 steps[int(number)] = length
     if device:

@@ -93,7 +93,6 @@ class Identity(msgspec.Struct, frozen=True):
     host: str | None = None
     device: bool = False
     groups: tuple[Group, ...] = ()
-    rank_from: str = ""
     notes: tuple[str, ...] = ()
     report: str | None = None
     collectives_without_interval: int = 0

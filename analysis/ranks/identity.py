@@ -61,7 +61,6 @@ def of_trace(source: str, head: Mapping[str, Any], *, device: bool) -> Identity:
         host=host if isinstance(host, str) else None,
         device=device,
         groups=tuple(_groups(groups)) if isinstance(groups, list) else (),
-        rank_from="" if rank is None and named is None else "name" if rank is None else "trace",
     )
 
 

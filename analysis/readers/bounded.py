@@ -237,12 +237,12 @@ def after_json(text: str) -> bool:
     )
 
 
-def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any:
+def parse_json(data: bytes, path: Path) -> Any:
     """Parse one JSON document; InputError where it is not one, too deep or too wide.
 
     The number of values is bounded beforehand by counting separators, so memory stays bounded.
     """
-    documents = parse_json_documents(data, path, values=values)
+    documents = parse_json_documents(data, path)
     if len(documents) != 1:
         raise InputError(
             f"holds {len(documents)} JSON documents one after the other", file=path, fix="split it"
@@ -250,9 +250,7 @@ def parse_json(data: bytes, path: Path, *, values: int = MAX_JSON_VALUES) -> Any
     return documents[0]
 
 
-def parse_json_documents(
-    data: bytes, path: Path, *, values: int = MAX_JSON_VALUES, unique_keys: bool = False
-) -> list[Any]:
+def parse_json_documents(data: bytes, path: Path, *, unique_keys: bool = False) -> list[Any]:
     """Parse JSON documents that follow one another, with white space or commas between them.
 
     TensorRT tools append to files that exist; a crashed writer leaves such files too. With
@@ -262,8 +260,9 @@ def parse_json_documents(
     if len(data) > MAX_JSON_BYTES:
         raise InputError(f"is JSON of more than {MAX_JSON_BYTES // MIB} MiB", file=path)
     most = sum(data.count(c) for c in (b",", b"[", b"{")) + 1
-    if most > values:
-        raise InputError(f"is JSON of up to {most:,} values, {values:,} are read", file=path)
+    if most > MAX_JSON_VALUES:
+        what = f"is JSON of up to {most:,} values, {MAX_JSON_VALUES:,} are read"
+        raise InputError(what, file=path)
     text = _without_lone_surrogates(decode(data))
     decoder = json.JSONDecoder(object_pairs_hook=_unique if unique_keys else None)
     documents = []
