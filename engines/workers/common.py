@@ -30,49 +30,13 @@ Task = Callable[[Job], dict[str, Any]]
 
 
 class WorkerError(Exception):
-    """A problem the user can act on; `exit_code` as in the design (2 input, 3 tool missing)."""
+    """A problem the user can act on; `exit_code`: 2 of input, 3 of a tool that is missing."""
 
     def __init__(self, what: str, fix: str | None = None, exit_code: int = 2) -> None:
         super().__init__(what)
         self.what = what
         self.fix = fix
         self.exit_code = exit_code
-
-
-_FIELDS: dict[str, Any] = {
-    "task": str,
-    "engine": str,
-    "inputs": str,
-    "precision": str,
-    "warmup": int,
-    "iterations": dict,
-    "target": (int, float),
-    "seconds": (int, float),
-    "threads": int,
-    "options": dict,
-    "result": str,
-}
-
-
-def read_job(path: str) -> Job:
-    """Read and check a job. WorkerError names the field that is missing or of another type."""
-    with Path(path).open(encoding="utf-8") as f:
-        job: Job = json.load(f)
-    if job.get("protocol") != PROTOCOL:
-        protocol = job.get("protocol")
-        raise WorkerError(f"job of protocol {protocol!r}, this worker speaks {PROTOCOL}")
-    for name, kind in _FIELDS.items():
-        if not isinstance(job.get(name), kind) or isinstance(job.get(name), bool):
-            raise WorkerError(f"job field {name} is {job.get(name)!r}")
-    limits = job["iterations"]
-    for name in ("min", "max"):
-        if not isinstance(limits.get(name), int) or limits[name] < 1:
-            raise WorkerError(f"job field iterations.{name} is {limits.get(name)!r}")
-    if limits["max"] < limits["min"]:
-        raise WorkerError(f"iterations.max {limits['max']} is below iterations.min {limits['min']}")
-    if job["warmup"] < 0:
-        raise WorkerError(f"job field warmup is {job['warmup']}")
-    return job
 
 
 def read_inputs(job: Job, names: Sequence[str]) -> dict[str, Any]:
@@ -143,20 +107,19 @@ def jobs(path: Path) -> Iterator[str]:
 
 def _do(tasks: Mapping[str, Task], path: str) -> None:
     with Path(path).open(encoding="utf-8") as f:
-        result_path = json.load(f)["result"]
+        job: Job = json.load(f)
     try:
-        job = read_job(path)
         if job["task"] not in tasks:
             raise WorkerError(
                 f"this worker has no task {job['task']!r}, it has {', '.join(sorted(tasks))}"
             )
-        write_result(result_path, {"ok": True, **tasks[job["task"]](job)})
+        write_result(job["result"], {"ok": True, **tasks[job["task"]](job)})
     except WorkerError as e:
         error = {"exit_code": e.exit_code, "what": e.what, "fix": e.fix}
-        write_result(result_path, {"ok": False, "error": error})
+        write_result(job["result"], {"ok": False, "error": error})
     except MemoryError:
         error = {"exit_code": 2, "what": "out of memory", "fix": "use a smaller batch or sequence"}
-        write_result(result_path, {"ok": False, "error": error})
+        write_result(job["result"], {"ok": False, "error": error})
 
 
 def peak_host_bytes() -> int | None:

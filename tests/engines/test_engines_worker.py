@@ -101,24 +101,6 @@ def test_rank_of_the_interval_is_that_of_the_core(n: int) -> None:
     assert common.interval_rank(n) == stats.interval_rank(n)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"protocol": 2},
-        {"threads": "2"},
-        {"warmup": -1},
-        {"warmup": True},
-        {"iterations": {"min": 5, "max": 4}},
-        {"iterations": {"min": 0, "max": 4}},
-    ],
-)
-def test_bad_job_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    path = tmp_path / "job.json"
-    path.write_text(json.dumps(a_job(**changes)))
-    with pytest.raises(common.WorkerError):
-        common.read_job(str(path))
-
-
 @pytest.mark.parametrize("script", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
 def test_worker_is_python_3_10_and_imports_no_layerline(script: Path) -> None:
     tree = ast.parse(script.read_text(), feature_version=(3, 10))

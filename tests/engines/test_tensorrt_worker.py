@@ -385,7 +385,7 @@ def test_the_memory_of_a_gpu_too_full_for_a_context_is_none_free(
 def test_the_worker_runs_where_python_hides_its_folder(tmp_path: Path, fake: Path) -> None:
     """PYTHONSAFEPATH leaves a script's folder off the path."""
     bad = tmp_path / "job.json"
-    bad.write_text(json.dumps({"protocol": 1, "result": str(tmp_path / "r.json")}))
+    bad.write_text(json.dumps({"task": "nonsense", "result": str(tmp_path / "r.json")}))
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(fake)}
     command = [sys.executable, str(WORKERS / "tensorrt_worker.py"), str(bad)]
     subprocess.run(command, env=environment, check=True)
