@@ -6,7 +6,6 @@ skipped, with the reason that its stage left.
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..core import documents, tables
 from ..core.accuracy.limits import DEFAULTS, Asked
 from ..core.errors import ToolMissing
 from ..core.module_paths import ordered_tree
-from ..core.run import Run
+from ..core.run import Run, now
 from .captures import captured, columns, files, inventory, settings, sweep
 from .captures import counters as counters_
 from .comparison import comparability, two_runs
@@ -54,7 +53,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     skipped = problems.listed(run)
     not_as_left, doubtful = incomplete.unlike(run, skipped)
     context = Context(
-        generated=_now(),
+        generated=now(),
         manifest=document,
         comparability=comparability.differences(known),
         skipped=[Skipped(**s) for s in (*skipped, *not_as_left)],
@@ -81,7 +80,7 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
 def both(a: tuple[str, Run], b: tuple[str, Run], limits: Asked = DEFAULTS) -> Comparison:
     """Two runs, each with its name, as one comparison: B's sides against A's. InputError where
     nothing of one of them can be used."""
-    return two_runs.together(_of_run(*a), _of_run(*b), _now(), limits)
+    return two_runs.together(_of_run(*a), _of_run(*b), now(), limits)
 
 
 def _of_run(name: str, run: Run) -> two_runs.OfRun:
@@ -122,10 +121,6 @@ def _read(run: Run) -> _Read:
     sides = [s for c in captures for s in c.sides] + inventory.unmeasured(run, exported, problems)
     sides = [inventory.with_errors(run, s, problems) for s in sides]
     return _Read(run, exported, captures, sides, problems)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def counters(run: Run, problems: Problems) -> pa.Table | None:

@@ -14,10 +14,8 @@ from typing import Any
 from ..core import nodes
 from ..core.accuracy import precision_plan
 from ..core.files import read_json
-from .onnxruntime_graph import FP32, all_nodes, read_model
+from .onnxruntime_graph import EXTERNAL_ABOVE_BYTES, FP32, all_nodes, read_model
 
-# Protobuf ends at 2 GiB.
-_EXTERNAL_ABOVE = 900_000_000
 # What is computed in half when the file is made may be off by more than a rounding.
 _ROUNDED = 0.02
 # What is beyond fp16 is infinite there, or was made its own largest number (finfo.min of a mask).
@@ -44,7 +42,7 @@ def write(source: Path, names: Collection[str], to: Path) -> None:
     full = source.with_name("fp32.onnx")
     constants = _constants(onnx.load(str(full)).graph) if full.exists() else {}
     rewrite(model, set(names), _types(source), constants)
-    large = sum(len(i.raw_data) for i in model.graph.initializer) > _EXTERNAL_ABOVE
+    large = sum(len(i.raw_data) for i in model.graph.initializer) > EXTERNAL_ABOVE_BYTES
     onnx.save_model(
         model, str(to), save_as_external_data=large, location=f"{to.name}.data" if large else None
     )

@@ -30,9 +30,6 @@ from .backend import (
 from .launch import WORKERS, call, job
 
 LEVELS = ("disable", "basic", "extended", "all")
-# Protobuf ends at 2 GiB. Weights of half precision become float when casts of them are folded,
-# and shared weights are written once for each use: a wide margin.
-EXTERNAL_ABOVE_BYTES = 900_000_000
 
 
 class OnnxRuntimeBackend(Backend):
@@ -89,7 +86,7 @@ class OnnxRuntimeBackend(Backend):
         """The file for weights beside the engine, for models that a single file may not hold."""
         source = self.source(run, precision)
         size = sum(p.stat().st_size for p in with_external_data(source) if p.exists())
-        if size * (1 if precision == "fp32" else 2) <= EXTERNAL_ABOVE_BYTES:
+        if size * (1 if precision == "fp32" else 2) <= onnxruntime_graph.EXTERNAL_ABOVE_BYTES:
             return None
         engine = self.engine(run, precision)
         return engine.with_name(engine.name + ".data")

@@ -37,6 +37,9 @@ _FLOAT_INSIDE = frozenset(
 # Products are no part of another operator: what they read is not bounded by what they write.
 _PRODUCTS = frozenset({"Conv", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 CPU = "CPUExecutionProvider"
+# Protobuf ends at 2 GiB. Weights of half precision become float when casts of them are folded,
+# and shared weights are written once for each use: a wide margin.
+EXTERNAL_ABOVE_BYTES = 900_000_000
 _CAST_PREFIX = "InsertedPrecisionFreeCast_"
 # Of a tensor's copy in fp32, beside a module that a precision plan keeps there.
 FP32 = "/fp32"

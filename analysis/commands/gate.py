@@ -179,8 +179,8 @@ def _measured(paths: Sequence[Path], asked: _Asked, limits: Limits) -> tuple[Bas
             stem = key.split("/")[1]
             files = (path / "engines" / f"{stem}{s}" for s in (".engine", ".onnx"))
             side.builds = [sha256(f)[:16] for f in files if f.is_file()][:1]
-    now = datetime.datetime.now(datetime.UTC).isoformat()
-    before, after = (structs.replace(one, in_turn=now) for one in both)
+    ended = datetime.datetime.now(datetime.UTC).isoformat()
+    before, after = (structs.replace(one, in_turn=ended) for one in both)
     return before, after
 
 
@@ -210,6 +210,7 @@ def _limits(asked: _Asked, before: Baseline | None) -> Limits:
 def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     """A baseline file of the runs."""
     from ...core.files import apart
+    from ...core.run import now
     from ..model import baseline
 
     no_use(
@@ -221,8 +222,7 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     made = _read(paths)
     limits = replace(_limits(asked, made), other_machine=False)
     sides = _usable(made, limits, paths[0])
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    kept = structs.replace(made, made=now, sides=sides, limits=limits.as_json())
+    kept = structs.replace(made, made=now(), sides=sides, limits=limits.as_json())
     baseline.write(asked.save, kept)
     say(f"{asked.save}: {', '.join(sides)}")
 
@@ -247,6 +247,7 @@ def _usable(made: Baseline, limits: Limits, path: Path) -> dict[str, SideSamples
 def _update(
     paths: Sequence[Path], asked: _Asked, before: Baseline, after: Baseline, limits: Limits
 ) -> None:
+    from ...core.run import now
     from ..comparison.gate import updated
     from ..model import baseline
 
@@ -256,8 +257,7 @@ def _update(
     if not asked.reason.strip():
         raise click.UsageError("--update needs --reason: why this is the baseline from now on")
     sides = _usable(after, limits, paths[1])
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    kept = structs.replace(after, sides=sides, made=now)
+    kept = structs.replace(after, sides=sides, made=now())
     baseline.write(path, updated(before, kept, asked.reason, baseline.KEPT))
     say(f"{path}: the baseline is now {new}")
 

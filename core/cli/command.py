@@ -102,7 +102,7 @@ def cli(quiet: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line; ends the process with the design's exit codes."""
+    """Run the command line; ends the process with its exit code."""
     _end_orderly()
     streams.tolerant()
     try:

@@ -217,14 +217,10 @@ def pbs(
     arguments: tuple[str, ...], submit: bool, output: Path | None, dry_run: bool, **given: Any
 ) -> None:
     """Write a job for PBS: mpiexec starts each rank on its CPUs."""
-    given["out"] = _absolute(given["out"] or given["logs"])
-    given["err"] = given["err"] and _absolute(given["err"])
+    given["out"] = (given["out"] or given["logs"]).absolute()
+    given["err"] = given["err"] and given["err"].absolute()
     made = Pbs(**_shared(given, arguments, in_container=False))
     _done(made.script(), made, submit, output, dry_run, "QSUB", "qsub")
-
-
-def _absolute(path: Path) -> Path:
-    return path.absolute()
 
 
 def _shared(
@@ -253,8 +249,8 @@ def _shared(
         "variables": variables(given.pop("env"), instance),
         "setup": list(given["setup"]),
         "directives": list(given.pop("directive")),
-        "chdir": _absolute(given["chdir"]),
-        "logs": _absolute(given["logs"]),
+        "chdir": given["chdir"].absolute(),
+        "logs": given["logs"].absolute(),
         "layerline": _layerline(command, in_container),
     }
     return {**given, **shared}

@@ -197,9 +197,9 @@ def test_weights_beside_the_engine_when_the_model_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond protobuf's 2 GB: the same code with a lower limit."""
-    from layerline.engines import onnxruntime_backend
+    from layerline.engines import onnxruntime_graph
 
-    monkeypatch.setattr(onnxruntime_backend, "EXTERNAL_ABOVE_BYTES", 100)
+    monkeypatch.setattr(onnxruntime_graph, "EXTERNAL_ABOVE_BYTES", 100)
     run = open_run(write_run(tmp_path / "run", ("fp32",)), create=True)
     backend = OnnxRuntimeBackend()
     outputs = backend.outputs(run, "fp32")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ... import formatting
 from ...comparison.gate import deepest, device_alone
+from ...formatting import percent
 from ...model.baseline import LATENCY
 from ...model.verdict import CANNOT_TELL, NOT_SLOWER, Changed, Finding, Judged, Status, Verdict
 
@@ -60,11 +61,6 @@ def allowed(of: Judged) -> str:
     return percent(of.limit) + (f" ({of.limit_of})" if of.limit_of else "")
 
 
-def percent(share: float) -> str:
-    """With as many digits as mean something."""
-    return formatting.percent(share)
-
-
 def change(of: Judged) -> str:
     """``+3.2 % (+2.8 to +3.6 %)``."""
     if of.change is None:
@@ -77,7 +73,7 @@ def change(of: Judged) -> str:
 
 def signed(share: float) -> str:
     """A share with its sign."""
-    return f"{'+' if share >= 0 else ''}{formatting.percent(share)}"
+    return f"{'+' if share >= 0 else ''}{percent(share)}"
 
 
 def amount(of: Judged, value: float) -> str:
