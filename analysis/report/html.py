@@ -22,11 +22,11 @@ from . import cells, contents, payload, roofline_plot
 from .gate.trend import Trend
 from .headline import Sentence
 from .screen import believe, screens
-from .templates import asset, css, environment, with_script
+from .templates import css, environment, with_script
 
-# The parts of the page's script, each of which uses those before it.
+# The parts of the page's script.
 SCRIPTS = (
-    *(f"page/{part}" for part in ("data", "text", "elements", "panels", "tables", "rows")),
+    *(f"page/{part}" for part in ("data", "time", "text", "elements", "panels", "tables", "rows")),
     *(f"screen/{part}" for part in ("choice", "icicle")),
     *(f"page/{part}" for part in ("tree", "layers", "start")),
 )
@@ -70,15 +70,8 @@ def render(
         if comparison.manifest
         else [],
         css=css("page.css", "screen/screen.css"),
-        **with_script(_script(), data),
+        **with_script(SCRIPTS, data),
     )
-
-
-@cache
-def _script() -> str:
-    """The page's one script: its parts in one function, so that no name of theirs is global."""
-    parts = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 @cache

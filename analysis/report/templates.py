@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,20 @@ def css(*names: str) -> Markup:
     return Markup("".join(map(asset, names)))  # our own files
 
 
-def with_script(script: str, data: Any) -> dict[str, Any]:
-    """What a page with this script needs: `script`, its `digest` for the page's policy, which lets
-    no other run, and the `data` that it draws."""
+def with_script(parts: Sequence[str], data: Any) -> dict[str, Any]:
+    """What a page with a script of these parts needs: `script`, its `digest` for the page's policy,
+    which lets no other run, and the `data` that it draws. Each part uses those before it."""
+    script = _script(tuple(parts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The package's own script, and JSON that `embedded` left no markup in.
     return {"script": Markup(script), "digest": digest, "data": Markup(embedded(data))}
+
+
+@cache
+def _script(parts: tuple[str, ...]) -> str:
+    """The parts in one function, so that no name of theirs is global."""
+    whole = "\n".join(asset(f"{part}.js") for part in parts)
+    return f'"use strict";\n(() => {{\n{whole}}})();\n'
 
 
 def embedded(value: Any) -> str:

@@ -77,6 +77,17 @@ def test_who_is_alive_at_the_peak_and_where_one_clicks(show: Show, tmp_path):
     assert {r[0] for r in rows(page)} == {"parameters", "optimizer state"}
 
 
+def test_times_have_three_digits_and_no_exponent(show: Show, tmp_path):
+    memory = Allocator()
+    held = memory.alloc(3 * MIB)
+    memory.now += 999_690  # microseconds: with the events around it less than a second
+    memory.free(held)
+    page = show(html(tmp_path, memory.snapshot())).page
+    page.locator("#moment").focus()
+    page.keyboard.press("End")
+    assert page.locator("#said").inner_text().startswith("After 1.00 s")
+
+
 @pytest.mark.parametrize("width", [1280, 390, 320])
 def test_the_page_fits(show: Show, tmp_path, width):
     value, meta, _ = recorded()

@@ -1,5 +1,3 @@
-"use strict";
-(() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 document.body.classList.add("script");
@@ -18,10 +16,6 @@ function size(bytes) { // as formatting.size
   while (value >= 999.5 && unit < 5) { value /= 1000; unit += 1; }
   const digits = !unit || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
-}
-function time(ns) {
-  for (const [unit, each] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) if (ns >= each) return `${(ns / each).toPrecision(3)} ${unit}`;
-  return `${ns} ns`;
 }
 function el(tag, attributes, ...inner) {
   const made = document.createElement(tag);
@@ -145,4 +139,3 @@ chart.addEventListener("click", pick);
 for (const input of document.querySelectorAll('input[name="along"]')) input.addEventListener("change", () => { along = input.value; draw(); });
 window.addEventListener("resize", draw);
 draw();
-})();

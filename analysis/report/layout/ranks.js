@@ -1,5 +1,3 @@
-"use strict";
-(() => {
 const NS = "http://www.w3.org/2000/svg";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
@@ -10,13 +8,6 @@ function add(parent, tag, attributes, text) {
   if (text !== undefined) node.textContent = text;
   parent.append(node);
   return node;
-}
-
-function time(ns) {
-  const a = Math.abs(ns);
-  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]])
-    if (a >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
-  return `${Math.round(ns)} ns`;
 }
 
 const share = (part, whole) => `${(100 * part / whole).toFixed(1)} %`;
@@ -115,4 +106,3 @@ data.steps.forEach((step, k) => {
 choice.value = Math.floor(data.steps.length / 2);
 choice.addEventListener("change", drawStep);
 drawAll();
-})();

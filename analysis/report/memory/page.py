@@ -17,7 +17,7 @@ from ....core.module_paths import kind_of
 from ... import formatting
 from ...memory.categories import CATEGORIES
 from ...memory.explain import Explained
-from ..templates import asset, css, environment, with_script
+from ..templates import css, environment, with_script
 from . import sentences
 
 ROWS = 40  # of a table
@@ -50,7 +50,7 @@ def render(done: Explained, title: str) -> str:
             sentences=sentences,
             columns=[c for c in CATEGORIES if c in peak.categories],
             css=css("page.css", "memory.css"),
-            **with_script(asset("memory.js"), payload(done)),
+            **with_script(("page/time", "memory"), payload(done)),
         )
     )
 

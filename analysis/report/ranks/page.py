@@ -10,7 +10,7 @@ from typing import Any
 from ....core.ranks.identity import spelled
 from ... import formatting
 from ...model.ranks import PARTS, Job
-from ..templates import asset, css, environment, with_script
+from ..templates import css, environment, with_script
 from . import beside
 from .answer import PART_COLUMNS, Answer, named
 from .text import FIELDS, HEAD, kind_rows, mean_steps, size
@@ -41,7 +41,7 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
             about=_about(job),
             answer=answer,
             css=css("ranks.css"),
-            **with_script(asset("ranks.js"), drawn),
+            **with_script(("page/time", "ranks"), drawn),
             head=HEAD,
             kinds=[[row[f] for f in FIELDS] for row in kind_rows(job.kinds)],
             steps=_steps(means, slowed),
