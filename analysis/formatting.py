@@ -117,11 +117,13 @@ def size(count: float | None) -> str:
 
 
 def number(value: Any) -> str:
-    """A plain number with at most three significant digits, integers whole."""
+    """A plain number with three significant digits, integers and what is beyond 1,000 whole."""
     if not known(value):
         return UNKNOWN
     if isinstance(value, int):
         return f"{value:,}"
+    if 999.5 <= abs(value) < 1e9:
+        return f"{value:,.0f}".replace("-", "−")
     return f"{value:.3g}".replace("-", "−")
 
 

@@ -37,8 +37,13 @@ def remark(
 
 
 def _text(one: Mapping[str, Any]) -> str:
-    median, low, high = (one[k] / NS_PER_MS for k in ("median", "low", "high"))
-    return f"{median:.3g} ms ({low:.3g} to {high:.3g})"
+    median, low, high = (_ms(one[k]) for k in ("median", "low", "high"))
+    return f"{median} ms ({low} to {high})"
+
+
+def _ms(ns: float) -> str:
+    value = ns / NS_PER_MS
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 class SweepSummary(Struct, kw_only=True):

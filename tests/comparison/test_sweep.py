@@ -113,6 +113,8 @@ def test_a_point_that_is_not_what_the_run_measured_says_so() -> None:
         "2.06 ms (1.94 to 2.18) in the run itself: they differ by more than their intervals" in said
     )
     assert "not steady from one process to the next" in said
+    (slow,) = sweep_.beside(found, [a_side(999_400_000, 1_234_600_000)], 1, 100)
+    assert "1,117 ms (999 to 1,235) in the run itself" in slow
     assert sweep_.beside(found, [a_side(1_340_000, 1_500_000)], 1, 100) == []  # they meet
     assert sweep_.beside(found, [own], 2, 100) == []  # the run's batch was not swept
     assert sweep_.beside(found, [own], 1, 99) == []  # another sequence length

@@ -41,6 +41,24 @@ def test_a_time_has_three_significant_digits_and_unknown_is_no_zero(ns: Any, tex
     assert formatting.time(ns) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1_234, "1,234"),
+        (1.234, "1.23"),
+        (999.4, "999"),
+        (999.5, "1,000"),
+        (1_200.0, "1,200"),
+        (-123_456.7, "−123,457"),
+        (0.000_012, "1.2e−05"),
+        (2e12, "2e+12"),
+        (None, "–"),
+    ],
+)
+def test_a_number_of_thousands_has_no_exponent(value: Any, text: str) -> None:
+    assert formatting.number(value) == text
+
+
 @given(st.integers(1_000, 10**13))
 def test_a_time_is_the_decimal_rounding_of_its_nanoseconds(ns: int) -> None:
     value, unit = formatting.time(ns).split(" ")

@@ -13,7 +13,7 @@ from ...model.ranks import PARTS, Job
 from ..templates import css, environment, with_script
 from . import beside
 from .answer import PART_COLUMNS, Answer, named
-from .text import FIELDS, HEAD, kind_rows, mean_steps, size
+from .text import FIELDS, HEAD, kind_rows, mean_steps
 
 LABELS = {
     "compute": "compute", "transfer": "exposed transfer", "wait": "waiting for a peer",
@@ -153,7 +153,7 @@ def _path(job: Job) -> list[tuple[int, str, int]]:
 
 def _modules(job: Job) -> list[Mapping[str, Any]]:
     rows = job.modules.to_pylist()[:MOST_MODULES] if len(job.modules) else []
-    return [row | {"size": size(row["bytes"])} for row in rows]
+    return [row | {"size": formatting.size(row["bytes"])} for row in rows]
 
 
 def _clocks(job: Job) -> list[Mapping[str, Any]]:

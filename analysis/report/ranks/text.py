@@ -83,15 +83,16 @@ def kind_rows(table: pa.Table) -> Iterator[Mapping[str, Any]]:
     for row in table.to_pylist():
         group = row["group"]
         moved = row["bus_bandwidth"]
+        bus = None if moved is None else f"{formatting.number(moved / 1e9)} GB/s"
         yield row | {
             "name": " · ".join(p for p in (row["operation"], row["module"]) if p),
             "of": "unknown" if group is None else group.partition(":")[2] or group,
             "each": formatting.number(round(row["per_step"], 2)),
-            "size": size(row["bytes"]),
+            "size": formatting.size(row["bytes"]),
             "transfer": formatting.time(row["transfer_ns"]),
             "wait": _wait(row),
             "exposed": formatting.time(row["exposed_ns"]),
-            "bus": formatting.UNKNOWN if moved is None else f"{moved / 1e9:,.3g} GB/s",
+            "bus": bus or formatting.UNKNOWN,
         }
 
 
@@ -99,17 +100,6 @@ def _wait(row: Mapping[str, Any]) -> str:
     if row["wait_ns"] is None:
         return formatting.UNKNOWN
     return f"{formatting.time(row['wait_ns'])} (rank {row['wait_rank']})"
-
-
-def size(count: float | None) -> str:
-    """Bytes in units of 1000."""
-    if count is None:
-        return formatting.UNKNOWN
-    for unit in ("B", "kB", "MB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} GB"
 
 
 HEAD = ("collective", "group", "per step", "bytes of a rank", "transfer", "wait, worst rank",
