@@ -11,6 +11,11 @@ def parent(path: str) -> str:
     return path.rpartition(".")[0]
 
 
+def child(path: str, name: str) -> str:
+    """The path of a module's child, or parameter: its name alone where the module is the root."""
+    return f"{path}.{name}" if path else name
+
+
 def depth(path: str) -> int:
     """How many modules are around `path`: 0 for the root."""
     return path.count(".") + 1 if path else 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.documents import forms
 from ..core.errors import InputError
 from ..core.files import read_json
+from ..core.module_paths import child
 from . import cache, examples, nested, own
 from .overrides import ATTENTION_KEY, EXPERTS_KEY
 from .own import Made, Own
@@ -235,8 +236,8 @@ def cast(model: nn.Module, precision: str) -> nn.Module:
                 if parameter is not None and parameter.is_floating_point():
                     parameter.data = parameter.data.to(dtype)
             for name, buffer in module._buffers.items():
-                full = f"{path}.{name}" if path else name
-                if buffer is not None and buffer.is_floating_point() and full in wanted:
+                floating = buffer is not None and buffer.is_floating_point()
+                if floating and child(path, name) in wanted:
                     module._buffers[name] = buffer.to(dtype)
     if hasattr(model, "config"):
         model.config.dtype = dtype

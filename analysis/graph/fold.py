@@ -11,7 +11,7 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from ...core.module_paths import tree
+from ...core.module_paths import child, tree
 
 
 def folded(classes: Mapping[str, str | None], opened: Collection[str] = ()) -> dict[str, str]:
@@ -27,12 +27,12 @@ def folded(classes: Mapping[str, str | None], opened: Collection[str] = ()) -> d
 
     @cache
     def built(path: str) -> Any:
-        inside = tuple((n, built(joined(path, n))) for n in children.get(path, ()))
+        inside = tuple((n, built(child(path, n))) for n in children.get(path, ()))
         return classes.get(path), inside
 
     def runs(path: str) -> Iterator[list[str]]:
         def alike(name: str) -> Any:
-            below = joined(path, name)
+            below = child(path, name)
             alone = not name.isdecimal() or path in opened or below in opened
             return name if alone else built(below)
 
@@ -47,10 +47,5 @@ def folded(classes: Mapping[str, str | None], opened: Collection[str] = ()) -> d
         # The members are alike, so the first one tells how all of them fold.
         for run in runs(members[0]):
             name = run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"
-            todo.append(([joined(m, n) for m in members for n in run], joined(path, name)))
+            todo.append(([child(m, n) for m in members for n in run], child(path, name)))
     return shown
-
-
-def joined(path: str, name: str) -> str:
-    """The path of a module's child."""
-    return f"{path}.{name}" if path else name

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from ..module_paths import child
 from .document import Document
 from .forms import Count
 
@@ -31,7 +32,7 @@ class Parameter(Struct, kw_only=True):
     @property
     def path(self) -> str:
         """Its whole name: ``transformer.h.0.ln_1.weight``."""
-        return f"{self.module}.{self.parameter}".lstrip(".")
+        return child(self.module, self.parameter)
 
 
 class Parameters(Document, kw_only=True):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ....core import documents
+from ....core.module_paths import child
 
 _WRAPPERS = re.compile(r"(?<![^.])(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.")
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
@@ -50,7 +51,7 @@ def parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list
             path = _WRAPPERS.sub("", f"{prefix}." if prefix else "").removesuffix(".")
             rows = _rows(module, name, tensor)
             if (known := listed.get(id(tensor))) is not None:
-                known.about.aliases.append(f"{path}.{name}".lstrip("."))
+                known.about.aliases.append(child(path, name))
                 known.about.rows = known.about.rows or rows
                 continue
             listed[id(tensor)] = Parameter(
