@@ -204,8 +204,17 @@ def by_value(values: Ints) -> list[tuple[int, Ints]]:
     return list(zip(distinct.tolist(), np.split(order, first[1:]), strict=False))
 
 
+_SEPARATOR = "\x1f"
+
+
 def codes(column: pa.Array | pa.ChunkedArray) -> tuple[Any, list[Any]]:
-    """A code per row (an array, -1 for null) and the value of each code."""
+    """A code per row (an array, -1 for null) and each code's value, of a list a tuple of text."""
+    if pa.types.is_list(column.type):
+        # "l" before each list tells one empty text from no text.
+        joined = pc.binary_join_element_wise("l", pc.binary_join(column, _SEPARATOR), _SEPARATOR)
+        texts = pc.if_else(pc.greater(pc.list_value_length(column), 0), joined, "l")
+        numbers, listed = codes(texts)
+        return numbers, [tuple(text.split(_SEPARATOR)[1:]) for text in listed]
     encoded = pc.dictionary_encode(column)
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()

@@ -24,7 +24,6 @@ from ...core.torch_ranges import split
 from ..readers.torch.nesting import MODULE_FRAME
 
 BY = ("name", "kernel", "operator", "layer", "module")
-_BETWEEN = "\x1f"
 _OPERATOR = re.compile(r"[a-z_]\w*::[a-z_]\w*")  # aten::mm, where nothing else follows
 
 
@@ -138,8 +137,8 @@ def _names(rows: pa.Table, by: str, *, host: bool) -> Any:
 
 def _of_paths(paths: Any, name: Callable[[Sequence[str]], str | None]) -> Any:
     """A name for each list of ranges, worked out once for each distinct one."""
-    code, distinct = tables.codes(pc.binary_join(paths, _BETWEEN))
-    named = [name(text.split(_BETWEEN)) for text in distinct]
+    code, distinct = tables.codes(paths)
+    named = [name(path) for path in distinct]
     return pa.array([*named, None], pa.string()).take(pa.array(code % (len(named) + 1)))
 
 

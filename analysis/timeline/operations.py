@@ -14,8 +14,6 @@ from ...core import tables
 from .iteration import times
 from .tracks import NULL, About, Ints, Slices
 
-_SEPARATOR = "\x1f"
-
 # Columns of `ops` that many rows share.
 _SHARED = ("kind", "phase", "layer", "nodes", "modules", "rule", "range")
 
@@ -87,15 +85,8 @@ def integers(column: pa.ChunkedArray) -> Ints:
 
 
 def codes(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
-    """A code per row (-1 for null) and the value of each code; lists are tuples of text."""
-    listed = pa.types.is_list(column.type)
-    if listed:
-        # "l" before each list tells one empty text from no text.
-        joined = pc.binary_join_element_wise("l", pc.binary_join(column, _SEPARATOR), _SEPARATOR)
-        column = pc.if_else(pc.greater(pc.list_value_length(column), 0), joined, "l")
+    """As `tables.codes`, in 64 bits."""
     code, values = tables.codes(column)
-    if listed:
-        values = [tuple(v.split(_SEPARATOR)[1:]) for v in values]
     return code.astype(np.int64), values
 
 

@@ -93,3 +93,12 @@ def test_rows_without_a_name_are_refused(tmp_path, name):
             tables.read_parquet(path, name)
     tables.write_parquet(path, tables.table(name, [row]))
     assert len(tables.read_parquet(path, name)) == 1
+
+
+def test_a_list_has_a_code_and_one_empty_text_is_not_none():
+    column = pa.chunked_array([[["a", "b"], [], [""]], [None, ["a", "b"]]])
+    code, lists = tables.codes(column)
+    assert [None if c < 0 else lists[c] for c in code.tolist()] == [
+        ("a", "b"), (), ("",), None, ("a", "b"),
+    ]  # fmt: skip
+    assert len(lists) == 3
