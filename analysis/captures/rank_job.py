@@ -15,8 +15,8 @@ from ..model.ranks import Identity, Job, RankCapture
 from ..ranks import identity, job
 from . import rank_partials as partials
 
-# Of profiler traces, and of nsys exports.
 LEFT_OUT = "left out: "  # of notes of a job: a capture that cannot be read, and why
+# Of profiler traces, and of nsys exports.
 _TRACES, _NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
 
 
