@@ -19,10 +19,10 @@ from ..core.run import Run, now
 from .captures import captured, columns, files, inventory, settings, sweep
 from .captures import counters as counters_
 from .comparison import comparability, two_runs
-from .comparison.build import Context, build
+from .comparison.build import Context, build, judged
 from .costs import modules
 from .costs.measured import MeasuredSide
-from .model.comparison import Comparison, Skipped, Sweep
+from .model.comparison import Comparison, Side, Skipped, Sweep
 from .model.side import Model, SideFacts
 from .rundir import incomplete, record
 from .rundir.problems import Problems
@@ -43,7 +43,7 @@ class Result:
 def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
     """Read every capture of the run; `limits` are those that outputs are held to. InputError where
     there is none, or none can be used."""
-    read = _read(run)
+    read = _read(run, limits)
     exported, sides, problems = read.exported, read.sides, read.problems
     swept = sweep.load(run, captured.BACKENDS, problems, [s.side for s in sides], exported)
     model, known, document = read.described(swept)
@@ -80,11 +80,11 @@ def analyse(run: Run, limits: Asked = DEFAULTS) -> Result:
 def both(a: tuple[str, Run], b: tuple[str, Run], limits: Asked = DEFAULTS) -> Comparison:
     """Two runs, each with its name, as one comparison: B's sides against A's. InputError where
     nothing of one of them can be used."""
-    return two_runs.together(_of_run(*a), _of_run(*b), now(), limits)
+    return two_runs.together(_of_run(*a, limits), _of_run(*b, limits), now(), limits)
 
 
-def _of_run(name: str, run: Run) -> two_runs.OfRun:
-    read = _read(run)
+def _of_run(name: str, run: Run, limits: Asked) -> two_runs.OfRun:
+    read = _read(run, limits)
     model, known, document = read.described()
     skipped = [Skipped(**s) for s in read.problems.listed(run)]
     return two_runs.OfRun(name, read.sides, model, known, document, skipped)
@@ -114,12 +114,16 @@ class _Read:
         return model, known, document
 
 
-def _read(run: Run) -> _Read:
+def _read(run: Run, limits: Asked) -> _Read:
     problems = Problems()
     exported = files.model(run, problems)
     captures = inventory.read(run, exported, problems)
-    sides = [s for c in captures for s in c.sides] + inventory.unmeasured(run, exported, problems)
-    sides = [inventory.with_errors(run, s, problems) for s in sides]
+    sides = [inventory.with_errors(run, s, problems) for c in captures for s in c.sides]
+
+    def wrong(side: Side) -> bool:
+        return judged(side, limits).wrong
+
+    sides += inventory.unmeasured(run, exported, captures, wrong, problems)
     return _Read(run, exported, captures, sides, problems)
 
 

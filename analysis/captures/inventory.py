@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from ...core import documents
 from ...core.capture_names import PRECISIONS, TORCH_TASKS, CaptureName, named
 from ...core.run import Run
 from ..costs.measured import MeasuredSide
+from ..model.comparison import Side
 from ..model.side import Model
 from ..rundir import record
 from ..rundir.files import optional
@@ -43,17 +44,27 @@ def read(run: Run, exported: documents.Model | None, problems: Problems) -> list
 
 
 def unmeasured(
-    run: Run, exported: documents.Model | None, problems: Problems
+    run: Run,
+    exported: documents.Model | None,
+    captures: Sequence[captured.Captured],
+    wrong: Callable[[Side], bool],
+    problems: Problems,
 ) -> list[MeasuredSide]:
-    """Engines of which the outputs alone were compared: those that are wrong are not measured."""
+    """Engines of which the outputs alone are known: those that are wrong are not measured. What was
+    measured before an engine went `wrong` is of another one."""
     sides = []
+    shown = {(s.side.precision, s.side.backend) for c in captures for s in c.sides}
     for precision, backend in engines(run):
-        if any(m.exists() for m in _metas(run, precision, backend)):
-            continue
         path = _accuracy(run, precision, backend)
+        if (precision, backend) in shown or not path.exists():
+            continue
         accuracy = optional(path, documents.Accuracy, problems)
-        if accuracy is not None:
-            sides.append(engine.unmeasured(precision, backend, path.name, accuracy, exported))
+        if accuracy is None:
+            continue
+        alone = engine.unmeasured(precision, backend, path.name, accuracy, exported)
+        alone = with_errors(run, alone, problems)
+        if wrong(alone.side) or not any(m.exists() for m in _metas(run, precision, backend)):
+            sides.append(alone)
     return sides
 
 

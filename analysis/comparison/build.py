@@ -66,15 +66,15 @@ def build(
     units = sorted({u for s in sides for u in s.sums.units()})
     paths = module_paths.ordered_tree(model.paths, units) if sides else []
     layer_rows, by_unit = _layers(sides)
-    judged = [_judged(s.side, limits) for s in sides]
-    right = [s for s in judged if not s.wrong]
+    held = [judged(s.side, limits) for s in sides]
+    right = [s for s in held if not s.wrong]
     modules = _module_rows(sides, paths, units, model, by_unit) + _other_rows(sides)
     kinds = _kinds(sides, paths, units, model)
-    lost = {s.key: s.unresolved_ns or 0 for s in judged}
+    lost = {s.key: s.unresolved_ns or 0 for s in held}
     return comparison.Comparison(
         title=model.title,
         generated=context.generated,
-        sides=judged,
+        sides=held,
         ratios=[savings.add(r, kinds, lost) for r in pairing(right)],
         modules=modules,
         kinds=kinds,
@@ -84,7 +84,7 @@ def build(
         comparability=list(context.comparability),
         skipped=list(context.skipped),
         manifest=context.manifest,
-        sweep=_without(sweep, [s for s in judged if s.wrong]),
+        sweep=_without(sweep, [s for s in held if s.wrong]),
         counters=_counted(counters, layer_rows, modules),
         columns=list(context.columns),
         partitions=partition.partitions(sides, model),
@@ -92,7 +92,7 @@ def build(
     )
 
 
-def _judged(side: comparison.Side, limits: Asked) -> comparison.Side:
+def judged(side: comparison.Side, limits: Asked) -> comparison.Side:
     """The side with the verdict on its outputs, where they were compared."""
     if side.parity is None:
         return side

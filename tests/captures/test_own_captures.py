@@ -173,6 +173,25 @@ def test_a_capture_of_an_engine_that_was_built_again_is_left_out(h100: Run) -> N
     assert sides == [FP32] and "of another engine" in listed["why"]
 
 
+def test_an_engine_that_is_wrong_is_said_though_what_was_measured_is_of_an_earlier_one(
+    made: Run, capsys: Any
+) -> None:
+    """A model is changed, its engine built again and wrong: nothing is measured of that one."""
+    took, built = ({"engines/fp16.onnxruntime.onnx": {"sha256": x * 64}} for x in "ab")
+    meta = "captures/fp16.onnxruntime.profile.meta.json"
+    record(made, "profile/fp16.onnxruntime.profile", meta, inputs=took)
+    write_json(made.manifest_path("engines/fp16.onnxruntime"), {"outputs": built})
+    accuracy = "captures/fp16.onnxruntime.accuracy.json"
+    assert only(made)[0] == [EAGER]  # its outputs are right, and no capture is its own
+    say(made, accuracy, cosine=0.2)
+    assert only(made)[0] == [EAGER, ENGINE]
+    for trace in made.file("captures").glob("eager.*"):
+        trace.unlink()
+    assert outcome("report", "--run", made.path) == 1
+    said = capsys.readouterr()
+    assert "does not compute" in said.out and "cosine 0.2" in said.err.lower()
+
+
 def test_a_latency_that_is_not_what_its_step_recorded_is_not_used(made: Run) -> None:
     name = "captures/fp16.onnxruntime.latency.json"
     summary = {"n": 6, "median": 950_000}
