@@ -39,6 +39,7 @@ def check(document: Any, form: type[T], file: str | Path | None, fix: str, what:
 _PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.S)
 _EXPECTED = re.compile(r"Expected `(.*?)(?: \| null)?`(.*?)(?:, got .*)?", re.S)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.S)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.S)
 _TYPES = {"str": "text", "bool": "true or false", "array": "a list", "object": "an object",
           "int": "a whole number", "float": "a number", "int | float": "a number"}  # fmt: skip
 
@@ -50,6 +51,8 @@ def _words(error: str, document: Any) -> str:
     text, place = (error, "") if parts is None else (parts[1], parts[2] or "")
     if missing := _MISSING.fullmatch(text):
         return f"{place}.{missing[1]}".lstrip(".") + " is missing"
+    if unknown := _UNKNOWN.fullmatch(text):
+        return f"{place}.{unknown[1]}".lstrip(".") + " is unknown"
     if not (expected := _EXPECTED.fullmatch(text)):
         return f"{place}{'.' if text[:1].islower() else ': '}{text}" if place else text
     wanted = _TYPES.get(expected[1], expected[1]) + expected[2]

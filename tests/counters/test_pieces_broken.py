@@ -132,7 +132,7 @@ def test_a_page_in_another_encoding_is_the_same_page(run: Run, encoding: str) ->
             [["k", 1]],
             r"taken\[1\]\.kernels\[0\] is \['k', 1\], not a list of length 3",
         ),
-        ("taken", "new", 1, r"taken\[1\]: Object contains unknown field `new`"),
+        ("taken", "new", 1, r"taken\[1\]\.new is unknown"),
         ("piece", "part", "0", r"taken\[1\]\.piece\.part is '0'"),
         ("piece", "part", None, r"taken\[1\]\.piece\.part is None"),
         ("piece", "skip", 28.0, r"taken\[1\]\.piece\.skip is 28\.0"),
