@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..core.capture_names import CaptureName, named
+from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import machine_lock
 from ..core.run import Run
@@ -35,6 +36,7 @@ def in_turn(
     found: list[list[Run]] = [[] for _ in runs]
     for number in range(rounds):
         order = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
+        log(f"round {number + 1} of {rounds}")
         for i in order:
             turn = _beside(runs[i], folder / f"{i}.{number}")
             _measure(turn, plan, judges)

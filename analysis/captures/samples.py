@@ -63,13 +63,18 @@ def of_run(
             title=comparison.title,
             made=comparison.generated,
             facts=of_job | _facts(comparison.manifest),
-            lost={s.file: s.why for s in comparison.skipped if s.file is not None},
+            lost={s.file: _why(s.file, s.why) for s in comparison.skipped if s.file is not None},
         )
     problems = Problems()
     sides |= _memory(run, sides, problems)
     sides = {k: s for k, s in sides.items() if s.quantities or s.outputs is not None}
-    lost = {row["file"]: row["why"] for row in problems.listed(run)}
+    lost = {r["file"]: _why(r["file"], r["why"]) for r in problems.listed(run)}
     return structs.replace(baseline, sides=sides, lost=baseline.lost | lost)
+
+
+def _why(file: str, text: str) -> str:
+    """Without the file's name, which goes before."""
+    return text.removeprefix(f"{file}: ")
 
 
 def joined(baselines: Sequence[Baseline]) -> Baseline:

@@ -110,18 +110,14 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
     if asked.save is not None:
         _save(asked, paths)
         return 0
-    if len(paths) < 2:
-        raise click.UsageError("name a BASELINE and a NEW run")
-    if asked.reason and not asked.update:
-        raise click.UsageError("--reason is of --update")
+    _check(asked, paths)
     from ..comparison import gate as gate_
 
     if asked.measure:
-        before, after = _measured(paths, asked, _limits(asked, None))
+        before, after = _measured(paths, asked, _limits(asked, paths[0], None))
     else:
-        no_use(["rounds", "seconds"], "without --measure")
         before, after = _read(paths[:1]), _read(paths[1:])
-    limits = _limits(asked, before)
+    limits = _limits(asked, paths[0], before)
     names = str(paths[0]), ", ".join(map(str, paths[1:]))
     verdict = gate_.judge(before, after, limits, names)
     for path in asked.output:
@@ -131,6 +127,36 @@ def gate(paths: tuple[Path, ...], **options: Any) -> int:
         _update(paths, asked, before, after, limits)
         return 0
     return verdict.code
+
+
+def _check(asked: _Asked, paths: Sequence[Path]) -> None:
+    """What is wrong with the command line is said before minutes of measuring."""
+    from ...core.files import apart
+
+    if len(paths) < 2:
+        raise click.UsageError("name a BASELINE and a NEW run")
+    if asked.reason and not asked.update:
+        raise click.UsageError("--reason is of --update")
+    for path in asked.output:
+        apart(path, *paths)
+        _form(path)
+    if asked.update and paths[0].is_dir():
+        what = "is a run, and --update writes a file"
+        raise InputError(what, file=paths[0], fix="--save makes one")
+    if asked.update and not asked.reason.strip():
+        raise click.UsageError("--update needs --reason: why this is the baseline from now on")
+    if not asked.measure:
+        no_use(["rounds", "seconds"], "without --measure")
+        _once(paths)
+
+
+def _once(paths: Sequence[Path]) -> None:
+    """InputError where one measurement is named twice: it would count as two, or be held against
+    itself."""
+    for number, path in enumerate(paths):
+        if path.resolve() in [p.resolve() for p in paths[:number]]:
+            what = "is named twice: it is one measurement"
+            raise InputError(what, file=path, fix="name each once")
 
 
 def _read(paths: Sequence[Path]) -> Baseline:
@@ -184,13 +210,13 @@ def _measured(paths: Sequence[Path], asked: _Asked, limits: Limits) -> tuple[Bas
     return before, after
 
 
-def _limits(asked: _Asked, before: Baseline | None) -> Limits:
-    """Those of the baseline, of the file, and of the options, the later ones first."""
+def _limits(asked: _Asked, path: Path, before: Baseline | None) -> Limits:
+    """Those of the baseline in `path`, of the file, and of the options, the later ones first."""
     from ..comparison import limits as limits_
 
     found = limits_.Limits(other_machine=asked.other_machine)
     if before is not None and before.limits:
-        found = found.over(limits_.form(before.limits))
+        found = found.over(limits_.form(before.limits, path))
     if asked.limits is not None:
         found = found.over(limits_.read(asked.limits))
     return found.over(
@@ -219,8 +245,9 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     )
     assert asked.save is not None
     apart(asked.save, *paths)
+    _once(paths)
     made = _read(paths)
-    limits = replace(_limits(asked, made), other_machine=False)
+    limits = replace(_limits(asked, paths[0], made), other_machine=False)
     sides = _usable(made, limits, paths[0])
     kept = structs.replace(made, made=now(), sides=sides, limits=limits.as_json())
     baseline.write(asked.save, kept)
@@ -229,10 +256,15 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
 
 def _usable(made: Baseline, limits: Limits, path: Path) -> dict[str, SideSamples]:
     """The sides that are judged; InputError where nothing should be held to this."""
+    from ..comparison.limits import of_sides
+
     sides = {k: s for k, s in made.sides.items() if limits.judges(k)}
     wrong = [k for k, s in sides.items() if s.outputs is not None and s.outputs.ok is False]
+    if strange := limits.strange_sides(made.sides):
+        what = f"has no side {strange[0]!r} ({of_sides(made.sides)})"
+        raise InputError(what, file=path, fix="name one of these")
     if not sides:
-        raise InputError("has no side to judge", file=path, fix="see --side")
+        raise InputError("has no side to judge", file=path, fix="measure it (layerline profile)")
     if wrong:
         what = f"{', '.join(wrong)} does not compute what eager does: it is no baseline"
         raise InputError(what, file=path, fix="layerline accuracy says in which module")
@@ -252,10 +284,6 @@ def _update(
     from ..model import baseline
 
     path, new = paths[0], ", ".join(map(str, paths[1:]))
-    if path.is_dir():
-        raise InputError("is a run, and --update writes a file", file=path, fix="--save makes one")
-    if not asked.reason.strip():
-        raise click.UsageError("--update needs --reason: why this is the baseline from now on")
     sides = _usable(after, limits, paths[1])
     kept = structs.replace(after, sides=sides, made=now())
     baseline.write(path, updated(before, kept, asked.reason, baseline.KEPT))
@@ -279,7 +307,11 @@ def _rendered(form: str, verdict: Verdict) -> str:
 def _write(path: Path, verdict: Verdict) -> None:
     from ...core.files import write_text
 
+    write_text(path, _rendered(_form(path), verdict) + "\n")
+
+
+def _form(path: Path) -> str:
     form = {".md": "markdown", ".xml": "junit", ".json": "json"}.get(path.suffix)
     if form is None:
         raise InputError("is of no known form", file=path, fix="end it in .md, .xml or .json")
-    write_text(path, _rendered(form, verdict) + "\n")
+    return form

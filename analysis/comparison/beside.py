@@ -11,6 +11,8 @@ from . import runs
 from .limits import Limits
 
 SEVERAL = "name several runs of each"
+_OF_CPU = {"cpu": "CPU", "cpus_usable": "number of CPUs", "threads": "number of threads"}
+_OF_GPU = {"gpu": "GPU"}
 
 
 def judged_sides(of: Baseline, limits: Limits) -> dict[str, SideSamples]:
@@ -24,10 +26,10 @@ def elsewhere(before: Baseline, after: Baseline) -> tuple[str, str]:
     A device that one of them does not know may be the same one.
     """
     told = []
-    for names in (("cpu", "cpus_usable", "threads"), ("gpu",)):
+    for names in (_OF_CPU, _OF_GPU):
         other = [
-            f"another {name}: {_word(x)}, now {_word(y)}"
-            for name in names
+            f"another {words}: {_word(x)}, now {_word(y)}"
+            for name, words in names.items()
             if (x := before.facts.get(name)) is not None
             and (y := after.facts.get(name)) is not None
             and x != y
@@ -93,7 +95,7 @@ def remarks(
             "(layerline profile --what rebuild)"
         )
     unknown = [k for k in judged_sides(before, limits) if k.startswith("engine/") and all(
-        b.sides[k].outputs is None for b in (before, after) if k in b.sides)]  # fmt: skip
+        k in b.sides and b.sides[k].outputs is None for b in (before, after))]  # fmt: skip
     if unknown:
         yield (
             f"whether outputs are right is known of neither: {_short(', '.join(unknown))} "

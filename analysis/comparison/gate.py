@@ -8,6 +8,7 @@ what would tell it is said.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +31,7 @@ from ..model.baseline import (
 )
 from ..model.verdict import Finding, Judged, Status, Verdict
 from .beside import changed, elsewhere, judged_sides, remarks
-from .limits import Limits, fits, meant
+from .limits import SLOWER, Limits, fits, meant, of_sides
 from .spread import Change, change, discoveries
 from .untold import SURE, Compared, beside_device, by_host, of_host, reason
 
@@ -38,7 +39,7 @@ from .untold import SURE, Compared, beside_device, by_host, of_host, reason
 RATE = 0.01
 # How often a change as large as `visible` is called worse.
 POWER = 0.95
-_ELSEWHERE = "measure both on one machine, or add --other-machine"
+_ELSEWHERE = "measure both on one machine with as many threads, or add --other-machine"
 
 
 def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, str]) -> Verdict:
@@ -64,7 +65,7 @@ def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, s
     return Verdict(
         *names,
         judged=judged,
-        findings=found,
+        findings=sorted(found, key=lambda f: f.status is not Status.WORSE),
         changed=changed(before, after),
         remarks=list(remarks(before, after, limits, judged)),
         trend=_trend(before, after),
@@ -77,12 +78,13 @@ def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Findi
         if side not in after.sides:
             why = "; ".join(f"{f}: {w}" for f, w in after.lost.items())
             text = "the baseline has it and the new side does not"
-            fix = "measure it, or leave it out (--update, --side)"
+            fix = "build and measure it, or leave it out (--update, --side)"
             yield Finding(side, Status.WORSE, f"{text} ({why})" if why else text, fix)
     for name in limits.require:
         for of, where in ((before, "baseline"), (after, "new side")):
             if not any(meant(name, key) for key in of.sides):
-                yield Finding(name, Status.WORSE, f"is required, and the {where} has none")
+                text = f"is required, and the {where} has none ({of_sides(of.sides)})"
+                yield Finding(name, Status.WORSE, text)
     for stale in after.stale:
         yield Finding("", Status.UNTOLD, stale, "measure again (layerline profile)")
     for stale in before.stale:
@@ -91,8 +93,11 @@ def _wholes(before: Baseline, after: Baseline, limits: Limits) -> Iterator[Findi
         for file, wrong in of.lost.items():
             text = f"{where}: {file} cannot be used ({wrong}), and what it tells is not judged"
             yield Finding("", Status.UNTOLD, text, "copy that file again, or make it again")
-    if not judged_sides(before, limits):
-        yield Finding("", Status.UNTOLD, "nothing of the baseline is judged", "see its sides")
+    for name in limits.strange_sides(before.sides):
+        text = f"is to be judged, and the baseline has none ({of_sides(before.sides)})"
+        yield Finding(name, Status.UNTOLD, text)
+    if not before.sides:
+        yield Finding("", Status.UNTOLD, "the baseline has no side", "measure it again")
 
 
 def _side_findings(key: str, a: SideSamples, b: SideSamples, limits: Limits) -> Iterator[Finding]:
@@ -265,12 +270,16 @@ def visible(of: Change, most: float, among: int) -> float:
 
 def _unmet(limits: Limits, judged: Sequence[Judged]) -> Iterator[Finding]:
     """Limits of kinds and modules that fit none."""
+    there = [Quantity(what=j.what, name=j.name, runs=[[0]]) for j in judged
+             if j.what in (KIND, MODULE)]  # fmt: skip
+    known = {word: None for q in there for word in (q.name.rpartition(".")[2], q.name)}
     for name in limits.names():
-        found = (Quantity(what=j.what, name=j.name, runs=[[0]]) for j in judged
-                 if j.what in (KIND, MODULE))  # fmt: skip
-        if not any(fits(name, q) for q in found):
+        if not any(fits(name, q) for q in there):
+            close = " or ".join(difflib.get_close_matches(name, [*SLOWER, *known]))
             text = f"there is no kind or module {name!r} on both sides"
-            yield Finding("", Status.UNTOLD, text, "layerline report lists modules")
+            text += f" (did you mean {close}?)" if close else ""
+            fix = "--memory is its limit" if name == MEMORY else "layerline report lists modules"
+            yield Finding("", Status.UNTOLD, text, fix)
 
 
 def _trend(before: Baseline, after: Baseline) -> list[tuple[str, list[int]]]:

@@ -31,8 +31,8 @@ OF_ALL = 0.005
 DEVICE = "device"
 BY = (LATENCY, DEVICE)
 _GROUPS = {KIND: "kinds", MODULE: "modules"}
-_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000,
-          "B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}  # fmt: skip
+_TIMES = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_BYTES = {"B": 1, "kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 _AMOUNT = re.compile(r"([0-9.]+)\s*([a-zA-Zµ]+)")
 
 
@@ -107,8 +107,14 @@ class Limits:
         return not self.sides or any(meant(name, key) for name in self.sides)
 
     def names(self) -> list[str]:
-        """What kinds and modules have limits of their own."""
-        return [n for n in self.slower if n not in SLOWER]
+        """What kinds and modules have limits or floors of their own."""
+        own = (*(self.slower.keys() - SLOWER.keys()), *(self.floors.keys() - FLOORS.keys()))
+        return sorted(set(own))
+
+    def strange_sides(self, keys: Iterable[str]) -> list[str]:
+        """What was named to be judged and is none of these sides."""
+        known = list(keys)
+        return [name for name in self.sides if not any(meant(name, key) for key in known)]
 
     def over(self, other: LimitsFile) -> Limits:
         """With what `other` says instead. InputError where that is no amount."""
@@ -116,7 +122,7 @@ class Limits:
         return replace(
             self,
             slower={**self.slower, **{n: share(text) for n, text in said}},
-            floors={**self.floors, **{n: amount(text) for n, text in other.floor.items()}},
+            floors={**self.floors, **{n: amount(text, n) for n, text in other.floor.items()}},
             memory=self.memory if other.memory is None else share(other.memory),
             accuracy=self.accuracy if other.accuracy is None else _below(other.accuracy),
             coverage=self.coverage if other.coverage is None else share(other.coverage),
@@ -129,7 +135,8 @@ class Limits:
         """For a baseline, in the form of the file; what is the default is left out."""
         written: dict[str, Any] = {
             "slower": {n: f"{s * 100:g}%" for n, s in self.slower.items()},
-            "floor": {n: f"{v:g}{'B' if n == MEMORY else 'ns'}" for n, v in self.floors.items()},
+            # Digits alone: what is written is read by `amount`.
+            "floor": {n: f"{v:.12g}{'B' if n == MEMORY else 'ns'}" for n, v in self.floors.items()},
             "require": list(self.require),
             "sides": list(self.sides),
         }
@@ -192,16 +199,18 @@ def share(text: str) -> float:
     return value
 
 
-def amount(text: str) -> float:
-    """``2us`` as 2000, ``1MB`` as 1000000. InputError for another text."""
+def amount(text: str, name: str) -> float:
+    """``2us`` as 2000, ``1MB`` of memory as 1000000. InputError for another text, or a unit that
+    is not of what `name` is measured in."""
     found = _AMOUNT.fullmatch(text.strip())
+    units, example = (_BYTES, "1MB") if name == MEMORY else (_TIMES, "2us")
     try:
-        number = float(found[1]) if found and found[2] in _UNITS else None
+        number = float(found[1]) if found and found[2] in units else None
     except ValueError:
         number = None
     if found is None or number is None:
-        raise InputError(f"{text!r} is no floor", fix='write it as "2us", or "1MB" of memory')
-    return number * _UNITS[found[2]]
+        raise InputError(f"{text!r} is no floor of {name}", fix=f'write it as "{example}"')
+    return number * units[found[2]]
 
 
 def _below(cosine: float) -> float:
@@ -221,6 +230,11 @@ def meant(name: str, key: str) -> bool:
     """Whether a name such as ``engine:fp16.tensorrt`` means a side's key."""
     name = name.replace(":", "/").strip("/")
     return key == name or key.startswith(f"{name}/")
+
+
+def of_sides(keys: Iterable[str]) -> str:
+    """What sides there are, in words."""
+    return f"there is {', '.join(keys) or 'none'}"
 
 
 def fits(name: str, quantity: Quantity) -> bool:

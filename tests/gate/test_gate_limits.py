@@ -138,6 +138,8 @@ def test_a_tiny_module_may_grow_by_half(tmp_path: Path, capsys: Any) -> None:
         ("accuracy = -0.1", "accuracy -0.1 is no limit; write a number from 0 to 2"),
         ('by = "gpu"', "by 'gpu' is unknown; write latency or device"),
         ("[slower]\nlatency = 0.03", "slower.latency is 0.03, not text; see docs/ci.md"),
+        ('[slowr]\nlatency = "3%"', "slowr is unknown; see docs/ci.md"),
+        ('[floor]\nlatency = "1MB"', "'1MB' is no floor of latency; write it as \"2us\""),
         ('[slower]\nlatency = "nan%"', "'nan%' is no limit; write it as \"3%\""),
     ],
 )

@@ -19,7 +19,7 @@ def terminal(verdict: Verdict) -> str:
         tail.append(f"changed, too: {words.changed(verdict.changed)}")
     tail += [formatting.words(f"note: {r}", 200) for r in verdict.remarks[:3]]
     tail += [f"trend {t}" for t in words.trends(verdict)[:2]]
-    findings = words.cut(map(words.finding, verdict.findings), 6, "")
+    findings = words.cut(map(words.finding, words.others(verdict)), 6, "")
     room = LINES - len(head) - len(tail) - len(findings)
     rows, side = [], None
     for judged in words.shown(verdict):
@@ -33,7 +33,7 @@ def terminal(verdict: Verdict) -> str:
 def markdown(verdict: Verdict) -> str:
     """At most `MARKDOWN_LINES` lines."""
     head = [f"### {_escaped(words.headline(verdict))}", ""]
-    findings = [f"- {_escaped(words.finding(f))}" for f in verdict.findings]
+    findings = [f"- {_escaped(words.finding(f))}" for f in words.others(verdict)]
     findings = words.cut(findings, 5, "- ")
     tail = [f"- {_escaped(fix)}" for fix in words.cut(words.fixes(verdict), 3, "")]
     if verdict.changed:

@@ -10,6 +10,7 @@ from ...formatting import percent
 from ...model.baseline import LATENCY
 from ...model.verdict import CANNOT_TELL, NOT_SLOWER, Changed, Finding, Judged, Status, Verdict
 
+_CAUSE = 160  # characters of a headline
 _BARS = "▁▂▃▄▅▆▇█"
 _MARKS = {NOT_SLOWER: "✓", CANNOT_TELL: "?"}
 _GREW = {"bytes": "larger", "ns": "slower"}
@@ -30,13 +31,28 @@ def headline(verdict: Verdict) -> str:
         if seen is None:
             return text
         return f"{text}; of latency {percent(seen[1])} is seen 19 times in 20"
+    if (led := leads(verdict)) is not None:
+        text += f": {formatting.words(_said(led), _CAUSE)}"
     if seen is None:
-        return f"{text}: how small a change of latency would be seen is not known"
+        unknown = ": how small a change of latency would be seen is not known"
+        return text if led is not None else text + unknown
     judged, share = seen
     whole = "latency" if judged.what == LATENCY else "time on the device"
     often = f"{percent(share)} in {whole} 19 times in 20"
-    text += f": this comparison would have seen {often} ({judged.side})"
+    text += f"{':' if led is None else ';'} this comparison would have seen {often} ({judged.side})"
     return text + _beside(verdict, judged)
+
+
+def leads(verdict: Verdict) -> Finding | None:
+    """What makes the answer where no time is slower: the headline says it, and lists need not."""
+    worse = verdict.of(Status.WORSE)
+    return None if worse else next(iter(verdict.findings), None)
+
+
+def others(verdict: Verdict) -> list[Finding]:
+    """What the headline does not say."""
+    led = leads(verdict)
+    return [f for f in verdict.findings if f is not led]
 
 
 def _beside(verdict: Verdict, judged: Judged) -> str:
@@ -110,8 +126,11 @@ def line(of: Judged) -> str:
 
 def finding(of: Finding) -> str:
     """With what to do."""
-    side = f"{of.side}: " if of.side else ""
-    return formatting.visible(f"{side}{of.text}" + (f"; {of.fix}" if of.fix else ""))
+    return formatting.visible(_said(of) + (f"; {of.fix}" if of.fix else ""))
+
+
+def _said(of: Finding) -> str:
+    return f"{of.side}: {of.text}" if of.side else of.text
 
 
 def changed(of: Sequence[Changed], limit: int = 200) -> str:
@@ -129,8 +148,10 @@ def shown(verdict: Verdict) -> list[Judged]:
 
 
 def fixes(verdict: Verdict) -> list[str]:
-    """What to do about what cannot be told, each once."""
-    return list(dict.fromkeys(j.fix for j in verdict.untold if j.fix))
+    """What to do about what the headline says and what cannot be told, each once."""
+    led = leads(verdict)
+    each: list[Finding | Judged] = [*([led] if led else []), *verdict.untold]
+    return list(dict.fromkeys(formatting.visible(one.fix) for one in each if one.fix))
 
 
 def trends(verdict: Verdict) -> list[str]:
