@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -277,14 +277,29 @@ def _side(name: str) -> str | None:
 
 
 def _took_this_engine(records: Records, step: Mapping[str, Any]) -> bool:
-    """Whether what a step took of an engine is what the engine's own step left; true where
-    nothing says."""
-    for name, entry in (step.get("inputs") or {}).items():
+    """Whether what a step took of an engine is what the engine's own step left, and whether what it
+    took of other steps, the engine's outputs, was taken of that one; true where nothing says."""
+    for name, entry in _inputs(step):
+        makers = [s for s, e in records.left.get(name, ()) if e.get("sha256") == entry["sha256"]]
+        if makers and not any(_took_left(records, maker) for maker in makers):
+            return False
+    return _took_left(records, step)
+
+
+def _took_left(records: Records, step: Mapping[str, Any]) -> bool:
+    for name, entry in _inputs(step):
         if Path(name).suffix in (".engine", ".onnx") and name.startswith("engines/"):
-            left, took = records.hashes(name), (entry or {}).get("sha256")
-            if left and took is not None and took not in left:
+            left = records.hashes(name)
+            if left and entry["sha256"] not in left:
                 return False
     return True
+
+
+def _inputs(step: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What a step took, with what it recorded of each, where it knows the contents."""
+    for name, entry in (step.get("inputs") or {}).items():
+        if (entry or {}).get("sha256") is not None:
+            yield name, entry
 
 
 def _exported_from(path: Path) -> str | None:

@@ -192,6 +192,24 @@ def test_an_engine_that_is_wrong_is_said_though_what_was_measured_is_of_an_earli
     assert "does not compute" in said.out and "cosine 0.2" in said.err.lower()
 
 
+def test_the_accuracy_of_an_engine_that_was_built_again_is_not_the_new_ones(made: Run) -> None:
+    """An engine is wrong, is built again by a plan, and its outputs are not compared yet."""
+    took, built = ({"engines/fp16.onnxruntime.onnx": {"sha256": x * 64}} for x in "ab")
+    outputs, accuracy = (f"captures/fp16.onnxruntime.{x}" for x in ("outputs.npz", "accuracy.json"))
+    (made.path / outputs).write_bytes(b"outputs")
+    say(made, accuracy, cosine=0.2)
+    record(made, "profile/fp16.onnxruntime.outputs", outputs, inputs=took)
+    compared = {outputs: {"sha256": sha256(made.path / outputs)}}
+    record(made, "profile/fp16.onnxruntime.accuracy", accuracy, inputs=compared)
+    write_json(made.manifest_path("engines/fp16.onnxruntime"), {"outputs": took})
+    assert [s.wrong for s in pipeline.analyse(made).comparison.sides] == [True, False]
+    write_json(made.manifest_path("engines/fp16.onnxruntime"), {"outputs": built})
+    sides, listed = only(made)
+    assert sides == [ENGINE, EAGER] and listed["file"] == accuracy
+    assert "of another engine than this run's" in listed["why"]
+    assert [s.outputs for s in pipeline.analyse(made).comparison.sides] == [None, None]
+
+
 def test_a_latency_that_is_not_what_its_step_recorded_is_not_used(made: Run) -> None:
     name = "captures/fp16.onnxruntime.latency.json"
     summary = {"n": 6, "median": 950_000}

@@ -19,7 +19,7 @@ from run_by_hand import ENGINE, outcome, write_run
 from layerline.analysis.comparison.gate import judge
 from layerline.analysis.comparison.limits import Limits
 from layerline.analysis.model import baseline
-from layerline.core.files import read_json, write_json
+from layerline.core.files import read_json, sha256, write_json
 
 NAME = "fp16.onnxruntime"
 MEDIANS = (950_000, 951_000, 949_000, 950_500, 949_500)
@@ -137,6 +137,15 @@ def test_captures_of_an_engine_that_was_built_again_cannot_be_told(
     assert "to do: measure again (layerline profile)" in out
     assert gate(a, "--save", tmp_path / "a.json") == 0
     assert gate(b, "--save", tmp_path / "b.json") == 2
+    # Where no capture is known to be the new engine's, the side is not gone: it was not measured.
+    meta = b / f"captures/{NAME}.profile.meta.json"
+    left = {"sha256": sha256(meta), "size": meta.stat().st_size, "mtime_ns": 1}
+    recorded = read_json(b / f"manifests/{took}.json")
+    step = took.replace("latency", "profile")
+    outputs = {meta.relative_to(b).as_posix(): left}
+    write_json(b / f"manifests/{step}.json", {**recorded, "step": step, "outputs": outputs})
+    assert gate(a, b) == 4
+    assert "the new side does not" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("lost", [f"engines/{NAME}.layers.json", f"captures/{NAME}.profile.json"])
