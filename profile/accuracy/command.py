@@ -154,7 +154,14 @@ def sentence(found: ModuleErrors, backend: Backend) -> str:
         if first.alone is not None or first.alone_nonfinite:
             part = _error(first.alone, first.alone_nonfinite)
             said.insert(2, f"alone, on eager's inputs, {part}")
+        whole = next((m for m in found.modules if not m.module), None)
+        if whole is not None and not whole.nonfinite and _within(whole.error_out, found.limit):
+            said.append(f"the model's outputs are within the limit, error {whole.error_out:.2g}")
     return "; ".join(said)
+
+
+def _within(error: float | None, limit: float | None) -> bool:
+    return error is not None and limit is not None and error <= limit
 
 
 def _source(backend: Backend) -> str:

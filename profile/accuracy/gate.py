@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...core import nodes
@@ -34,21 +34,27 @@ def judge(
     a second engine, a build: made only where the outputs differ by more than rounding makes.
     """
     modules = known(of, limits)
-    if not modules and verdict.ok and by_module.applies(figures, limits, of.precision):
-        quick = of.backend.suffix == ".onnx"
-        if quick or by_module.beyond_rounding(figures, of.precision):
-            modules = _measured(of, limits, reference)
+    if not modules and asks(of, verdict, figures, limits):
+        modules = measured(of, lambda: located(of, limits, reference, whole=False).modules)
     return by_module.judge(verdict, figures, limits, of.precision, modules)
 
 
-def _measured(of: Subject, limits: Limits, reference: Reference) -> Sequence[ModuleError]:
+def asks(of: Subject, verdict: Verdict, figures: Mapping[str, Any], limits: Limits) -> bool:
+    """Whether the modules are to be measured for the verdict."""
+    if not verdict.ok or not by_module.applies(figures, limits, of.precision):
+        return False
+    quick = of.backend.suffix == ".onnx"
+    return quick or by_module.beyond_rounding(figures, of.precision)
+
+
+def measured(of: Subject, errors: Callable[[], Sequence[ModuleError]]) -> Sequence[ModuleError]:
     """The errors by module; none where they cannot be measured."""
     words = f"the modules of the {of.precision} engine were not checked"
     if _bytes(of) > MOST_BYTES:
         log(f"{words}: too large (layerline accuracy does it)")
         return []
     try:
-        return located(of, limits, reference, whole=False).modules
+        return errors()
     except LayerlineError as e:
         log(f"{words}: {e.line()}")
         return []

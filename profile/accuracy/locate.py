@@ -60,8 +60,7 @@ def source_of(of: Subject, eager: Sequence[tensors.Eager], folder: Path) -> Sour
 def _measured(of: Subject, source: Source, limits: Limits, whole: bool) -> ModuleErrors:
     placed = source.placed
     references = tensors.references(placed)
-    random = bool(model(of.run).random_weights)
-    least = by_module.module_limit(limits, of.precision, random=random)
+    least = _least(of, limits)
     engine, how, remarks = _engine(of, source, references)
     blind = not any(engine.values())
     whole = whole or blind or bool(_suspects(placed, engine, {}, least))
@@ -216,7 +215,14 @@ def _row(
     )
 
 
-def of_engine(of: Subject, source: Source) -> list[ModuleError]:
+def of_engine(of: Subject, source: Source, limits: Limits) -> list[ModuleError]:
     """The errors by module of an engine alone, whose outputs were measured."""
     engine, how, _ = _engine(of, source, tensors.references(source.placed))
-    return [_row(p, engine, {}, {}, how, None) for p in source.placed]
+    first = errors.first(source.placed, engine, _least(of, limits))
+    return [_row(p, engine, {}, {}, how, first) for p in source.placed]
+
+
+def _least(of: Subject, limits: Limits) -> float:
+    """The error above which a module is wrong."""
+    random = bool(model(of.run).random_weights)
+    return by_module.module_limit(limits, of.precision, random=random)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core import nodes
-from ...core.accuracy import precision_plan
-from ...core.accuracy.limits import Limits, judge
+from ...core.accuracy import by_module, precision_plan
+from ...core.accuracy.limits import Limits, Verdict, judge
 from ...core.cli.progress import log
 from ...core.documents import ModuleError
 from ...core.errors import CheckFailed, InputError, LayerlineError
@@ -26,7 +26,7 @@ from ...engines.launch import Serving
 from ..eager import process
 from ..engine import measure
 from ..engine.measure import Subject
-from . import locate, tensors, values
+from . import gate, locate, tensors, values
 from .search import Found, Modules, Trial, search
 
 FIGURES = ("cosine", "top1", "max_rel", "nonfinite", "constant")
@@ -45,17 +45,32 @@ class _Tries:
             if not self.reference.exists():
                 process.outputs(worker, of.run)
         self.placed = tensors.place(self.graph, self.types, eager)
+        self.random = bool(measure.model(of.run).random_weights)
         self.subjects: dict[Modules, Subject] = {}
+        self.known: dict[Modules, Sequence[ModuleError]] = {}
 
     def errors(self, modules: Modules) -> Sequence[ModuleError]:
         """By module, of the engine that was tried with these."""
+        if modules not in self.known:
+            self.known[modules] = self._errors(modules)
+        return self.known[modules]
+
+    def _errors(self, modules: Modules) -> Sequence[ModuleError]:
         subject = self.subjects.get(modules)
         if subject is None:  # it could not be built
             return []
         folder = subject.run.path / "marked"
         folder.mkdir(exist_ok=True)
         source = values.OnnxSource(subject, self.placed, self.graph.outputs, self.types, folder)
-        return locate.of_engine(subject, source)
+        return locate.of_engine(subject, source, self.limits)
+
+    def judge(self, subject: Subject, modules: Modules, figures: Mapping[str, Any]) -> Verdict:
+        """As `layerline profile` judges: of random weights by the modules, too."""
+        verdict, known = judge(figures, self.limits), {**figures, "random_weights": self.random}
+        rows: Sequence[ModuleError] = []
+        if gate.asks(subject, verdict, known, self.limits):
+            rows = gate.measured(subject, lambda: self.errors(modules))
+        return by_module.judge(verdict, known, self.limits, subject.precision, rows)
 
     def attempt(self, modules: Modules) -> Trial:
         """Build and measure; latency only where it is the first or right."""
@@ -80,7 +95,7 @@ class _Tries:
                 raise
             log(f"{what}: {e.line()}")
             return Trial(modules, {}, None, e.what)
-        verdict = judge(figures, self.limits)
+        verdict = self.judge(subject, modules, figures)
         why = "" if verdict.ok else verdict.why
         latency = None
         if not modules or not why:
@@ -143,9 +158,11 @@ def sentences(found: Found) -> list[str]:
 def _said(trial: Trial) -> str:
     figures: Mapping[str, Any] = trial.figures
     cosine, top1 = figures.get("cosine"), figures.get("top1")
-    parts = [trial.why or "right"]
-    parts += [f"cosine {cosine:.6g}"] if cosine is not None else []
-    parts += [f"top-1 {top1:.1%}".replace("%", " %")] if top1 is not None else []
+    parts = [f"wrong: {trial.why}" if trial.why else "right"]
+    if cosine is not None and "cosine" not in trial.why:
+        parts.append(f"cosine {cosine:.6g}")
+    if top1 is not None and "top-1" not in trial.why:
+        parts.append(f"top-1 {top1:.1%}".replace("%", " %"))
     if (took := trial.latency) is not None:
         parts.append(f"{took.median / 1e3:,.1f} µs")
         if took.low is not None and took.high is not None:

@@ -53,6 +53,36 @@ def build():
     seen[:, :{HIDDEN}] = 0
     return Net(), {{"ids": torch.arange({TOKENS})[None], "seen": seen}}
 """
+# Activations of some 600, whose squares are infinite in half; beside such a residual what a block
+# adds is nothing, so of the outputs the last norm alone decides.
+NORMS = """
+import torch
+from torch import nn
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+        self.register_buffer("least", torch.zeros(()))
+
+    def forward(self, x):
+        squares = torch.maximum(x.float().pow(2).to(x.dtype), self.least.to(x.dtype))
+        return self.weight * x * torch.rsqrt(squares.mean(-1, keepdim=True))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.inner, self.mix = nn.Linear(16, 16), Norm(), nn.Linear(16, 16)
+        self.norm, self.head = Norm(), nn.Linear(16, 8)
+
+    def forward(self, x):
+        x = self.embed(x) * 1000
+        return self.head(self.norm(x + self.mix(self.inner(x))))
+
+def build():
+    torch.manual_seed(0)
+    return Net(), torch.randn(1, 24, 16)
+"""
 BOTH = ("--backend", "onnxruntime", "--precision", "fp32,fp16")
 HALF = (*BOTH[:3], "fp16")
 QUICK = ("--what", "engine", "--iterations", "8", "--seconds", "1")
@@ -62,10 +92,10 @@ def invoke(command: Any, run: Path, *arguments: str) -> Any:
     return CliRunner().invoke(command, ["--run", str(run), *arguments])
 
 
-def exported(folder: Path, precisions: str) -> Path:
-    (folder / "own.py").write_text(MODEL)
-    model = ["--model", f"{folder / 'own.py'}:build", "--backend", "onnxruntime"]
-    done = invoke(export, folder / "run", *model, "--precision", precisions)
+def exported(folder: Path, precisions: str, model: str = MODEL) -> Path:
+    (folder / "own.py").write_text(model)
+    named = ["--model", f"{folder / 'own.py'}:build", "--backend", "onnxruntime"]
+    done = invoke(export, folder / "run", *named, "--precision", precisions)
     assert done.exit_code == 0, done.exception
     return folder / "run"
 
@@ -105,6 +135,29 @@ def test_a_model_whose_half_file_is_not_finite_goes_the_whole_way(tmp_path: Path
     assert summary["engines"]["fp16.onnxruntime"]["outputs"]["ok"] is True
     kept = "keeps 1 module in fp32 by its precision plan: attn"
     assert kept in (run / "report/report.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_plan_is_one_whose_engine_profile_calls_right(tmp_path: Path) -> None:
+    """Of random weights modules decide, too: a plan by the outputs alone gave a wrong engine."""
+    run = exported(tmp_path, "fp32,fp16", NORMS)
+    plan = run / "fp16.onnxruntime.plan.json"
+    for weights, kept in (("own", ["norm"]), ("random", ["inner", "norm"])):
+        described = json.loads((run / "export/model.json").read_text())
+        (run / "export/model.json").write_text(json.dumps({**described, "weights": weights}))
+        assert invoke(engines, run, *HALF).exit_code == 0
+        found = invoke(accuracy, run, *HALF, "--plan")
+        assert found.exit_code == 0, (found.exception, found.output)
+        assert "before: wrong: cosine 0." in found.output
+        assert sorted(m["module"] for m in json.loads(plan.read_text())["modules_fp32"]) == kept
+        assert invoke(engines, run, *HALF, "--precision-plan", str(plan)).exit_code == 0
+        right = invoke(profile, run, *HALF, *QUICK)
+        assert right.exit_code == 0, right.exception
+        where = invoke(accuracy, run, *HALF)
+        # An error inside that changes nothing is named, beside that it changes nothing.
+        harmless = "goes wrong in inner" in where.output
+        assert harmless is (weights == "own")
+        assert ("the model's outputs are within the limit, error" in where.output) is harmless
 
 
 @pytest.mark.slow
