@@ -69,6 +69,11 @@ def remarks(
     before: Baseline, after: Baseline, limits: Limits, judged: Sequence[Judged]
 ) -> Iterator[str]:
     """What is not judged, and why; what the new side has beside."""
+    if unknown := unchecked(before, after, limits):
+        yield (
+            f"whether outputs are right is known of neither: {_short(', '.join(unknown))} "
+            "(layerline profile compares them)"
+        )
     untold = (j for j in judged if j.status is Status.UNTOLD and not j.decides)
     single = [j for j in untold if j.what != LATENCY]
     alone = sum(1 for j in single if max(j.units) == 1)
@@ -94,17 +99,20 @@ def remarks(
             "engines were built anew, and how far builds lie apart was not measured "
             "(layerline profile --what rebuild)"
         )
-    unknown = [k for k in judged_sides(before, limits) if k.startswith("engine/") and all(
-        k in b.sides and b.sides[k].outputs is None for b in (before, after))]  # fmt: skip
-    if unknown:
-        yield (
-            f"whether outputs are right is known of neither: {_short(', '.join(unknown))} "
-            "(layerline profile compares them)"
-        )
     if limits.other_machine and any(elsewhere(before, after)):
         yield "on another machine, as you asked: this compares machines, too"
     if left := before.left_out + after.left_out:
         yield f"{left} cheap modules had no room in a baseline file"
+
+
+def unchecked(before: Baseline, after: Baseline, limits: Limits) -> list[str]:
+    """Engines of both whose outputs neither has held against eager's."""
+    return [
+        key
+        for key in judged_sides(before, limits)
+        if key.startswith("engine/")
+        and all(key in b.sides and b.sides[key].outputs is None for b in (before, after))
+    ]
 
 
 def _of_one_alone(before: Baseline, after: Baseline, limits: Limits) -> list[str]:

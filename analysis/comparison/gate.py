@@ -30,7 +30,7 @@ from ..model.baseline import (
     SideSamples,
 )
 from ..model.verdict import Finding, Judged, Status, Verdict
-from .beside import changed, elsewhere, judged_sides, remarks
+from .beside import changed, elsewhere, judged_sides, remarks, unchecked
 from .limits import SLOWER, Limits, fits, meant, of_sides
 from .spread import Change, change, discoveries
 from .untold import SURE, Compared, beside_device, by_host, of_host, reason
@@ -69,6 +69,7 @@ def judge(before: Baseline, after: Baseline, limits: Limits, names: tuple[str, s
         changed=changed(before, after),
         remarks=list(remarks(before, after, limits, judged)),
         trend=_trend(before, after),
+        unchecked=unchecked(before, after, limits),
     )
 
 

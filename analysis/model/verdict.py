@@ -76,7 +76,8 @@ class Changed:
 @dataclass(frozen=True)
 class Verdict:
     """The whole. `judged`: the quantities, by side, what decides first. `trend`: latency by side in
-    this and earlier baselines, the oldest first, the new one last."""
+    this and earlier baselines, the oldest first, the new one last. `unchecked`: engines of which
+    nobody knows whether they are right."""
 
     before: str
     after: str
@@ -85,6 +86,7 @@ class Verdict:
     changed: Sequence[Changed]
     remarks: Sequence[str] = ()
     trend: Sequence[tuple[str, Sequence[int]]] = ()
+    unchecked: Sequence[str] = ()
 
     @property
     def code(self) -> int:
@@ -136,4 +138,5 @@ class Verdict:
             "changed": [vars(c) for c in self.changed],
             "remarks": list(self.remarks),
             "trend": {key: list(values) for key, values in self.trend},
+            "unchecked": list(self.unchecked),
         }

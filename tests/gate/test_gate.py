@@ -256,6 +256,20 @@ def test_an_engine_with_wrong_outputs_fails_however_fast(
     assert gate(a, b) == 4
 
 
+def test_engines_that_nobody_checked_do_not_pass_without_a_word(
+    a: Path, tmp_path: Path, capsys: Any
+) -> None:
+    b = run(tmp_path / "b")
+    assert gate(a, b) == 0
+    assert "not checked" not in capsys.readouterr().out
+    for path in (a, b):
+        (path / f"captures/{NAME}.accuracy.json").unlink()
+    assert gate(a, b, "-o", tmp_path / "x.json") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("✓ not slower, outputs not checked: this comparison would have seen")
+    assert json.loads((tmp_path / "x.json").read_text())["unchecked"] == [ENGINE]
+
+
 def test_accuracy_within_its_limit_may_still_have_fallen(a: Path, tmp_path: Path) -> None:
     b = run(tmp_path / "b")
     figures = {"max_abs": 0.5, "max_rel": 0.1, "cosine": 0.9991, "top1": 1.0}

@@ -22,6 +22,8 @@ def headline(verdict: Verdict) -> str:
     much growth of a latency this comparison sees nearly always. It may see less, by luck:
     `Judged.visible` bounds nothing that was found."""
     text = f"{_MARKS.get(verdict.code, '✗')} {verdict.answer}"
+    if verdict.code == NOT_SLOWER and verdict.unchecked:
+        text += ", outputs not checked"
     worse, seen = deepest(verdict.of(Status.WORSE)), verdict.visible
     if worse:
         worst = max(worse, key=lambda j: (j.what == "latency", j.change or 0))
