@@ -34,20 +34,21 @@ def in_turn(
     of the engines whose side `judges`. InputError where a run has none; ToolMissing where an engine
     does not run here."""
     found: list[list[Run]] = [[] for _ in runs]
+    judged = [_engines(run, judges) for run in runs]
     for number in range(rounds):
         order = range(len(runs)) if number % 2 == 0 else reversed(range(len(runs)))
         log(f"round {number + 1} of {rounds}")
         for i in order:
             turn = _beside(runs[i], folder / f"{i}.{number}")
-            _measure(turn, plan, judges)
+            _measure(turn, plan, judged[i])
             found[i].append(turn)
     return found
 
 
-def _measure(turn: Run, plan: measure.Plan, judges: Callable[[str], bool]) -> None:
+def _measure(turn: Run, plan: measure.Plan, engines: Sequence[CaptureName]) -> None:
     profiled = measure.Plan(most=_LONGEST_PROFILE, target=plan.target, seconds=plan.seconds)
     with machine_lock(f"measuring {turn.path.name} in turn"):
-        for name in _engines(turn, judges):
+        for name in engines:
             backend = backends.load(name.backend or "")
             backends.require(backend)
             subject = measure.subject(turn, name.precision, backend)
@@ -57,11 +58,13 @@ def _measure(turn: Run, plan: measure.Plan, judges: Callable[[str], bool]) -> No
 
 
 def _engines(run: Run, judges: Callable[[str], bool]) -> list[CaptureName]:
-    names = named(run.file("engines"), ".build.json").values()
-    built = [n for n in names if judges(f"engine/{n.side}/inference")]
-    if not built:
-        raise InputError("has no engine to judge", file=run.path, fix="layerline engines builds it")
-    return built
+    names = {
+        f"engine/{n.side}/inference": n for n in named(run.file("engines"), ".build.json").values()
+    }
+    if built := [n for side, n in names.items() if judges(side)]:
+        return built
+    what = f"has no engine to judge (there is {', '.join(names) or 'none'})"
+    raise InputError(what, file=run.path, fix="layerline engines builds it")
 
 
 def _beside(run: Run, path: Path) -> Run:

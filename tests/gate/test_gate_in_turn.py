@@ -42,6 +42,14 @@ def test_each_round_is_a_process_of_each_and_leaves_the_runs_alone(
 
 def test_what_cannot_be_measured_in_turn_is_said(runs: list[Path], capsys: Any) -> None:
     assert outcome("gate", *runs, "--measure", "--side", "engine:fp16.tensorrt") == 2
-    assert "has no engine to judge" in capsys.readouterr().err
+    there = ", ".join(f"engine/{p}.onnxruntime/inference" for p in ("fp16", "fp32"))
+    said = f"error: {runs[0]}: has no engine to judge (there is {there}); layerline engines builds"
+    assert said in capsys.readouterr().err
+    for built in (runs[1] / "engines").glob("fp16*"):
+        built.unlink()
+    # The second has none: nothing of the first is measured before that is said.
+    assert outcome("gate", *runs, "--measure", "--side", "engine:fp16.onnxruntime") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: {runs[1]}: has no engine to judge") and "round" not in err
     assert outcome("gate", *runs, runs[0], "--measure") == 2
     assert outcome("gate", runs[0], runs[1] / "export/fp32.onnx", "--measure") == 2
