@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.ranks import Group
+from ..model.ranks import POINT_TO_POINT, Group
 from ..readers.torch.communication import Arguments, elements, operation_of
 from ..readers.torch.events import UNKNOWN, Events, Ints
 from .communication import Found, arguments_of
@@ -53,16 +53,19 @@ def found(events: Events, groups: list[Group]) -> list[Found]:
         by = "order" if call != UNKNOWN else "record"
         result.append(Found(call if call != UNKNOWN else i, operation, own, start, end, by))
     several = [g for g in groups if g.ranks is None or len(g.ranks) > 1]
-    only = several[0] if len(several) == 1 else None
     return [
         replace(
             f,
-            group=only,
+            group=_only(several if f.operation in POINT_TO_POINT else groups),
             thread=_number(events.places[events.thread[i]]),
             arguments=replace(f.arguments, group_size=size),
         )
         for f, i, size in zip(result, ranges.tolist(), asked, strict=True)
     ]
+
+
+def _only(groups: list[Group]) -> Group | None:
+    return groups[0] if len(groups) == 1 else None
 
 
 def _number(place: object) -> int:

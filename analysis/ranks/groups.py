@@ -3,7 +3,9 @@
 A process group's collectives run on threads of its own, made when the group is: the threads of a
 rank, in order, are of its groups in order, at most `THREADS` of each. Where that leaves several
 readings, shapes decide (a gathered tensor is as many times its input as the group has ranks), and
-the other ranks: all members of a group have the same collectives in the same order. Sends and
+the other ranks: all members of a group have the same collectives in the same order, and no member
+ends one before all have begun it, whatever their clocks differ by. A group of one rank has threads,
+too; what may be of it or of a group in which ranks meet again and again is of the latter. Sends and
 receives run on the caller's thread: theirs is the kind of group in which each send has a receive.
 What may still be of groups of different ranks stays unknown.
 """
@@ -12,27 +14,80 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.intervals import Ints
 from ..model.ranks import COLLECTIVES, POINT_TO_POINT, Group, Identity
 
 THREADS = 2  # of a process group, by default (ProcessGroupGloo::Options)
 MOST_READINGS = 20_000
+LEAST = 3  # fewer meetings may be chance
+CLOCK_NS = 20_000  # what the clock of a trace is off by, within it
 
-_Signature = tuple[Any, ...]
+_Reading = Mapping[int, Group]  # a group for each thread
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """A group for each thread, and what each group then did."""
+class _Done:
+    """What some threads of a rank did, in order, and when."""
 
-    threads: Mapping[int, Group]
-    did: Mapping[str, _Signature]
+    what: Sequence[tuple[Any, ...]]
+    start: Ints
+    end: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> _Done:
+        ordered = sorted(rows, key=lambda r: r["issued"] or r["start"])
+        return cls(
+            [(r["iteration"], r["operation"], r["module"], r["bytes"]) for r in ordered],
+            np.array([r["start"] for r in ordered], dtype=np.int64),
+            np.array([r["end"] for r in ordered], dtype=np.int64),
+        )
+
+    def met(self, other: _Done) -> bool:
+        """Whether both can be the same collectives: by some difference of the clocks, each overlaps
+        its counterpart."""
+        if self.what != other.what:
+            return False
+        if not self.what:
+            return True
+        least, most = (self.start - other.end).max(), (self.end - other.start).min()
+        return bool(least <= most + CLOCK_NS)
+
+
+@dataclass
+class _Rank:
+    """A rank with communications of unknown groups: its `groups`, the `rows` of each thread, and
+    the `readings` that are left."""
+
+    groups: Sequence[Group]
+    rows: Mapping[int, Sequence[Mapping[str, Any]]]
+    readings: list[_Reading]
+    _done: dict[tuple[int, ...], _Done] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> _Rank:
+        """With all readings that shapes allow; none where these are too many to look at."""
+        mine: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+        for row in rows:
+            if _open(row):
+                mine[row["stream"]].append(row)
+        sizes = {t: {r["group_size"] for r in of} - {None} for t, of in mine.items()}
+        every: list[_Reading] = list(
+            islice(_in_order(sorted(mine), groups, sizes), MOST_READINGS + 1)
+        )
+        return cls(groups, mine, every if len(every) <= MOST_READINGS else [])
+
+    def did(self, threads: tuple[int, ...]) -> _Done:
+        if threads not in self._done:
+            self._done[threads] = _Done.of([row for t in threads for row in self.rows[t]])
+        return self._done[threads]
 
 
 def told(
@@ -48,11 +103,13 @@ def told(
     if not open_:
         return dict(collectives)
     rows = {rank: table.to_pylist() for rank, table in collectives.items()}
-    readings = {r: list(_readings(rows[r], every[r])) for r in open_}
-    _agree(readings, every)
-    for rank, left in readings.items():
+    ranks = {r: _Rank.of(rows[r], every[r]) for r in open_}
+    ranks = {r: one for r, one in ranks.items() if one.readings}
+    _agree(ranks)
+    _prefer_meetings(ranks)
+    for rank, one in ranks.items():
         for row in rows[rank]:
-            groups = {reading.threads[row["stream"]] for reading in left} if _open(row) else set()
+            groups = {reading[row["stream"]] for reading in one.readings} if _open(row) else set()
             if len({g.ranks for g in groups}) == 1:
                 _be(row, min(groups, key=lambda g: g.name))
     _messages(rows, every)
@@ -73,22 +130,6 @@ def _be(row: dict[str, Any], group: Group) -> None:
         row["group_size"] = len(group.ranks)
 
 
-def _readings(rows: Sequence[Mapping[str, Any]], groups: Sequence[Group]) -> Iterator[_Reading]:
-    """All ways to give the threads of a rank to its groups that shapes allow."""
-    mine: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        if _open(row):
-            mine[row["stream"]].append(row)
-    several = [g for g in groups if g.ranks is None or len(g.ranks) > 1]
-    sizes = {t: {r["group_size"] for r in of} - {None} for t, of in mine.items()}
-    every = _in_order(sorted(mine), several, sizes)
-    for chosen in islice(every, MOST_READINGS):
-        did: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for thread, group in chosen.items():
-            did[group.key] += mine[thread]
-        yield _Reading(chosen, {key: _signature(of) for key, of in did.items()})
-
-
 def _in_order(
     threads: Sequence[int], groups: Sequence[Group], sizes: Mapping[int, set[int]]
 ) -> Iterator[dict[int, Group]]:
@@ -107,26 +148,50 @@ def _in_order(
                     yield dict.fromkeys(first, group) | rest
 
 
-def _signature(rows: Sequence[Mapping[str, Any]]) -> _Signature:
-    ordered = sorted(rows, key=lambda r: r["issued"] or r["start"])
-    return tuple((r["iteration"], r["operation"], r["module"], r["bytes"]) for r in ordered)
+def _threads(reading: _Reading, key: str) -> tuple[int, ...]:
+    return tuple(thread for thread, group in reading.items() if group.key == key)
 
 
-def _agree(readings: dict[int, list[_Reading]], groups: Mapping[int, Sequence[Group]]) -> None:
-    """Keep the readings by which all members of each group did the same."""
-    members: dict[str, list[int]] = defaultdict(list)
-    for rank in readings:
-        for group in groups[rank]:
-            members[group.key].append(rank)
-    changed = True
+def _members(ranks: Mapping[int, _Rank]) -> dict[str, list[_Rank]]:
+    members: dict[str, list[_Rank]] = defaultdict(list)
+    for one in ranks.values():
+        for group in one.groups:
+            members[group.key].append(one)
+    return members
+
+
+def _agree(ranks: Mapping[int, _Rank]) -> None:
+    """Keep the readings by which all members of each group did the same, together."""
+    members, changed = _members(ranks), True
     while changed:
         changed = False
-        for key, ranks in members.items():
-            common = set.intersection(*({r.did.get(key, ()) for r in readings[m]} for m in ranks))
-            for m in ranks:
-                kept = [r for r in readings[m] if r.did.get(key, ()) in common]
-                if len(kept) < len(readings[m]):
-                    readings[m], changed = kept, True
+        for key, of in members.items():
+            choices = [{_threads(r, key) for r in one.readings} for one in of]
+            done = [[one.did(t) for t in own] for one, own in zip(of, choices, strict=True)]
+            for one, own in zip(of, choices, strict=True):
+                fits = {
+                    t for t in own if all(any(one.did(t).met(d) for d in other) for other in done)
+                }
+                if fits != own:
+                    one.readings = [r for r in one.readings if _threads(r, key) in fits]
+                    changed = True
+
+
+def _prefer_meetings(ranks: Mapping[int, _Rank]) -> None:
+    """Keep the readings by which most communications are of groups in which ranks meet."""
+    shared = {key for key, of in _members(ranks).items() if len(of) > 1}
+    for one in ranks.values():
+        meetings = [
+            sum(
+                count
+                for key in {g.key for g in reading.values()} & shared
+                if (count := len(one.did(_threads(reading, key)).what)) >= LEAST
+            )
+            for reading in one.readings
+        ]
+        most = max(meetings, default=0)
+        one.readings = [r for r, n in zip(one.readings, meetings, strict=True) if n == most]
+    _agree(ranks)
 
 
 def _messages(

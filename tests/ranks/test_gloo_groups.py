@@ -124,3 +124,46 @@ def test_the_other_ranks_decide_between_groups_of_one_size(tmp_path: Path) -> No
         assert by_rank[rank, "all-reduce"] == (group, None, True)
         operation, peer = (("send", rank + 2), ("recv", rank - 2))[stage]
         assert by_rank[rank, operation] == (f"p{replica}:{replica},{2 + replica}", peer, True)
+
+
+def pipeline(folder: Path, *, apart: int = 0, alone: bool = False) -> list[Path]:
+    """2 stages of a pipeline without replicas, 3 steps: an all-reduce of each rank's own, with
+    threads of its own, and one of both, on the other threads (`alone`: also of each rank's own).
+    A rank's own are 5 ms after the other's in one step and before it in the next; `apart`: how far
+    the second clock is ahead, microseconds."""
+    paths = []
+    for rank in range(2):
+        told = [member("0", "default_pg", 0, 1), member(str(1 + rank), "mesh_dp", rank)]
+        told.append(member(str(3 + rank), "mesh_tp", rank))
+        events = []
+        for step in range(3):
+            at = 100_000 * (step + 1) + apart * rank
+            later = 5000 * ((step + rank) % 2)
+            of_both = at + 20_000 + (later if alone else 0)
+            for start, size, thread in ((at + later, 8, 110), (of_both, 1, 100)):
+                events.append(call("allreduce_", [[[size]]], start))
+                events.append(run("all_reduce", [[size]], start, thread + step % 2 + 10 * rank))
+        paths.append(write(folder, rank, told, events))
+    return paths
+
+
+@pytest.mark.parametrize("apart", [0, 7_000_000])
+def test_what_a_group_of_one_rank_does_has_no_partner(tmp_path: Path, apart: int) -> None:
+    rows = of_files(pipeline(tmp_path, apart=apart)).collectives.to_pylist()
+    told = {(r["rank"], r["bytes"], r["group"], r["matched_by"]) for r in rows}
+    assert told == {
+        *((rank, 4, "0:0-1", "order") for rank in (0, 1)),
+        *((rank, 32, f"{1 + rank}:{rank}", "order") for rank in (0, 1)),
+    }
+    for row in rows:
+        assert (row["wait_ns"] is None) == (row["bytes"] == 32)
+
+
+def test_ranks_that_never_met_are_not_said_to_have_met(tmp_path: Path) -> None:
+    rows = of_files(pipeline(tmp_path, alone=True)).collectives.to_pylist()
+    assert all(r["group"] is None or r["group"].endswith(f":{r['rank']}") for r in rows)
+
+
+def test_of_one_rank_alone_nobody_knows_whether_it_met_others(tmp_path: Path) -> None:
+    rows = of_files(pipeline(tmp_path)[:1]).collectives.to_pylist()
+    assert {(r["bytes"], r["group"]) for r in rows} == {(4, None), (32, "1:0")}
