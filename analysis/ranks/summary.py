@@ -54,7 +54,7 @@ def kinds(
                 "wait_ns": None if worst is None else float(waits[worst]),
                 "wait_rank": worst,
                 "exposed_ns": _sum(part["exposed_ns"]) / ranks / steps,
-                "bus_bandwidth": _median(part["bus_bandwidth"]),
+                "bus_bandwidth": _bandwidth(part),
                 "rows": len(part),
                 "matched": int(matched.sum()),
             }
@@ -110,6 +110,13 @@ def _texts(values: Iterable[Any]) -> list[str | None]:
 def _median(values: pd.Series) -> float | None:
     known = values.dropna()
     return float(known.median()) if len(known) else None
+
+
+def _bandwidth(part: pd.DataFrame) -> float | None:
+    """The median over all transfers. One too short to have a bandwidth is faster than those that
+    have one: the median of the others would be that of the slow ones."""
+    middle = _median(part[part["transfer_ns"].notna()]["bus_bandwidth"].fillna(np.inf))
+    return middle if middle is not None and np.isfinite(middle) else None
 
 
 def _sum(values: pd.Series) -> int:
