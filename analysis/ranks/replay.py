@@ -27,6 +27,7 @@ from .waits import Waits, repeated
 
 _CALL, _BEGIN, _END, _SYNC, _STEP = range(5)
 _LOCAL = [k for k in range(len(PARTS)) if k not in BLOCKED]
+NO_STRAGGLER = "no straggler"
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def what_if(recorded: Recording, straggler: Straggler | None) -> list[WhatIf]:
     if straggler is not None:
         edges = replay(recorded, faster=as_the_others(recorded, straggler.rank))
         average = median if straggler.usual else fmean
-        found = [_averaged("no straggler", step_lengths(edges, ledgers), as_it_was, average)]
+        found = [_averaged(NO_STRAGGLER, step_lengths(edges, ledgers), as_it_was, average)]
     edges = replay(recorded, transfers=False)
     found.append(_averaged("free communication", step_lengths(edges, ledgers), as_it_was))
     found.append(_overlapped(recorded, ledgers, as_it_was))

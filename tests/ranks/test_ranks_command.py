@@ -172,12 +172,12 @@ def test_a_file_that_is_cut_short_is_named_and_the_others_are_told(tmp_path: Pat
     paths, _ = write(tmp_path, plan(ranks_=3))
     paths[2].write_bytes(paths[2].read_bytes()[:-400])
     done = run(*paths)
-    assert "✗ 2 of 3 ranks: 2 missing" in done.output
+    assert "✗ 2 of 3 ranks: without rank 2" in done.output
     assert "note: left out: " in done.output
     assert "job.rank2.json: is cut short" in done.output
     assert "left out: " in str(done.exception)
     paths[2].write_bytes(gzip.compress(b"{")[:-6])
-    assert "✗ 2 of 3 ranks: 2 missing" in run(*paths).output
+    assert "✗ 2 of 3 ranks: without rank 2" in run(*paths).output
 
 
 @pytest.mark.slow

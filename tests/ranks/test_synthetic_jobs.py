@@ -15,6 +15,7 @@ from rank_traces import LAUNCH, LEAST, Plan, Truth, Work, write
 
 from layerline.analysis.model.ranks import Job
 from layerline.analysis.report.ranks import answer as ranks_answer
+from layerline.analysis.report.ranks import page
 
 PARTS = ranks_answer.PART_COLUMNS
 
@@ -313,6 +314,25 @@ def test_without_numbers_a_step_in_which_ranks_differ_is_not_matched_at_all() ->
     by_step = {r["iteration"]: r["matched_by"] for r in job.collectives.to_pylist()}
     assert by_step == {5: "order", 6: None, 7: "order"}
     assert any("step 6" in note and "rank 1 1" in note for note in job.notes)
+    assert ranks_answer.answer(job).heading == "Who waits for whom is not known:"
+
+
+def test_what_if_names_the_straggler_or_does_not_tell_of_it() -> None:
+    def page_of(plan: Plan) -> str:
+        job, _ = joined(plan)
+        return page.render(job, ranks_answer.answer(job), "job")
+
+    late = even(ranks=2)
+    for step in late.work:
+        step[0][1].compute = 200
+    assert "<td>no straggler (rank 1)</td>" in page_of(late)
+    one_after_the_other = even(ranks=2)
+    for step in one_after_the_other.work:
+        step[0][1].compute = step[1][0].compute = 200
+    drawn = page_of(one_after_the_other)
+    assert "No one rank holds up the others" in drawn
+    assert "free communication" in drawn
+    assert "no straggler" not in drawn
 
 
 def test_a_rank_that_is_missing_is_named_and_waits_are_told_of_those_that_are_there(
@@ -322,7 +342,7 @@ def test_a_rank_that_is_missing_is_named_and_waits_are_told_of_those_that_are_th
     job = of_files([paths[0], paths[2]])
     assert job.missing == [1]
     answer = ranks_answer.answer(job)
-    assert answer.chips[0].text == "2 of 3 ranks: 1 missing"
+    assert answer.chips[0].text == "2 of 3 ranks: without rank 1"
     assert answer.chips[0].ok is False
     assert set(job.collectives["matched_by"].to_pylist()) == {"sequence"}
 

@@ -12,6 +12,7 @@ from ....core.ranks.identity import spelled
 from ... import formatting
 from ...model.ranks import PARTS, Job, Straggler, WhatIf
 from ...ranks.imbalance import LEAST_SHARE
+from ...ranks.replay import NO_STRAGGLER
 
 _CAUSES = {
     "compute": "It computes {} longer than the others in a step",
@@ -79,9 +80,7 @@ def _heading(job: Job) -> tuple[str, str]:
     if not len(job.collectives):
         return "The captures hold no communication:", "who waits for whom is not known"
     if not pc.count(job.collectives["instance"]).as_py():
-        share = _share(job, "communication_ns")
-        stress = f"{formatting.percent(share)} of a step is communication without a known partner"
-        return "Who waits for whom is not known:", stress
+        return _unknown(job)
     if job.iterations != (None,) and not pc.count(job.collectives["iteration"]).as_py():
         stress = f"they wait {formatting.percent(waits)} of a step, and no call tells in which"
         return "Who makes the others wait is not known:", stress
@@ -91,12 +90,20 @@ def _heading(job: Job) -> tuple[str, str]:
             return f"Rank {worst.rank} makes the others wait", f"{by} of a step"
         some = f"In {worst.steps_worst} of {worst.steps} steps"
         return f"{some} rank {worst.rank} makes the others wait:", f"{by} of all their time"
+    if _share(job, "communication_ns") > max(waits, LEAST_SHARE):
+        return _unknown(job)
     if waits >= LEAST_SHARE and 2 * _unready(job) > waits:
         stress = f"{formatting.percent(_share(job, 'idle_host_ns', 'unready_ns'))} of a step"
         return "The ranks' hosts hold up their devices:", stress
     if waits < LEAST_SHARE:
         return "No rank waits", f"more than {formatting.percent(LEAST_SHARE)} of a step"
     return "No one rank holds up the others:", f"they wait {formatting.percent(waits)} of a step"
+
+
+def _unknown(job: Job) -> tuple[str, str]:
+    share = formatting.percent(_share(job, "communication_ns"))
+    stress = f"{share} of a step is communication without a known partner"
+    return "Who waits for whom is not known:", stress
 
 
 def _share(job: Job, *columns: str) -> float:
@@ -122,7 +129,7 @@ def _line(job: Job) -> str:
     parts = []
     if (worst := named(job)) is not None:
         parts.append(_why(worst))
-        found = _assumed(job, "no straggler")
+        found = _assumed(job, NO_STRAGGLER)
         if found is not None:
             parts.append(
                 f"Without it a step would take {formatting.time(found.step_ns)} instead of"
@@ -133,9 +140,10 @@ def _line(job: Job) -> str:
     free = _assumed(job, "free communication")
     step_ns = job.step_ns if free is None else free.unchanged_ns
     which = "mean" if free is None else "median"
-    parts.append(f"A step takes {formatting.time(step_ns)} ({which}).")
-    if free is not None and step_ns > free.step_ns:
-        parts.append(f"With communication for free it would take {formatting.time(free.step_ns)}.")
+    now, then = formatting.time(step_ns), None if free is None else formatting.time(free.step_ns)
+    parts.append(f"A step takes {now} ({which}).")
+    if then is not None and then != now:
+        parts.append(f"With communication for free it would take {then}.")
     return " ".join(parts)
 
 
@@ -174,7 +182,8 @@ def _chips(job: Job) -> Iterator[Chip]:
     if job.world is None:
         yield Chip(None, f"{there} ranks; how many there are is not known")
     elif job.missing:
-        yield Chip(False, f"{there} of {job.world} ranks: {spelled(job.missing[:500])} missing")
+        which = f"rank{'s' if len(job.missing) > 1 else ''} {spelled(job.missing[:500])}"
+        yield Chip(False, f"{there} of {job.world} ranks: without {which}")
     else:
         yield Chip(True, f"{there} of {job.world} ranks")
     total = len(job.collectives)

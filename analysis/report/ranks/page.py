@@ -9,7 +9,8 @@ from typing import Any
 
 from ....core.ranks.identity import spelled
 from ... import formatting
-from ...model.ranks import PARTS, Job
+from ...model.ranks import PARTS, Job, Straggler
+from ...ranks.replay import NO_STRAGGLER
 from ..templates import css, environment, with_script
 from . import beside
 from .answer import PART_COLUMNS, Answer, named
@@ -53,7 +54,7 @@ def render(job: Job, answer: Answer, title: str, trace: str | None = None) -> st
                 if any(of[column] for of in means.values())
             ],
             waits=_waits(job),
-            what_if=job.what_if,
+            what_if=_what_if(job, worst),
             path=_path(job),
             bubbles=job.bubbles,
             modules=_modules(job),
@@ -144,6 +145,16 @@ def _waits(job: Job) -> dict[str, Any]:
 def _level(ns: int, most: int) -> int:
     """0 to 9: how dark a cell is."""
     return round(9 * ns / most) if most else 0
+
+
+def _what_if(job: Job, worst: Straggler | None) -> list[tuple[str, int, int]]:
+    """Assumption, step and step as it was; of no straggler only where one is named."""
+    which = "" if worst is None else f" (rank {worst.rank}{'' if worst.usual else '; mean step'})"
+    return [
+        (w.name + (which if w.name == NO_STRAGGLER else ""), w.step_ns, w.unchanged_ns)
+        for w in job.what_if
+        if worst is not None or w.name != NO_STRAGGLER
+    ]
 
 
 def _path(job: Job) -> list[tuple[int, str, int]]:
