@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.errors import InputError, one_line
@@ -72,6 +72,12 @@ _PATTERNS: tuple[tuple[str, str, str, int], ...] = (
         CAUSE,
     ),
     (
+        r"Received data size doesn't match expected size",
+        "was sent another size than its collective has",
+        "see that all ranks call the same collectives, with tensors of one size",
+        CAUSE,
+    ),
+    (
         r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+).*?"
         r"Timeout\(ms\)=(\d+)",
         "waited {2} ms for NCCL's {1} number {0}",
@@ -92,8 +98,9 @@ _PATTERNS: tuple[tuple[str, str, str, int], ...] = (
         CONSEQUENCE,
     ),
 )  # fmt: skip
-_OWN = re.compile(r"^error: (.*)$", re.M)
+OWN = re.compile(r"^error: (.*)$", re.M)
 _ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$", re.M)
+_THROWN = re.compile(r"^  what\(\):\s+(.*)$", re.M)  # an exception of C++ that nothing caught
 LEAVE = "leave"  # of `leaving.exit_when_told`, which prints the stack
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+) in (\S+)', re.M)
 _SIGNALS = {
@@ -115,16 +122,21 @@ def reason(ended: Outcome, printed: str) -> Reason:
         if found is not None and (best is None or depth < best.depth):
             words = what.format(*(g or "" for g in found.groups())).replace(" ()", "")
             best = Reason(words, fix, depth)
+    at = None if ended.told else place(printed)
+    where = f" in {at}" if at is not None else ""
     if best is not None:
-        return best
+        return replace(best, what=best.what + where)
     code = ended.code or 0
     number = -code if code < 0 else code - 128  # nsys, ncu and shells exit so for their program
     if number in _SIGNALS:
-        return Reason(*_SIGNALS[number])
-    if own := _OWN.findall(printed):  # what is wrong and what to do, of a workload of ours
+        what, fix = _SIGNALS[number]
+        thrown = "".join(f": {one_line(text)[:300]}" for text in _THROWN.findall(printed)[-1:])
+        return Reason(f"{what}{where}{thrown}", fix)
+    if own := OWN.findall(printed):  # what is wrong and what to do, of a workload of ours
         return Reason(f"{ended.ending()}: {one_line(own[-1])[:400]}", "")
     errors = _ERROR.findall(printed)
-    said = f": {one_line(errors[-1])[:300]}" if errors else ""
+    last = errors or [line for line in printed.splitlines() if line.strip()]
+    said = f": {one_line(last[-1])[:300]}" if last else ""
     return Reason(f"{ended.ending()}{said}", "its log says more")
 
 
@@ -176,9 +188,15 @@ def failure(folder: Path, ranks: Sequence[Outcome], timeout: float | None = None
         return Failure(_grouped(causes), causes[0][1].fix)
     if timeout is not None or any(why.depth == TIMEOUT for _, why in reasons):
         return _frozen(folder, reasons, told, printed, timeout)
-    if reasons:
-        return Failure(_grouped(reasons), reasons[0][1].fix)
-    return None
+    if not reasons:
+        return None
+    # A rank that takes fewer steps leaves the others without a peer, and ends well.
+    first = min(r.ended_ns or 0 for r, _ in reasons)
+    gone = [r.rank for r in ranks if r.well and r.ended_ns is not None and r.ended_ns < first]
+    if gone:
+        before = f"{numbers(gone)} had ended by then, without an error"
+        return Failure(f"{_grouped(reasons)}; {before}", "see that all ranks take as many steps")
+    return Failure(_grouped(reasons), reasons[0][1].fix)
 
 
 def _grouped(reasons: Sequence[tuple[Outcome, Reason]]) -> str:

@@ -129,7 +129,7 @@ def _judged(
     failed = diagnosis.failure(place, known, timeout)
     expected = agents.each if agents else 1
     if failed is None and (len(here) < expected or not all(r.well for r in here)):
-        failed = diagnosis.Failure(_said(agent_log), "see that the nodes reach one another")
+        failed = not_started(agent_log)
     if failed is None:
         agent_log.unlink(missing_ok=True)
         return known
@@ -148,11 +148,14 @@ def _captures(plan: Plan, of: Outcome) -> list[Path]:
     return [p for p in listing(Path(plan.captures)) if mark in p.name and p.stat().st_size]
 
 
-def _said(agent_log: Path) -> str:
-    lines = [line for line in agent_log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()] or lines
-    last = one_line(errors[-1].removeprefix("error: "))[:300] if errors else "it said nothing"
-    return f"not all ranks started: {last}"
+def not_started(agent_log: Path) -> diagnosis.Failure:
+    printed = agent_log.read_text(errors="replace")
+    own = diagnosis.OWN.findall(printed)  # of a keeper, with what to do
+    lines = [line for line in printed.splitlines() if line.strip()]
+    errors = own or [line for line in lines if "error" in line.lower()] or lines
+    last = one_line(errors[-1])[:300] if errors else "it said nothing"
+    fix = "" if own else "see that the nodes reach one another"
+    return diagnosis.Failure(f"not all ranks started: {last}", fix)
 
 
 def _run(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from layerline.core.errors import InputError
 from layerline.core.ranks import flight_recorder
-from layerline.profile.ranks import diagnosis, outcome
+from layerline.profile.ranks import diagnosis, launch, outcome
 from layerline.profile.ranks.outcome import Outcome
 
 NCCL = (
@@ -163,3 +163,53 @@ def test_any_other_bytes_are_no_dump(tmp_path_factory, noise, cut):
         flight_recorder.read(path)
     except InputError as e:
         assert e.file == str(path)
+
+
+def test_a_program_that_says_no_error_has_its_last_line(tmp_path):
+    log = "reading own.py\npython: can't open file 'own.py': [Errno 2]\n\n"
+    assert said(tmp_path, (2, False, log)) == (
+        "rank 0 of 1 (host node, process 100) ended with status 2: "
+        "python: can't open file 'own.py': [Errno 2]"
+    )
+
+
+def test_a_rank_that_crashes_says_where_and_what_was_thrown(tmp_path):
+    thrown = "terminate called after throwing an instance of 'E'\n  what():  no such device\n"
+    assert said(tmp_path, (-6, False, thrown + STOOD), (1, False, PEER)) == (
+        "rank 0 of 2 (host node, process 100) aborted (SIGABRT) in all_reduce (own.py:44): "
+        "no such device"
+    )
+
+
+def test_collectives_of_two_sizes_are_the_cause_of_an_abort(tmp_path):
+    thrown = (
+        "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 4680 vs 4. "
+        "Received data size doesn't match expected size. Is there a mismatch?\n"
+    )
+    assert said(tmp_path, (1, False, PEER), (-6, False, thrown + STOOD)) == (
+        "rank 1 of 2 (host node, process 101) was sent another size than its collective has"
+        " in all_reduce (own.py:44)"
+    )
+
+
+def test_a_rank_that_ended_early_and_well_leaves_the_others_without_a_peer(tmp_path):
+    found = diagnosis.failure(tmp_path, job(tmp_path, (0, False, ""), (1, False, PEER)))
+    assert found is not None
+    assert found.what == (
+        "rank 1 of 2 (host node, process 101) lost its peer (Connection closed by peer); "
+        "rank 0 had ended by then, without an error"
+    )
+    assert found.fix == "see that all ranks take as many steps"
+
+
+def test_a_program_that_cannot_be_started_is_named_and_not_torchruns_last_words(tmp_path):
+    log = tmp_path / "plan.log"
+    log.write_text(
+        "error: nosuch cannot be started (No such file or directory); is it installed?\n"
+        "ChildFailedError:\n  traceback : To enable traceback see: https://x/errors.html\n"
+    )
+    assert launch.not_started(log) == diagnosis.Failure(
+        "not all ranks started: nosuch cannot be started (No such file or directory); "
+        "is it installed?",
+        "",
+    )
