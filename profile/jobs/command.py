@@ -16,6 +16,7 @@ from ...core.cli.options import FilePath, examples
 from ...core.errors import InputError, ToolMissing
 from ...core.files import write_text
 from ...core.tool_commands import words
+from ..train.command import check_words
 from . import instances
 from .script import Job, Pbs, Slurm, mapped, variables
 
@@ -240,6 +241,7 @@ def _shared(
         if any(word == option or word.startswith(f"{option}=") for word in own):
             fix = {"--nproc": "--per-node", "--run": "--run"}.get(option, "--nodes")
             raise click.UsageError(f"give {fix} before {TRAIN} instead of {option} after it")
+    check_words(train)
     instance = given.pop("instance")
     gpus = instances.gpus(instance) if instance else None
     command = given.pop("layerline")

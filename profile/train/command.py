@@ -14,6 +14,7 @@ import click
 from ...core.cli.options import FilePath, Finite, examples, given, listed, no_use
 from ...core.cli.progress import log, progress
 from ...core.errors import InputError, ToolMissing
+from ...core.ranks import identity as ranks_
 from ...core.run import Run, Step, code_hash, open_run
 from ...export import overrides, own
 from ...export.models import folder_files, onnx_precision
@@ -176,16 +177,11 @@ def train(
     captures of its own. With `-- PROGRAM` it runs a program of yours instead of a workload.
     """
     ranks = Asked(**{f.name: asked.pop(f.name) for f in fields(Asked)})
-    words, names = program(), listed(profile)
-    window = plugins.Schedule.parse(schedule)
+    names = listed(profile)
+    words, window = _checked(asked["workload"], listed(precisions), names, schedule)
     if words is not None:
-        if asked["workload"] is not None:
-            raise click.UsageError("a workload or a program after --, not both")
         _program(run_path, words, listed(precisions), ranks, names, window)
         return
-    if asked["workload"] is None:
-        raise click.UsageError(f"name a workload ({', '.join(WORKLOADS)}) or a program after --")
-    plugins.check(names)
     options = {
         "schedule": schedule,
         "stacks": stacks,
@@ -213,6 +209,45 @@ def train(
     _told(run_path, {"report": ("torch", "nsys")}, names)
 
 
+def _checked(
+    workload: str | None, precisions: Sequence[str], names: Sequence[str], schedule: str
+) -> tuple[list[str] | None, plugins.Schedule]:
+    """The program after ``--``, None for a workload, and the window. Refuses what no machine
+    trains."""
+    words, window = program(), plugins.Schedule.parse(schedule)
+    for precision in precisions:
+        onnx_precision(precision)
+    if words is not None:
+        if workload is not None:
+            raise click.UsageError("a workload or a program after --, not both")
+        return words, window
+    if workload is None:
+        raise click.UsageError(f"name a workload ({', '.join(WORKLOADS)}) or a program after --")
+    check(workload)
+    plugins.check(names)
+    return None, window
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse words of this command that no machine takes: a job would wait for its nodes with them.
+    Files may be on the nodes alone, and are not looked for."""
+    try:
+        context = train.make_context(train.name, ["--run", "run", *words])
+    except click.BadParameter as e:
+        if e.param is None or not isinstance(e.param.type, FilePath):
+            raise
+        return
+    with context:
+        asked = context.params
+        _checked(
+            asked["workload"],
+            listed(asked["precisions"]),
+            listed(asked["profile"]),
+            asked["schedule"],
+        )
+        ranks_.chosen(asked["ranks"])
+
+
 def _told(run_path: Path, of: Mapping[str, Sequence[str]], names: Sequence[str]) -> None:
     """Which commands tell what was recorded; `of`: those for captures of these names."""
     of = {**of, **{name: (name,) for name in ("memory", "parameters", "graph")}}
@@ -235,7 +270,6 @@ def _program(
 
     if len(precisions) != 1:
         raise click.UsageError("of a program name one --precision: it stands in its files' names")
-    onnx_precision(precisions[0])
     names = names if given("profile") else ()
     if asked.nproc is None and not asked.several:
         asked = replace(asked, nproc=1)
@@ -261,9 +295,7 @@ def _no_use_alone() -> None:
 
 
 def _request(precision: str, asked: dict[str, Any]) -> Request:
-    onnx_precision(precision)
     request = Request(precision=precision, **asked)
-    check(request.workload)
     code = own.target(request.workload)
     if code is None:
         return request

@@ -164,10 +164,18 @@ def test_a_container_is_srun_s_with_its_mounts():
         (["slurm", "train"], "name what to train"),
         (["slurm", "train", "--nproc", "8", "llama"], "give --per-node before train"),
         (["slurm", "train", "llama", "--run=x"], "give --run before train"),
-        (["slurm", "--container-mounts", "/a:/b", "train", "x"], "without --container-image"),
-        (["slurm", "--env", "a-b=c", "train", "x"], "is not NAME=VALUE"),
-        (["slurm", "--submit", "--dry-run", "train", "x"], "not both"),
-        (["pbs", "--name", "9 lives", "train", "x"], "takes no job named"),
+        (["slurm", "--container-mounts", "/a:/b", "train", "gpt2"], "without --container-image"),
+        (["slurm", "--env", "a-b=c", "train", "gpt2"], "is not NAME=VALUE"),
+        (["slurm", "--submit", "--dry-run", "train", "gpt2"], "not both"),
+        (["pbs", "--name", "9 lives", "train", "gpt2"], "takes no job named"),
+        (["slurm", "train", "llama", "--stepz", "3"], "No such option '--stepz'"),
+        (["slurm", "train", "llama", "--steps", "many"], "'many' is not a valid integer"),
+        (["pbs", "train", "lama"], "unknown workload lama"),
+        (["pbs", "train", "llama", "--precision", "fp99"], "unknown precision fp99"),
+        (["slurm", "train", "llama", "--profile", "nope"], "nothing to profile is called nope"),
+        (["slurm", "train", "llama", "--schedule", "1,x"], "'1,x' is no schedule"),
+        (["slurm", "train", "llama", "--ranks", "some"], "'some' names no ranks"),
+        (["slurm", "train", "--"], "there is nothing after --"),
     ],
 )
 def test_what_is_wrong_is_said(arguments, said):
@@ -178,6 +186,10 @@ def test_words_of_the_program_are_not_taken_for_the_jobs():
     assert shown("slurm", "train", "--", "python", "own.py", "--nproc", "8", "--run", "x")
 
 
+def test_a_file_of_the_nodes_need_not_be_here():
+    assert shown("slurm", "train", "llama", "--text", "/fsx/of-the-nodes/text")
+
+
 def test_a_comma_is_quoted_and_plain_words_are_not():
     assert script.shell("list:4,24") == "'list:4,24'"
     assert script.shell("/a/b.py") == "/a/b.py"
@@ -186,5 +198,5 @@ def test_a_comma_is_quoted_and_plain_words_are_not():
 
 def test_without_a_scheduler_submitting_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = CliRunner().invoke(job, ["slurm", "--submit", "train", "x"])
+    result = CliRunner().invoke(job, ["slurm", "--submit", "train", "gpt2"])
     assert "sbatch is not on the PATH" in str(result.exception)
