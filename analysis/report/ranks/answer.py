@@ -157,8 +157,7 @@ def _pipeline(job: Job) -> Iterator[str]:
 
 
 def _why(worst: Straggler) -> str:
-    if worst.cause is None:
-        return "The capture does not say why."
+    assert worst.cause is not None  # else it is not clear who it is
     if worst.cause == "compute" and worst.work is not None and worst.work_ratio is not None:
         ratio = formatting.ratio(worst.work_ratio)
         return f"Its {worst.work} take {ratio} the others' time."
