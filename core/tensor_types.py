@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+# The floating ones, widest first.
+FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8")
 _OWN = ("fp32", "fp16", "bf16", "fp8", "fp4", "int8", "uint8", "int4", "int32", "int64", "bool")
 _NAMES = {
     **{name: name for name in _OWN},
@@ -21,6 +23,7 @@ _NAMES = {
     "e4m3": "fp8",
     "float8": "fp8",
     "double": "fp64",
+    "float64": "fp64",
     "float4": "fp4",
 }
 _WORD = re.compile(r"[A-Za-z]+\d*(?:m\d)?")

@@ -160,7 +160,7 @@ class InductorBackend(Backend):
         """layers.json of the `kernels` that the code runs."""
         written = read_json(new["nodes"])
         graph = inductor_provenance.Graph(
-            nodes.parse(written, new["nodes"]), written["torch_names"], written["dtypes"]
+            nodes.parse(written, new["nodes"]), written["torch_names"], written["given"]
         )
         mappings = read_json(new["provenance"])
         found, resolutions = inductor_provenance.listed(mappings, graph, kernels)

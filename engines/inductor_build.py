@@ -35,7 +35,6 @@ from .workers.common import Job, WorkerError
 
 MAPPINGS = "inductor_provenance_tracking_node_mappings.json"
 PLACE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
-_PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 # How often a compiled model is called to see whether it is compiled again.
 _CALLS = 3
 
@@ -258,8 +257,8 @@ def packaged(program: Any, package: Path, folder: Path, mode: str, profiled: boo
 
 
 def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
-    """nodes.json of the captured graph, with torch's own names and the precisions that nodes write
-    (`torch_names`, `dtypes`)."""
+    """nodes.json of the captured graph, with torch's own names (`torch_names`), and of each
+    parameter and buffer its tensor, by the name that inductor gives it (`given`)."""
     calls = [n for n in program.graph.nodes if n.op == "call_function"]
     calls = [n for n in calls if not n.name.startswith("_assert")]
     modules = [_module(n, tree) for n in calls]
@@ -269,11 +268,8 @@ def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
     )
     ours = {n.name: name for n, name in zip(calls, names, strict=True)}
     written = {n.name: t for n in program.graph.nodes if (t := _tensor(n)) is not None}
-    dtypes = {
-        name: _PRECISIONS.get(written[n.name]["dtype"], written[n.name]["dtype"])
-        for n, name in zip(calls, names, strict=True)
-        if n.name in written
-    }
+    signature = program.graph_signature
+    targets = signature.inputs_to_parameters | signature.inputs_to_buffers
     return {
         "schema_version": 1,
         "model": model,
@@ -283,7 +279,7 @@ def graph(program: Any, tree: ModuleTree, model: str) -> dict[str, Any]:
         "aliases": {k: list(v) for k, v in tree.aliases.items()},
         "tensors": written,
         "torch_names": ours,
-        "dtypes": dtypes,
+        "given": {path.replace(".", "_"): name for name, path in targets.items()},
         "nodes": [
             {
                 "name": name,

@@ -11,18 +11,23 @@ know their module. Both list more than was computed there, and what was not is l
   computed of that, it read.
 - A view, a constant, a dropout or conversion that does nothing is no work, beside nodes that are.
 
+A kernel that writes an input or a parameter anew (in another layout) prepares it for the calls that
+read it.
+
 What was computed again is work: inductor inlines cheap nodes into every kernel that reads them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.nodes import Node, NodeGraph
 from ..core.resolve import NodeStatus, RawLayer, Resolution
+from ..core.tensor_types import FLOATS, precision_of
 from .layers import EngineLayer
 
 RULE = "provenance"
@@ -40,9 +45,12 @@ PASSIVE = frozenset(
 # Operators that multiply matrices: their type is the one that the kernel computes in.
 _PRODUCT = re.compile(
     r"addmm|addbmm|baddbmm|bmm|mm|matmul|linear\w*|(mkldnn_)?convolution\w*|scaled_dot_product\w*"
+    r"|(mkldnn|cudnn)_rnn\w*"
 )
 _ATTENTION = "scaled_dot_product"
 _GENERATED = ("cpp_", "triton_", "cuda_fused_")
+# A parameter of so many elements is a constant in the code (torch/_inductor/graph.py).
+_INLINED = 8
 _NUMBERED = re.compile(r"(_default)?(_\d+)?$")
 _EXTERN = re.compile(
     r"^(extern_kernels\.|(torch\.ops\.)?\w+(\.|::)|aoti_torch_(cpu|cuda)_|aoti_torch_)(?P<op>\w+?)"
@@ -53,11 +61,21 @@ _EXTERN = re.compile(
 @dataclass(frozen=True)
 class Graph:
     """The captured graph: its nodes under our names, and by the names that torch gave them;
-    `dtypes`: of what each writes, as ``fp32``, by our name."""
+    `given`: its tensors that no node makes, by their names in the graph of the code."""
 
     nodes: NodeGraph
     names: Mapping[str, str]
-    dtypes: Mapping[str, str]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def is_constant(self, post: str) -> bool:
+        """Whether a node of the code's graph is a parameter whose values are in the code."""
+        shape = self.nodes.shape(self.given[post]) if post in self.given else None
+        return shape is not None and len(shape) < 2 and math.prod(shape) <= _INLINED
+
+    def dtype(self, tensor: str) -> str | None:
+        """The type of a tensor, as ``fp32``; None where it is no tensor or not known."""
+        about = self.nodes.tensors.get(tensor)
+        return None if about is None else precision_of(about["dtype"]) or about["dtype"]
 
 
 def operator_of(node: str) -> str:
@@ -95,19 +113,30 @@ def listed(
     before: Mapping[str, Sequence[str]] = mappings.get("postToPre") or {}
     own = {k: _own(k, posts[k]) for k in kernels if is_extern(_name(k))}
     elsewhere = {node for nodes in own.values() for node in nodes}
-    graph = replace(graph, dtypes=_written(elsewhere, before, graph))
+    extern = set(_captured(elsewhere, before, graph))
+    whole = set(_captured((node for node in elsewhere if _ATTENTION in node), before, graph))
+    types = _Types(graph, extern, whole)
     layers, resolutions = [], []
     done: set[str] = set()
     for kernel in kernels:
-        computed = own.get(kernel) or _others(posts[kernel], elsewhere)
-        nodes = _captured(computed, before, graph)
-        products = [p for p in computed if _PRODUCT.fullmatch(operator_of(p).strip("_"))]
+        computed = own.get(kernel) or _others(posts[kernel], elsewhere, graph)
+        nodes = _captured(computed, before, graph, extern)
+        here = computed if kernel in own else [p for p in computed if p not in elsewhere]
+        products = [p for p in here if _PRODUCT.fullmatch(operator_of(p).strip("_"))]
         multiplied = _captured(products, before, graph)
         if kernel not in own and multiplied:
             read = done & _ancestors(multiplied, graph.nodes)
             nodes = tuple(n for n in nodes if n in multiplied or n not in read)
+        layers.append(
+            EngineLayer(
+                RawLayer(name=kernel, op=_name(kernel)),
+                precision_in=types.read(nodes, done),
+                precision_out=types.written(nodes[-1:]),
+                compute_precision=types.written(multiplied),
+                tactic="extern call" if kernel in own else "generated kernel",
+            )
+        )
         done.update(nodes)
-        layers.append(_layer(kernel, nodes, multiplied, graph))
         resolutions.append(_resolution(kernel, nodes, graph.nodes))
     return layers, resolutions
 
@@ -150,10 +179,10 @@ def _own(kernel: str, posts: Sequence[str]) -> list[str]:
     return [p for p, op in fitting.items() if len(op) == longest] or _working(posts)
 
 
-def _others(posts: Sequence[str], elsewhere: Collection[str]) -> list[str]:
+def _others(posts: Sequence[str], elsewhere: Collection[str], graph: Graph) -> list[str]:
     """The nodes that a generated kernel computes; where all are computed by extern calls it
     prepares what these read."""
-    here = [p for p in posts if p not in elsewhere]
+    here = [p for p in posts if p not in elsewhere and not graph.is_constant(p)]
     working = [p for p in here if not is_passive(p)]
     return working or _working(posts)
 
@@ -164,23 +193,68 @@ def _working(names: Sequence[str]) -> list[str]:
 
 
 def _captured(
-    posts: Iterable[str], before: Mapping[str, Sequence[str]], graph: Graph
+    posts: Iterable[str],
+    before: Mapping[str, Sequence[str]],
+    graph: Graph,
+    extern: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Our names of the captured nodes that these nodes come from, in graph order."""
+    """Our names of the captured nodes that these nodes come from, in graph order; of what is given,
+    those that read it: of `extern`, which are calls into libraries, where any of these does."""
     found: set[str] = set()
     for post in posts:
         found |= {graph.names[n] for n in _working(before.get(post) or ()) if n in graph.names}
+        readers = graph.nodes.consumers.get(graph.given.get(post, ""), ())
+        names = {node.name for node in readers}
+        found |= names.intersection(extern) or names
     return tuple(sorted(found, key=graph.nodes.position.__getitem__))
 
 
-def _written(
-    extern: Iterable[str], before: Mapping[str, Sequence[str]], graph: Graph
-) -> dict[str, str]:
-    """`graph.dtypes` without attention that no call computes as a whole. PyTorch's own way for it
-    takes several kernels, whose tensors are not in the captured graph: of fp16 they are fp32."""
-    whole = _captured((node for node in extern if _ATTENTION in node), before, graph)
-    torn = {n.name for n in graph.nodes.nodes if _ATTENTION in n.op} - set(whole)
-    return {name: dtype for name, dtype in graph.dtypes.items() if name not in torn}
+class _Types:
+    """The types of what kernels read and write, as the captured graph has them.
+
+    Attention that no call computes as a whole has none: PyTorch's own way for it takes several
+    kernels, whose tensors are not in that graph (of fp16 they are fp32). `extern`: the nodes that
+    extern calls compute; `whole`: the attention among them that one call does."""
+
+    def __init__(self, graph: Graph, extern: Collection[str], whole: Collection[str]) -> None:
+        self._graph, self._extern = graph, extern
+        self._torn = {n.name for n in graph.nodes.nodes if _ATTENTION in n.op}.difference(whole)
+
+    def written(self, nodes: Iterable[str]) -> str | None:
+        """The type that these nodes write; None where it is not one or not known."""
+        named = [self._graph.nodes.by_name[n] for n in nodes if n not in self._torn]
+        found = {self._graph.dtype(n.outputs[0]) for n in named}
+        return found.pop() if len(found) == 1 else None
+
+    def read(self, nodes: Sequence[str], done: Collection[str]) -> str | None:
+        """The widest floating type that a kernel of these nodes reads, else the first; of one that
+        reads nothing the first that it writes. None where it is not known.
+
+        `done`: the nodes that earlier kernels computed. Of what a call computes another kernel may
+        read a part only, so that the others tell it."""
+        if not self._torn.isdisjoint(nodes):
+            return None
+        own = [n for n in nodes if n not in self._extern] or nodes
+        named = [self._graph.nodes.by_name[n] for n in own]
+        inputs = (self._source(t, done) for n in named for t in n.inputs)
+        read = [t for t in inputs if t is not None and self._maker(t) not in nodes]
+        types = [self._graph.dtype(t) for t in read or [n.outputs[0] for n in named]]
+        return next((f for f in FLOATS if f in types), next(iter(types), None))
+
+    def _maker(self, tensor: str) -> str | None:
+        node = self._graph.nodes.producer.get(tensor)
+        return None if node is None else node.name
+
+    def _source(self, tensor: str, done: Collection[str]) -> str | None:
+        """What is read where a tensor is: below views and conversions that no kernel made before;
+        None where that is a constant or no tensor."""
+        nodes = self._graph.nodes
+        while (node := nodes.producer.get(tensor)) and node.name not in done:
+            operator = node.op.rpartition(".")[2]
+            if operator not in PASSIVE or operator == "getitem":
+                break
+            tensor = next((t for t in node.inputs if t in nodes.tensors), "")
+        return tensor if tensor in nodes.tensors else None
 
 
 def _ancestors(names: Iterable[str], graph: NodeGraph) -> set[str]:
@@ -194,21 +268,6 @@ def _ancestors(names: Iterable[str], graph: NodeGraph) -> set[str]:
                 found.add(node.name)
                 coming.append(node.name)
     return found
-
-
-def _layer(
-    kernel: str, nodes: Sequence[str], multiplied: Sequence[str], graph: Graph
-) -> EngineLayer:
-    products = {graph.dtypes[n] for n in multiplied if n in graph.dtypes}
-    first, last = (graph.dtypes.get(nodes[i]) for i in (0, -1)) if nodes else (None, None)
-    kind = "extern call" if is_extern(_name(kernel)) else "generated kernel"
-    return EngineLayer(
-        RawLayer(name=kernel, op=_name(kernel)),
-        precision_in=first,
-        precision_out=last,
-        compute_precision=products.pop() if len(products) == 1 else None,
-        tactic=kind,
-    )
 
 
 def _resolution(kernel: str, nodes: tuple[str, ...], graph: NodeGraph) -> Resolution:

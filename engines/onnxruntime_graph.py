@@ -10,10 +10,8 @@ from ..core.errors import InputError, ToolMissing
 from ..core.nodes import NodeGraph
 from ..core.resolve import RawLayer
 from ..core.resolve.spelling import blocked_output
-from ..core.tensor_types import precision_of
+from ..core.tensor_types import FLOATS, precision_of
 from .layers import EngineLayer
-
-_FLOATS = ("fp32", "fp16", "bf16", "fp64", "fp8")
 
 # Operators that only move or convert: nothing is computed in any precision.
 _MOVE = frozenset(
@@ -260,7 +258,7 @@ def _precisions(types: Sequence[str] | None) -> list[str]:
 
 def _main(precisions: Sequence[str]) -> str | None:
     """The first floating-point type, else the first type: indices do not hide the data."""
-    floats = [p for p in precisions if p in _FLOATS]
+    floats = [p for p in precisions if p in FLOATS]
     return next(iter(floats or precisions), None)
 
 
@@ -269,7 +267,7 @@ def _computes(
 ) -> str | None:
     if op in _MOVE:
         return None
-    floats = [p for p in inputs if p in _FLOATS] or [p for p in outputs if p in _FLOATS]
+    floats = [p for p in inputs if p in FLOATS] or [p for p in outputs if p in FLOATS]
     if not floats:
         return _main(outputs)
     if provider == CPU and op in _FLOAT_INSIDE and floats[0] in ("fp16", "bf16"):

@@ -264,7 +264,7 @@ class _Before:
             n.name: Node(
                 n.name,
                 str(n.target),
-                self._module(n.meta),
+                None if _writes_back(n) else self._module(n.meta),
                 tuple(i.name for i in n.all_input_nodes),
                 (n.name,),
             )
@@ -293,7 +293,8 @@ class _Before:
         after = {n.name: n for n in graph.graph.nodes}
         pre = self._sources({post for of in posts.values() for post in of}, after)
         nodes = NodeGraph(tuple(self._nodes.values()))
-        known = inductor_provenance.Graph(nodes, {n: n for n in self._nodes}, {})
+        given = {n.name: n.name for n in after.values() if n.op == "placeholder"}
+        known = inductor_provenance.Graph(nodes, {n: n for n in self._nodes}, given)
         names = PLACE.findall(made.source_code)
         mappings = {"cppCodeToPost": posts, "postToPre": pre}
         _, resolutions = inductor_provenance.listed(mappings, known, names)
@@ -335,6 +336,12 @@ class _Before:
                 gone = [i for i in self._nodes[name].inputs if i in self._nodes and i not in after]
                 coming += [i for i in gone if i not in taken and i not in found[post]]
         return found
+
+
+def _writes_back(node: Any) -> bool:
+    """Whether a node is AOTAutograd's, which writes what a module made of a buffer back into it at
+    the end of forward, and knows no module."""
+    return str(node.target) == "aten.copy_.default" and node.args[0].op == "placeholder"
 
 
 def _of(meta: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -229,13 +229,20 @@ def _statements(package: Path) -> list[str]:
 
 
 def _graph(*entries: tuple[str, str | None], chain: bool = False) -> Graph:
-    """A graph of nodes (torch's name, module); in a `chain` each reads the one before."""
+    """A graph of nodes (torch's name, module); in a `chain` each reads the one before, the first
+    ``x``."""
     made: list[Node] = []
     for name, m in entries:
-        reads = made[-1].outputs if chain and made else ()
+        reads = (made[-1].outputs if made else ("x",)) if chain else ()
         op = f"aten.{inductor_provenance.operator_of(name)}"
         made.append(Node(f"{m or ''}/{name}", op, m, reads, (name,)))
-    return Graph(NodeGraph(tuple(made)), {n.outputs[0]: n.name for n in made}, {})
+    return Graph(NodeGraph(tuple(made)), {n.outputs[0]: n.name for n in made})
+
+
+def _typed(graph: Graph, **types: str) -> Graph:
+    """The graph with types of its tensors."""
+    tensors = {name: {"dtype": dtype, "shape": [2]} for name, dtype in types.items()}
+    return replace(graph, nodes=replace(graph.nodes, tensors=tensors))
 
 
 def test_a_kernel_without_provenance_is_unresolved() -> None:
@@ -261,8 +268,9 @@ def test_a_node_without_a_module_leaves_its_kernel_unresolved() -> None:
 def test_attention_in_products_of_its_own_has_no_type_and_one_in_a_call_has() -> None:
     """PyTorch's own way is a product, a softmax and a product in fp32 where tensors are fp16."""
     sdpa = "scaled_dot_product_attention"
-    made = _graph(("linear", "a"), (sdpa, "a"), ("linear_1", "b"), (f"{sdpa}_1", "b"))
-    graph = replace(made, dtypes={n.name: "fp16" for n in made.nodes.nodes})
+    names = ("x", "linear", sdpa, "linear_1", f"{sdpa}_1")
+    made = _graph(*zip(names[1:], "aabb", strict=True), chain=True)
+    graph = _typed(made, **dict.fromkeys(names, "float16"))
     posts = {
         "aoti_torch_cuda_addmm_out:1": ["addmm"],
         "aoti_torch_cuda_bmm_out:2": ["bmm"],
@@ -283,6 +291,71 @@ def test_attention_in_products_of_its_own_has_no_type_and_one_in_a_call_has() ->
     told = [(x.precision_in, x.precision_out, x.compute_precision) for x in layers]
     half = ("fp16", "fp16", "fp16")
     assert told == [half, (None,) * 3, (None,) * 3, half, half]
+
+
+def test_a_kernel_reads_the_widest_floating_type_that_comes_into_it() -> None:
+    """Not the type of its first node, nor of what it computes inside or makes itself."""
+    made = [
+        Node("/arange", "aten.arange", "", (), ("arange",)),
+        Node("/ge", "aten.ge", "", ("ids", "arange"), ("ge",)),
+        Node("/to", "aten.to", "", ("x",), ("to",)),
+        Node("/where", "aten.where", "", ("ge", "to"), ("where",)),
+        Node("/mul", "aten.mul", "", ("where", "weight"), ("mul",)),
+    ]
+    names = {n.outputs[0]: n.name for n in made}
+    types = {"ids": "int64", "arange": "float64", "ge": "bool", "x": "bfloat16", "to": "float32"}
+    kernel = "triton_poi_fused_ge_mul_where_0:1"
+    posts = ["ge", "arange", "to", "where", "mul"]
+    mappings = {"cppCodeToPost": {kernel: posts}, "postToPre": {p: [p] for p in posts}}
+    told = []
+    for weight in ("bfloat16", "float32"):
+        given = types | {"weight": weight, "where": "float32", "mul": "float32"}
+        graph = _typed(Graph(NodeGraph(tuple(made)), names), **given)
+        (layer,), _ = inductor_provenance.listed(mappings, graph, [kernel])
+        told.append((layer.precision_in, layer.precision_out))
+    assert told == [("bf16", "fp32"), ("fp32", "fp32")]
+    first = {"cppCodeToPost": {kernel: ["ge", "arange"]}, "postToPre": {"ge": ["ge"]}}
+    (layer,), _ = inductor_provenance.listed(first, graph, [kernel])
+    assert (layer.precision_in, layer.precision_out) == ("int64", "bool")
+
+
+def test_a_kernel_that_lays_a_parameter_out_anew_is_of_the_call_that_reads_it() -> None:
+    made = [
+        Node("conv/conv2d", "aten.conv2d", "conv", ("x", "weight"), ("conv2d",)),
+        Node("/cat", "aten.cat", "", ("x", "conv2d"), ("cat",)),
+        Node("bn/add", "aten.add", "bn", ("count",), ("add",)),
+    ]
+    names = {n.outputs[0]: n.name for n in made}
+    graph = Graph(NodeGraph(tuple(made)), names, {"primals_1": "x", "primals_2": "weight"})
+    posts = {
+        "cpp_fused_0:1": ["primals_1", "primals_2"],
+        "cpp_fused_add_1:2": ["add", "primals_2"],
+        "extern_kernels.convolution:3": ["convolution"],
+        "cpp_fused_cat_2:4": ["cat"],
+        "cpp_fused_3:5": ["unknown"],
+    }
+    before = {"convolution": ["conv2d"], "cat": ["cat"], "add": ["add"]}
+    mappings = {"cppCodeToPost": posts, "postToPre": before}
+    _, found = inductor_provenance.listed(mappings, graph, list(posts))
+    assert [r.modules for r in found] == [("conv",), ("conv", "bn"), ("conv",), ("",), ()]
+
+
+def test_what_prepares_a_convolution_or_a_bias_is_of_the_module_that_reads_it(
+    tmp_path: Path,
+) -> None:
+    model = compiled(inductor_models.Image(), inductor_models.image(), tmp_path)
+    # The fused kernel also writes the bias of `fc`, two constants, which are no work beside a norm.
+    truth = [{"conv"}, {"conv"}, {"bn", "act", ""}, {"fc"}]
+    assert [modules for _, modules in model.modules()] == truth
+    assert [x.compute_precision for x in model.layers] == [None, "fp32", None, "fp32"]
+
+
+def test_types_are_those_that_the_pointers_of_the_code_have(tmp_path: Path) -> None:
+    given = {"x": row()["x"].bfloat16()}
+    (_, norm) = compiled(inductor_models.Rms(), given, tmp_path / "norm", "bf16").layers
+    assert (norm.precision_in, norm.precision_out, norm.compute_precision) == ("bf16", "bf16", None)
+    (_, lstm) = compiled(inductor_models.Recurrent(), given, tmp_path / "lstm", "bf16").layers
+    assert (lstm.precision_in, lstm.precision_out, lstm.compute_precision) == ("bf16",) * 3
 
 
 @pytest.mark.parametrize(

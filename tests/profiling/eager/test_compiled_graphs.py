@@ -98,6 +98,14 @@ def test_each_kernel_of_forward_and_backward_has_the_modules_that_its_code_compu
     ]
 
 
+@from_code
+def test_buffers_that_are_written_back_and_weights_laid_out_anew_are_of_their_modules() -> None:
+    recorder = recorded(inductor_models.Image(), inductor_models.image())
+    # The first kernel writes the image and the weight anew, the last one counts batches.
+    truth = [{"conv"}, {"conv"}, {"bn", "act", ""}, {"fc"}, {"bn"}]
+    assert [found for _, found in modules(recorder, "forward")] == truth
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_each_linear_layer_has_one_product_forward_and_two_backward(
     name: str, of_model: Callable[[str], Recorder]

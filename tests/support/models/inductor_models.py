@@ -74,7 +74,7 @@ def compiled(
             )
     text = code.read_text()
     graph = inductor_provenance.Graph(
-        nodes.parse(written, "nodes.json"), written["torch_names"], written["dtypes"]
+        nodes.parse(written, "nodes.json"), written["torch_names"], written["given"]
     )
     mappings = read_json(code.with_name(inductor_build.MAPPINGS))
     kernels = inductor_build.PLACE.findall(text)
@@ -225,6 +225,48 @@ class Counts(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return self.fc(x) * self.calls
+
+
+class Image(nn.Module):
+    """A convolution, whose input and weight inductor lays out anew, and few classes, whose bias is
+    a constant in the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.bn, self.act = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()
+        self.fc = nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.act(self.bn(self.conv(x))).mean((2, 3)))
+
+
+class Rms(nn.Module):
+    """A norm that computes in fp32, below a mask of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.weight = nn.Linear(16, 16), nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        at = torch.arange(16)
+        y = self.fc(x).masked_fill(at > at.flip(0), 0).float()
+        return (y * y.square().mean(-1, keepdim=True).rsqrt()).to(x.dtype) * self.weight
+
+
+class Recurrent(nn.Module):
+    """An LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+def image() -> dict[str, Any]:
+    """The input of `Image`."""
+    return {"x": torch.linspace(-1, 1, 384).reshape(2, 3, 8, 8)}
 
 
 def row() -> dict[str, Any]:
