@@ -203,12 +203,13 @@ def breaks(model: torch.nn.Module, given: Mapping[str, Any]) -> dict[str, Any]:
         return module.forward
 
     dynamo.reset()
+    dynamo.utils.clear_compilation_metrics()
     counts: list[int] = []
     found: list[dict[str, str]] = []
     try:
         with quiet(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
             explained = dynamo.explain(model)(**given)
-            found = [graph_break(reason) for reason in explained.break_reasons]
+            found = [graph_break(r) for r in explained.break_reasons] + left_to_python()
             dynamo.reset()
             again = torch.compile(model, backend=counting, dynamic=False)
             for _ in range(_CALLS):
@@ -228,6 +229,22 @@ def graph_break(reason: Any) -> dict[str, str]:
     frame = stack[-1] if stack else None
     place = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" if frame else "unknown"
     return {"place": place, "why": why}
+
+
+def left_to_python() -> list[dict[str, str]]:
+    """The Python frames that torch.compile did not compile at all, as graph breaks: those are told
+    only of frames of which it compiled a part."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    return [
+        {
+            "place": f"{Path(m.fail_user_frame_filename).name}:{m.fail_user_frame_lineno} "
+            f"in {m.co_name}",
+            "why": " ".join(m.fail_reason.split("\n")[0].split()),
+        }
+        for m in get_compilation_metrics()
+        if m.fail_reason and m.fail_user_frame_filename
+    ]
 
 
 def packaged(program: Any, package: Path, folder: Path, mode: str, profiled: bool) -> Path:

@@ -33,7 +33,7 @@ import torch
 
 from ...core.nodes import Node, NodeGraph
 from ...engines import inductor_provenance
-from ...engines.inductor_build import PLACE, graph_break
+from ...engines.inductor_build import PLACE, graph_break, left_to_python
 from ...engines.inductor_provenance import is_passive
 from ...export.naming import ModuleTree
 from ...export.quiet import gist
@@ -68,7 +68,7 @@ class Recorder:
         """For a meta file."""
         return {
             "compiled_graphs": self.graphs,
-            "graph_breaks": list({b["place"]: b for b in self.breaks}.values()),
+            "graph_breaks": list({b["place"]: b for b in self.breaks + left_to_python()}.values()),
             "recompiles": self.recompiles(),
             "modules": self._tree.classes,
         }

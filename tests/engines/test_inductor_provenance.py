@@ -182,6 +182,13 @@ def test_graph_breaks_are_named_with_their_line() -> None:
     assert found["place"] == f"inductor_models.py:{line} in forward"
 
 
+def test_code_that_torch_compile_leaves_to_python_whole_is_a_break() -> None:
+    (found,) = inductor_build.breaks(inductor_models.Recurrent(), row())["graph_breaks"]
+    assert found["place"].startswith("inductor_models.py:")
+    assert found["place"].endswith(" in forward")
+    assert "LSTM" in found["why"]
+
+
 def test_a_model_that_compiles_again_is_told() -> None:
     assert inductor_build.breaks(inductor_models.Counts(), row())["recompiles"] == 2
     assert inductor_build.breaks(inductor_models.Twice(), row())["recompiles"] == 0

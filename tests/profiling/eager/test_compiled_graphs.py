@@ -31,6 +31,7 @@ from_code = pytest.mark.skipif(
 def recorded(model: nn.Module, given: dict[str, Any], steps: int = 2) -> Recorder:
     """The record of a few steps of training."""
     torch._dynamo.reset()
+    torch._dynamo.utils.clear_compilation_metrics()
     recorder = Recorder(model.train())
     function = recorder.compiled()
     with warnings.catch_warnings():
@@ -104,6 +105,14 @@ def test_buffers_that_are_written_back_and_weights_laid_out_anew_are_of_their_mo
     # The first kernel writes the image and the weight anew, the last one counts batches.
     truth = [{"conv"}, {"conv"}, {"bn", "act", ""}, {"fc"}, {"bn"}]
     assert [found for _, found in modules(recorder, "forward")] == truth
+
+
+def test_code_that_is_not_compiled_at_all_is_named() -> None:
+    facts = recorded(inductor_models.Recurrent(), inductor_models.row(), steps=1).facts()
+    assert facts["compiled_graphs"] == []
+    (found,) = facts["graph_breaks"]
+    assert found["place"].startswith("inductor_models.py:")
+    assert "LSTM" in found["why"]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
