@@ -352,14 +352,22 @@ def test_a_group_is_as_large_as_the_shapes_say(dims: list[Any], size: int | None
     assert gloo_of(other, span("gloo:all_reduce", 2, 8, 9))[0][5] is None
 
 
-def test_the_group_of_gloo_is_known_where_one_alone_has_several_ranks() -> None:
+def test_the_group_of_gloo_is_known_where_there_is_one() -> None:
     events = (op("c10d::allreduce_", 0, 5), span("gloo:all_reduce", 2, 8, 9))
     one, unknown = Group("self", "", (0,)), Group("u", "", None)
-    assert gloo_of(*events, groups=(one, ALL))[0][6] == "0"
-    assert gloo_of(*events, groups=(one, unknown))[0][6] == "u"
+    assert gloo_of(*events, groups=(ALL,))[0][6] == "0"
+    assert gloo_of(*events, groups=(one, ALL))[0][6] is None
     assert gloo_of(*events, groups=(ALL, unknown))[0][6] is None
     assert gloo_of(*events, groups=())[0][6] is None
     assert gloo_of(op("c10d::allreduce_", 0, 5)) == []
+
+
+def test_no_rank_sends_by_gloo_to_itself() -> None:
+    sent = (op("c10d::send", 0, 5), span("gloo:send", 2, 8, 9))
+    one, unknown = Group("self", "", (0,)), Group("u", "", None)
+    assert gloo_of(*sent, groups=(one, ALL))[0][6] == "0"
+    assert gloo_of(*sent, groups=(one, unknown))[0][6] == "u"
+    assert gloo_of(*sent, groups=(ALL, unknown))[0][6] is None
 
 
 def test_what_gloo_was_given_is_told_with_the_types_of_its_range() -> None:
