@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...core.capture_names import CaptureName
 from ...core.cli.options import FilePath, examples, no_use, run_argument
 from ...core.errors import CheckFailed, InputError, one_line
 
@@ -103,7 +104,7 @@ def _expanded(files: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             paths.append(path)
             continue
-        inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS) and p.is_file())
+        inside = sorted(p for p in path.iterdir() if _is_capture(p) and p.is_file())
         if not inside:
             raise InputError("holds no trace and no nsys export", file=path, fix="name the files")
         paths += inside
@@ -113,6 +114,13 @@ def _expanded(files: Sequence[Path]) -> list[Path]:
             raise InputError("is given twice", file=path, fix="give each rank's file once")
         resolved[path.resolve()] = path
     return paths
+
+
+def _is_capture(path: Path) -> bool:
+    """Whether a file of a folder may hold what a rank did: what a run has beside that does not."""
+    own = CaptureName.parse(path)
+    beside = own is not None and own.kind != "other" and own.suffix.endswith(".json")
+    return path.name.endswith(_ENDINGS) and (not beside or path.name.endswith(".trace.json"))
 
 
 def _of_run(run_path: Path, precision: str | None) -> list[Path]:

@@ -104,6 +104,16 @@ def test_a_run_is_told_by_its_captures_and_has_them_in_its_own_folders(tmp_path:
     assert len(pq.read_table(tmp_path / "run/tables/collectives.parquet")) == 6
 
 
+def test_what_lies_beside_traces_in_a_folder_of_captures_is_not_read(tmp_path: Path) -> None:
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    paths, _ = write(tmp_path, plan())
+    for r, path in enumerate(paths):
+        path.rename(captures / f"train.bf16.rank{r:04d}@node1.trace.json")
+        (captures / f"train.bf16.rank{r:04d}@node1.meta.json").write_text('{"precision": "bf16"}')
+    assert "left out" not in run(captures).output
+
+
 def test_a_process_for_each_file_gives_the_same_as_none(tmp_path: Path) -> None:
     paths, _ = write(tmp_path, plan())
     here, there = run(*paths, "--workers", 1), run(*paths, "--workers", 2)
