@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ GAP_US = 1000
 def grow(target: Path, mib: int, source: Path = SOURCE) -> int:
     """Write `target` of at least `mib` MiB, or one copy; gives the number of events."""
     with gzip.open(source, "rt", encoding="utf-8") as f:
-        trace = json.load(f)
+        return written(target, json.load(f), mib)
+
+
+def written(
+    target: Path,
+    trace: dict[str, Any],
+    mib: int,
+    of_copy: Callable[[dict[str, Any], int], dict[str, Any]] = lambda event, _: event,
+) -> int:
+    """As `grow`, of a trace in memory; `of_copy` changes an event of the n-th copy."""
     once = [e for e in trace["traceEvents"] if "ts" not in e or e["ph"] == "M"]
     timed = [e for e in trace["traceEvents"] if "ts" in e and e["ph"] != "M"]
     last = max(e["ts"] + e.get("dur", 0) for e in timed)
@@ -31,13 +41,13 @@ def grow(target: Path, mib: int, source: Path = SOURCE) -> int:
     numbers = [int(v) for e in timed for v in _numbers(e)]
     step = max(numbers, default=0) + 1
     head = json.dumps({k: v for k, v in trace.items() if k != "traceEvents"})
-    written, copies, separator = 0, 0, ""
+    size, copies, separator = 0, 0, ""
     with target.open("w", encoding="utf-8") as out:
         out.write(head[:-1] + (", " if len(head) > 2 else "") + '"traceEvents": [\n')
-        while not copies or written < mib * MIB:
-            later = [_later(event, copies * span, copies * step) for event in timed]
+        while not copies or size < mib * MIB:
+            later = (of_copy(_later(e, copies * span, copies * step), copies) for e in timed)
             for event in [*([] if copies else once), *later]:
-                written += out.write(separator + json.dumps(event))
+                size += out.write(separator + json.dumps(event))
                 separator = ",\n"
             copies += 1
         out.write("\n]}\n")
