@@ -36,7 +36,7 @@ Figures = Mapping[str, int | None]
 def alone_ns(work: pa.Table) -> npt.NDArray[np.float64]:
     """For each row of `model.ranks.WORK`, what one call of it takes alone; NaN: not known."""
     data = frame(work.select(["name", "phase", "module", "grid"]))
-    data["place"] = [None if pd.isna(m) else kind_of(m) for m in data["module"]]
+    data["place"] = data["module"].map({m: kind_of(m) for m in data["module"].dropna().unique()})
     calls = work["alone"].combine_chunks()
     row = np.repeat(np.arange(len(work)), pc.fill_null(pc.list_value_length(calls), 0))
     taken = pd.Series(calls.flatten().to_numpy())
