@@ -59,6 +59,16 @@ def test_the_answer_comes_first_and_page_tables_and_trace_are_written(tmp_path: 
     assert (tmp_path / "out/ranks.perfetto-trace").stat().st_size
 
 
+def test_one_of_two_ranks_that_are_as_late_is_no_gain_alone(tmp_path: Path) -> None:
+    of = plan(ranks_=3)
+    for (step,) in of.work:
+        step[1].compute = step[2].compute = 400
+    paths, _ = write(tmp_path, of)
+    answer = run(*paths).output.splitlines()[:2]
+    assert answer[0] == "Rank 1 makes the others wait 33.3 % of a step"
+    assert "Without it a step would take as long, 450 µs (" in answer[1]
+
+
 def test_the_trace_of_all_ranks_is_on_one_clock(tmp_path: Path) -> None:
     pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     paths, truth = write(tmp_path, plan(ahead=[0, 777_000]))

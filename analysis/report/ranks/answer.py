@@ -131,11 +131,10 @@ def _line(job: Job) -> str:
         parts.append(_why(worst))
         found = _assumed(job, NO_STRAGGLER)
         if found is not None:
-            parts.append(
-                f"Without it a step would take {formatting.time(found.step_ns)} instead of"
-                f" {formatting.time(found.unchanged_ns)}"
-                f"{_spread(found, 'median' if worst.usual else 'mean')}."
-            )
+            took, less = formatting.time(found.unchanged_ns), formatting.time(found.step_ns)
+            would = f"as long, {took}" if less == took else f"{less} instead of {took}"
+            spread = _spread(found, "median" if worst.usual else "mean")
+            parts.append(f"Without it a step would take {would}{spread}.")
         return " ".join(parts)
     free = _assumed(job, "free communication")
     step_ns = job.step_ns if free is None else free.unchanged_ns
