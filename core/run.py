@@ -153,12 +153,12 @@ def _sweep(root: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-@cache
 def now() -> str:
     """The time in UTC, to the second, as files of a run say it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
+@cache
 def code_hash(stage: str) -> str:
     """Hash of the Python sources of core/ and of `stage`: changed code makes results stale."""
     root = Path(__file__).resolve().parent.parent

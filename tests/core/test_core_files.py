@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -214,3 +216,14 @@ def test_beside_a_control_character_numbers_are_still_numbers(text, tmp_path):
     path.write_text(text)
     with pytest.raises(InputError, match="is not JSON"):
         files.read_json(path)
+
+
+def test_the_time_of_a_run_goes_on_and_its_code_is_hashed_once(monkeypatch):
+    """`now` of a process that goes on is not that of its first call; sources are read once."""
+    moments = iter([datetime(2026, 1, 1, second=s, tzinfo=UTC) for s in (1, 2)])
+    clock = SimpleNamespace(UTC=UTC, datetime=SimpleNamespace(now=lambda _zone: next(moments)))
+    monkeypatch.setattr(run, "datetime", clock)
+    assert [run.now(), run.now()] == ["2026-01-01T00:00:01+00:00", "2026-01-01T00:00:02+00:00"]
+    first = run.code_hash("export")
+    monkeypatch.setattr(run, "sha256", lambda _path: pytest.fail("read again"))
+    assert run.code_hash("export") == first
