@@ -33,13 +33,31 @@ def judge(
     An engine that is an ONNX file has its tensors beside the outputs. Of another they are those of
     a second engine, a build: made only where the outputs differ by more than rounding makes.
     """
-    modules = known(of, limits)
-    if not modules and asks(of, verdict, figures, limits):
-        modules = measured(of, lambda: located(of, limits, reference, whole=False).modules)
+    return by_errors(
+        of,
+        verdict,
+        figures,
+        limits,
+        lambda: located(of, limits, reference, whole=False).modules,
+        known(of, limits),
+    )
+
+
+def by_errors(
+    of: Subject,
+    verdict: Verdict,
+    figures: Mapping[str, Any],
+    limits: Limits,
+    errors: Callable[[], Sequence[ModuleError]],
+    modules: Sequence[ModuleError] = (),
+) -> Verdict:
+    """`judge` by the errors of `modules`; where none are known, by those that `errors` measures."""
+    if not modules and _asks(of, verdict, figures, limits):
+        modules = _measured(of, errors)
     return by_module.judge(verdict, figures, limits, of.precision, modules)
 
 
-def asks(of: Subject, verdict: Verdict, figures: Mapping[str, Any], limits: Limits) -> bool:
+def _asks(of: Subject, verdict: Verdict, figures: Mapping[str, Any], limits: Limits) -> bool:
     """Whether the modules are to be measured for the verdict."""
     if not verdict.ok or not by_module.applies(figures, limits, of.precision):
         return False
@@ -47,7 +65,7 @@ def asks(of: Subject, verdict: Verdict, figures: Mapping[str, Any], limits: Limi
     return quick or by_module.beyond_rounding(figures, of.precision)
 
 
-def measured(of: Subject, errors: Callable[[], Sequence[ModuleError]]) -> Sequence[ModuleError]:
+def _measured(of: Subject, errors: Callable[[], Sequence[ModuleError]]) -> Sequence[ModuleError]:
     """The errors by module; none where they cannot be measured."""
     words = f"the modules of the {of.precision} engine were not checked"
     if _bytes(of) > MOST_BYTES:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import nodes
-from ...core.accuracy import by_module, precision_plan
+from ...core.accuracy import precision_plan
 from ...core.accuracy.limits import Limits, Verdict, judge
 from ...core.cli.progress import log
 from ...core.documents import ModuleError
@@ -66,11 +66,14 @@ class _Tries:
 
     def judge(self, subject: Subject, modules: Modules, figures: Mapping[str, Any]) -> Verdict:
         """As `layerline profile` judges: of random weights by the modules, too."""
-        verdict, known = judge(figures, self.limits), {**figures, "random_weights": self.random}
-        rows: Sequence[ModuleError] = []
-        if gate.asks(subject, verdict, known, self.limits):
-            rows = gate.measured(subject, lambda: self.errors(modules))
-        return by_module.judge(verdict, known, self.limits, subject.precision, rows)
+        known = {**figures, "random_weights": self.random}
+        return gate.by_errors(
+            subject,
+            judge(figures, self.limits),
+            known,
+            self.limits,
+            lambda: self.errors(modules),
+        )
 
     def attempt(self, modules: Modules) -> Trial:
         """Build and measure; latency only where it is the first or right."""
