@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from ...core.cli.options import SECONDS, FilePath, Finite, examples, listed, no_use
+from ...core.cli.options import (
+    SECONDS,
+    FilePath,
+    Finite,
+    examples,
+    listed,
+    no_use,
+    once_each,
+)
 from ...core.cli.output import say
 from ...core.errors import InputError
 
@@ -147,16 +155,7 @@ def _check(asked: _Asked, paths: Sequence[Path]) -> None:
         raise click.UsageError("--update needs --reason: why this is the baseline from now on")
     if not asked.measure:
         no_use(["rounds", "seconds"], "without --measure")
-        _once(paths)
-
-
-def _once(paths: Sequence[Path]) -> None:
-    """InputError where one measurement is named twice: it would count as two, or be held against
-    itself."""
-    for number, path in enumerate(paths):
-        if path.resolve() in [p.resolve() for p in paths[:number]]:
-            what = "is named twice: it is one measurement"
-            raise InputError(what, file=path, fix="name each once")
+        once_each(paths)
 
 
 def _read(paths: Sequence[Path]) -> Baseline:
@@ -245,7 +244,7 @@ def _save(asked: _Asked, paths: Sequence[Path]) -> None:
     )
     assert asked.save is not None
     apart(asked.save, *paths)
-    _once(paths)
+    once_each(paths)
     made = _read(paths)
     limits = replace(_limits(asked, paths[0], made), other_machine=False)
     sides = _usable(made, limits, paths[0])
