@@ -17,15 +17,15 @@ from . import rank_partials as partials
 
 LEFT_OUT = "left out: "  # of notes of a job: a capture that cannot be read, and why
 # Of profiler traces, and of nsys exports.
-_TRACES, _NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
+TRACES, NSYS = (".trace.json", ".trace.json.gz"), ".sqlite"
 
 
 def of_run(run: Run) -> dict[str, list[Path]]:
     """By precision the captures of ranks in a run: profiler traces, else nsys exports."""
     found: dict[tuple[str, str], list[Path]] = {}
-    for path, name in named(run.file("captures"), *_TRACES, _NSYS).items():
+    for path, name in named(run.file("captures"), *TRACES, NSYS).items():
         if name.task == "train":
-            kind = "nsys" if name.suffix == _NSYS else "trace"
+            kind = "nsys" if name.suffix == NSYS else "trace"
             found.setdefault((name.precision, kind), []).append(path)
     precisions = sorted({p for p, _ in found})
     return {p: sorted(found.get((p, "trace")) or found[p, "nsys"]) for p in precisions}

@@ -118,9 +118,11 @@ def _expanded(files: Sequence[Path]) -> list[Path]:
 
 def _is_capture(path: Path) -> bool:
     """Whether a file of a folder may hold what a rank did: what a run has beside that does not."""
+    from ..captures.rank_job import NSYS, TRACES
+
     own = CaptureName.parse(path)
-    beside = own is not None and own.kind != "other" and own.suffix.endswith(".json")
-    return path.name.endswith(_ENDINGS) and (not beside or path.name.endswith(".trace.json"))
+    beside = own is not None and own.kind != "other" and own.suffix not in (*TRACES, NSYS)
+    return path.name.endswith(_ENDINGS) and not beside
 
 
 def _of_run(run_path: Path, precision: str | None) -> list[Path]:
