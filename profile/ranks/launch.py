@@ -149,6 +149,7 @@ def _captures(plan: Plan, of: Outcome) -> list[Path]:
 
 
 def not_started(agent_log: Path) -> diagnosis.Failure:
+    """Why the launcher did not start all ranks, by what it printed."""
     printed = agent_log.read_text(errors="replace")
     own = diagnosis.OWN.findall(printed)  # of a keeper, with what to do
     lines = [line for line in printed.splitlines() if line.strip()]
