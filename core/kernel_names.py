@@ -47,9 +47,9 @@ _OPERANDS = r"(tf32|bf16|fp16|f16|fp8|e4m3|e5m2|i8)"
 _INSTRUCTION = re.compile(rf"(?:{_OPERANDS}_)?([hsdi])(\d{{3,6}}){_OPERANDS}?gemm(?:_{_OPERANDS})?")
 # SIMT kernels: ampere_sgemm_128x64_tn, cutlass_80_simt_sgemm_…, …_dgemm_…
 _PLAIN = re.compile(r"(?:^|[_:])(?:simt_)?([sdh])gemm(?:_|$)")
-# cuDNN says f16 of bfloat16, too: that tells neither (`is_sixteen_bit`).
+# cuDNN says f16 of bfloat16, too; Triton's templates of products say nothing (`leaves_type_open`).
 _WGMMA = re.compile(r"_wgmma_(bf16|e4m3|e5m2)_")
-_EITHER = re.compile(r"_wgmma_f16_")
+_OPEN = re.compile(r"_wgmma_f16_|^triton_tem_")
 _FMHA = re.compile(r"\bfmha_\w*?_(f16|bf16|fp16|fp8|e4m3)(?:_|$)")
 _FLASH = re.compile(r"flash_\w+kernel<.*?(half_t|bfloat16_t|float_e4m3_t|__half|__nv_bfloat16)")
 _FLASH_TYPES = {"half_t": "fp16", "__half": "fp16", "float_e4m3_t": "fp8"}
@@ -85,13 +85,13 @@ def compute_precision(name: str) -> str | None:
     return "tf32" if match[3] == "1688" and "tensorop" in name else None
 
 
-def is_sixteen_bit(name: str) -> bool:
-    """Whether a kernel multiplies in fp16 or bf16 and its name does not tell in which.
+def leaves_type_open(name: str) -> bool:
+    """Whether a kernel multiplies and its name does not tell in what: a layers list may.
 
-    >>> is_sixteen_bit("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7")
+    >>> leaves_type_open("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7")
     True
     """
-    return _EITHER.search(name) is not None
+    return _OPEN.search(name) is not None
 
 
 # A namespace without a name: of nvcc and NVIDIA's tools, and of the Itanium ABI's demanglers.

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import tables
-from ...core.kernel_names import compute_precision, is_sixteen_bit
+from ...core.kernel_names import compute_precision, leaves_type_open
 
 
 def by_tactic(description: Mapping[str, Any]) -> str | None:
@@ -20,12 +20,12 @@ def by_tactic(description: Mapping[str, Any]) -> str | None:
 
 def compute_precisions(kernels: pa.Table, listed: Mapping[str, str]) -> pa.Array:
     """The compute precision of each kernel (columns name and layer), null where its name does not
-    tell. Where it tells no more than fp16 or bf16: what `listed`, the engine's layers list, says
-    of the layer."""
+    tell. Where it leaves the type open: fp16 or bf16 where `listed`, the engine's layers list, says
+    so of the layer. (What is float32 there may be multiplied in TF32.)"""
     names, layers = kernels["name"], kernels["layer"]
     by_layer = _of_each(layers, {x: p for x, p in listed.items() if p in ("fp16", "bf16")}.get)
-    either = _of_each(names, lambda name: "either" if is_sixteen_bit(name) else None)
-    return pc.if_else(pc.is_valid(either), by_layer, _of_each(names, compute_precision))
+    left = _of_each(names, lambda name: "open" if leaves_type_open(name) else None)
+    return pc.if_else(pc.is_valid(left), by_layer, _of_each(names, compute_precision))
 
 
 def _of_each(texts: pa.ChunkedArray, told: Callable[[str], str | None]) -> pa.Array:

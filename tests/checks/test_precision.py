@@ -89,11 +89,12 @@ def test_a_layer_computes_in_what_takes_most_of_its_time() -> None:
 CUDNN = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64"
 
 
-def test_where_a_name_means_fp16_or_bf16_the_layer_list_tells_which() -> None:
+@pytest.mark.parametrize("name", [CUDNN, "triton_tem_fused_addmm_transpose_view_4"])
+def test_where_a_name_leaves_the_type_open_the_layer_list_tells_fp16_or_bf16(name: str) -> None:
     rows = [
         {"source": "x", "kind": "kernel", "name": n, "duration_ns": ns, "layer": layer}
         for n, ns, layer in (
-            (CUDNN, 8, "half"), (CUDNN, 4, "brain"), (CUDNN, 2, "single"), (CUDNN, 1, None),
+            (name, 8, "half"), (name, 4, "brain"), (name, 2, "single"), (name, 1, None),
             (PLAIN, 16, "half"), (TF32, 32, "half"),
         )
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from layerline.core.kernel_names import compute_precision, is_sixteen_bit
+from layerline.core.kernel_names import compute_precision, leaves_type_open
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_what_a_name_does_not_tell_is_unknown(name):
 
 def test_cudnn_spells_both_types_of_sixteen_bits_alike():
     cudnn = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_{}_knob_7_64x128x64"
-    assert is_sixteen_bit(cudnn.format("f16"))
-    assert not is_sixteen_bit(cudnn.format("e4m3")) and not is_sixteen_bit("ampere_sgemm_64x64")
+    assert leaves_type_open(cudnn.format("f16"))
+    assert not leaves_type_open(cudnn.format("e4m3")) and not leaves_type_open("ampere_sgemm_64x64")
