@@ -18,6 +18,7 @@ Kinds of numbers: 0 float32, 1 float16, 2 bfloat16, 3 float64. Tables on the dev
 
 TILE = 8192
 THREADS = 256
+THREADS_OF_FINISH = 1024  # one block sums all tiles and rows of a parameter
 AHEAD = 4
 FIGURES = 6
 ABOUT = 8
@@ -29,9 +30,6 @@ SOURCE = (
     r"""extern "C" {
 #define TILE """
     + str(TILE)
-    + r"""
-#define THREADS """
-    + str(THREADS)
     + r"""
 #define AHEAD """
     + str(AHEAD)
@@ -94,7 +92,7 @@ struct Rows {
 
 // The sum of all threads, for the first of them.
 __device__ double block_sum(double x) {
-    __shared__ double warps[THREADS / 32];
+    __shared__ double warps[32];
     for (int far = 16; far; far /= 2) x += __shfl_down_sync(~0u, x, far);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     __syncthreads();
@@ -257,8 +255,10 @@ extern "C" __global__ void finish(const i64* about, const i64* live, const doubl
     for (int k = 0; k < 2; k++) {
         double sum = 0;
         u8* own = flags + k * (i64)rows + a[5];
-        if (a[5] >= 0)
-            for (i64 r = threadIdx.x; r < a[7]; r += blockDim.x) { sum += own[r]; own[r] = 0; }
+        i64 mine = a[5] < 0 ? 0 : a[7];
+        // Loads by themselves are many at a time; a store between two makes the second wait.
+        for (i64 r = threadIdx.x; r < mine; r += blockDim.x) sum += own[r];
+        for (i64 r = threadIdx.x; r < mine; r += blockDim.x) own[r] = 0;
         sum = block_sum(sum);
         if (a[5] < 0 || k == 1 && (gradient < 0 || gradient == 4)) sum = -1;
         if (threadIdx.x == 0) out[4 + k] = sum;
