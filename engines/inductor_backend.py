@@ -148,6 +148,8 @@ class InductorBackend(Backend):
             "model": str(self.source(run, precision)),
             "mode": options["optimization_level"],
             "folder": str(folder / "trace"),
+            # Built again (`rebuild`): what was timed for the first build may not decide the second.
+            "cache": str(folder / "cache") if "timing_cache" in options else None,
             **files,
         }
         engine, threads = folder / self.engine(run, precision).name, options["threads"]

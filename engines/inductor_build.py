@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shutil
 import sys
@@ -62,8 +63,11 @@ class Flat(torch.nn.Module):  # type: ignore[misc]
 
 def build(job: Job) -> dict[str, Any]:
     """Compile the model of options.model to `engine`, and to options.profiled with ranges; leave
-    options.nodes, options.provenance and options.code."""
+    options.nodes, options.provenance and options.code. options.cache: an own folder for what
+    inductor keeps, launches that it timed too; else the user's."""
     wanted = job["options"]
+    if wanted.get("cache"):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = wanted["cache"]
     compiler = cpp_compiler.compiler()
     if compiler and (why := cpp_compiler.unfit(compiler)):
         raise WorkerError(why, cpp_compiler.REMEDY)

@@ -1,9 +1,10 @@
 """The noise of building: the same engine built again, with an empty timing cache, and measured.
 
-A builder times tactics and takes the fastest, so two builds of one model differ. How much is
-measured here, and is the least difference between two engines that means anything. The second
-engine is made in ``rebuild/`` of the run directory and removed afterwards; what stays is
-``captures/{precision}.{backend}.rebuild.json``: its latency beside that of the first, taken again.
+A builder times tactics (inductor: launches of Triton kernels) and takes the fastest, so two builds
+of one model differ. How much is measured here, and is the least difference between two engines that
+means anything. The second engine is made in ``rebuild/`` of the run directory and removed
+afterwards; what stays is ``captures/{precision}.{backend}.rebuild.json``: its latency beside that
+of the first, taken again.
 Both are loaded equally often, in turn: so the machine's state is the same, and what two loads of
 one engine differ by (`processes`) is not taken for a difference of the builds.
 """

@@ -201,6 +201,22 @@ def test_where_kernels_are_chosen_anew_the_engine_is_what_is_profiled(
     assert "triton_0:1" in made.code.read_text()
 
 
+def test_a_second_build_does_not_take_what_was_timed_for_the_first(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "of the user"))
+    source = built.run.path.parent / "own.py"
+    source.write_text(OWN)
+    again = Run(tmp_path / "rebuild")
+    again.path.mkdir()
+    again.file("export").symlink_to(built.run.file("export"))
+    backend, options = InductorBackend(), built.record["options"]
+    backend.build(again, "fp32", {**options, "timing_cache": None})
+    source.unlink()
+    assert not (tmp_path / "of the user").exists()
+    assert backend.engine(again, "fp32").exists()
+
+
 def test_other_modes_have_to_compile_the_same_twice(restless: None, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="first triton_0:1 in one and triton_1:1 in the other"):
         inductor_build.compiled(None, wanted(tmp_path, "default"), tmp_path / "engine.pt2")
