@@ -1,4 +1,4 @@
-"""A package of inductor as it ran on an H200: GPT-2 at 1x512 in fp16, two inferences under nsys.
+"""Packages of inductor as they ran on an H200: GPT-2 at 1x512 in fp16, two inferences under nsys.
 
 tests/data/make_h200_inductor.py worked out which modules each kernel computes for (truth.csv), of
 the model's structure, the kernels' names and order and ncu's counts; it imports nothing of
@@ -11,6 +11,8 @@ import csv
 import gzip
 import json
 import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,22 +25,32 @@ from layerline.core.files import write_json
 from layerline.core.run import Run
 
 HERE, NAME = DATA / "h200_inductor", "fp16.inductor"
+MAX = DATA / "h200_inductor_max"  # the mode max-autotune: products are Triton's templates
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return unpacked(HERE, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def autotuned(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return unpacked(MAX, tmp_path_factory)
+
+
+def unpacked(folder: Path, temporary: pytest.TempPathFactory) -> Run:
     """The run directory as the GPU machine left it, of one package."""
-    run = Run(tmp_path_factory.mktemp("inductor") / "run")
+    run = Run(temporary.mktemp("inductor") / "run")
     for stage in ("captures", "engines"):
         run.file(stage).mkdir(parents=True)
-    sql = gzip.decompress((HERE / f"{NAME}.sql.gz").read_bytes()).decode()
+    sql = gzip.decompress((folder / f"{NAME}.sql.gz").read_bytes()).decode()
     database = sqlite3.connect(run.file("captures", f"{NAME}.sqlite"))
     database.executescript(sql)
     database.close()
     for kind in ("trace.meta", "latency"):
-        text = (HERE / f"{NAME}.{kind}.json").read_bytes()
+        text = (folder / f"{NAME}.{kind}.json").read_bytes()
         run.file("captures", f"{NAME}.{kind}.json").write_bytes(text)
-    layers = json.loads(gzip.decompress((HERE / f"{NAME}.layers.json.gz").read_bytes()))
+    layers = json.loads(gzip.decompress((folder / f"{NAME}.layers.json.gz").read_bytes()))
     write_json(run.file("engines", f"{NAME}.layers.json"), layers)
     record = {"source": "export/model.json", "runs_on": "cuda"}
     write_json(run.file("engines", f"{NAME}.build.json"), record)
@@ -47,6 +59,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def rows(run: Run) -> list[dict[str, Any]]:
+    return operations(run)
+
+
+def operations(run: Run) -> list[dict[str, Any]]:
     table = engine_ops.read(engine_files(run, "fp16", "inductor")).ops
     return sorted(table.to_pylist(), key=lambda r: r["start_ns"])
 
@@ -57,8 +73,8 @@ def side(run: Run) -> Side:
     return captured.side
 
 
-def truth() -> list[dict[str, str]]:
-    with (HERE / "truth.csv").open(newline="") as file:
+def truth(folder: Path = HERE) -> list[dict[str, str]]:
+    with (folder / "truth.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -69,12 +85,33 @@ def test_each_kernel_of_a_package_has_the_modules_that_it_computes_for(
     kernels = [r for r in rows if r["kind"] == "kernel" and r["iteration"] == iteration]
     wanted = truth()
     assert [r["name"].partition("(")[0] for r in kernels] == [r["kernel"] for r in wanted]
-    apart = {
+    assert not apart(kernels, wanted)
+
+
+def apart(kernels: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, str]]) -> Any:
+    """Place of a kernel whose modules are others -> these, and those of the truth."""
+    return {
         right["order"]: (kernel["modules"], right["modules"])
         for kernel, right in zip(kernels, wanted, strict=True)
-        if {*kernel["modules"]} != {*right["modules"].split("|")}
+        if right["modules"] and {*kernel["modules"]} != {*right["modules"].split("|")}
     }
-    assert not apart
+
+
+def test_products_by_templates_of_triton_are_in_their_modules_and_count_as_fp16(
+    autotuned: Run,
+) -> None:
+    kernels = [r for r in operations(autotuned) if r["kind"] == "kernel" and r["iteration"] == 1]
+    wanted = truth(MAX)
+    assert [r["name"].partition("(")[0] for r in kernels] == [r["kernel"] for r in wanted]
+    assert sum(r["kernel"].startswith("triton_tem_") for r in wanted) == 48
+    assert not apart(kernels, wanted)
+    (captured,) = engine_of(autotuned, "fp16", "inductor").sides
+    multiply = ("triton_tem_", "nvjet_", "cudnn_")
+    rows = [r for r in operations(autotuned) if r["kind"] == "kernel"]
+    of_products = sum(r["duration_ns"] for r in rows if r["name"].startswith(multiply))
+    share = of_products / sum(r["duration_ns"] for r in rows)
+    assert captured.side.precision_run == pytest.approx({"fp16": share, "unknown": 1 - share})
+    assert captured.side.coverage == 1.0
 
 
 def test_what_a_package_sets_is_of_the_attention_or_product_that_it_is_set_for(
