@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 from layerline.core.tables import read_parquet
-from layerline.profile.eager.parameters.counters import Counter, Cuda, Kernels, Torch, defaults
+from layerline.profile.eager.parameters.counters import Counter, Cuda, Torch, defaults
 from layerline.profile.eager.parameters.index import parameters
+from layerline.profile.eager.parameters.launch import Kernels
 from layerline.profile.eager.parameters.plugin import ParameterChanges
 from layerline.workloads.loop import train
 from layerline.workloads.request import Request

@@ -12,8 +12,9 @@ launches for all parameters together.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ import torch
 from . import kernels as cuda_kernels
 from .index import Parameter, local
 from .kernels import FIGURES
+from .launch import Kernels
 
 UNKNOWN = -1.0
 # Elements that are compared at a time: on the CPU what fits into its cache, elsewhere what bounds
@@ -131,56 +133,69 @@ class Cuda:
         slots: int,
         kernels: Kernels,
     ) -> None:
-        self._members, self._device, self._kernels = members, device, kernels
+        self._device = device
         about = torch.full((len(members), cuda_kernels.ABOUT), -1, dtype=torch.int64)
         tiles: list[list[int]] = []
-        self._rows = 0
-        self._chunks: dict[int, tuple[int, int]] = {}  # by first member: first tile, tiles
-        # By first member, too: rows of `live`, and the least slice that has them.
+        rows = 0
+        found: dict[int, tuple[int, int]] = {}  # by a chunk's first member: first tile, tiles
+        # By that, too: rows of `live`, and the least slice that has them.
         self._places: dict[int, tuple[list[int], slice]] = {}
         self._kept_bytes = 0
         for chunk in chunks:
             first, at = len(tiles), 0
             for member in chunk:
-                of, rows = member.about, member.about.rows
+                of, own = member.about, member.about.rows
                 elements = member.local.numel()
                 mine = -(-elements // cuda_kernels.TILE)
                 about[of.index] = torch.tensor([
                     elements, self.KINDS[member.local.dtype], at, len(tiles), len(tiles) + mine,
-                    -1 if rows is None else self._rows, elements // rows if rows else 1, rows or 0,
+                    -1 if own is None else rows, elements // own if own else 1, own or 0,
                 ])  # fmt: skip
                 tiles += [[of.index, i] for i in range(mine)]
                 at += -(-member.local.nbytes // 16) * 16
-                self._rows += rows or 0
-            self._chunks[chunk[0].about.index] = first, len(tiles) - first
+                rows += own or 0
+            found[chunk[0].about.index] = first, len(tiles) - first
             places = [member.about.index for member in chunk]
             within = slice(min(places), max(places) + 1)
             self._places[places[0]] = places, within
             self._kept_bytes = max(self._kept_bytes, at)
-        self._tiles = len(tiles)
         self._about = about.to(device)
         self._tile_table = torch.tensor(tiles, dtype=torch.int32).to(device)
         self._live = torch.empty((len(members), cuda_kernels.LIVE), dtype=torch.int64).to(device)
         # A row for each slot: one is not written again before its copy to the device is done.
         shape, pinned = (slots, *self._live.shape), device.type == "cuda"
         self._live_host = torch.empty(shape, dtype=torch.int64, pin_memory=pinned)
-        self._partial = torch.zeros((4, self._tiles), dtype=torch.float64, device=device)
-        self._flags = torch.zeros((2, self._rows), dtype=torch.uint8, device=device)
+        self._partial = torch.zeros((4, len(tiles)), dtype=torch.float64, device=device)
+        self._flags = torch.zeros((2, rows), dtype=torch.uint8, device=device)
         self._slot = 0
         self._kept: torch.Tensor | None = None
+        # What is elsewhere in each step.
+        self._kept_at, self._figures_at = ctypes.c_void_p(), ctypes.c_void_p()
+        fixed = [self._about, self._live]
+        tables = [*fixed, self._tile_table, self._kept_at, self._partial, self._flags]
+        launch, every = kernels.launch, len(tiles)
+        self._keep = {
+            chunk: launch("keep", count, [*tables, first, every, rows])
+            for chunk, (first, count) in found.items()
+        }
+        self._compare = {
+            chunk: launch("compare", count, [*tables, first, every])
+            for chunk, (first, count) in found.items()
+        }
+        tables = [*fixed, self._partial, self._flags, self._figures_at]
+        self._finish = launch("finish", len(members), [*tables, every, rows])
         self._odd: list[tuple[int, torch.Tensor, torch.Tensor | None]] = []
 
     def begin(self, slot: int) -> None:
         """Take the memory for what is kept."""
         self._odd, self._slot = [], slot
         self._kept = torch.empty(self._kept_bytes, dtype=torch.uint8, device=self._device)
+        self._kept_at.value = self._kept.data_ptr()
 
     def before(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
         """See `Counter`."""
         self._look(members)
-        first, tiles = self._chunks[members[0].about.index]
-        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
-        self._kernels.keep(tiles, [*tables, first, self._tiles, self._rows])
+        self._keep[members[0].about.index]()
 
     def _look(self, members: Sequence[Parameter]) -> None:
         """Addresses of a chunk's parameters and gradients; odd gradients are summed with operators.
@@ -210,57 +225,17 @@ class Cuda:
 
     def after(self, members: Sequence[Parameter], figures: torch.Tensor) -> None:
         """See `Counter`."""
-        first, tiles = self._chunks[members[0].about.index]
-        tables = [self._about, self._live, self._tile_table, self._kept, self._partial, self._flags]
-        self._kernels.compare(tiles, [*tables, first, self._tiles])
+        self._compare[members[0].about.index]()
 
     def end(self, figures: torch.Tensor) -> None:
         """The figures of all its parameters."""
-        tables = [self._about, self._live, self._partial, self._flags, figures]
-        self._kernels.finish(len(self._members), [*tables, self._tiles, self._rows])
+        self._figures_at.value = figures.data_ptr()
+        self._finish()
         self._kept = None
         for at, squares, rows in self._odd:
             figures[at, 2] = squares
             if rows is not None:
                 figures[at, 5] = rows
-
-
-class Kernels:
-    """The kernels of `kernels`, compiled for the current device. RuntimeError, OSError or
-    AttributeError where torch cannot compile them."""
-
-    def __init__(self) -> None:
-        from torch.utils import cpp_extension
-
-        home = cpp_extension.CUDA_HOME
-        # torch asks for the folder of CUDA's headers. The source includes none.
-        cpp_extension.CUDA_HOME = home or "/usr"
-        try:
-            self._keep, self._compare, self._finish = (
-                torch.cuda._compile_kernel(cuda_kernels.SOURCE, name)
-                for name in ("keep", "compare", "finish")
-            )
-        finally:
-            cpp_extension.CUDA_HOME = home
-
-    def keep(self, blocks: int, arguments: list[Any]) -> None:
-        """Launch `keep`."""
-        self._launch(self._keep, blocks, arguments)
-
-    def compare(self, blocks: int, arguments: list[Any]) -> None:
-        """Launch `compare`."""
-        self._launch(self._compare, blocks, arguments)
-
-    def finish(self, blocks: int, arguments: list[Any]) -> None:
-        """Launch `finish`."""
-        self._launch(self._finish, blocks, arguments, cuda_kernels.THREADS_OF_FINISH)
-
-    @staticmethod
-    def _launch(
-        kernel: Any, blocks: int, arguments: list[Any], threads: int = cuda_kernels.THREADS
-    ) -> None:
-        if blocks:
-            kernel(grid=(blocks, 1, 1), block=(threads, 1, 1), args=arguments)
 
 
 def of_gradient(

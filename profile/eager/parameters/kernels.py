@@ -17,8 +17,8 @@ Kinds of numbers: 0 float32, 1 float16, 2 bfloat16, 3 float64. Tables on the dev
 """
 
 TILE = 8192
-THREADS = 256
-THREADS_OF_FINISH = 1024  # one block sums all tiles and rows of a parameter
+# Of a block; one of `finish` sums all tiles and rows of a parameter.
+THREADS = {"keep": 256, "compare": 256, "finish": 1024}
 AHEAD = 4
 FIGURES = 6
 ABOUT = 8

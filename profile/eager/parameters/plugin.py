@@ -37,9 +37,10 @@ from ....core.files import replacing, write_json
 from ....workloads.plugin import NOTHING, Plugin
 from ....workloads.training import Training
 from . import log
-from .counters import Counter, Cuda, Kernels, Torch, defaults
+from .counters import Counter, Cuda, Torch, defaults
 from .index import Parameter, parameters
 from .kernels import FIGURES, TILE
+from .launch import Kernels
 from .table import Step, rows
 
 if TYPE_CHECKING:
