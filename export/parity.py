@@ -57,6 +57,15 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return dict(zip(names, values, strict=True))
 
 
+def refusals() -> tuple[type[Exception], ...]:
+    """What `run_file` raises where ONNX Runtime does not take a file, or fails in it."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return tuple(
+        t for t in vars(state).values() if isinstance(t, type) and issubclass(t, Exception)
+    )
+
+
 def operator(error: str) -> str:
     """The operator that ONNX Runtime says it does not run; "" where it names none."""
     found = re.search(r"of operator \((\w+)\)|implementation for (\w+)\(", error)

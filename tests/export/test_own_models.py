@@ -382,13 +382,14 @@ def test_code_that_goes_another_way_for_a_batch_of_one_is_refused(tmp_path: Path
     """Kind: torch traces an open axis with two, and takes a branch on its size for true of all."""
     text = (
         "class Net(nn.Module):\n    def forward(self, x):\n"
-        "        return x * (2 if x.shape[0] > 1 else {one})\n"
+        "        return x * ({many} if x.shape[0] > 1 else {one})\n"
         "def build(batch=2):\n    return Net(), torch.ones(batch, 3)\n"
     )
-    for one, fails in (("5", True), ("2", False)):
-        model = code(tmp_path, text.format(one=one), f"own{one}.py")
+    # The third file fails in ONNX Runtime: it has no second row to read.
+    for many, one, fails in (("2", "5", True), ("2", "2", False), ("x[1]", "1", True)):
+        model = code(tmp_path, text.format(many=many, one=one), f"own{many}{one}.py")
         more = ["--model", model, "--precision", "fp32", "--dynamic", "batch"]
-        done = CliRunner().invoke(export, [str(tmp_path / f"run{one}"), *more])
+        done = CliRunner().invoke(export, [str(tmp_path / f"run{many}{one}"), *more])
         assert isinstance(done.exception, CheckFailed) is fails
         if fails:
             assert "something else than eager with a batch of 1" in str(done.exception)
@@ -509,6 +510,25 @@ def test_an_fp32_file_that_is_not_finite_where_eager_is_stays_an_error(
     with pytest.raises(CheckFailed, match="2 of 2 values of output are NaN") as caught:
         asked.export(["fp32", "fp16"])
     assert "--precision" not in (caught.value.fix or "")
+    assert not list((tmp_path / "run").rglob("*.onnx"))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_file_that_onnx_runtime_does_not_load_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Kind: an EmbeddingBag, whose loop torch 2.13 writes with types that do not fit."""
+
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+
+    def refuse(path: Path, _inputs: object) -> None:
+        raise Fail(f"[ONNXRuntimeError] : 1 : FAIL : Load model from {path} failed:(Loop) mismatch")
+
+    monkeypatch.setattr("layerline.export.parity.run_file", refuse)
+    asked = stage(tmp_path, monkeypatch, code(tmp_path, LINEAR.format("torch.ones(1, 3)")))
+    with pytest.raises(CheckFailed, match=r"Runtime cannot run it .*\(Loop\) mismatch") as caught:
+        asked.export([precision])
+    assert caught.value.fix == "try another --opset, or change the module"
     assert not list((tmp_path / "run").rglob("*.onnx"))
 
 
