@@ -125,6 +125,7 @@ class InductorBackend(Backend):
             answer = call(_COMPILER, self._job(run, precision, options, folder))
             facts: dict[str, Any] = answer["facts"]
             listed = self._listed(new, run, precision, answer["kernels"])
+            self._load(folder / engine.name, run, precision, facts | dict(options))
             for name, path in new.items():
                 path.replace(self._beside(run, precision, name))
             (folder / engine.name).replace(engine)
@@ -155,6 +156,14 @@ class InductorBackend(Backend):
         engine, threads = folder / self.engine(run, precision).name, options["threads"]
         inputs = inputs_path(run)
         return job("build", engine, inputs, precision, threads=threads, options=wanted)
+
+    def _load(self, engine: Path, run: Run, precision: str, built: Mapping[str, Any]) -> None:
+        """Load the package where nothing of the model is, as whatever measures it does."""
+        options = {"device": built["runs_on"], "inputs": built["inputs"]}
+        threads, inputs = built["threads"], inputs_path(run)
+        call(
+            self.worker(), job("load", engine, inputs, precision, threads=threads, options=options)
+        )
 
     def _listed(
         self, new: Mapping[str, Path], run: Run, precision: str, kernels: list[str]

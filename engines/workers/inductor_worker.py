@@ -1,7 +1,7 @@
 """The worker of AOTInductor packages.
 
-Tasks: ready (import torch), latency, outputs, and two over the package whose kernels have ranges
-(``options.profiled``): profile (torch.profiler), and trace (a few inferences between
+Tasks: ready (import torch), load, latency, outputs, and two over the package whose kernels have
+ranges (``options.profiled``): profile (torch.profiler), and trace (a few inferences between
 cudaProfilerStart and Stop, for nsys and ncu around this process). It needs torch, and neither the
 model nor its library.
 ``options.inputs`` names the arrays that the package takes, in their order, ``options.outputs`` what
@@ -11,6 +11,7 @@ it gives, ``options.device`` where it runs.
 from __future__ import annotations
 
 import faulthandler
+import re
 import sys
 import time
 from contextlib import nullcontext
@@ -27,6 +28,8 @@ from common import Job, WorkerError
 # As in core/own_ranges.py, which a worker cannot import.
 ITERATION = "layerline/iteration/"
 WARMUP = "layerline/warmup"
+# torch on an operator that a package calls and this process does not have.
+_FOREIGN = re.compile(r"Could not find schema for (\S+::\w+)")
 _TYPES = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -76,6 +79,9 @@ class Package:
             self.model = _loaded(torch, path, single_threaded=as_graph)
         except RuntimeError as e:
             text = " ".join(str(e).split())[:300]
+            if foreign := _FOREIGN.search(text):
+                what = f"a package runs without your code, which has the operator {foreign[1]}"
+                raise WorkerError(what, "write it with operators of torch") from e
             raise WorkerError(f"{path}: torch does not load it ({text})", "build it again") from e
         self.load_seconds = round(time.perf_counter() - started, 4)
         arrays = common.read_inputs(job, options["inputs"])
@@ -252,8 +258,14 @@ def ready(_job: Job) -> dict[str, Any]:
     return {"facts": {"torch": load().__version__}}
 
 
+def loads(job: Job) -> dict[str, Any]:
+    """The package can be loaded where its model is not."""
+    return {"facts": {"load_seconds": Package(job, job["engine"], graphed=False).load_seconds}}
+
+
 TASKS = {
     "ready": ready,
+    "load": loads,
     "latency": latency,
     "profile": profile,
     "outputs": outputs,

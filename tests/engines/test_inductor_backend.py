@@ -236,6 +236,42 @@ def test_a_compiler_whose_packages_cannot_be_loaded_builds_none(
     assert not (run.path / "engines/fp32.inductor.pt2").exists()
 
 
+FOREIGN = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("layerline_test::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+@triple.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return torch.ops.layerline_test.triple(x + 1)
+
+
+def build():
+    return Net(), {"x": torch.ones(4)}
+"""
+
+
+def test_a_model_with_an_operator_of_its_own_builds_no_engine(tmp_path: Path) -> None:
+    """torch compiles it, and no process without the model's code can load what comes of it."""
+    (tmp_path / "own.py").write_text(FOREIGN)
+    run = open_run(tmp_path / "run", create=True)
+    Stage(run, Request(model=f"{tmp_path}/own.py:build"), Options()).export([])
+    with pytest.raises(InputError, match="the operator layerline_test::triple") as caught:
+        command.build(run, "fp32", InductorBackend(), BuildOptions(threads=1))
+    assert caught.value.fix == "write it with operators of torch"
+    assert not list((run.path / "engines").glob("fp32.inductor*"))
+
+
 def test_what_was_not_built_is_not_measured_and_no_error_where_it_need_not_be(
     tmp_path: Path,
 ) -> None:
