@@ -58,6 +58,7 @@ class Recorder:
         self._model, self._tree = model, ModuleTree.of(model)
         self.graphs: list[dict[str, Any]] = []
         self.breaks: list[dict[str, str]] = []
+        self._inside: set[str] | None = set()  # modules in graphs; None: not known
 
     def compiled(self) -> Callable[..., Any]:
         """The model, compiled when it is called."""
@@ -72,6 +73,12 @@ class Recorder:
             "recompiles": self.recompiles(),
             "modules": self._tree.classes,
         }
+
+    def left_out(self) -> list[str]:
+        """The modules in no graph: Python runs their forwards. Empty where that is not known."""
+        if self._inside is None:
+            return []
+        return [path for path in self._tree.classes if path not in self._inside]
 
     def recompiles(self) -> list[dict[str, str | None]]:
         """Every graph that was compiled because an earlier one of the same code did not fit, with
@@ -113,6 +120,10 @@ class Recorder:
         return compile_fx(module, inputs, inner_compile=inner, config_patches=_CONFIG | free)
 
     def _keep(self, before: _Before | str, graph: Any, made: Any, backward: bool) -> None:
+        if isinstance(before, str) or self._inside is None:
+            self._inside = None
+        else:
+            self._inside |= before.inside()
         number = str(len(self.graphs))
         why, kernels = None, _told(before, graph, made)
         if isinstance(kernels, str):
@@ -156,7 +167,8 @@ def _failed(reason: str) -> str:
 class _Frame:
     """The Python code that a graph is of: whose forward, and which objects it names.
 
-    `own`: the path of its module; None where that is not one module. `why` then says why."""
+    `own`: the path of its module; None where that is not one module. `why` then says why, and
+    `any_of` which it may be."""
 
     def __init__(self, model: torch.nn.Module, tree: ModuleTree) -> None:
         from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -169,6 +181,7 @@ class _Frame:
             self._paths[id(module)] = path
             self._classes.setdefault(type(module), []).append(path)
         self.why: str | None = None
+        self.any_of: list[str] = []
         self.own = self._module(self._itself(model, frame.f_code))
 
     def _itself(self, model: torch.nn.Module, code: Any) -> Any:
@@ -192,13 +205,23 @@ class _Frame:
         others = self._classes[type(module)]
         if len(others) > 1:
             self.why = f"the graph may be of any {type(module).__name__}: {', '.join(others)}"
+            self.any_of = others
             return None
         return path
 
     def of(self, stack: Mapping[Any, Any]) -> str | None:
         """The innermost module of an ``nn_module_stack``."""
+        return self._tree.module_of(self.scopes(stack))
+
+    def scopes(self, stack: Mapping[Any, Any]) -> list[str]:
+        """The modules of an ``nn_module_stack`` that are known."""
         scopes = [self._scope(str(path)) for path, *_ in stack.values()]
-        return self._tree.module_of(s for s in scopes if s is not None)
+        return [s for s in scopes if s is not None]
+
+    def held(self) -> set[str]:
+        """The modules that this may be of, with all that they hold."""
+        within = tuple(f"{path}." for path in self.any_of)
+        return {p for p in self._tree.classes if p in self.any_of or p.startswith(within)}
 
     def _scope(self, text: str) -> str | None:
         found = _SCOPE.match(text)
@@ -270,7 +293,13 @@ class _Before:
             )
             for n in calls
         }
+        self._stacks = [n.meta.get("nn_module_stack") or {} for n in calls]
         self._sums = {n.name for n in calls if all(m.get("is_gradient_acc") for m in _of(n.meta))}
+
+    def inside(self) -> set[str]:
+        """The modules whose forwards, or parts of them, are in the graph."""
+        own = () if self.frame.own is None else (self.frame.own,)
+        return self.frame.held().union(own, *map(self.frame.scopes, self._stacks))
 
     def _module(self, meta: Mapping[str, Any]) -> str | None:
         """A node's module; None where it took the place of nodes of several."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -87,26 +87,36 @@ class _Ranges:
 
 @contextlib.contextmanager
 def module_ranges(
-    model: torch.nn.Module, range_of: RangeOf = record_function
+    model: torch.nn.Module,
+    range_of: RangeOf = record_function,
+    paths: Container[str] | None = None,
 ) -> Iterator[dict[str, str]]:
-    """Open a range around each forward of each module of `model` while the block runs.
+    """Open a range around each forward of each module of `model`, or of those at `paths`, while the
+    block runs.
 
     Gives path -> class name of the modules that have a range. No value changes, and no hook is
     left behind, whatever happens inside the block. Modules that are scripted refuse hooks that
     take keywords (RuntimeError of torch); they are left out and appear as part of their parent.
     """
+    import torch
+
     handles: list[Any] = []
     classes: dict[str, str] = {}
     try:
         for path, module in model.named_modules():
+            if paths is not None and path not in paths:
+                continue
             ranges = _Ranges(MODULE + path, range_of)
+            before, after = ranges.before, ranges.after
+            if paths is not None:
+                before, after = torch.compiler.disable(before), torch.compiler.disable(after)
             try:
                 # The pre-hook runs last of all pre-hooks and the hook first of all hooks, so the
                 # range holds the forward and not what other hooks of the module do.
-                handles.append(module.register_forward_pre_hook(ranges.before, with_kwargs=True))
+                handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
                 handles.append(
                     module.register_forward_hook(
-                        ranges.after, prepend=True, with_kwargs=True, always_call=True
+                        after, prepend=True, with_kwargs=True, always_call=True
                     )
                 )
             except RuntimeError:
@@ -121,9 +131,9 @@ def module_ranges(
 class Ranges(Plugin):
     """The ranges of every iteration, phase and module of a training run.
 
-    `modules`: what opens those of modules, `range_of` where they are not of another kind. A
-    compiled model has none: its modules are in graphs. `classes`: of each module with a range.
-    `first`: the step that becomes iteration 0; None without ranges of iterations.
+    `modules`: what opens those of modules, `range_of` where they are not of another kind. Of a
+    compiled model those alone that are `left_out` of its graphs. `classes`: of each module with a
+    range. `first`: the step that becomes iteration 0; None without ranges of iterations.
     """
 
     def __init__(
@@ -142,6 +152,11 @@ class Ranges(Plugin):
         if training.compiled is None:
             hooked = module_ranges(training.model, self._modules)
             self.classes = self._open.enter_context(hooked)
+
+    def left_out(self, model: torch.nn.Module, paths: Container[str]) -> None:
+        """Hook these modules, which Python runs beside compiled graphs. Called after these are
+        compiled: torch.compile would trace the hooks."""
+        self.classes |= self._open.enter_context(module_ranges(model, self._modules, paths))
 
     def step(self, number: int) -> AbstractContextManager[Any]:
         """The range of an iteration."""

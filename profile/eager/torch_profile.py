@@ -79,6 +79,8 @@ class TorchProfile(Plugin):
             self._clock.clear()
         with self._ranges.step(number), self._clock.step(number):
             yield
+        if self._graphs is not None and number == self._first:
+            self._ranges.left_out(self._training.model, self._graphs.left_out())
         self._profiler.step()
 
     @contextlib.contextmanager

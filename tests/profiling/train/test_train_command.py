@@ -159,6 +159,51 @@ def test_a_compiled_model_is_trained_and_shown_by_module(tmp_path: Path) -> None
     assert {"guards of compiled graphs", "around compiled kernels", "loss", "optimizer"} <= named
 
 
+RECURRENT = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.lstm, self.down = nn.Linear(8, 16), nn.LSTM(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.down(self.lstm(self.up(x))[0])
+
+
+def build():
+    torch.manual_seed(0)
+    return Net(), torch.ones(3, 8), lambda y: y.square().mean()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_modules_that_python_runs_beside_compiled_graphs_have_their_own_time(
+    tmp_path: Path,
+) -> None:
+    """Kind: an LSTM, where torch.compile goes back to Python."""
+    (tmp_path / "own.py").write_text(RECURRENT)
+    more = ["--compile", "--steps", "6", "--schedule", "0,1,2", "--profile", "torch"]
+    result = invoke(f"{tmp_path}/own.py:build", "--run", tmp_path / "run", *more)
+    assert result.exit_code == 0, result.exception
+    captures = tmp_path / "run" / "captures"
+    meta = documents.read(captures / "train.fp32.meta.json", documents.Eager)
+    assert meta.recompiles == []
+    assert any("LSTM" in b.why or "step_unsupported" in b.why for b in meta.graph_breaks)
+    events = read_events(captures / "train.fp32.trace.json.gz")
+    assert not any("dynamo_timed" in name for name in events.names)  # nothing compiles in a step
+    rows = of_events(events, {}, graphs=meta.compiled_graphs).main.to_pylist()
+    assert not [r["name"] for r in rows if r["layer"] == "outside modules"]
+    recurrent = [r for r in rows if "mkldnn_rnn_layer" in r["name"] or r["name"] == "aten::lstm"]
+    assert {r["phase"] for r in recurrent} == {"forward", "backward"}
+    assert {tuple(r["modules"] or ()) for r in recurrent} == {("lstm",)}
+    charged = {m for r in rows for m in r["modules"] or ()}
+    assert {"up", "lstm", "down"} <= charged
+
+
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_with_two_and_names_the_module(tmp_path: Path) -> None:
     result = invoke("gpt2", "--run", tmp_path / "run", *SMALL, "--learning-rate", "1e9")
