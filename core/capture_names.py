@@ -42,6 +42,8 @@ PARAMETERS = (".parameters.parquet", ".parameters.index.json", ".parameter_chang
 # A folder of a run: of each remedy for memory that was tried a run of its own.
 TRIED = "tried"
 
+# What is run of an engine, by any backend.
+ENGINES = (".engine", ".onnx", ".pt2")
 _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "latency": (".latency.json",),
     "trace": (".trace.json.gz", ".trace.json", ".trace.meta.json", ".trace.profile.json"),
@@ -60,8 +62,8 @@ _SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "waits": (".waits.json",),
     "meta": (".meta.json",),
     "engine": (
-        ".engine", ".onnx", ".pt2", ".layers.json", ".build.json", ".network.json",
-        ".inspector.json", ".profiled.pt2", ".nodes.json", ".provenance.json", ".code.cpp",
+        *ENGINES, ".layers.json", ".build.json", ".network.json", ".inspector.json",
+        ".profiled.pt2", ".nodes.json", ".provenance.json", ".code.cpp",
     ),
 }  # fmt: skip
 _KINDS: dict[str, Kind] = {s: kind for kind, suffixes in _SUFFIXES.items() for s in suffixes}

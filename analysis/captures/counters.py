@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core import nodes
-from ...core.capture_names import EVERY, RANGE, CaptureName
+from ...core.capture_names import ENGINES, EVERY, RANGE, CaptureName
 from ...core.documents import Build, Ncu, Refused
 from ...core.documents.ncu import PERMISSION
 from ...core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
@@ -138,8 +138,7 @@ def foreign(run: Run, capture: Path, problems: Problems | None) -> bool:
     meta = optional(capture.with_name(f"{own.stem}.ncu.meta.json"), Ncu, problems) or Ncu()
     step = run.manifest(f"engines/{own.precision}.{own.backend}") or {}
     for name, built in (step.get("outputs") or {}).items():
-        engine = Path(name).suffix in (".engine", ".onnx", ".pt2")
-        digest = meta.inputs.get(Path(name).name) if engine else None
+        digest = meta.inputs.get(Path(name).name) if Path(name).suffix in ENGINES else None
         if built is not None and digest is not None:
             return bool(built.get("sha256") != digest)
     return False

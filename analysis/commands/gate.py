@@ -186,6 +186,7 @@ def _of_run(path: Path) -> Baseline:
 
 def _measured(paths: Sequence[Path], asked: _Asked, limits: Limits) -> tuple[Baseline, Baseline]:
     """Two runs, their engines measured in turn."""
+    from ...core.capture_names import ENGINES
     from ...core.files import sha256
     from ...core.run import Run
     from ...profile.engine.measure import Plan
@@ -202,7 +203,7 @@ def _measured(paths: Sequence[Path], asked: _Asked, limits: Limits) -> tuple[Bas
     for path, one in zip(paths, both, strict=True):
         for key, side in one.sides.items():
             stem = key.split("/")[1]
-            files = (path / "engines" / f"{stem}{s}" for s in (".engine", ".onnx"))
+            files = (path / "engines" / f"{stem}{s}" for s in ENGINES)
             side.builds = [sha256(f)[:16] for f in files if f.is_file()][:1]
     ended = datetime.datetime.now(datetime.UTC).isoformat()
     before, after = (structs.replace(one, in_turn=ended) for one in both)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...core.capture_names import TORCH_TASKS, CaptureName
+from ...core.capture_names import ENGINES, TORCH_TASKS, CaptureName
 from ...core.errors import InputError
 from ...core.files import read_json, sha256
 from ...core.run import Run, unchanged
@@ -288,7 +288,7 @@ def _took_this_engine(records: Records, step: Mapping[str, Any]) -> bool:
 
 def _took_left(records: Records, step: Mapping[str, Any]) -> bool:
     for name, entry in _inputs(step):
-        if Path(name).suffix in (".engine", ".onnx") and name.startswith("engines/"):
+        if Path(name).suffix in ENGINES and name.startswith("engines/"):
             left = records.hashes(name)
             if left and entry["sha256"] not in left:
                 return False

@@ -161,13 +161,15 @@ def test_a_trace_with_the_contents_of_another_is_left_out(made: Run) -> None:
     assert "has the contents of captures/eager.fp32.trace.json" in listed["why"]
 
 
-def test_a_capture_of_an_engine_that_was_built_again_is_left_out(h100: Run) -> None:
-    engine = {"engines/fp16.tensorrt.engine": {"sha256": "a" * 64}}
+@pytest.mark.parametrize("suffix", [".engine", ".onnx", ".pt2"])
+def test_a_capture_of_an_engine_that_was_built_again_is_left_out(h100: Run, suffix: str) -> None:
+    file = f"engines/fp16.tensorrt{suffix}"
+    engine = {file: {"sha256": "a" * 64}}
     sqlite = "captures/fp16.tensorrt.sqlite"
     record(h100, "profile/fp16.tensorrt.trace", sqlite, inputs=engine)
     write_json(h100.manifest_path("engines/fp16.tensorrt"), {"outputs": engine})
     assert all_used(h100, FP32, FP16)
-    again = {"engines/fp16.tensorrt.engine": {"sha256": "b" * 64}}
+    again = {file: {"sha256": "b" * 64}}
     write_json(h100.manifest_path("engines/fp16.tensorrt"), {"outputs": again})
     sides, listed = only(h100)
     assert sides == [FP32] and "of another engine" in listed["why"]

@@ -82,6 +82,11 @@ def written(run: Run) -> list[Path]:
     return paths
 
 
+def test_what_runs_of_an_engine_is_known_of_every_backend() -> None:
+    found = {backends.load(name).suffix for name in inference.BACKENDS}
+    assert found == set(capture_names.ENGINES)
+
+
 def test_every_name_that_is_written_is_of_a_known_kind():
     run = Run(Path("RUN"))
     for path in written(run):
