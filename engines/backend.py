@@ -84,8 +84,12 @@ class Backend(ABC):
         return self.traceable
 
     def unavailable(self) -> Unavailable | None:
-        """None where this backend runs; cheap, imports no library and starts no process."""
+        """None where this backend builds and runs engines; cheap: no library, no process."""
         return inference.unavailable(self.name)
+
+    def cannot_run(self) -> Unavailable | None:
+        """Why an engine that is built does not run here; None: it does."""
+        return self.unavailable()
 
     def not_worth(self, precision: str) -> Unavailable | None:
         """Why an engine of this precision is built here only when it is asked for; None: it is not
@@ -180,8 +184,16 @@ def choose(name: str | None) -> Backend:
 
 
 def require(backend: Backend) -> None:
-    """ToolMissing with its remedy where the backend does not run here."""
-    why = backend.unavailable()
+    """ToolMissing with its remedy where engines of the backend do not run here."""
+    _refuse(backend, backend.cannot_run())
+
+
+def require_to_build(backend: Backend) -> None:
+    """ToolMissing with its remedy where the backend builds no engines here."""
+    _refuse(backend, backend.unavailable())
+
+
+def _refuse(backend: Backend, why: Unavailable | None) -> None:
     if why is not None:
         raise ToolMissing(f"{backend.name}: {why.reason}", fix=why.remedy)
 

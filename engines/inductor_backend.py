@@ -20,7 +20,7 @@ from ..core.cli.progress import log
 from ..core.errors import InputError
 from ..core.files import read_json, workspace, write_json
 from ..core.run import Run
-from ..export.inference import Unavailable
+from ..export.inference import Unavailable, no_torch
 from . import inductor_provenance, layers
 from .backend import (
     Backend,
@@ -29,6 +29,7 @@ from .backend import (
     check_options,
     gpu_models,
     inputs_path,
+    require_to_build,
 )
 from .launch import WORKERS, call, job, shell_line
 
@@ -82,6 +83,9 @@ class InductorBackend(Backend):
     def traceable(self) -> bool:
         return bool(gpu_models())
 
+    def cannot_run(self) -> Unavailable | None:
+        return no_torch()  # a package needs no compiler any more
+
     def not_worth(self, precision: str) -> Unavailable | None:
         if precision == "fp16" and not gpu_models():
             reason = "PyTorch's CPU kernels for fp16 are about a hundred times slower than for fp32"
@@ -116,6 +120,7 @@ class InductorBackend(Backend):
         }
 
     def build(self, run: Run, precision: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        require_to_build(self)
         if precision == "tf32" and not gpu_models():
             raise InputError("TF32 is a mode of NVIDIA GPUs", fix="use fp32")
         engine = self.engine(run, precision)

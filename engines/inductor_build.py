@@ -181,7 +181,7 @@ def captured(
         except Exception as e:
             raise WorkerError(
                 f"{name}: torch.export cannot capture it whole ({_where(flat.model, given, e)})",
-                "change that line, or use --backend onnxruntime or tensorrt",
+                "change the model there; other backends run it where layerline export makes a file",
             ) from e
 
 
@@ -266,7 +266,9 @@ def packaged(program: Any, package: Path, folder: Path, mode: str, profiled: boo
         try:
             aoti_compile_and_package(program, package_path=str(package), inductor_configs=configs)
         except Exception as e:
-            raise WorkerError(f"inductor cannot compile it ({gist(e)})") from e
+            what = f"inductor cannot compile it ({gist(e)})"
+            fix = "use another --backend; where its compiler is to blame, layerline doctor says so"
+            raise WorkerError(what, fix) from e
     found = sorted(folder.rglob(MAPPINGS))
     codes = [p.with_name("output_code.cpp") for p in found]
     if len(codes) != 1 or not codes[0].exists():

@@ -95,12 +95,18 @@ def _onnxruntime_cuda() -> Unavailable | None:
     return _onnxruntime() or no_gpu()
 
 
-def _inductor() -> Unavailable | None:
+def no_torch() -> Unavailable | None:
+    """None where torch is installed."""
     if importlib.util.find_spec("torch") is None:
         return Unavailable("torch is not installed", 'pip install "layerline[model]"')
-    if compiler() is None:
-        return Unavailable("no C++ compiler here", "install g++, or name a compiler with CXX=…")
     return None
+
+
+def _inductor() -> Unavailable | None:
+    if compiler() is None:
+        missing = Unavailable("no C++ compiler here", "install g++, or name a compiler with CXX=…")
+        return no_torch() or missing
+    return no_torch()
 
 
 # The order is that of preference.

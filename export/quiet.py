@@ -111,6 +111,7 @@ def _of_tools(path: Path) -> bool:
 
 
 def _root(error: BaseException) -> BaseException:
-    while error.__cause__ is not None:
-        error = error.__cause__
+    # What a compiler raises inside torch.compile is an attribute of the error that wraps it.
+    while (inner := error.__cause__ or getattr(error, "inner_exception", None)) is not None:
+        error = inner
     return error

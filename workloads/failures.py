@@ -1,4 +1,5 @@
-"""What stops a training run, explained: a loss that is no number, a batch that does not fit.
+"""What stops a training run, explained: a loss that is no number, a batch that does not fit, a
+model that torch.compile cannot compile.
 
 A loss that is not finite is found after the step that made it, when the weights are not finite
 either. So the run is begun again from its seed, without anything that watches it, up to that step,
@@ -20,10 +21,12 @@ from typing import Any
 import torch
 
 from ..core.errors import InputError
+from ..export.quiet import gist
 from .loop import train
 from .request import Request
 from .training import Batch, Training
 
+_COMPILING = ("torch._dynamo.", "torch._inductor.")  # where torch.compile's errors are
 RECOMPUTE = "recompute activations (--checkpoint)"
 
 
@@ -54,6 +57,12 @@ def explained(request: Request) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as e:
         traceback.clear_frames(e.__traceback__)
     except RuntimeError as e:
+        if type(e).__module__.startswith(_COMPILING):
+            what = f"torch.compile cannot compile the model ({gist(e)})"
+            fix = (
+                "train without --compile; where its compiler is to blame, layerline doctor says so"
+            )
+            raise InputError(what, fix=fix) from e
         if "allocate memory" not in str(e):  # of the CPU's allocator
             raise
         traceback.clear_frames(e.__traceback__)

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from layerline.analysis.captures import engine as sides
 from layerline.analysis.captures import files as captures
 from layerline.analysis.rundir.problems import Problems
-from layerline.core.errors import CheckFailed, InputError
+from layerline.core.errors import CheckFailed, InputError, ToolMissing
 from layerline.core.run import Run, open_run
 from layerline.engines import command, inductor_backend, inductor_build
-from layerline.engines.backend import BuildOptions
+from layerline.engines.backend import BuildOptions, require, require_to_build
 from layerline.engines.inductor_backend import InductorBackend
 from layerline.engines.workers.common import WorkerError
 from layerline.export import inference
@@ -150,6 +150,15 @@ def test_modes_that_are_not_there_are_refused(
     monkeypatch.setattr(inductor_backend, "gpu_models", list)
     with pytest.raises(InputError, match=words):
         InductorBackend().options(BuildOptions(level))
+
+
+def test_a_compiler_is_needed_to_build_a_package_and_not_to_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    require(InductorBackend())
+    with pytest.raises(ToolMissing, match=r"inductor: no C\+\+ compiler here"):
+        require_to_build(InductorBackend())
 
 
 def test_what_is_not_possible_here_is_recorded_and_no_error(

@@ -140,3 +140,16 @@ def test_what_would_fit_is_said_in_one_sentence(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     wanted = Request("gpt2", "", batch=700, seq=1024, checkpoint=checkpoint)
     assert failures.out_of_memory(wanted).fix == fix
+
+
+def test_a_model_that_cannot_be_compiled_says_why_and_what_to_do() -> None:
+    def broken(*_: Any) -> None:
+        raise LookupError("no working C++ compiler")
+
+    compiled = torch.compile(lambda x: x + 1, backend=broken)
+    request = Request("gpt2", cache="", compile=True)
+    with pytest.raises(InputError) as caught, failures.explained(request):
+        compiled(torch.ones(2))
+    assert "torch.compile cannot compile the model" in caught.value.what
+    assert "LookupError: no working C++ compiler" in caught.value.what
+    assert caught.value.fix is not None and "train without --compile" in caught.value.fix
