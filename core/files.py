@@ -55,6 +55,7 @@ def workspace(path: Path) -> Iterator[Path]:
 
 
 # A full disk, quota or limit: only writing meets these.
+_LITTLE = 100_000  # bytes; what failed for want of room has not left more
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -73,7 +74,18 @@ def written(path: Path, temporary: Path, fix: str = "name another place") -> Ite
         if not ours:
             raise
         why = e.strerror if e.errno is None else os.strerror(e.errno)
+        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = f"free space, or {fix}"
         raise InputError(f"cannot be written ({why})", file=path, fix=fix) from None
+
+
+def full(*folders: Path) -> InputError | None:
+    """What to say where the disk of one of these folders has no room left; None where all have."""
+    for place in folders:
+        if shutil.disk_usage(place).free < _LITTLE:
+            fix = "free space, or name another place (TMPDIR is that of temporary files)"
+            return InputError("there is no space left on its disk", file=place, fix=fix)
+    return None
 
 
 def writable(path: Path) -> None:

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ import torch
 
 from ..core import cpp_compiler
 from ..core.errors import LayerlineError
-from ..core.files import write_json
+from ..core.files import full, write_json
 from ..export import nested
 from ..export.models import ModelSpec, load_spec, tensors
 from ..export.naming import ModuleTree, unique_names
@@ -266,6 +267,8 @@ def packaged(program: Any, package: Path, folder: Path, mode: str, profiled: boo
         try:
             aoti_compile_and_package(program, package_path=str(package), inductor_configs=configs)
         except Exception as e:
+            if no_room := full(package.parent.parent, Path(tempfile.gettempdir())):
+                raise no_room from e
             what = f"inductor cannot compile it ({gist(e)})"
             fix = "use another --backend; where its compiler is to blame, layerline doctor says so"
             raise WorkerError(what, fix) from e
@@ -361,7 +364,8 @@ def reported(task: Callable[[Job], dict[str, Any]]) -> Callable[[Job], dict[str,
         try:
             return task(job)
         except LayerlineError as e:
-            raise WorkerError(e.what, e.fix, e.exit_code) from e
+            what = f"{e.file}: {e.what}" if e.file else e.what
+            raise WorkerError(what, e.fix, e.exit_code) from e
 
     return work
 

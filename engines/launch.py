@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import CheckFailed, InputError, LayerlineError, ToolMissing
-from ..core.files import read_json, write_json
+from ..core.files import full, read_json, write_json
 from .backend import Worker
 
 PROTOCOL = 1
@@ -213,6 +213,8 @@ def _result(
                 f"{name} was killed, most likely for want of memory",
                 fix="use a smaller model, batch or sequence",
             )
+        if no_room := full(Path(tempfile.gettempdir())):
+            raise no_room
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         raise InputError(f"{name} ended without a result ({how}): {_last_words(printed)}")
     result = read_json(path)

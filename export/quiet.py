@@ -9,6 +9,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CalledProcessError
 from traceback import walk_tb
 from unittest import mock
 
@@ -28,7 +29,10 @@ KNOWN_WARNINGS: tuple[tuple[type[Warning], str], ...] = (
 )
 # Loggers that report missing torchvision operators, constant folding that was not possible, or in
 # pages of tracebacks what is raised then, too.
-NOISY_LOGGERS = ("torch.onnx", "torch.export", "torch._subclasses", "onnxscript", "onnx_ir")
+NOISY_LOGGERS = (
+    "torch.onnx", "torch.export", "torch._subclasses", "torch.fx.experimental.symbolic_shapes",
+    "onnxscript", "onnx_ir",
+)  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -70,6 +74,12 @@ def no_graph_dumps(verbose: bool = False) -> Iterator[None]:
 FAULTS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
           RuntimeError, TypeError, ValueError)  # fmt: skip
 LONGEST = 240
+# torch says of it that an object of its own has no field of this name.
+_HELD_BY_CPP = (
+    "a module keeps weights in an object of C++, as torch.ao's quantised ones do, which "
+    "torch.export cannot capture"
+)
+_PRINTED_ERROR = re.compile(r"^.*\berror\b", re.MULTILINE | re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -79,9 +89,19 @@ def gist(error: BaseException) -> str:
     The exporter wraps errors in pages of advice; what went wrong is in the innermost cause.
     """
     error = _root(error)
-    lines = _ESCAPES.sub("", str(error)).strip().splitlines()
+    lines = _ESCAPES.sub("", _text(error)).strip().splitlines()
     text = f"{type(error).__name__}: {lines[0].strip() if lines else 'no message'}"
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; of a command that failed what that printed, from its first error on."""
+    if not isinstance(error, CalledProcessError) or not error.output:
+        return _HELD_BY_CPP if "__obj_flatten__" in str(error) else str(error)
+    printed = error.output
+    text = printed.decode(errors="replace") if isinstance(printed, bytes) else str(printed)
+    first = _PRINTED_ERROR.search(text)
+    return text[first.start() :] if first else text
 
 
 def where(error: BaseException) -> str:

@@ -334,8 +334,8 @@ def _require_same_again(spec: models.ModelSpec) -> None:
     if other:
         raise InputError(
             f"{spec.model}: its own code gives another {other[0]} each time it runs on the same "
-            "inputs (it draws random numbers), so nothing can be compared with it",
-            fix="own.py in which what it draws is an input (layerline init own.py)",
+            "inputs (it draws random numbers, or counts), so nothing can be compared with it",
+            fix="make what changes an input (layerline init own.py shows how)",
         )
 
 

@@ -11,6 +11,7 @@ it gives, ``options.device`` where it runs.
 from __future__ import annotations
 
 import faulthandler
+import os
 import re
 import sys
 import time
@@ -43,9 +44,11 @@ def load() -> Any:
     return torch
 
 
-def _loaded(torch: Any, path: str, *, single_threaded: bool) -> Any:
+def _loaded(torch: Any, path: str, folder: Path, *, single_threaded: bool) -> Any:
     """What `torch._inductor.aoti_load_package` gives, which first compares this processor with the
     one it was built on, and compiles a program for that: it would need a compiler, and a minute."""
+    # The package is unpacked there. Where this process ends early it goes with the job's folder.
+    os.environ["TMPDIR"] = str(folder)
     from torch._inductor.package import AOTICompiledModel
 
     loader = torch._C._aoti.AOTIModelPackageLoader(path, "model", single_threaded, 1, -1)
@@ -76,7 +79,8 @@ class Package:
         started = time.perf_counter()
         try:
             # A graph cannot hold what threads do to wait for one another.
-            self.model = _loaded(torch, path, single_threaded=as_graph)
+            folder = Path(job["result"]).parent
+            self.model = _loaded(torch, path, folder, single_threaded=as_graph)
         except RuntimeError as e:
             text = " ".join(str(e).split())[:300]
             if foreign := _FOREIGN.search(text):

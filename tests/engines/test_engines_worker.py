@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -240,3 +241,17 @@ def test_a_worker_that_crashes_says_where_and_what_it_printed_before(tmp_path: P
     words = raised.value.what.partition(": ")[2]
     assert words.startswith("the library complains; Segmentation fault in File ")
     assert words.endswith("line 5 in loading")
+
+
+def test_a_worker_that_had_no_room_on_the_disk_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text("raise SystemExit(1)")
+    worker = Worker((sys.executable, str(script)))
+    with pytest.raises(InputError, match="exit status 1"):
+        launch.call(worker, a_job())
+    full = SimpleNamespace(free=4096)
+    monkeypatch.setattr("layerline.core.files.shutil.disk_usage", lambda _: full)
+    with pytest.raises(InputError, match="there is no space left on its disk; free space"):
+        launch.call(worker, a_job())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from layerline.analysis.captures import files as captures
 from layerline.analysis.rundir.problems import Problems
 from layerline.core.errors import CheckFailed, InputError, ToolMissing
 from layerline.core.run import Run, open_run
-from layerline.engines import command, inductor_backend, inductor_build
-from layerline.engines.backend import BuildOptions, require, require_to_build
+from layerline.engines import command, inductor_backend, inductor_build, launch
+from layerline.engines.backend import BuildOptions, inputs_path, require, require_to_build
 from layerline.engines.inductor_backend import InductorBackend
 from layerline.engines.workers.common import WorkerError
 from layerline.export import inference
@@ -138,6 +140,26 @@ def test_latency_and_profile_are_of_different_packages_with_the_same_kernels(bui
         "RAIIAtenRecordFunctionHandle record_"
         not in built.subject.engine.with_name("fp32.inductor.code.cpp").read_text()
     )
+
+
+def test_a_package_that_cannot_be_loaded_leaves_nothing_behind(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch unpacks it first, and says then that no code is in it."""
+    of, cut = built.subject, tmp_path / "cut.pt2"
+    with zipfile.ZipFile(of.engine) as whole, zipfile.ZipFile(cut, "w") as part:
+        for entry in whole.infolist():
+            if not entry.filename.endswith(".so"):
+                part.writestr(entry.filename, whole.read(entry))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    options = of.backend.job_options(of.run, "fp32")
+    wanted = launch.job("load", cut, inputs_path(of.run), "fp32", threads=1, options=options)
+    with pytest.raises(InputError, match="torch does not load it"):
+        launch.call(of.backend.worker(), wanted)
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
