@@ -41,6 +41,7 @@ from .files import EagerFiles
 COLUMNS = ("forward", "recompute", "backward")
 # Sides that are no part of another, and how their labels end.
 WHOLE = {"inference": "", "step": " training step"}
+COUNTING = "parameters"  # the plug-in that works in the optimizer's phase of every timed step
 ESTIMATED = " (estimate by bytes)"
 # PyTorch's names of precisions.
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -253,6 +254,9 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
     shares, audited = _ran(read, ops, label)
     waited = _waited(read, part) if phase != "inference" else None
     cost = latency_.cost([traced[i] for i in sorted(traced)], samples, waited=waited)
+    if COUNTING in latency.beside and phase in ("step", "optimizer"):
+        why = "the unprofiled steps counted which parameters change, the traced ones did not"
+        cost = closure.unchecked("iii", why)
     timed = latency_.host_slowed(cost, _sources(read, ops, part))
     if phase == "inference" and read.on_device and (alone := latency_.alone(ops, latency)):
         timed = [alone if c.name == "iii" else c for c in timed]
@@ -293,7 +297,8 @@ def _time_shares(latency: Measured) -> dict[str, float] | None:
 
 def _device(read: _Eager, latency: Measured) -> dict[str, Any]:
     about = latency_.device(latency)
-    return {**about, "compiled": read.compiled} if read.compiled else about
+    found = {**about, "compiled": read.compiled, "beside": latency.beside}
+    return {k: v for k, v in found.items() if v}
 
 
 def _traced(read: _Eager, phase: str) -> Mapping[int, int]:

@@ -289,10 +289,15 @@ def _kept(side: Side) -> Iterator[Sentence]:
 
 
 def _placement(side: Side) -> Iterator[Sentence]:
-    """A sentence where a GPU engine has nodes on the CPU, or torch.compile would do otherwise than
-    the package that was measured, or did what nobody expects."""
+    """A sentence where a GPU engine has nodes on the CPU, torch.compile would do otherwise than
+    the package that was measured, or did what nobody expects, or what was timed did more."""
     for what in side.device.get("compiled", ()):
         yield Sentence(f"{side.label}: {what}.", UNSURE)
+    if side.device.get("beside"):
+        text = f"{side.label}: its latency has in it what counting changes of parameters takes"
+        yield Sentence(
+            f"{text}, in the optimizer's phase; a training without it is shorter.", UNSURE
+        )
     for what in side.device.get("otherwise", ()):
         text = f"{side.label}: torch.compile itself {what}; the package that was measured does not."
         yield Sentence(text, UNSURE)

@@ -41,7 +41,9 @@ class Samples(Struct, kw_only=True):
 
 
 class Measured(Document, kw_only=True):
-    """A latency.json, or what lies beside a capture of an engine."""
+    """A latency.json, or what lies beside a capture of an engine.
+
+    `beside`: the plug-ins of training that were at work in the steps that it times."""
 
     source: str | None = None
     profile: str | None = None
@@ -53,6 +55,7 @@ class Measured(Document, kw_only=True):
     processes: list[Process] = []
     summary: Samples = field(default_factory=Samples)
     target: Amount | None = None
+    beside: list[str] = []
     machine: Machine | None = None
     facts: MeasuredFacts = field(default_factory=MeasuredFacts)
 

@@ -107,6 +107,26 @@ def test_phases_of_a_step_are_held_to_what_was_asked_for_the_step(tmp_path: Path
     assert "? eager fp32 forward" in head and "? eager fp32 backward" not in head
 
 
+@pytest.mark.parametrize("beside", [[], ["parameters"]])
+def test_steps_that_counted_changes_of_parameters_are_said_to_be_longer(
+    tmp_path: Path, beside: list[str]
+) -> None:
+    run = open_run(tmp_path / "run", create=True)
+    path = run.file("captures", "train.fp32.trace.json.gz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps(_trace()).encode()))
+    latency = {"latency_ns": steady(100 * MS), "beside": beside}
+    write_json(run.file("captures", "train.fp32.latency.json"), latency)
+    assert outcome("report", run.path) == 0
+    view = build(eager_of(run, "train", "fp32", Problems()).sides, Model("m", ["", "a"]))
+    (step,) = [s for s in view.sides if s.phase == "step"]
+    (traced,) = [c for c in step.checks if c.name == "iii"]
+    text = run.file("report", "report.md").read_text()
+    assert (traced.ok is None) is bool(beside)
+    assert ("Latency while changes of parameters are counted" in text) is bool(beside)
+    assert ("a training without it is shorter" in text) is bool(beside)
+
+
 def test_loads_too_far_apart_for_an_interval_are_said_and_have_none(tmp_path: Path) -> None:
     write_run(tmp_path)
     loads = {"latency_ns": [ns for ns in (330_000, 595_000, 920_000) for _ in range(8)]}

@@ -238,7 +238,9 @@ def line_alone(comparison: Comparison, side: Side) -> str:
     """Of what, and how sure."""
     partition = comparison.partitions[side.key]
     words = {
-        "latency": "Latency without a profiler",
+        "latency": "Latency while changes of parameters are counted"
+        if side.device.get("beside")
+        else "Latency without a profiler",
         "traced": "As profiled; without a profiler it was not measured",
         "operations": "Sum of its operations as profiled; its latency was not measured",
     }
