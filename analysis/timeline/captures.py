@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...core.run import Run
 from ..captures.captured import Captured
+from ..formatting import counted, time
 from ..readers.torch.events import Events
 from ..rundir.files import plan_of
 from . import counters as counters_
@@ -177,7 +178,8 @@ def lines(group: Group) -> list[str]:
     drawn = []
     for kind in (k.removesuffix("_count") for k in facts if k.endswith("_count")):
         own = " self time" if f"{kind}_inclusive_ns" in facts else ""
-        drawn.append(f"{facts[f'{kind}_count']} {kind} ({facts[f'{kind}_ns']} ns{own})")
+        how_many = counted(facts[f"{kind}_count"], kind)
+        drawn.append(f"{how_many} ({time(facts[f'{kind}_ns'])}{own})")
     what = ", ".join(drawn) or "nothing"
     head = f"{group.label}: {which} of {facts['iterations_in_capture']}: {what}"
     return [head, *(f"{group.label}: {note}" for note in group.notes)]

@@ -359,7 +359,7 @@ def test_operators_that_nest_are_told_by_their_self_time() -> None:
     ]
     table = tables.table("ops", [*rows, op(0, None, 9, self_ns=4, kind="op", name="lost")])
     group = captures.group(captures.Source("s", "S", table, False))
-    assert captures.lines(group)[0] == "S: iteration 0 of 1: 3 op (100 ns self time)"
+    assert captures.lines(group)[0] == "S: iteration 0 of 1: 3 ops (100 ns self time)"
     assert group.facts["drawn_ns"] == 100 and group.facts["op_inclusive_ns"] == 190
     told = group.facts["drawn_ns"] + group.facts["not_drawn_ns"]
     assert told == sums(table).total().sum() == 104
@@ -446,7 +446,7 @@ def test_the_command_writes_a_file_and_says_what_is_in_it(h100: Run, tmp_path: P
     arguments = ["timeline", str(h100.path), "-o", str(out), "--precision", "fp16"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0 and str(out) in result.output
-    assert "TensorRT fp16: iteration 0 of 1: 28 kernel" in result.stderr
+    assert "TensorRT fp16: iteration 0 of 1: 28 kernels" in result.stderr
     first = out.read_bytes()
     groups = {s.track.split("/")[0] for s in read(gzip.decompress(first)).slices}
     assert groups == {"TensorRT fp16", "eager fp16 training step"}
