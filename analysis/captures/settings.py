@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.documents import Build, Eager, Machine, MachineState, Measured, Model
+from ...core.files import sha256_of
 from ..formatting import percent
 from ..model.comparison import Side
 from ..model.side import SideFacts
@@ -31,6 +32,8 @@ def collect(
         facts["layerline"] = (step.get("versions") or {}).get("layerline")
         facts["inputs"] = _inputs_hash(step)
         facts["model"] = facts["inputs"] or _inputs_hash(manifests.get("export/model", {}))
+        if isinstance(files, EagerFiles) and files.meta is not None:
+            facts["model"] = facts["model"] or _trained(files.meta)
         rows.append(SideFacts(side.key, side.label, side.task, facts))
     return rows
 
@@ -48,6 +51,14 @@ def _inputs_hash(step: Mapping[str, Any]) -> str | None:
         if entry:
             return str(entry.get("sha256"))[:12]
     return None
+
+
+def _trained(meta: Eager) -> str | None:
+    """The model that a workload trained, wherever its files lie; None where it is of none."""
+    if meta.workload is None or meta.trained is None:
+        return None
+    name = meta.trained.rpartition("/")[2]
+    return sha256_of((name, meta.config, meta.overrides, meta.parameters))[:12]
 
 
 def engine(side: Side, files: EngineFiles) -> dict[str, Any]:

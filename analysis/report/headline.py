@@ -346,15 +346,15 @@ def _busy(comparison: Comparison) -> Iterator[Sentence]:
             loads.append(f"{label}: {load}")
     yield Sentence(
         "The machine had other work beside latencies that have not settled "
-        f"({', '.join(loads)}): measure again when it is idle ({_again(comparison)} --force).",
+        f"({', '.join(loads)}): measure again when it is idle ({again(comparison)}).",
         UNSURE,
     )
 
 
-def _again(comparison: Comparison) -> str:
-    """The command that measures these sides: of training alone, the one that trains."""
+def again(comparison: Comparison) -> str:
+    """The command that measures these sides again: of training alone, the one that trains."""
     phases = {"inference" if s.task == "engine" else s.phase for s in comparison.sides}
-    return "layerline profile" if "inference" in phases else "layerline train"
+    return f"layerline {'profile RUN' if 'inference' in phases else 'train …'} --force"
 
 
 def _step(side: Side, mentioned: bool) -> Iterator[Sentence]:

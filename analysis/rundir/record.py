@@ -110,13 +110,15 @@ def facts(
 ) -> dict[str, Any]:
     """What must or should agree before two runs are compared; see `analysis.comparison.runs`."""
     described = {k: model.get(k) for k in ("class", "config", "weights", "parameters", "seed")}
-    # What was trained and never exported has its shapes in its captures alone.
+    # What was trained and never exported has its model and shapes in its captures alone.
     batch, sequence = (
         _common(s.facts.get(name) for s in sides) if model.get(of) is None else model[of]
         for name, of in (("batch", "batch"), ("sequence", "seq"))
     )
     return {
-        "model": sha256_of(described)[:16] if model else None,
+        "model": sha256_of(described)[:16]
+        if model
+        else _common(s.facts.get("model") for s in sides),
         "batch": batch,
         "sequence": sequence,
         "cpu": _common(s.facts.get("cpu") for s in sides),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -26,6 +26,9 @@ class Eager(Document, kw_only=True):
     trace: str | None = None
     model: str | None = None
     workload: str | None = None
+    config: dict[str, Any] | None = None
+    overrides: dict[str, Any] | None = None
+    parameters: Count | None = None
     compiled: bool | None = None
     command: list[str] = []
     device: str | None = None

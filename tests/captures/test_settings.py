@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
-from layerline.analysis.captures.settings import _inputs_hash, machine
+from layerline.analysis.captures.settings import _inputs_hash, _trained, machine
 from layerline.analysis.rundir.record import title
 from layerline.core.documents import Eager, Machine, Model
 from layerline.core.run import open_run
@@ -50,6 +51,20 @@ def test_inputs_are_known_by_the_hash_of_the_tokens_that_the_step_was_given() ->
     assert _inputs_hash({"inputs": {}, "outputs": tokens}) == "0123456789ab"
     assert _inputs_hash({"inputs": {"export/model.json": {"sha256": "1"}}}) is None
     assert _inputs_hash({}) is None
+
+
+def test_the_model_of_a_training_is_known_by_what_it_is_and_not_by_where_it_lies() -> None:
+    tiny = Eager(model="tiny", workload="gpt2", config={"n_layer": 2}, parameters=10)
+    assert _trained(tiny) == _trained(replace(tiny, batch=2, compiled=True)) is not None
+    others = (
+        replace(tiny, config={"n_layer": 3}),
+        replace(tiny, workload="bert"),
+        replace(tiny, parameters=11),
+    )
+    assert len({_trained(m) for m in (tiny, *others)}) == 4
+    far, near = (Eager(model=m, workload=m, parameters=3) for m in ("/far/own.py:f", "own.py:f"))
+    assert _trained(far) == _trained(near)
+    assert _trained(Eager()) is None
 
 
 def test_own_code_is_called_alike_wherever_it_lies_exported_or_trained(tmp_path: Path) -> None:

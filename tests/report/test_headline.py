@@ -415,7 +415,7 @@ def test_without_any_comparison_each_whole_side_stands_alone() -> None:
 def test_a_busy_machine_is_told_where_a_latency_has_not_settled() -> None:
     restless = a_side("eager", "fp32", 9_000, latency_ns=[1_000_000, 9_000_000] * 20)
     row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/inference"])
-    said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile --force)."
+    said = "load 5.1 on 2 CPUs): measure again when it is idle (layerline profile RUN --force)."
     sides = [restless, a_side("TensorRT", "fp32", 4_000)]
     view = build(sides, Model("m", ["", "attn", "mlp"]), Context(comparability=[row]))
     assert [h.tone for h in rendering.headline(view) if h.text.endswith(said)] == ["unsure"]
@@ -429,7 +429,7 @@ def test_training_on_a_busy_machine_is_measured_again_by_the_command_that_trains
     side = a_side("eager", "fp32", 9_000, latency_ns=uneven, phase="step")
     row = Difference("busy machine", "–", "load 5.1 on 2 CPUs", "", ["eager/fp32/step"])
     view = build([side], Model("m", ["", "attn", "mlp"]), Context(comparability=[row]))
-    said = "measure again when it is idle (layerline train --force)."
+    said = "measure again when it is idle (layerline train … --force)."
     assert any(t.endswith(said) for t in texts(view))
 
 

@@ -16,6 +16,7 @@ from layerline.analysis.model import partition as model
 from layerline.analysis.model.comparison import Comparison, Place, Steadiness
 from layerline.analysis.model.partition import Part, Partition
 from layerline.analysis.report import ledger
+from layerline.analysis.report.headline import again
 from layerline.analysis.report.screen import believe, drawing, screens, words
 from layerline.core.accuracy.limits import Verdict
 from layerline.core.stats import Estimate
@@ -92,7 +93,10 @@ def test_on_an_overloaded_machine_an_unsteady_latency_tells_no_ratio() -> None:
     said = "The machine was too busy to tell how fast ONNX Runtime fp32 runs gpt2"
     assert crowded.answer.text == said
     assert crowded.answer.tone == words.UNSURE
-    assert "×" not in " ".join(crowded.line) and "when it is idle" in crowded.line[0]
+    assert "×" not in " ".join(crowded.line)
+    assert crowded.line[0].endswith("when it is idle: layerline profile RUN --force.")
+    trained = [replace(s, phase="step") for s in found.sides if s.task != "engine"]
+    assert again(replace(found, sides=trained)) == "layerline train … --force"
     leads = [replace(found.ratios[0], lead=True)]
     written = rendering.markdown(replace(found, load={under: 5.75}, ratios=leads))
     assert (

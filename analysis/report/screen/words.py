@@ -18,7 +18,7 @@ from ...formatting import percent, time
 from ...model.comparison import Comparison, Ratio, Side
 from ...model.partition import GAPS, WAITING, Partition
 from .. import doubts
-from ..headline import amount, medians
+from ..headline import again, amount, medians
 
 MOST_WORDS = 15
 NAME_LIMIT = 40
@@ -162,7 +162,7 @@ def line_of(comparison: Comparison, r: Ratio, over: Side, under: Side) -> Iterat
     """Both latencies with the interval of their ratio; why the device alone tells another one."""
     times = medians(under, over, "for")
     if lead.crowded(comparison.load, over, under):
-        yield f"{times} as it was. Measure again when it is idle: layerline profile RUN --force."
+        yield f"{times} as it was. Measure again when it is idle: {again(comparison)}."
         return
     if lead.alike(r):
         times += f", {doubts.ALIKE}"
