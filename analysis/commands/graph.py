@@ -159,19 +159,19 @@ def _nodes(run: Run | None, nodes_path: Path | None, origin: str | None) -> Node
         assert nodes_path is not None
         return nodes_file.load(nodes_path)
     if origin == "export":
-        return nodes_file.load(run.file("export", "nodes.json"))
+        return nodes_file.load(_exported(run, "nodes.json", "to draw"))
     if captured := _of_training(run):
         return nodes_file.load(captured[0])
     from ...profile.eager.autograd_graph import of_model
 
-    return nodes_file.parse(of_model(_model(run)))
+    return nodes_file.parse(of_model(_exported(run, "model.json", "to run")))
 
 
-def _model(run: Run) -> Path:
-    path = run.file("export", "model.json")
+def _exported(run: Run, name: str, what_for: str) -> Path:
+    path = run.file("export", name)
     if not path.exists():
         raise InputError(
-            "no such file, so there is no model to run",
+            f"no such file, so there is no model {what_for}",
             file=path,
             fix="layerline export RUN writes it; layerline train … --profile graph records a graph",
         )
@@ -184,7 +184,7 @@ def _tensorboard(run: Run, folder: Path) -> None:
     from ...export.models import load_spec
     from ...profile.eager import tensorboard_graph
 
-    spec = load_spec(_model(run))
+    spec = load_spec(_exported(run, "model.json", "to run"))
     inputs = {k: torch.tensor(v) for k, v in spec.inputs().items()}
     tensorboard_graph.write(spec.build(), inputs, folder)
 

@@ -108,6 +108,9 @@ def test_a_graph_of_nodes_that_are_not_there_says_what_writes_them(
 ) -> None:
     assert outcome("graph", "--nodes", tmp_path / "own.nodes.json") == 2
     assert "no such file; layerline export RUN writes a run's" in capsys.readouterr().err
+    (tmp_path / "captures").mkdir()
+    assert outcome("graph", tmp_path) == 2
+    assert "layerline train … --profile graph records a graph" in capsys.readouterr().err
 
 
 def test_a_run_that_was_trained_alone_is_drawn_from_what_training_recorded(
