@@ -77,7 +77,10 @@ def _gpu() -> Finding:
 
 def _compiler() -> Finding:
     """What inductor compiles with: CXX, else g++ (torch/_inductor/cpp_builder.py)."""
-    needed_for, fix = "torch.compile (BACKEND=inductor)", "install g++ (apt install g++)"
+    needed_for, fix = (
+        "torch.compile (BACKEND=inductor, train --compile)",
+        "install g++ (apt install g++)",
+    )
     found = replace(_tool("CXX", "g++", needed_for, fix), what=_COMPILER)
     path = cpp_compiler.compiler()
     if found.found is None or path is None or (why := cpp_compiler.unfit(path)) is None:
