@@ -18,15 +18,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from ...core import tables
 from ...core.documents import CompiledGraph, CompiledKernel
+from ...core.own_ranges import MODULE
 from ...core.torch_ranges import CALL
 from ...engines.inductor_provenance import RULE, called
-from ..readers.torch.events import DEVICE, OP, UNKNOWN, Events, Ints
+from ..readers.torch.events import DEVICE, OP, RANGE, UNKNOWN, Events, Ints
 from ..readers.torch.nesting import Nesting
 from ..readers.torch.trace import coded
-from .autograd import COMPILED, Credit, named
+from .autograd import COMPILED, GUARDS, LOOKUP, ROWS, Credit, named, path_of
 
 # What runs around the kernels of graphs whose kernels are known: Python, checks, views.
 AROUND = "around compiled kernels"
@@ -37,13 +39,14 @@ _KEY = re.compile(re.escape(CALL) + r"(\S+) ##")
 @dataclass(frozen=True)
 class Kernels:
     """Of each event its place in `kernels`; -1 where it is of no graph, -2 where it is around the
-    kernels of one, -3 where it is in a call of one and no kernel that is known."""
+    kernels of one, -3 where it is in a call of one and no kernel that is known, -4 where it is the
+    check before one."""
 
     place: Ints
     kernels: Sequence[CompiledKernel]
 
 
-_AROUND, _LOST = -2, -3
+_AROUND, _LOST, _GUARDS = -2, -3, -4
 
 
 def placed(
@@ -54,17 +57,17 @@ def placed(
     graphs: Sequence[CompiledGraph],
 ) -> Kernels:
     """Find the kernel of every host event in a call of a graph."""
-    kernels = [k for g in graphs for k in g.kernels]
+    kernels: list[CompiledKernel] = []
     place = np.full(len(events), UNKNOWN, dtype=np.int64)
     regions = [name.startswith(COMPILED) for name in events.names]
     in_region = (credited.module >= 0) & np.array(regions, dtype=bool)[credited.module]
     calls = named(events, CALL, *range(OP + 1))
     call = nesting.innermost(calls)
     keys = [found[1] if (found := _KEY.match(name)) else None for name in events.names]
-    first, known = 0, dict[str, tuple[int, Sequence[CompiledKernel]]]()
-    for graph in graphs:
-        known[graph.key] = (first, graph.kernels)
-        first += len(graph.kernels)
+    known = {graph.key: graph for graph in graphs}
+    begins: dict[tuple[str, str | None], int] = {}
+    around = nesting.innermost(named(events, MODULE, RANGE))
+    place[named(events, LOOKUP, OP) & ~in_region] = _GUARDS
     if not calls.any():
         return Kernels(place, kernels)
     place[in_region & (call < 0)] = _AROUND
@@ -78,7 +81,12 @@ def placed(
         key = keys[events.name[at]]
         if key is None or key not in known:
             continue
-        start, listed = known[key]
+        graph = known[key]
+        of = _module_of(at, graph, events, credited, around)
+        if (key, of) not in begins:
+            begins[key, of] = len(kernels)
+            kernels += _kernels(graph, of)
+        start, listed = begins[key, of], graph.kernels
         inside = sorted(by_call.get(at, ()), key=lambda e: (events.start[e], e))
         positions = _in_order([names(e) for e in inside], [k.name for k in listed])
         for event, position in zip(inside, positions, strict=True):
@@ -87,6 +95,40 @@ def placed(
     inside_call = call >= 0
     place[inside_call] = of_unit[np.where(unit == UNKNOWN, call, unit)[inside_call]]
     return Kernels(place, kernels)
+
+
+def _module_of(
+    call: int, graph: CompiledGraph, events: Events, credited: Credit, around: Ints
+) -> str | None:
+    """Which of the modules that a graph may be of a call of it is of: the one whose forward Python
+    was in, of backward that of its forward. None where the graph is of one, or nobody knows."""
+    if not graph.any_of:
+        return None
+    ahead = int(credited.forward[call])
+    within = int(around[ahead if ahead >= 0 else call])
+    path = path_of(events.names[events.name[within]]) if within >= 0 else None
+    return path if path in graph.any_of else None
+
+
+def _kernels(graph: CompiledGraph, of: str | None) -> Sequence[CompiledKernel]:
+    """The kernels of a graph with their modules, where it is of this module."""
+    if not graph.any_of:
+        return graph.kernels
+    first = graph.any_of[0]
+    made = []
+    for kernel in graph.kernels:
+        moved = [_moved(m, first, of) for m in kernel.modules]
+        known = [m for m in moved if m is not None]
+        made.append(structs.replace(kernel, modules=known if len(known) == len(moved) else []))
+    return made
+
+
+def _moved(module: str, first: str, of: str | None) -> str | None:
+    """A module in `first`, in `of` instead; None where that is not known."""
+    if first and module != first and not module.startswith(f"{first}."):
+        return module
+    rest = module.removeprefix(first).removeprefix(".")
+    return None if of is None else ".".join(filter(None, (of, rest)))
 
 
 def _units(events: Events, nesting: Nesting, call: Ints) -> Ints:
@@ -139,13 +181,12 @@ def charged(
     host = np.where(device, launch[rows], rows)
     place = np.where(host == UNKNOWN, UNKNOWN, found.place[np.where(host == UNKNOWN, 0, host)])
     kernels = found.kernels
-    # Behind the kernels what is around them, then what is lost.
-    at = np.where(place == _AROUND, len(kernels), place)
-    at = np.where(place == _LOST, len(kernels) + 1, at)
-    layers = [*(k.row or k.name for k in kernels), AROUND, None]
-    modules = [*(k.modules or None for k in kernels), None, None]
+    # Behind the kernels what is around them, what is lost, and the checks before them.
+    at = np.where(place < UNKNOWN, len(kernels) + _AROUND - place, place)
+    layers = [*(k.row or k.name for k in kernels), AROUND, None, ROWS[GUARDS]]
+    modules = [*(k.modules or None for k in kernels), None, None, None]
     rules = [*(RULE if k.modules or k.row else tables.UNRESOLVED for k in kernels), "range"]
-    rules.append(tables.UNRESOLVED)
+    rules += [tables.UNRESOLVED, "range"]
     own = pa.array(at != UNKNOWN)
     take = pa.array(at, mask=at == UNKNOWN)
     lists = pa.array(modules, pa.list_(pa.string())).take(take)

@@ -31,10 +31,12 @@ class CompiledKernel(Struct, kw_only=True):
 
 class CompiledGraph(Struct, kw_only=True):
     """A graph that torch.compile compiled: its key in the trace, its number there (`region`), and
-    its kernels as they run. `why`: why some have no module."""
+    its kernels as they run. `any_of`: modules of one class that it may be of, and the kernels are
+    written as the first one's: which it is, each call tells. `why`: why some have no module."""
 
     key: str
     region: str
     phase: str
     kernels: list[CompiledKernel]
+    any_of: list[str] = []
     why: str | None = None

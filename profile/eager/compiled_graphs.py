@@ -16,7 +16,7 @@ nodes torch keeps what they replaced (``from_node``), and of a node of backward 
 
 Modules are paths from the objects of the frame that was compiled (``L['self'].h.0``). After a graph
 break that is the forward of any module: where the model has several of one class, one graph may
-serve them all, and none of its kernels gets a module.
+serve them all. Its kernels are written as the first one's, and each call tells which it is of.
 """
 
 from __future__ import annotations
@@ -75,10 +75,12 @@ class Recorder:
         }
 
     def left_out(self) -> list[str]:
-        """The modules in no graph: Python runs their forwards. Empty where that is not known."""
+        """The modules whose forwards Python calls: those in no graph, and those of which a graph
+        may be any. Empty where that is not known."""
         if self._inside is None:
             return []
-        return [path for path in self._tree.classes if path not in self._inside]
+        called = {path for g in self.graphs for path in g["any_of"]}
+        return [p for p in self._tree.classes if p in called or p not in self._inside]
 
     def recompiles(self) -> list[dict[str, str | None]]:
         """Every graph that was compiled because an earlier one of the same code did not fit, with
@@ -137,6 +139,7 @@ class Recorder:
                 "region": str(torch._guards.CompileContext.current_compile_id()),
                 "phase": "backward" if backward else "forward",
                 "why": why,
+                "any_of": [] if isinstance(before, str) else before.frame.any_of,
                 "kernels": kernels,
             }
         )
@@ -167,8 +170,9 @@ def _failed(reason: str) -> str:
 class _Frame:
     """The Python code that a graph is of: whose forward, and which objects it names.
 
-    `own`: the path of its module; None where that is not one module. `why` then says why, and
-    `any_of` which it may be."""
+    `own`: the path of its module; the first of `any_of`, where it may be the forward of several of
+    one class; None where it is of no one module, or names others of which there are several. `why`
+    then says why."""
 
     def __init__(self, model: torch.nn.Module, tree: ModuleTree) -> None:
         from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -182,7 +186,8 @@ class _Frame:
             self._classes.setdefault(type(module), []).append(path)
         self.why: str | None = None
         self.any_of: list[str] = []
-        self.own = self._module(self._itself(model, frame.f_code))
+        self._subject = self._itself(model, frame.f_code)
+        self.own = self._module(self._subject)
 
     def _itself(self, model: torch.nn.Module, code: Any) -> Any:
         """The module whose forward this is: its first argument, or, where a break was in it, the
@@ -194,7 +199,8 @@ class _Frame:
             return first
         those = [m for m in model.modules() if _is_of(code, inspect.unwrap(type(m).forward))]
         if len({type(m) for m in those}) == 1:
-            return those[0]
+            local = self._locals.get("self")
+            return local if any(local is m for m in those) else those[0]
         self.why = f"of which module {code.co_name} is, torch does not say"
         return None
 
@@ -203,9 +209,11 @@ class _Frame:
         if path is None:
             return None
         others = self._classes[type(module)]
+        if len(others) > 1 and module is self._subject:
+            self.any_of = others
+            return others[0]
         if len(others) > 1:
             self.why = f"the graph may be of any {type(module).__name__}: {', '.join(others)}"
-            self.any_of = others
             return None
         return path
 

@@ -24,10 +24,10 @@ def kernel(name: str, *modules: str, row: str | None = None) -> CompiledKernel:
 
 def ops(path: Path, events: list[Event], graphs: list[CompiledGraph], *more: Any) -> list[Any]:
     """The rows of a trace of one thread: (name, start, duration) in microseconds."""
-    ranges = {"layerline/iteration/0", "layerline/phase/forward"}
     written = [
         {
-            "ph": "X", "cat": "user_annotation" if name in ranges else "cpu_op", "name": name,
+            "ph": "X", "cat": "user_annotation" if name.startswith("layerline/") else "cpu_op",
+            "name": name,
             "ts": start, "dur": duration, "pid": 1, "tid": 1, "args": {"Ev Idx": i},
         }
         for i, (name, start, duration) in enumerate(events)
@@ -51,6 +51,36 @@ def around(*inside: Event) -> list[Event]:
 
 def of(rows: list[Any], name: str) -> list[tuple[Any, Any, Any]]:
     return [(r["layer"], r["modules"], r["rule"]) for r in rows if r["name"] == name]
+
+
+def test_a_graph_of_several_modules_is_of_the_one_whose_forward_calls_it(tmp_path: Path) -> None:
+    made = graph(kernel("extern_kernels.mm:1", "h.0.fc"), kernel("cpp_fused_add_0:2", "h.0", ""))
+    made.any_of = ["h.0", "h.1"]
+    lookup = "TorchDynamo Cache Lookup"
+
+    def called(start: float, module: str) -> list[Event]:
+        return [
+            (f"layerline/module/{module}", start, 20), (lookup, start + 1, 2),
+            (REGION, start + 4, 15), (CALL, start + 5, 12), ("aten::mm", start + 6, 4),
+            ("graph_0_cpp_fused_add_0", start + 11, 4),
+        ]  # fmt: skip
+
+    step: list[Event] = [("layerline/iteration/0", 0, 100), ("layerline/phase/forward", 1, 98)]
+    both = [*called(10, "h.1"), *called(40, "h.0"), *called(70, "elsewhere")]
+    rows = ops(tmp_path, [*step, *both], [made])
+    name = "extern_kernels.mm:1"
+    assert of(rows, "aten::mm") == [
+        (name, ["h.1.fc"], "provenance"),
+        (name, ["h.0.fc"], "provenance"),
+        (name, None, "unresolved"),
+    ]
+    assert [m for _, m, _ in of(rows, "graph_0_cpp_fused_add_0")] == [
+        ["h.1", ""],
+        ["h.0", ""],
+        None,
+    ]
+    # What is checked before a graph is no module's, wherever it is called.
+    assert set(of(rows, lookup)[0][::2]) == {"guards of compiled graphs", "range"}
 
 
 def test_calls_of_one_name_are_told_apart_by_their_place(tmp_path: Path) -> None:

@@ -322,12 +322,16 @@ class Several(nn.Module):
         return x
 
 
-def test_a_graph_that_may_be_of_several_modules_has_none_and_says_so() -> None:
+def test_a_graph_that_may_be_of_several_modules_names_them_and_is_written_as_the_firsts() -> None:
     recorder = recorded(Several(), inductor_models.row())
+    blocks = [f"blocks.{i}" for i in range(3)]
     assert recorder.graphs
     for graph in recorder.graphs:
-        assert "blocks.0, blocks.1, blocks.2" in graph["why"]
-        assert all(k.keys() == {"name"} for k in graph["kernels"])
+        assert (graph["any_of"], graph["why"]) == (blocks, None)
+        assert all(m.startswith("blocks.0") for k in graph["kernels"] for m in k["modules"])
+        assert all(k["modules"] for k in graph["kernels"])
+    # Python calls their forwards, and so each call tells which one it is of.
+    assert set(blocks) <= set(recorder.left_out())
 
 
 def test_a_recompile_is_named_with_the_guard_that_failed() -> None:
