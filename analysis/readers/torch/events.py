@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import compress
 from pathlib import Path
-from types import NoneType
 from typing import Any, cast
 
 import msgspec
@@ -54,8 +55,9 @@ _CATEGORIES = {
 }
 MOST_MICROSECONDS = 4e15  # the year 2096; the sum of two, in nanoseconds, fits 64 bits
 _SIZES = msgspec.json.Decoder(tuple[int, ...])
-_UNKNOWN = np.array([UNKNOWN], dtype=np.int64)
+_BY_NAME = 1 + max(DEVICE)  # of an event without a category: its name says what it is
 _COUNT = msgspec.json.Decoder(int | None)
+_NO_ARGS = Args()
 
 
 def kind_of(category: str | None, name: str, process: Any) -> int:
@@ -78,11 +80,23 @@ def kind_of(category: str | None, name: str, process: Any) -> int:
 
 
 class _Codes(dict[Any, int]):
-    """A value's code: the count of values before it."""
+    """A value's code: the count of values before it. What `says` says of a value is asked once."""
+
+    def __init__(self, says: Callable[[Any], int] = lambda _: UNKNOWN) -> None:
+        self._says, self._said = says, array("b")
 
     def __missing__(self, key: Any) -> int:
+        self._said.append(self._says(key))
         code = self[key] = len(self)
         return code
+
+    def of(self, values: list[Any]) -> Codes:
+        """The codes of values."""
+        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+
+    def said(self, codes: Codes) -> npt.NDArray[np.int8]:
+        """What was said of the values with these codes."""
+        return np.frombuffer(self._said, np.int8)[codes]
 
 
 @dataclass(frozen=True)
@@ -166,26 +180,30 @@ def nanoseconds(values: list[Number | msgspec.Raw]) -> tuple[Ints, npt.NDArray[n
     The whole and the broken part are converted apart: 2**53 ns is only 104 days, so a product
     in floating point would round an absolute time. One that is text never becomes a double.
     """
-    kinds = set(map(type, values))
+    try:
+        return _rounded(np.frombuffer(array("d", cast(list[float], values))))
+    except (TypeError, OverflowError):
+        kinds = set(map(type, values))
     if kinds == {msgspec.Raw} and (exact := _exact(cast(list[msgspec.Raw], values))) is not None:
         return exact, np.ones(len(values), dtype=np.bool_)
     numbers = cast(list[Number], values)
     if msgspec.Raw in kinds:
         numbers = [_number(v) if isinstance(v, msgspec.Raw) else v for v in values]
-    try:
-        real = np.array(numbers, dtype=np.float64)
-    except (ValueError, TypeError):
-        real = np.array([_real(v) for v in numbers], dtype=np.float64)
+    real = np.array([_real(v) for v in numbers], dtype=np.float64)
+    ns, known = _rounded(real)
+    for i in np.flatnonzero(known & (np.abs(real) >= LEAST_ROUNDED)).tolist():
+        value = numbers[i]
+        if isinstance(value, str):
+            ns[i] = int((Decimal(value) * 1000).to_integral_value())
+    return ns, known
+
+
+def _rounded(real: npt.NDArray[np.float64]) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """As `nanoseconds`, of doubles."""
     known = np.isfinite(real) & (np.abs(real) < MOST_MICROSECONDS)
     real = np.where(known, real, 0.0)
     whole = np.floor(real)
-    ns = whole.astype(np.int64) * 1000 + np.rint((real - whole) * 1000).astype(np.int64)
-    if not kinds <= {int, float, NoneType}:
-        for i in np.flatnonzero(np.abs(real) >= LEAST_ROUNDED).tolist():
-            value = numbers[i]
-            if isinstance(value, str):
-                ns[i] = int((Decimal(value) * 1000).to_integral_value())
-    return ns, known
+    return whole.astype(np.int64) * 1000 + np.rint((real - whole) * 1000).astype(np.int64), known
 
 
 def _exact(values: list[msgspec.Raw]) -> Ints | None:
@@ -209,7 +227,7 @@ def _number(value: msgspec.Raw) -> str | None:
 def _real(value: Number) -> float:
     try:
         return math.nan if value is None else float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return math.nan
 
 
@@ -224,63 +242,86 @@ def integer(value: Number) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else UNKNOWN
 
 
+def _kind_in(category: str | tuple[str, str | None] | None) -> int:
+    if isinstance(category, tuple):
+        return UNKNOWN
+    return kind_of(category, "", None) if category else _BY_NAME
+
+
 class _Builder:
     """Takes events chunk by chunk and keeps arrays of what is needed."""
 
     def __init__(self) -> None:
-        self.names, self.places, self.kinds = _Codes(), _Codes(), _Codes()
-        self.kind_table: list[int] = []
-        self.counts: Counter[tuple[str, str | None]] = Counter()
+        self.names, self.places = _Codes(lambda name: is_named(str(name))), _Codes()
+        self.categories = _Codes(_kind_in)  # with the phase where it is not X, a duration's
+        self.counts = np.zeros(0, dtype=np.int64)  # of events, by the code of their category
         self.parts: list[dict[str, npt.NDArray[Any]]] = []
         self.undated = 0
         self.geometry_codes: dict[tuple[bytes, ...], int] = {}
         self.geometries: list[Geometry] = []
         self.communication_codes: dict[tuple[bytes, ...], int] = {}
         self.communications: list[Arguments] = []
-        self.named: dict[Number, bool] = {}
 
     def add(self, events: list[Event]) -> None:
-        self.counts.update(zip([e.ph for e in events], [e.cat for e in events], strict=True))
-        # One lookup decides for a category; only events without one need their name.
-        table = {
-            cat: UNKNOWN if not cat else kind_of(cat, "", None) for cat in {e.cat for e in events}
-        }
-        timed = [e for e in events if e.ph == "X"]
-        kinds = [table[e.cat] if e.cat else kind_of(e.cat, str(e.name), e.pid) for e in timed]
-        kept = [e for e, kind in zip(timed, kinds, strict=True) if kind != UNKNOWN]
+        kinds = self._kinds(events)
+        kept = list(compress(events, (kinds != UNKNOWN).tolist()))
         if not kept:
             return
         start, dated = nanoseconds([e.ts for e in kept])
         duration, lasting = nanoseconds([e.dur for e in kept])
         duration[~lasting | (duration < 0)] = UNKNOWN
-        args = [e.args for e in kept]
+        args = [e.args or _NO_ARGS for e in kept]
+        unknown = np.full(len(kept), UNKNOWN)
         part: dict[str, npt.NDArray[Any]] = {
-            "kind": np.array([k for k in kinds if k != UNKNOWN], dtype=np.int8),
-            "name": np.array([self.names[e.name] for e in kept], dtype=np.int32),
+            "kind": kinds[kinds != UNKNOWN],
+            "name": self.names.of([e.name for e in kept]),
             "start": start,
             "duration": duration,
-            "process": np.array([self.places[e.pid] for e in kept], dtype=np.int32),
-            "thread": np.array([self.places[e.tid] for e in kept], dtype=np.int32),
-            "correlation": _integers([a and a.correlation for a in args]),
-            "index": _integers([a and a.index for a in args]),
-            "stream": _integers([a and a.stream for a in args]),
-            "device": _integers([a and a.device for a in args]),
-            "sequence": _integers([a and a.sequence for a in args]),
-            "forward_thread": _integers([a and a.forward_thread for a in args]),
-            "geometry": np.array([self._geometry(a) for a in args], dtype=np.int32),
-            "communication": self._communications(kept, args),
+            "process": self.places.of([e.pid for e in kept]),
+            "thread": self.places.of([e.tid for e in kept]),
+            "correlation": _integers([a.correlation for a in args]),
+            "index": _integers([a.index for a in args]),
+            "stream": _integers([a.stream for a in args]),
+            "device": _integers([a.device for a in args]),
+            "sequence": _integers([a.sequence for a in args]),
+            "forward_thread": _integers([a.forward_thread for a in args]),
+            "geometry": unknown.astype(np.int32),
+            "communication": unknown.astype(np.int32),
+            "number": unknown,
         }
-        part["number"] = _UNKNOWN.repeat(len(kept))
-        for i in np.flatnonzero(part["communication"] != UNKNOWN).tolist():
-            about = args[i]
-            part["number"][i] = integer(about.collective_number if about else None)
+        for i in np.flatnonzero(part["kind"] == KERNEL).tolist():
+            part["geometry"][i] = self._geometry(args[i])
+        said = {i for i, a in enumerate(args) if a.collective is not ABSENT}
+        for i in sorted(said.union(np.flatnonzero(self.names.said(part["name"])).tolist())):
+            if args[i] is not _NO_ARGS:
+                part["communication"][i] = self._communication(args[i])
+                part["number"][i] = integer(args[i].collective_number)
         if not dated.all():
             self.undated += int((~dated).sum())
             part = {k: v[dated] for k, v in part.items()}
         self.parts.append(part)
 
-    def _geometry(self, args: Args | None) -> int:
-        if args is None or args.grid is ABSENT or args.block is ABSENT:
+    def _kinds(self, events: list[Event]) -> npt.NDArray[np.int8]:
+        """What each event is; UNKNOWN also for one that has no duration."""
+        codes = self.categories.of([e.cat if e.ph == "X" else (e.ph, e.cat) for e in events])
+        counts = np.bincount(codes, minlength=len(self.categories))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        kinds = self.categories.said(codes)
+        for i in np.flatnonzero(kinds == _BY_NAME).tolist():
+            kinds[i] = kind_of(None, str(events[i].name), events[i].pid)
+        return kinds
+
+    def counted(self) -> dict[str, int]:
+        """The events of the file, by "phase category"."""
+        pairs = [c if isinstance(c, tuple) else ("X", c) for c in self.categories]
+        counts = Counter[tuple[str, str]]()
+        for (phase, category), n in zip(pairs, self.counts.tolist(), strict=True):
+            counts[phase, category or ""] += n
+        return {f"{ph} {cat}" if cat else ph: n for (ph, cat), n in sorted(counts.items())}
+
+    def _geometry(self, args: Args) -> int:
+        if args.grid is ABSENT or args.block is ABSENT:
             return UNKNOWN
         texts = bytes(args.grid), bytes(args.block), bytes(args.registers), bytes(args.shared)
         code = self.geometry_codes.get(texts)
@@ -292,21 +333,13 @@ class _Builder:
             self.geometry_codes[texts] = code
         return code
 
-    def _communications(self, events: list[Event], args: list[Args | None]) -> Codes:
-        codes = np.full(len(events), UNKNOWN, dtype=np.int32)
-        named = self.named
-        for name in {e.name for e in events}.difference(named):
-            named[name] = is_named(str(name))
-        for i, (event, about) in enumerate(zip(events, args, strict=True)):
-            if about is None or (about.collective is ABSENT and not named[event.name]):
-                continue
-            texts = tuple([bytes(getattr(about, field)) for field in COMMUNICATION])
-            code = self.communication_codes.get(texts)
-            if code is None:
-                code = self.communication_codes[texts] = len(self.communications)
-                self.communications.append(parse(texts))
-            codes[i] = code
-        return codes
+    def _communication(self, args: Args) -> int:
+        texts = tuple([bytes(getattr(args, field)) for field in COMMUNICATION])
+        code = self.communication_codes.get(texts)
+        if code is None:
+            code = self.communication_codes[texts] = len(self.communications)
+            self.communications.append(parse(texts))
+        return code
 
 
 def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geometry | None:
@@ -322,16 +355,12 @@ def _geometry(grid: bytes, block: bytes, registers: bytes, shared: bytes) -> Geo
         return None
 
 
-def _integers(values: list[Any]) -> Ints:
+def _integers(values: list[Number]) -> Ints:
     """Identifiers as an array; anything that is no integer is UNKNOWN."""
-    filled = [UNKNOWN if v is None else v for v in values]
     try:
-        integers = np.array(filled)
-    except (ValueError, OverflowError):
-        integers = np.array([], dtype=object)
-    if integers.dtype == np.int64:
-        return integers
-    return np.array([integer(v) for v in filled], dtype=np.int64)
+        return np.frombuffer(array("q", cast(list[int], values)), np.int64)
+    except (TypeError, OverflowError):
+        return np.array([integer(v) for v in values], dtype=np.int64)
 
 
 def read_events(path: Path) -> Events:
@@ -368,10 +397,7 @@ def read_events(path: Path) -> Events:
         names=[str(n).encode(errors="replace").decode() for n in builder.names],
         places=list(builder.places),
         head=chunks.head,
-        counts={
-            f"{ph} {cat}" if cat else ph: n
-            for ph, cat, n in sorted((ph, cat or "", n) for (ph, cat), n in builder.counts.items())
-        },
+        counts=builder.counted(),
         notes=notes,
         geometries=builder.geometries,
         communications=builder.communications,

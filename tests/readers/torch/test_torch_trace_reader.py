@@ -175,8 +175,9 @@ def test_a_duration_that_is_no_duration_is_unknown_and_not_zero(tmp_path: Path, 
     assert any("no usable duration" in note for note in found.notes)
 
 
-def test_an_event_without_a_time_is_left_out_and_said(trace: Any) -> None:
-    found = trace_.read(trace([event("a", None, 3), event("b", 1, 3)]))
+@pytest.mark.parametrize("time", [None, "later", 10**400])
+def test_an_event_without_a_time_is_left_out_and_said(trace: Any, time: Any) -> None:
+    found = trace_.read(trace([event("a", time, 3), event("b", 1, 3)]))
     assert found.main.num_rows == 1
     assert any("1 events without a usable time" in note for note in found.notes)
 
