@@ -26,6 +26,13 @@ def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return starts[first], until[last]
 
 
+def moments(*parts: Ints) -> Ints:
+    """The distinct values of parts that are in order, in order."""
+    # A stable sort merges what is in order already.
+    values = np.sort(np.concatenate(parts), kind="stable")
+    return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
+
+
 def length(starts: Ints, ends: Ints) -> int:
     """How long the union of intervals is."""
     starts, ends = union(starts, ends)

@@ -360,26 +360,35 @@ def _work(
                     ("alone", "sum"), ("alone", "list")])
     )  # fmt: skip
     texts = {
-        "name": [str(n) for n in events.names], "phase": list(PHASES), "module": names,
+        "name": events.names, "phase": list(PHASES), "module": names,
         "grid": ["x".join(map(str, g.grid)) for g in events.geometries],
     }  # fmt: skip
-    columns: dict[str, Any] = {
-        name: pa.array([None if c == UNKNOWN else values[c] for c in sums[name].to_pylist()])
-        for name, values in texts.items()
-    }
+    columns: dict[str, Any] = {name: _coded(sums[name], of) for name, of in texts.items()}
     number = sums["iteration"].to_numpy()
     columns["iteration"] = pa.array(number, mask=number == UNKNOWN)
     columns["count"], columns["total_ns"] = sums["total_ns_count"], sums["total_ns_sum"]
     known = dict.fromkeys(("beside_count", "beside_ns", "alone"), pa.nulls(len(sums)))
     if launch is not None:
         of_alone = pc.fill_null(sums["alone_sum"], 0)
+        lists = sums["alone_list"].combine_chunks()
+        times = lists.flatten()
+        before = np.concatenate(([0], np.cumsum(times.is_valid())))
         known = {
             "beside_count": sums["beside_sum"],
             "beside_ns": pc.subtract(sums["total_ns_sum"], of_alone),
-            "alone": [[ns for ns in of if ns is not None] for of in sums["alone_list"].to_pylist()],
+            "alone": pa.ListArray.from_arrays(
+                pa.array(before[lists.offsets], pa.int32()), times.drop_null()
+            ),
         }
-    columns |= {name: pa.chunked_array([pa.array(of)]) for name, of in known.items()}
-    return pa.table({f.name: columns[f.name].cast(f.type) for f in WORK}, schema=WORK)
+    columns |= known
+    return pa.table([columns[f.name].cast(f.type) for f in WORK], schema=WORK)
+
+
+def _coded(codes: Ints | pa.ChunkedArray, texts: Sequence[str]) -> pa.Array:
+    """Texts by their codes, `UNKNOWN` as null."""
+    numbers = np.asarray(codes, dtype=np.int32)
+    indices = pa.array(numbers, mask=numbers == UNKNOWN)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
 def _beside(events: Events, computes: Flags, rows: Ints) -> Flags:
@@ -401,15 +410,12 @@ def _operations(events: Events, computes: Flags, launch: Ints | None, iteration:
     rows = rows[np.argsort(events.start[rows], kind="stable")]
     host = rows if launch is None else launch[rows]
     number = np.where(host != UNKNOWN, iteration[np.maximum(host, 0)], UNKNOWN)
-    names = pa.DictionaryArray.from_arrays(
-        pa.array(events.name[rows]), pa.array([str(n) for n in events.names], pa.string())
-    )
     thread = np.array(
         [p if isinstance(p, int) else UNKNOWN for p in events.places] or [UNKNOWN], dtype=np.int64
     )
     stream = thread[events.thread[rows]] if launch is None else events.stream[rows]
     columns = [
-        names,
+        _coded(events.name[rows], events.names),
         pa.array(events.start[rows]),
         pa.array(events.end[rows]),
         pa.array(stream, mask=stream == UNKNOWN),

@@ -1,8 +1,8 @@
-"""Captures of many ranks to Parquet partials, one task a file: here, in processes, or on Dask.
+"""Captures of many ranks to partials, one task a file: here, in processes, or on Dask.
 
-A partial is a folder of one rank's tables (`model.ranks.PARTIAL`) and its identity; whoever joins
-the ranks reads from it what it needs. So memory goes with one capture, wherever tasks run. A folder
-of partials must be seen by all workers: on a cluster, a shared file system.
+A partial is a folder of one rank's tables (`model.ranks.PARTIAL`) as Arrow files and its identity;
+whoever joins the ranks reads from it what it needs. So memory goes with one capture, wherever tasks
+run. A folder of partials must be seen by all workers: on a cluster, a shared file system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...core.errors import InputError, LayerlineError, ToolMissing
 from ..model.ranks import PARTIAL, Identity, RankCapture
@@ -78,8 +77,10 @@ def make(folder: Path, numbered: tuple[int, Path]) -> list[Path] | Failure:
 
 def write(capture: RankCapture, place: Path) -> None:
     """Write a partial."""
-    for name in PARTIAL:
-        pq.write_table(getattr(capture, name), place / f"{name}.parquet", compression="zstd")
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    for name, schema in PARTIAL.items():
+        with pa.ipc.new_file(str(place / f"{name}.arrow"), schema, options=options) as file:
+            file.write_table(getattr(capture, name))
     (place / _IDENTITY).write_bytes(msgspec.json.encode(capture.identity))
 
 
@@ -90,7 +91,8 @@ def identity(place: Path) -> Identity:
 
 def table(place: Path, name: str) -> pa.Table:
     """One table of a partial."""
-    return pq.read_table(place / f"{name}.parquet").cast(PARTIAL[name])
+    with pa.ipc.open_file(str(place / f"{name}.arrow")) as file:
+        return file.read_all()
 
 
 def load(place: Path) -> RankCapture:

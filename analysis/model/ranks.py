@@ -57,7 +57,7 @@ SPANS = schema("kind text, name text, start int, end int, iteration int, stage i
 # in part, while a kernel of communication ran on their device; `alone`: how long each of the others
 # took, ns. On a CPU these are null.
 WORK = schema(
-    "name text, phase text, module text, grid text, iteration int, count int, total_ns int, "
+    "name coded, phase coded, module coded, grid coded, iteration int, count int, total_ns int, "
     "beside_count int, beside_ns int, alone ints"
 )
 # What ran: kernels and copies of a device, operators that compute on a CPU.

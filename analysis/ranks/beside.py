@@ -10,15 +10,15 @@ is not known is the same as no other. It is time of compute, and no further part
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core import tables
 from ...core.module_paths import kind_of
-from ...core.tables import frame
 
 LEAST = 3
 # What makes two calls the same work, the closest first; and what of it must be known.
@@ -31,42 +31,79 @@ _SAME = (
 # kernel can be compared.
 COLUMNS = ("beside_kernels", "beside_ns", "compared_kernels", "compared_ns", "slowed_ns")
 Figures = Mapping[str, int | None]
+Ints = npt.NDArray[np.int64]
 
 
 def alone_ns(work: pa.Table) -> npt.NDArray[np.float64]:
     """For each row of `model.ranks.WORK`, what one call of it takes alone; NaN: not known."""
-    data = frame(work.select(["name", "phase", "module", "grid"]))
-    data["place"] = data["module"].map({m: kind_of(m) for m in data["module"].dropna().unique()})
+    codes: dict[str, Ints] = {}
+    for name in ("name", "phase", "grid", "module"):
+        codes[name], modules = tables.codes(work[name])
+    places: dict[str, int] = {}
+    place = [places.setdefault(kind_of(module), len(places)) for module in modules]
+    codes["place"] = np.array([*place, -1])[codes["module"]]
     calls = work["alone"].combine_chunks()
     row = np.repeat(np.arange(len(work)), pc.fill_null(pc.list_value_length(calls), 0))
-    taken = pd.Series(calls.flatten().to_numpy())
+    taken = calls.flatten().to_numpy()
+    shortest = np.argsort(taken, kind="stable")
+    row, taken = row[shortest], taken[shortest]
     expected = np.full(len(work), np.nan)
     for same, needed in _SAME:
-        code = data.groupby(list(same), dropna=False, sort=False).ngroup().to_numpy()
-        of = taken.groupby(code[row]).agg(["median", "count"]).reindex(code)
-        usable = (of["count"].to_numpy() >= LEAST) & data[needed].notna().to_numpy()
-        expected = np.where(np.isnan(expected) & usable, of["median"].to_numpy(), expected)
+        code = _together([codes[name] for name in same])
+        median, count = _medians(code[row], taken, int(code.max(initial=-1)) + 1)
+        usable = (count[code] >= LEAST) & work[needed].is_valid().to_numpy()
+        expected = np.where(np.isnan(expected) & usable, median[code], expected)
     return expected
+
+
+def _together(columns: Sequence[Ints]) -> Ints:
+    """One code for what is equal in all columns of codes, of which -1 is one."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        pair = code * (int(column.max(initial=0)) + 2) + column + 1
+        code = tables.codes(pa.array(pair))[0].astype(np.int64)
+    return code
+
+
+def _medians(code: Ints, ordered: Ints, n: int) -> tuple[npt.NDArray[np.float64], Ints]:
+    """The median of each of `n` codes' values, which are in order, and how many there are."""
+    # Numbers of 16 bits are sorted digit by digit.
+    short = code.astype(np.uint16) if n <= 1 << 16 else code
+    values = ordered[np.argsort(short, kind="stable")]
+    count = np.bincount(code, minlength=n)
+    first = np.cumsum(count) - count
+    median = np.full(n, np.nan)
+    some = count > 0
+    low, high = (first + (count - 1) // 2)[some], (first + count // 2)[some]
+    median[some] = (values[low] + values[high]) / 2
+    return median, count
 
 
 def by_step(work: pa.Table, steps: Sequence[int | None]) -> dict[int | None, Figures]:
     """The `COLUMNS` of each step of a rank; (None,) is the whole capture."""
-    count, total = (work[c].to_pandas() for c in ("beside_count", "beside_ns"))
-    known = count.notna().to_numpy()
+    known = work["beside_count"].is_valid().to_numpy()
     if not known.any():
         return {}
-    expected = alone_ns(work)
-    figures = pd.DataFrame({"count": count, "total": total, "longer": total - count * expected})
-    iteration = work["iteration"].to_pandas()
-    result: dict[int | None, Figures] = {}
-    for step in steps:
-        mine = figures[known & (count > 0) & (True if step is None else iteration == step)]
-        compared = mine[mine["longer"].notna()]
-        result[step] = {
-            "beside_kernels": int(mine["count"].sum()),
-            "beside_ns": int(mine["total"].sum()),
-            "compared_kernels": int(compared["count"].sum()),
-            "compared_ns": int(compared["total"].sum()),
-            "slowed_ns": round(compared["longer"].sum()) if len(compared) else None,
-        }
-    return result
+    count, total = (pc.fill_null(work[c], 0).to_numpy() for c in ("beside_count", "beside_ns"))
+    longer = total - count * alone_ns(work)
+    step = np.zeros(len(work), dtype=np.int64)
+    if tuple(steps) != (None,):
+        place = pc.index_in(work["iteration"], value_set=pa.array(steps, pa.int64()))
+        step = place.fill_null(len(steps)).to_numpy()
+    mine = known & (count > 0)
+    compared = mine & ~np.isnan(longer)
+
+    def sums(values: npt.NDArray[Any], chosen: npt.NDArray[np.bool_]) -> list[int]:
+        """By step; exact below 2**53."""
+        of_step = np.bincount(step[chosen], values[chosen], len(steps) + 1)[:-1]
+        result: list[int] = np.rint(of_step).astype(np.int64).tolist()
+        return result
+
+    slowed = [
+        ns if n else None
+        for ns, n in zip(sums(longer, compared), sums(compared, compared), strict=True)
+    ]
+    pairs = ((count, mine), (total, mine), (count, compared), (total, compared))
+    columns = [sums(*of) for of in pairs]
+    each = zip(*columns, slowed, strict=True)
+    return {s: dict(zip(COLUMNS, row, strict=True)) for s, row in zip(steps, each, strict=True)}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.intervals import Ints, union
+from ...core.intervals import Ints, moments, union
 from ..model.ranks import (
     COMMUNICATION,
     COMPUTE,
@@ -57,8 +57,8 @@ def layered(
     """[low, high) cut where the topmost of the layers changes: starts, ends, and the first layer
     that covers each piece; the number of layers where none does."""
     unions = [union(starts, ends) for starts, ends in layers]
-    edges = np.concatenate([np.array([low, high]), *(e for u in unions for e in u)])
-    points = np.unique(np.clip(edges, low, high))
+    ends = np.array([low, high], dtype=np.int64)
+    points = moments(ends, *(np.clip(e, low, high) for u in unions for e in u))
     if len(points) < 2:
         return points[:0], points[:0], points[:0]
     starts = points[:-1]

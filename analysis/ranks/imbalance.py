@@ -119,14 +119,8 @@ def blame(rows: pa.Table, matched: Matched, waits: Waits, ledgers: Sequence[Ledg
     excess: dict[tuple[int, int | None], Counter[str]] = defaultdict(Counter)
     lost: Counter[tuple[int, int | None]] = Counter()
     steps = rows["iteration"].to_pylist()
-    root = _roots(rank, matched, waits, done, exposed_wait)
-    for number, members in matched.instances.items():
-        late = int(waits.late[members[0]])
-        cost = int(exposed_wait[members].sum())
-        if late == NONE or not cost:
-            continue
-        why = _excess(done[members], rank[members] == late)
-        answers, since = root.get(number, (late, why))
+    for number, (answers, since) in _answers(rank, matched, waits, done, exposed_wait).items():
+        members = matched.instances[number]
         step = steps[members[0]]
         for c, cause in enumerate(CAUSES):
             excess[answers, step][cause] += int(since[c])
@@ -147,10 +141,11 @@ def _excess(done: Table, is_late: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
     return result
 
 
-def _roots(
+def _answers(
     rank: Ints, matched: Matched, waits: Waits, done: Table, exposed_wait: Ints
 ) -> dict[int, tuple[int, Ints]]:
-    """For instances whose late rank had itself waited for another: that other, and its excess."""
+    """Who answers for the wait in each instance that has some, and the excess of that rank: the
+    late rank, or the one that it had itself waited for."""
     direct: dict[int, tuple[int, Ints, int | None]] = {}
     by_rank: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for number, members in matched.instances.items():
@@ -168,14 +163,13 @@ def _roots(
             row = members[int(np.argmax(rank[members] == late))]
             passed = _waited_for(by_rank[late], int(waits.start[row]), int(done[row].sum()))
         direct[number] = (late, why, passed)
-    roots = {}
+    result = {}
     for number in direct:
         at, hops = number, 0
         while (further := direct[at][2]) is not None and further in direct and hops < HOPS:
             at, hops = further, hops + 1
-        if at != number:
-            roots[number] = direct[at][:2]
-    return roots
+        result[number] = direct[at][:2]
+    return result
 
 
 def _waited_for(mine: Sequence[tuple[int, int, int]], moment: int, length: int) -> int | None:

@@ -119,8 +119,10 @@ def reduce(
         path={k: round(ns / len(common)) for k, ns in
               critical_path(waited, ledgers).items()},
         pictures=[
-            Picture(*window, parts, picture.ends(matched, waited, window))
-            for window, parts in zip(shown, pictures, strict=True)
+            Picture(*window, parts, ends)
+            for window, parts, ends in zip(
+                shown, pictures, picture.ends(matched, waited, shown), strict=True
+            )
         ],
         bubbles=pipeline.with_ideal(bubbles, met, groups, not missing and world is not None),
         step_ns=step_ns,

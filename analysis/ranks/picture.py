@@ -50,14 +50,18 @@ def pieces(measures: Sequence[Measure], window: Window) -> list[int]:
     return result
 
 
-def ends(matched: Matched, waits: Waits, window: Window) -> list[int]:
-    """When collectives ended: those that joined the most ranks, of these the longest waits."""
-    _, low, high = window
-    wait, found = waits.wait, []
+def ends(matched: Matched, waits: Waits, shown: Sequence[Window]) -> list[list[int]]:
+    """When collectives ended, by window: those that joined the most ranks, of these the longest
+    waits."""
+    wait, every = waits.wait, []
     for members in matched.instances.values():
-        first = int(waits.end[members[0]])
-        moment = first + round(float((waits.end[members] - first).mean()))
-        if len(members) > 1 and low <= moment <= high:
-            found.append((-len(members), -int(wait[members].max()), moment))
-    most = min(found, default=(0, 0, 0))[0]
-    return sorted(moment for n, _, moment in sorted(found)[:MOST_ENDS] if n == most)
+        if len(members) > 1:
+            first = int(waits.end[members[0]])
+            moment = first + round(float((waits.end[members] - first).mean()))
+            every.append((-len(members), -int(wait[members].max()), moment))
+    every.sort()
+    return [_of_most([e for e in every if low <= e[2] <= high]) for _, low, high in shown]
+
+
+def _of_most(found: Sequence[tuple[int, int, int]]) -> list[int]:
+    return sorted(moment for n, _, moment in found[:MOST_ENDS] if n == found[0][0])

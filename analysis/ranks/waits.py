@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.intervals import Ints, Measure, union
+from ...core.intervals import Ints, Measure, moments, union
 from ..model.ranks import Clock
 from .clocks import aligned
 from .exposed import inside
@@ -133,7 +133,7 @@ def difference(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 def _combined(
     a: tuple[Ints, Ints], b: tuple[Ints, Ints], both: Callable[[Flags, Flags], Flags]
 ) -> tuple[Ints, Ints]:
-    points = np.unique(np.concatenate([*a, *b]))
+    points = moments(*a, *b)
     starts = points[:-1]
     keep = both(inside(starts, *a), inside(starts, *b))
     return union(starts[keep], points[1:][keep])
