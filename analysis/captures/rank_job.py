@@ -12,7 +12,7 @@ from ...core.capture_names import named
 from ...core.cli.progress import log, progress
 from ...core.run import Run
 from ..model.ranks import Identity, Job, RankCapture
-from ..ranks import identity, job
+from ..ranks import identity
 from . import rank_partials as partials
 
 LEFT_OUT = "left out: "  # of notes of a job: a capture that cannot be read, and why
@@ -38,8 +38,11 @@ def joined(
     are not those of one job; one that cannot be read is left out, and that is said."""
     places: list[Path] = []
     failures: list[partials.Failure] = []
+    making = partials.make_all(paths, folder, workers, scheduler)
+    from ..ranks import job  # here, while others read: it takes a third of a second
+
     with progress(f"reading {len(paths)} captures", len(paths)) as doing:
-        for made in partials.make_all(paths, folder, workers, scheduler):
+        for made in making:
             doing.done()
             if isinstance(made, partials.Failure):
                 failures.append(made)
