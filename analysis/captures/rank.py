@@ -351,43 +351,34 @@ def _work(
         "grid": events.geometry[rows].astype(np.int64),
         "iteration": np.where(linked, iteration[at], UNKNOWN),
     }
-    beside = np.zeros(len(rows), dtype=bool) if launch is None else _beside(events, computes, rows)
-    alone = pa.array(time, mask=beside)
-    sums = (
-        pa.table({**keys, "total_ns": time, "beside": beside, "alone": alone})
-        .group_by(list(keys))
-        .aggregate([("total_ns", "sum"), ("total_ns", "count"), ("beside", "sum"),
-                    ("alone", "sum"), ("alone", "list")])
-    )  # fmt: skip
+    order = np.lexsort(tuple(keys.values()))
+    keys = {name: of[order] for name, of in keys.items()}
+    differ = np.any([of[1:] != of[:-1] for of in keys.values()], axis=0)
+    first = np.flatnonzero(np.concatenate(([True], differ)))[: len(rows)]
+    time, ends = time[order], np.append(first[1:], len(rows))[: len(first)]
     texts = {
-        "name": events.names, "phase": list(PHASES), "module": names,
+        "name": events.names, "phase": PHASES, "module": names,
         "grid": ["x".join(map(str, g.grid)) for g in events.geometries],
     }  # fmt: skip
-    columns: dict[str, Any] = {name: _coded(sums[name], of) for name, of in texts.items()}
-    number = sums["iteration"].to_numpy()
+    columns: dict[str, Any] = {name: _coded(keys[name][first], of) for name, of in texts.items()}
+    number = keys["iteration"][first]
     columns["iteration"] = pa.array(number, mask=number == UNKNOWN)
-    columns["count"], columns["total_ns"] = sums["total_ns_count"], sums["total_ns_sum"]
-    known = dict.fromkeys(("beside_count", "beside_ns", "alone"), pa.nulls(len(sums)))
+    columns["count"], columns["total_ns"] = ends - first, np.add.reduceat(time, first)
     if launch is not None:
-        of_alone = pc.fill_null(sums["alone_sum"], 0)
-        lists = sums["alone_list"].combine_chunks()
-        times = lists.flatten()
-        before = np.concatenate(([0], np.cumsum(times.is_valid())))
-        known = {
-            "beside_count": sums["beside_sum"],
-            "beside_ns": pc.subtract(sums["total_ns_sum"], of_alone),
-            "alone": pa.ListArray.from_arrays(
-                pa.array(before[lists.offsets], pa.int32()), times.drop_null()
-            ),
-        }
-    columns |= known
-    return pa.table([columns[f.name].cast(f.type) for f in WORK], schema=WORK)
+        beside = _beside(events, computes, rows[order])
+        before = np.concatenate(([0], np.cumsum(~beside))).astype(np.int32)
+        columns["beside_count"] = np.add.reduceat(beside.astype(np.int64), first)
+        columns["beside_ns"] = np.add.reduceat(np.where(beside, time, 0), first)
+        columns["alone"] = pa.ListArray.from_arrays(
+            np.append(before[first], before[-1]), time[~beside]
+        )
+    unknown = {f.name: pa.nulls(len(first), f.type) for f in WORK}
+    return pa.table(list((unknown | columns).values()), schema=WORK)
 
 
-def _coded(codes: Ints | pa.ChunkedArray, texts: Sequence[str]) -> pa.Array:
+def _coded(codes: npt.NDArray[Any], texts: Sequence[str]) -> pa.Array:
     """Texts by their codes, `UNKNOWN` as null."""
-    numbers = np.asarray(codes, dtype=np.int32)
-    indices = pa.array(numbers, mask=numbers == UNKNOWN)
+    indices = pa.array(codes.astype(np.int32), mask=codes == UNKNOWN)
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 

@@ -255,7 +255,8 @@ class _Builder:
         self.names, self.places = _Codes(lambda name: is_named(str(name))), _Codes()
         self.categories = _Codes(_kind_in)  # with the phase where it is not X, a duration's
         self.counts = np.zeros(0, dtype=np.int64)  # of events, by the code of their category
-        self.parts: list[dict[str, npt.NDArray[Any]]] = []
+        # Grown in place: small arrays of each chunk would leave holes where they were.
+        self.columns: dict[str, array[Any]] = {}
         self.undated = 0
         self.geometry_codes: dict[tuple[bytes, ...], int] = {}
         self.geometries: list[Geometry] = []
@@ -299,7 +300,8 @@ class _Builder:
         if not dated.all():
             self.undated += int((~dated).sum())
             part = {k: v[dated] for k, v in part.items()}
-        self.parts.append(part)
+        for name, values in part.items():
+            self.columns.setdefault(name, array(values.dtype.char)).frombytes(values.tobytes())
 
     def _kinds(self, events: list[Event]) -> npt.NDArray[np.int8]:
         """What each event is; UNKNOWN also for one that has no duration."""
@@ -370,15 +372,13 @@ def read_events(path: Path) -> Events:
     builder = _Builder()
     for events in chunks:
         builder.add(events)
-    if not builder.parts:
+    if not builder.columns:
         raise InputError(
             "holds no operator, range or kernel with a duration",
             file=path,
             fix="was the profiler started, and stopped before the trace was exported?",
         )
-    columns: dict[str, Any] = {
-        k: np.concatenate([p.pop(k) for p in builder.parts]) for k in list(builder.parts[0])
-    }
+    columns: dict[str, Any] = {k: np.frombuffer(v, v.typecode) for k, v in builder.columns.items()}
     # PyTorch 1.8 to 1.11 wrote the profiler's steps as operators.
     steps = [i for i, name in enumerate(builder.names) if str(name).startswith(STEP)]
     kind = columns["kind"]
