@@ -129,17 +129,18 @@ def forward_of(events: Events, nodes: Flags) -> Ints:
 
 def _last_before(events: Events, back: Ints, ahead: Ints) -> Ints:
     """`forward_of` for one pair of threads; `ahead` is sorted by number and start."""
-    numbers, starts = events.sequence[ahead].tolist(), events.start[ahead].tolist()
-    until = np.searchsorted(events.sequence[ahead], events.sequence[back], side="right").tolist()
-    chosen = []
-    wanted = zip(until, events.sequence[back].tolist(), events.start[back].tolist(), strict=True)
-    for at, number, start in wanted:
-        at -= 1
-        while at >= 0 and starts[at] > start:  # a later iteration that counted anew
-            at -= 1
-        near = at >= 0 and number - numbers[at] <= MOST_APART
-        chosen.append(int(ahead[at]) if near else UNKNOWN)
-    return np.array(chosen, dtype=np.int64)
+    numbers, starts = events.sequence[ahead], events.start[ahead]
+    wanted, begun = events.sequence[back], events.start[back]
+    at = np.searchsorted(numbers, wanted, side="right") - 1
+    rest = np.flatnonzero(at >= 0)
+    while len(rest := rest[starts[at[rest]] > begun[rest]]):  # a later iteration that counted anew
+        at[rest] -= 1
+        rest = rest[at[rest] >= 0]
+    near = np.flatnonzero(at >= 0)
+    near = near[wanted[near] - numbers[at[near]] <= MOST_APART]
+    found = np.full(len(back), UNKNOWN, dtype=np.int64)
+    found[near] = ahead[at[near]]
+    return found
 
 
 def _forward_threads(

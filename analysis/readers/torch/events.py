@@ -290,13 +290,13 @@ class _Builder:
             "communication": unknown.astype(np.int32),
             "number": unknown,
         }
-        for i in np.flatnonzero(part["kind"] == KERNEL).tolist():
-            part["geometry"][i] = self._geometry(args[i])
-        said = {i for i, a in enumerate(args) if a.collective is not ABSENT}
-        for i in sorted(said.union(np.flatnonzero(self.names.said(part["name"])).tolist())):
-            if args[i] is not _NO_ARGS:
-                part["communication"][i] = self._communication(args[i])
-                part["number"][i] = integer(args[i].collective_number)
+        device = np.flatnonzero(part["kind"] >= KERNEL).tolist()
+        part["geometry"][device] = [self._geometry(args[i]) for i in device]
+        of_name = np.flatnonzero(self.names.said(part["name"])).tolist()
+        told = {i for i in device if args[i].collective is not ABSENT}
+        for i in sorted(told.union(i for i in of_name if args[i] is not _NO_ARGS)):
+            part["communication"][i] = self._communication(args[i])
+            part["number"][i] = integer(args[i].collective_number)
         if not dated.all():
             self.undated += int((~dated).sum())
             part = {k: v[dated] for k, v in part.items()}
