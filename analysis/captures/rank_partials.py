@@ -121,6 +121,7 @@ def make_all(
     workers = min(workers, len(paths))
     if workers <= 1:
         return map(task, numbered)
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others keep 20 MB a process
     # No limit of tasks for a process: Python 3.11's pool waits for ever when it replaces one.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _without_pandas)
     return _in_processes(pool, pool.map(task, numbered))

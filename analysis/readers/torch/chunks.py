@@ -324,7 +324,7 @@ def _utf8(path: Path) -> IO[bytes]:
 
 def _quick_border(data: bytes) -> int | None:
     """The place after the last ``}`` that a comma and ``{`` follow; may be a wrong one."""
-    window = 1 << 14
+    window = 1 << 11
     while True:
         places = [m.start() for m in _BORDER.finditer(data, max(0, len(data) - window))]
         if places:
