@@ -109,7 +109,8 @@ def replay(
     done: dict[int, int] = {}
     began: dict[int, int] = {}
     edges: dict[int, list[int]] = defaultdict(list)
-    latest_of = recorded.waits.latest
+    columns = (recorded.waits.latest, recorded.blocked, recorded.instance)
+    latest_of, blocked, instance = (column.tolist() for column in columns)
     for time, kind, rank, row, local in recorded.moments:
         paced = faster is not None and rank == faster.rank  # its host is as fast as it has to be
         if faster is not None and paced and local is not None:
@@ -127,11 +128,11 @@ def replay(
                 ahead[rank] = max(ahead[rank], called[row] - time)
             began[row] = time + ahead[rank]
         else:
-            took = time - int(latest_of[row])
+            took = time - latest_of[row]
             if took < 0:  # it ended before a peer began: a send that did not wait
                 continue
-            latest = max(began[r] for r in recorded.members[int(recorded.instance[row])])
-            ready = time + ahead[rank] - int(recorded.blocked[row])
+            latest = max([began[r] for r in recorded.members[instance[row]]])
+            ready = time + ahead[rank] - blocked[row]
             ahead[rank] = max(latest + (took if transfers else 0), ready) - time
     return edges
 
