@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerline.core.intervals import Ints, Measure, covered, length, union
+from layerline.core.intervals import Ints, Measure, covered, length, moments, union
 
 Pairs = list[tuple[int, int]]
 PAIRS = st.lists(st.tuples(st.integers(-9, 40), st.integers(-9, 40)), max_size=12)
@@ -80,3 +80,10 @@ def test_a_measure_is_exact_where_no_double_is() -> None:
     found = measure.until([base, base + 2, base + 9])
     assert found.tolist() == [0, 1, 3] and found.dtype == np.int64
     assert measure.between([base + 2], [base + 3]).tolist() == [1]
+
+
+def test_moments_are_the_distinct_values_of_all_parts_in_order() -> None:
+    parts = [np.array(part, np.int64) for part in ([5, 9, 9], [], [-3, 5], [7])]
+    assert moments(*parts).tolist() == [-3, 5, 7, 9]
+    none = moments(parts[1], parts[1])
+    assert none.tolist() == [] and none.dtype == np.int64

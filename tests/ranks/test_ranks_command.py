@@ -284,3 +284,16 @@ def test_a_dump_that_would_run_code_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace_rank_0"
     path.write_bytes(pickle.dumps({"entries": [os.getcwd], "pg_config": {}}))
     assert "no code of a file is ever imported or run" in refused(path)
+
+
+def test_a_process_that_reads_captures_has_no_pandas_and_could_have_it() -> None:
+    program = """
+import sys
+from layerline.analysis.captures import rank_partials
+rank_partials._without_pandas()
+import pyarrow as pa
+pa.array([1])
+assert "pandas" not in sys.modules
+import pandas
+"""
+    subprocess.run([sys.executable, "-P", "-c", program], check=True)
