@@ -31,11 +31,13 @@ BACKENDS = {
 @dataclass(frozen=True)
 class Series:
     """Samples in ns in the order in which they were taken, `processes`: how many by each process;
-    `target`: half of the interval over the median that was asked for."""
+    `target`: half of the interval over the median that was asked for; `warmup`: the calls before
+    them, in ns."""
 
     samples: Sequence[int] = ()
     processes: Sequence[int] = ()
     target: float | None = None
+    warmup: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,9 @@ def measured(
         traced=series.in_order(traced) or UNMEASURED,
         queued=steadiness.summary(queued.samples, queued.processes) or UNMEASURED,
         launch_bound=launch_bound.bound(latency.samples, queued.samples),
-        steadiness=steadiness.judge(latency.samples, latency.target, latency.processes),
+        steadiness=steadiness.judge(
+            latency.samples, latency.target, latency.processes, latency.warmup
+        ),
         # No width was asked of these.
         traced_steadiness=steadiness.judge(traced),
         queued_steadiness=steadiness.judge(queued.samples, of=queued.processes),

@@ -247,7 +247,8 @@ def _side(read: _Eager, phase: str, latency: Measured) -> MeasuredSide:
     traced = _traced(read, phase)
     # What was asked for the step holds for its phases: they are medians of the same samples.
     samples = latency.latency_ns if phase in WHOLE else latency.phases_ns.get(phase, ())
-    series = Series(samples, target=latency.target)
+    warmup = latency.warmup_ns if phase in WHOLE else ()
+    series = Series(samples, target=latency.target, warmup=warmup)
     queued = latency.queued_ns if phase == "inference" else ()
     label = f"{read.how} {read.precision}" + WHOLE.get(phase, f" {phase}")
     label += ESTIMATED if phase == "optimizer" else ""

@@ -77,7 +77,7 @@ def engine(files: EngineFiles) -> Captured:
         side,
         ops,
         labels(ops, "no module"),
-        Series(latency.latency_ns, latency.sizes(), latency.target),
+        Series(latency.latency_ns, latency.sizes(), latency.target, latency.warmup_ns),
         traced,
         Series(latency.queued_ns, latency.queued_sizes()),
         layers=table,

@@ -8,10 +8,12 @@ said where the median is shown:
 - it has two levels: between two neighbours of the sorted samples lies a factor of `GAP`, with a
   fifth of the samples on either side;
 - it is scattered: the middle 80 % spread over more than `SPREAD` of the median;
+- it was faster before: of the calls that warmed up, a fifth were faster than its fastest sample by
+  a factor of `GAP`. A first call may be slow; a fast one is what the model can do;
 - its interval is wider than asked, or it has none: its processes lie too far apart.
 
-Drift is looked for within each process that measured; the other three in all samples. The first
-and the last rest on a test and an interval; two levels and scatter are plain limits.
+Drift is looked for within each process that measured; the others in all samples. The first and
+the last rest on a test and an interval; the others are plain limits.
 """
 
 from __future__ import annotations
@@ -46,13 +48,16 @@ def summary(samples: Sequence[int], sizes: Sequence[int] = ()) -> Stat | None:
 
 
 def judge(
-    samples: Sequence[int], target: float | None = None, of: Sequence[int] = ()
+    samples: Sequence[int],
+    target: float | None = None,
+    of: Sequence[int] = (),
+    warmup: Sequence[int] = (),
 ) -> Steadiness | None:
     """What the samples, in the order in which they were taken, say of their own steadiness.
 
     `target`: half of the interval over the median that was asked for; null where nothing was.
-    `of`: how many samples each process took. Null without samples; `settled` null where they are
-    too few to tell.
+    `of`: how many samples each process took. `warmup`: the calls before them, in ns. Null without
+    samples; `settled` null where they are too few to tell.
     """
     whole = summary(samples, of)
     if whole is None:
@@ -75,6 +80,7 @@ def judge(
     if whole.n < FEWEST:
         return steadiness
     faults = _faults(steadiness, whole, [median(sorted(part)) for part in parts])
+    faults += _faster_before(warmup, ordered[0])
     return replace(steadiness, faults=faults, settled=not faults)
 
 
@@ -97,10 +103,15 @@ def _drift(parts: Sequence[Sequence[int]], target: float) -> float | None:
     return max(drifts, key=lambda d: max(d, 1 / d), default=None)
 
 
+def _least(n: int) -> int:
+    """How many of n make a level."""
+    return max(3, -int(-SIDE * n // 1))
+
+
 def _levels(ordered: Sequence[int]) -> list[Level]:
     """The two levels of sorted samples, or none."""
     n = len(ordered)
-    least = max(3, -int(-SIDE * n // 1))
+    least = _least(n)
     cuts = [
         (ordered[i] / ordered[i - 1], i) for i in range(least, n - least + 1) if ordered[i - 1] > 0
     ]
@@ -108,6 +119,14 @@ def _levels(ordered: Sequence[int]) -> list[Level]:
     if gap < GAP:
         return []
     return [Level(median(part), len(part) / n) for part in (ordered[:cut], ordered[cut:])]
+
+
+def _faster_before(warmup: Sequence[int], fastest: int) -> list[str]:
+    faster = [ns for ns in warmup if ns * GAP < fastest]
+    if len(faster) < _least(len(warmup)):
+        return []
+    share, before = percent(len(faster) / len(warmup)), time(median(sorted(faster)))
+    return [f"was faster before: {share} of the calls that warmed up took about {before}"]
 
 
 def _faults(series: Steadiness, whole: Stat, medians: Sequence[int]) -> list[str]:

@@ -49,6 +49,7 @@ class Measured(Document, kw_only=True):
     profile: str | None = None
     command: list[str] = []
     latency_ns: list[Count] = []
+    warmup_ns: list[Count] = []
     queued_ns: list[Count] = []
     phases_ns: dict[str, list[Count]] = {}
     outside_ns: dict[str, list[int]] = {}

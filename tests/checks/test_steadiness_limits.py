@@ -116,3 +116,30 @@ def test_sizes_that_are_not_those_of_the_samples_say_what_to_do() -> None:
     with pytest.raises(InputError, match="contradicts itself") as caught:
         judge([1, 2, 3], of=[1, 1])
     assert caught.value.fix == "measure again (layerline profile)"
+
+
+def test_a_series_that_was_faster_while_it_warmed_up_has_not_settled() -> None:
+    # Two slow first calls, six at 157 µs, two as slow as all that was measured: 6 of 10.
+    before = [83_000_000] * 2 + [157_000] * 6 + [88_000_000] * 2
+    found = judge([88_000_000] * 25, 0.02, warmup=before)
+    assert found is not None
+    assert found.settled is False
+    assert found.faults == [
+        "was faster before: 60.0 % of the calls that warmed up took about 157 µs"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("warmup", "faults"),
+    [
+        ([2000] * 10, 0),  # slow at first, as warming up is for
+        ([832] * 3 + [1000] * 12, 1), ([834] * 3 + [1000] * 12, 0),  # a factor of 1.2
+        ([500] * 2, 0), ([500] * 3, 1), ([500] * 3 + [1000] * 13, 0),  # three, and a fifth
+    ],
+)  # fmt: skip
+def test_faster_before_is_a_fifth_of_the_warm_up_three_calls_and_a_factor(
+    warmup: list[int], faults: int
+) -> None:
+    found = judge([1000] * 20, 0.02, warmup=warmup)
+    assert found is not None
+    assert len(found.faults) == faults
