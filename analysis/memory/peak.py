@@ -18,6 +18,12 @@ _INSIDE = re.compile(
 )  # a folder named torch above site-packages is nobody's package
 _LINE = re.compile(r".*\(.*\.py:\d+\)")
 _SOURCE = re.compile(r".*\(.*:\d+\)")  # of C++
+# Of C++ stacks (`stacks="all"`): the node of a backward, which has no line of Python around it; and
+# the frames that record the stack or look for a block, which are in every stack.
+_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+)::apply\(")
+_RECORDER = re.compile(
+    r"torch::(unwind|CapturedTraceback)::|.*(::gather_with_cpp\(|CachingAllocator::)"
+)
 NO_MODULE, MODEL = "(no module)", "(model)"
 NO_FRAMES, OLDER = "(no frames)", "(older than the recording)"
 AUTOGRAD = "(backward, by autograd's own thread)"  # runs no Python that it could name
@@ -103,7 +109,7 @@ def highest(told: Told) -> Peak:
 
 def lines_of(told: Told) -> tuple[Ints, list[str]]:
     """The number of a line for each allocation, and the lines: ``name (file:line)``, the innermost
-    one outside of torch."""
+    one outside of torch; of a backward in C++ its node."""
     history = told.history
     lines = [_line(stack) for stack in history.stacks]
     unknown = [NO_FRAMES, OLDER, AUTOGRAD]
@@ -120,6 +126,10 @@ def lines_of(told: Told) -> tuple[Ints, list[str]]:
 def _line(stack: str) -> str:
     frames = stack.split("\n")
     python = [f for f in frames if _LINE.match(f)]
+    node = next((m[1] for f in frames if (m := _NODE.match(f))), None)
+    if node and not python:
+        return f"{node} {AUTOGRAD}"
+    frames = [f for f in frames if not _RECORDER.match(f)] or frames
     lines = python or [f for f in frames if _SOURCE.match(f)] or frames
     return next((f for f in lines if not _INSIDE.search(f)), lines[0])
 

@@ -155,6 +155,21 @@ def test_the_step_with_the_highest_peak_is_chosen_and_of_equals_the_last() -> No
     assert highest(told([(2, 3, 99), (1, 2, 5)], steps[:1])).allocated == 5
 
 
+RECORDER = "\n".join(
+    [
+        "torch::unwind::unwind()",
+        "torch::CapturedTraceback::gather(bool, bool, bool)",
+        "torch::cuda::(anonymous namespace)::gather_with_cpp()",
+        "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(int)",
+    ]
+)
+BACKWARD = (
+    "at::_ops::div_Tensor::call(int)\n"
+    "torch::autograd::generated::DivBackward0::apply(int)\n"
+    "torch::autograd::Engine::thread_main(int)"
+)
+
+
 def line_of(stack: str) -> str:
     code, lines = lines_of(told([(0, 8, 1)], stacks=["other (/me/o.py:1)", stack], stack=[1]))
     return lines[code[0]]
@@ -168,6 +183,13 @@ def line_of(stack: str) -> str:
         ("at::empty (/torch/x.cpp:12)\nmine (/me/m.cc:3)", "mine (/me/m.cc:3)"),
         ("f (/site/torch/nn/f.py:3)\nx (/site/torch/y.py:4)", "f (/site/torch/nn/f.py:3)"),
         ("one without a file\ntwo", "one without a file"),
+        (f"{RECORDER}\nat::empty(long)\nrun (/me/r.py:9)", "run (/me/r.py:9)"),
+        (f"{RECORDER}\nat::empty(long)\nmain", "at::empty(long)"),
+        (f"{RECORDER}\n{BACKWARD}", f"DivBackward0 {AUTOGRAD}"),
+        ("torch::autograd::AccumulateGrad::apply(int)\nclone", f"AccumulateGrad {AUTOGRAD}"),
+        # On a CPU the thread that called `backward` runs it.
+        (f"{RECORDER}\n{BACKWARD}\nrun (/me/r.py:9)", "run (/me/r.py:9)"),
+        (RECORDER, "torch::unwind::unwind()"),
     ],
 )  # fmt: skip
 def test_a_line_is_the_innermost_of_python_outside_of_torch_else_of_anything(
