@@ -11,7 +11,7 @@ from ...core import documents
 from ...core.accuracy.limits import Asked, Limits
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
-from ...core.cli.options import FilePath, examples, no_use
+from ...core.cli.options import FilePath, examples, given, no_use
 from ...core.documents import ModuleError, ModuleErrors
 from ...core.errors import InputError, one_line
 from ...core.files import machine_lock
@@ -22,7 +22,7 @@ from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
 from .located import located
-from .search import MOST_TRIES
+from .search import HALF, MOST_TRIES
 
 HEAD = ("module", "class", "error in", "error out", "{file}", "alone", "")
 # What an engine is built from, whose errors stand beside it.
@@ -51,7 +51,8 @@ BEFORE, AFTER = 6, 4
     "--plan",
     "planned",
     is_flag=True,
-    help="Find the fewest modules to keep in fp32. Each try builds and measures an engine.",
+    help="Find the fewest modules to keep in fp32 (default: of fp16). Each try builds and measures "
+    "an engine.",
 )
 @click.option(
     "-o",
@@ -89,6 +90,8 @@ def accuracy(
     run, chosen = open_run(run_path), backends.choose(backend)
     reference = Reference(run)  # run when it is first asked for, once for all precisions
     limits = Asked(min_cosine, min_top1)
+    if planned and not given("wanted"):
+        wanted = tuple(p for p in wanted if p in HALF)
     if not planned:
         no_use(("output", "tries"), "without --plan")
     elif output is not None and len(wanted) != 1:

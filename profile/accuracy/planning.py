@@ -27,7 +27,7 @@ from ..eager import process
 from ..engine import measure
 from ..engine.measure import Subject
 from . import gate, locate, tensors, values
-from .search import Found, Modules, Trial, search
+from .search import HALF, Found, Modules, Trial, search
 
 FIGURES = ("cosine", "top1", "max_rel", "nonfinite", "constant")
 
@@ -110,7 +110,7 @@ class _Tries:
 
 def plan(of: Subject, limits: Limits, repeat: measure.Plan, most: int) -> Found:
     """Search for the least set of modules to keep in fp32, with at most so many engines."""
-    if of.precision not in ("fp16", "bf16"):
+    if of.precision not in HALF:
         raise InputError(f"{of.precision} engines keep no modules in fp32", fix="use fp16 or bf16")
     if "precision_plan" not in of.backend.builder:
         raise InputError(f"{of.backend.name} takes no precision plan", fix="use another --backend")
@@ -154,7 +154,7 @@ def sentences(found: Found) -> list[str]:
     if found.after is not None and found.after is not found.before:
         said.append(f"after:  {_said(found.after)}")
         said += [f"fp32: {m} ({found.reasons.get(m, '')})" for m in found.after.modules]
-    said.append(f"{len(found.trials)} engines tried" + (f"; {found.why}" if found.why else ""))
+    said.append(f"engines tried: {len(found.trials)}" + (f"; {found.why}" if found.why else ""))
     return said
 
 

@@ -46,7 +46,7 @@ class Loads:
         for one in self._waiting:
             one.ready(START_SECONDS)
         seconds = time.perf_counter() - self._began
-        log(f"{len(self._waiting)} processes ready after {seconds:.1f} s")
+        log(f"engine processes ready after {seconds:.1f} s")
         self._began = None
 
     def call(self, job: Mapping[str, Any], timeout: float) -> dict[str, Any]:

@@ -90,8 +90,9 @@ def constant(run: Path, name: str, value: Any) -> None:
 
 
 def search(run: Path, *arguments: str) -> tuple[Any, Path]:
-    given = ["--backend", "onnxruntime", "--precision", "fp16"]
-    assert invoke(engines, run, *given, "--threads", "1").exit_code == 0
+    """Without --precision: a plan is of fp16 by itself."""
+    given = ["--backend", "onnxruntime"]
+    assert invoke(engines, run, *given, "--precision", "fp16", "--threads", "1").exit_code == 0
     file = run.parent / "plan.json"
     done = invoke(accuracy, run, *given, "--plan", "-o", str(file), *arguments)
     return done, file
