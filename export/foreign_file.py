@@ -30,7 +30,7 @@ import click
 from ..core.cli.options import FilePath, examples
 from ..core.cli.progress import log, progress
 from ..core.errors import InputError, ToolMissing
-from ..core.files import apart, at_most, open_regular, write_json
+from ..core.files import apart, at_most, open_regular, read_json, write_json
 from ..core.labels import all_labelled
 from . import foreign_names, naming
 from .quiet import gist, quiet
@@ -60,6 +60,7 @@ def nodes(model: Path, output: Path | None) -> None:
         raise ToolMissing("reading an ONNX file needs onnx-ir", fix="pip install onnx onnx-ir")
     target = output or model.with_suffix(".nodes.json")
     apart(target, model)
+    _keep(target, model.name)
     with progress(f"reading {model.name}"):
         own = read(model)
     write_json(target, own.document)
@@ -87,6 +88,19 @@ def nodes(model: Path, output: Path | None) -> None:
             f"note: the model has {own.functions:,} local functions, whose nodes an engine may "
             "name otherwise; onnx.inliner.inline_local_functions makes them plain nodes"
         )
+
+
+def _keep(target: Path, model: str) -> None:
+    """InputError where the target is the nodes.json of another model, as a run has beside its
+    fp32.onnx: that one knows more, and the run cannot be read without it."""
+    try:
+        there = read_json(target) if target.exists() else None
+    except InputError:
+        return
+    of = there.get("model", model) if isinstance(there, dict) else model
+    if of != model:
+        fix = "layerline layers --nodes takes it as it is; name another output with -o"
+        raise InputError(f"is there already, of {of}", file=target, fix=fix)
 
 
 @dataclass(frozen=True)

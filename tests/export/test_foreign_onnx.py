@@ -177,6 +177,21 @@ def test_nodes_of_one_name_are_numbered_and_no_layer_is_taken_for_the_first(
     assert "unresolved: act" in shown
 
 
+def test_the_nodes_of_a_run_are_not_written_over(tmp_path: Path) -> None:
+    """Beside a run's fp32.onnx lies its fp32.nodes.json, which is of own.py:build."""
+    path = written(tmp_path, model(make_node("Relu", ["x"], ["y"])))
+    runs, mine = path.with_suffix(".nodes.json"), str(tmp_path / "mine.json")
+    runs.write_text('{"schema_version": 1, "model": "own.py:build", "nodes": []}')
+    codes = []
+    # What this command wrote itself is written again.
+    for arguments in ([], ["-o", mine], ["-o", mine]):
+        with pytest.raises(SystemExit) as ended:
+            main(["nodes", str(path), *arguments])
+        codes.append(ended.value.code or 0)
+    assert codes == [2, 0, 0]
+    assert json.loads(runs.read_text())["nodes"] == []
+
+
 @pytest.mark.parametrize("suffix", ["onnx", "pbtxt", "json", "onnxtxt", "textproto", "txt"])
 @pytest.mark.parametrize("content", [b"hi", b"{}", b"\x08\x08\x12\x07garbage\xff", b"", b"\0" * 99])
 def test_any_content_under_any_suffix_is_refused_in_one_line(
