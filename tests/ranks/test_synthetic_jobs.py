@@ -314,7 +314,16 @@ def test_without_numbers_a_step_in_which_ranks_differ_is_not_matched_at_all() ->
     by_step = {r["iteration"]: r["matched_by"] for r in job.collectives.to_pylist()}
     assert by_step == {5: "order", 6: None, 7: "order"}
     assert any("step 6" in note and "rank 1 1" in note for note in job.notes)
-    assert ranks_answer.answer(job).heading == "Who waits for whom is not known:"
+    said = ranks_answer.answer(job)
+    assert said.heading == "In 1 of 3 steps it is not known who waits for whom:"
+    assert said.stress.endswith(" of all time is communication without a known partner")
+
+
+def test_where_no_step_is_matched_the_share_is_of_a_step() -> None:
+    job, _ = joined(even(ranks=2, dropped=[(1, step, 0) for step in range(3)], numbered=False))
+    said = ranks_answer.answer(job)
+    assert said.heading == "Who waits for whom is not known:"
+    assert said.stress.endswith(" of a step is communication without a known partner")
 
 
 def test_what_if_names_the_straggler_or_does_not_tell_of_it() -> None:

@@ -102,8 +102,13 @@ def _heading(job: Job) -> tuple[str, str]:
 
 def _unknown(job: Job) -> tuple[str, str]:
     share = formatting.percent(_share(job, "communication_ns"))
-    stress = f"{share} of a step is communication without a known partner"
-    return "Who waits for whom is not known:", stress
+    what = "is communication without a known partner"
+    alone = job.collectives.filter(pc.is_null(job.collectives["instance"]))
+    some, steps = pc.count_distinct(alone["iteration"]).as_py(), len(job.iterations)
+    if 0 < some < steps:
+        heading = f"In {some} of {steps} steps it is not known who waits for whom:"
+        return heading, f"{share} of all time {what}"
+    return "Who waits for whom is not known:", f"{share} of a step {what}"
 
 
 def _share(job: Job, *columns: str) -> float:
