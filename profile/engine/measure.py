@@ -21,7 +21,7 @@ from ...core.capture_names import CaptureName
 from ...core.cli.progress import progress
 from ...core.errors import InputError
 from ...core.files import replacing, sha256, sha256_of, write_json
-from ...core.run import Run
+from ...core.run import Run, unchanged
 from ...core.series import of_processes, sizes
 from ...engines import launch
 from ...engines.backend import Backend, inputs_path
@@ -127,15 +127,26 @@ def built(run: Run, precision: str, backend: Backend) -> bool:
 
 
 def subject(run: Run, precision: str, backend: Backend) -> Subject:
-    """The engine to measure. InputError where it was not built."""
+    """The engine to measure. InputError where it was not built, or of what was exported before."""
     path = backend.build_record(run, precision)
+    engine = backend.engine(run, precision)
+    fix = f"layerline engines {run.path} --precision {precision} --backend {backend.name}"
     if not built(run, precision, backend):
-        raise InputError(
-            f"no {precision} engine of {backend.name}",
-            file=backend.engine(run, precision),
-            fix=f"layerline engines {run.path} --precision {precision} --backend {backend.name}",
-        )
+        raise InputError(f"no {precision} engine of {backend.name}", file=engine, fix=fix)
+    if (other := _exported_since(run, precision, backend)) is not None:
+        raise InputError(f"was built of another {other} than is there now", file=engine, fix=fix)
     return Subject(run, precision, backend, documents.checked(path, documents.Build))
+
+
+def _exported_since(run: Run, precision: str, backend: Backend) -> str | None:
+    """A file that the engine was built of and that is another now, by its path in the run."""
+    manifest = run.manifest(f"engines/{precision}.{backend.name}") or {}
+    recorded = manifest.get("inputs") or {}
+    for path in backend.inputs(run, precision):
+        name = path.relative_to(run.path).as_posix() if path.is_relative_to(run.path) else str(path)
+        if path.exists() and (was := recorded.get(name)) and not unchanged(path, was):
+            return name
+    return None
 
 
 def loads(of: Subject, count: int) -> Loads:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from captured import engine_files
 from click.testing import CliRunner
@@ -127,6 +128,26 @@ def test_engine_that_was_not_built(tmp_path: Path) -> None:
     assert isinstance(result.exception, InputError)
     remedy = f"layerline engines {path} --precision fp32 --backend onnxruntime"
     assert result.exception.line().endswith(remedy)
+
+
+def test_an_engine_of_what_was_exported_before_is_not_measured(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "run", ("fp32",))
+    assert invoke(engines, path, "--precision", "fp32").exit_code == 0
+    exported = path / "export/fp32.onnx"
+    model = onnx.load(exported)
+    model.doc_string = "exported again"
+    onnx.save(model, exported)
+    result = invoke(profile, path, *QUICK, "--precision", "fp32")
+    assert isinstance(result.exception, InputError)
+    said = result.exception.line()
+    assert "was built of another export/fp32.onnx than is there now" in said
+    assert said.endswith(f"layerline engines {path} --precision fp32 --backend onnxruntime")
+    assert not (path / "captures").exists()
+    # The engine of it is measured; so is one whose export is not there.
+    assert invoke(engines, path, "--precision", "fp32").exit_code == 0
+    assert invoke(profile, path, *QUICK, "--precision", "fp32").exit_code == 0
+    exported.unlink()
+    assert invoke(profile, path, *QUICK, "--precision", "fp32").exit_code == 0
 
 
 def test_missing_reference_is_a_fact_and_no_error(tmp_path: Path) -> None:
