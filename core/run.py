@@ -43,6 +43,11 @@ class Run:
         """A path inside the run directory, e.g. ``run.file("export", "fp32.onnx")``."""
         return self.path.joinpath(*parts)
 
+    def relative(self, path: Path) -> str:
+        """A file by its path in the run directory; of one elsewhere its whole path."""
+        inside = path.is_relative_to(self.path)
+        return path.relative_to(self.path).as_posix() if inside else str(path)
+
     @property
     def marker(self) -> Path:
         """The file that says of which form the directory is."""
@@ -199,11 +204,6 @@ class Step:
         stage = self.name.split("/", maxsplit=1)[0]
         return {"options": sha256_of(self.options), "code": code_hash(stage)}
 
-    def _relative(self, path: Path) -> str:
-        with contextlib.suppress(ValueError):
-            return path.relative_to(self.run.path).as_posix()
-        return str(path)
-
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of the last complete run of this step, or null."""
         return self.run.manifest(self.name)
@@ -216,9 +216,9 @@ class Step:
         recorded = {"inputs": self.inputs, "outputs": self.outputs}
         for side, paths in recorded.items():
             files = last.get(side) or {}
-            if set(files) != {self._relative(p) for p in paths}:
+            if set(files) != {self.run.relative(p) for p in paths}:
                 return False
-            if not all(unchanged(p, files[self._relative(p)] or {}) for p in paths):
+            if not all(unchanged(p, files[self.run.relative(p)] or {}) for p in paths):
                 return False
         return True
 
@@ -241,7 +241,7 @@ class Step:
                 raise InputError(
                     "no such file", file=path, fix="run the stage before, or copy the whole run"
                 )
-        inputs = {self._relative(p): _fingerprint(p) for p in self.inputs}
+        inputs = {self.run.relative(p): _fingerprint(p) for p in self.inputs}
         self.facts = {}
         yield self.facts
         write_json(
@@ -257,7 +257,7 @@ class Step:
                 "versions": versions(),
                 "facts": self.facts,
                 "inputs": inputs,
-                "outputs": {self._relative(p): _fingerprint(p) for p in self.outputs},
+                "outputs": {self.run.relative(p): _fingerprint(p) for p in self.outputs},
             },
         )
 

@@ -89,7 +89,4 @@ def failed(
 
 
 def _inside(run: Run, file: str | None) -> str:
-    if file is None:
-        return ""
-    path = Path(file)
-    return path.relative_to(run.path).as_posix() if path.is_relative_to(run.path) else file
+    return run.relative(Path(file)) if file else ""

@@ -143,7 +143,7 @@ def _exported_since(run: Run, precision: str, backend: Backend) -> str | None:
     manifest = run.manifest(f"engines/{precision}.{backend.name}") or {}
     recorded = manifest.get("inputs") or {}
     for path in backend.inputs(run, precision):
-        name = path.relative_to(run.path).as_posix() if path.is_relative_to(run.path) else str(path)
+        name = run.relative(path)
         if path.exists() and (was := recorded.get(name)) and not unchanged(path, was):
             return name
     return None
