@@ -20,6 +20,7 @@ from ..module_paths import ancestors, inside
 from ..nodes import Node, NodeGraph
 
 SCHEMA_VERSION = 1
+PLANNED = ("fp16", "bf16")  # engines of these can keep modules in fp32
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -51,7 +52,7 @@ def load(path: Path) -> PrecisionPlan:
             file=path,
             fix=PrecisionPlan.FIX,
         )
-    if plan.precision not in ("fp16", "bf16"):
+    if plan.precision not in PLANNED:
         raise InputError(
             f"is a plan for {plan.precision}; only fp16 and bf16 engines keep modules in fp32",
             file=path,

@@ -9,6 +9,7 @@ import click
 
 from ...core import documents
 from ...core.accuracy.limits import Asked, Limits
+from ...core.accuracy.precision_plan import PLANNED
 from ...core.cli.accuracy_limits import limit_options
 from ...core.cli.columns import aligned
 from ...core.cli.options import FilePath, examples, given, no_use
@@ -22,7 +23,7 @@ from ...engines.command import engine_options
 from .. import steps
 from ..engine import measure
 from .located import located
-from .search import HALF, MOST_TRIES
+from .search import MOST_TRIES
 
 HEAD = ("module", "class", "error in", "error out", "{file}", "alone", "")
 # What an engine is built from, whose errors stand beside it.
@@ -91,7 +92,7 @@ def accuracy(
     reference = Reference(run)  # run when it is first asked for, once for all precisions
     limits = Asked(min_cosine, min_top1)
     if planned and not given("wanted"):
-        wanted = tuple(p for p in wanted if p in HALF)
+        wanted = tuple(p for p in wanted if p in PLANNED)
     if not planned:
         no_use(("output", "tries"), "without --plan")
     elif output is not None and len(wanted) != 1:

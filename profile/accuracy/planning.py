@@ -27,7 +27,7 @@ from ..eager import process
 from ..engine import measure
 from ..engine.measure import Subject
 from . import gate, locate, tensors, values
-from .search import HALF, Found, Modules, Trial, search
+from .search import Found, Modules, Trial, search
 
 FIGURES = ("cosine", "top1", "max_rel", "nonfinite", "constant")
 
@@ -110,7 +110,7 @@ class _Tries:
 
 def plan(of: Subject, limits: Limits, repeat: measure.Plan, most: int) -> Found:
     """Search for the least set of modules to keep in fp32, with at most so many engines."""
-    if of.precision not in HALF:
+    if of.precision not in precision_plan.PLANNED:
         raise InputError(f"{of.precision} engines keep no modules in fp32", fix="use fp16 or bf16")
     if "precision_plan" not in of.backend.builder:
         raise InputError(f"{of.backend.name} takes no precision plan", fix="use another --backend")

@@ -19,7 +19,6 @@ from ...core.module_paths import inside
 from ...core.stats import Stat
 
 MOST_TRIES = 24
-HALF = ("fp16", "bf16")  # engines of these can keep modules in fp32
 # Of what a module adds, one of its parts adds so much that the fault is in the part.
 EXPLAINED = 0.5
 # What modules add is equal within this factor.

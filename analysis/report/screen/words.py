@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ....core.accuracy.precision_plan import PLANNED
 from ....core.stats import Estimate, ratio
 from ... import formatting
 from ...comparison import lead
@@ -25,8 +26,6 @@ NAME_LIMIT = 40
 GOOD, BAD, UNSURE, NEUTRAL = "good", "bad", "unsure", "neutral"
 # An interval whose end is as many times its beginning leaves only its beginning to tell.
 WIDE = 2
-# Precisions for which a plan may keep modules in fp32.
-PLANNED = ("fp16", "bf16")
 
 
 class Answer(NamedTuple):
