@@ -7,9 +7,9 @@ import itertools
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
+import cli_commands
 import click
 import pytest
 from click.exceptions import Exit
@@ -30,20 +30,7 @@ _LINE = re.compile(r"^(?:[A-Z_]+=\S+ )*layerline ", re.MULTILINE)
 _FORM = re.compile(r"[\[\]|…]|\.\.\.|COMMAND|<")
 
 
-def leaves(
-    group: click.Group = cli, above: tuple[str, ...] = ()
-) -> Iterator[tuple[str, click.Command]]:
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from leaves(command, (*above, name))
-        else:
-            yield " ".join((*above, name)), command
-
-
-LEAVES = dict(leaves())
+LEAVES = {" ".join(words): command for words, command in cli_commands.commands()}
 
 
 def commands(text: str, inline: bool = False) -> list[str]:

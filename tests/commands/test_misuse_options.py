@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import paths
 import pytest
+from cli_commands import commands
 from click.testing import CliRunner
 
 from layerline.core.cli.command import cli
 from layerline.core.cli.options import FilePath
 from layerline.core.errors import InputError
 from layerline.core.run import open_run
-
-Named = tuple[tuple[str, ...], click.Command]
-
-
-def commands(group: click.Group = cli, above: tuple[str, ...] = ()) -> Iterator[Named]:
-    """Every command that there is, with the words that lead to it."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            yield from commands(command, (*above, name))
-        else:
-            yield (*above, name), command
-
 
 PATHS = [
     (words, command, parameter)
