@@ -54,8 +54,8 @@ def workspace(path: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-# A full disk, quota or limit: only writing meets these.
 _LITTLE = 100_000  # bytes; what failed for want of room has not left more
+# A full disk, quota or limit: only writing meets these.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

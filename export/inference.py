@@ -103,10 +103,9 @@ def no_torch() -> Unavailable | None:
 
 
 def _inductor() -> Unavailable | None:
-    if compiler() is None:
-        missing = Unavailable("no C++ compiler here", "install g++, or name a compiler with CXX=…")
-        return no_torch() or missing
-    return no_torch()
+    if (missing := no_torch()) is not None or compiler() is not None:
+        return missing
+    return Unavailable("no C++ compiler here", "install g++, or name a compiler with CXX=…")
 
 
 # The order is that of preference.
